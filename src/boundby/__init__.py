@@ -1,0 +1,33 @@
+"""boundby says what a GPU program is bound by, where, why, and what to change.
+
+>>> import boundby
+>>> report = boundby.analyze("report.nsys-rep")      # doctest: +SKIP
+>>> report.devices[0].verdict.bound                   # doctest: +SKIP
+'sync'
+
+Heavy packages load when they are first needed, so that ``import boundby`` and ``boundby --help`` are quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from boundby.__about__ import __version__
+
+if TYPE_CHECKING:
+    from boundby.model.report import Report
+    from boundby.pipeline import analyze
+
+__all__ = ["Report", "__version__", "analyze"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "analyze":
+        from boundby.pipeline import analyze
+
+        return analyze
+    if name == "Report":
+        from boundby.model.report import Report
+
+        return Report
+    raise AttributeError(f"module 'boundby' has no attribute {name!r}")

@@ -1,0 +1,145 @@
+"""The classic checklist with measured values, and the clause that says why a verdict fell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from boundby.diagnose.verdict import Decision
+from boundby.model.causes import SHORT_LABEL, Cause
+from boundby.model.report import ApiCalls, Check, Copies, Gaps, Syncs
+
+# Rules of thumb of DESIGN section 4.
+HIGH_UTILIZATION = 0.90
+LOW_UTILIZATION = 0.80
+NEAR_ZERO = 0.10
+BUSY_CPU = 0.90
+MANY_CALLS_PER_MS = 20.0  # a call every 50 us: the host does little else
+MANY_SYNCS_PER_MS = 0.5
+COPY_HEAVY = 0.30
+
+
+def duration(ns: float) -> str:
+    """A time for people, three significant digits."""
+    for limit, unit, scale in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
+        if abs(ns) < limit * 0.9995:
+            return f"{ns / scale:.3g} {unit}"
+    return f"{ns / 1e9:.3g} s" if ns < 1e12 else f"{ns / 1e9:.0f} s"
+
+
+def checklist(
+    time: Mapping[Cause, int],
+    gaps: Gaps,
+    api: ApiCalls,
+    sync: Syncs,
+    memcpy: Mapping[str, Copies],
+    cpu_utilization: float | None,
+    window_ns: int,
+) -> tuple[Check, ...]:
+    """GPU and CPU utilization, gaps, API calls, syncs and small copies, memcpy share."""
+    busy = sum(time[cause] for cause in (Cause.GPU_COMPUTE, Cause.GPU_COMM, Cause.GPU_COPY)) / window_ns
+    copy = time[Cause.GPU_COPY] / window_ns
+    small = memcpy["DtoH"].small_count if "DtoH" in memcpy else 0
+    if busy > HIGH_UTILIZATION:
+        gpu = Check("GPU utilization", f"{busy:.0%}", "over 90 %: the device is the limit", "gpu_compute")
+    elif busy < NEAR_ZERO:
+        gpu = Check("GPU utilization", f"{busy:.1%}", "near 0: the device hardly works", "cpu")
+    elif busy < LOW_UTILIZATION:
+        gpu = Check("GPU utilization", f"{busy:.0%}", "under 80 %: something keeps the device waiting", None)
+    else:
+        gpu = Check("GPU utilization", f"{busy:.0%}", "80 to 90 %: moderate", None)
+    if cpu_utilization is None:
+        cpu = Check("CPU utilization", "not captured", "capture with --cpuctxsw=process-tree", None)
+    else:
+        busy_cpu = cpu_utilization > BUSY_CPU
+        reading = "over 90 %: the launching thread never rests" if busy_cpu else "the launching thread also waits"
+        cpu = Check("CPU utilization", f"{cpu_utilization:.0%}", reading, "cpu" if busy_cpu else None)
+    mean = duration(gaps.total_ns / gaps.count) if gaps.count else "0"
+    gap = Check(
+        "Gaps",
+        f"{gaps.count:,} ({duration(gaps.total_ns)})",
+        f"mean {mean}, longest {duration(gaps.longest_ns)}" if gaps.count else "none",
+        None,
+    )
+    rate = api.per_ms or 0.0
+    many = rate >= MANY_CALLS_PER_MS
+    calls = Check(
+        "CUDA API calls",
+        f"{rate:.3g} per ms" if api.per_ms is not None else "not captured",
+        "the host calls CUDA without pause" if many else "few enough not to limit by themselves",
+        "cuda_api" if many else None,
+    )
+    sync_rate = sync.per_ms or 0.0
+    often = sync_rate >= MANY_SYNCS_PER_MS
+    syncs = Check(
+        "Blocking syncs",
+        f"{sync.count:,} ({sync_rate:.2g} per ms)",
+        f"{duration(sync.blocked_ns)} blocked, {small:,} small DtoH copies",
+        "sync" if often else None,
+    )
+    reading = "copies are a large part of the device's time" if copy >= COPY_HEAVY else "copies are a small part"
+    share = Check("Copies", f"{copy:.0%} of the time", reading, "gpu_copy" if copy >= COPY_HEAVY else None)
+    return (gpu, cpu, gap, calls, syncs, share)
+
+
+def because(
+    decision: Decision,
+    time: Mapping[Cause, int],
+    *,
+    instances: int,
+    sync: Syncs,
+    api: ApiCalls,
+    blocked_on: Mapping[str, int],
+) -> str:
+    """One clause with the two or three numbers that decide the verdict."""
+    bound = decision.bound
+    window = sum(time.values())
+    if bound == "hidden":
+        return "all its GPU work runs behind other GPU work"
+    if window == 0:
+        return "launches nothing and holds nothing up; judged on its host time"
+    busy = sum(time[cause] for cause in (Cause.GPU_COMPUTE, Cause.GPU_COMM, Cause.GPU_COPY)) / window
+    per = f" per instance, {instances:,} instances" if instances > 1 else ""
+
+    def each(ns: float) -> str:
+        return duration(ns / max(instances, 1)) + per
+
+    if bound in ("gpu_compute", "gpu_comm", "gpu_copy"):
+        share = time[Cause[bound.upper()]] / window
+        what = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}[bound]
+        limit = decision.host_limit_fraction
+        head = f"; the host would limit {limit:.0%} below" if limit is not None else ""
+        return f"GPU busy {busy:.0%}, {what} {share:.0%}{head}"
+    if bound == "sync":
+        count = sync.count / max(instances, 1)
+        return f"{count:,.3g} syncs wait, GPU idle {each(time[Cause.SYNC])} because of them"
+    if bound == "cuda_api":
+        rate = f", {api.per_ms:.3g} calls per ms" if api.per_ms else ""
+        return f"GPU idle {time[Cause.CUDA_API] / window:.0%} while the host launches{rate}, busy {busy:.0%}"
+    if bound == "cpu":
+        return f"GPU idle {each(time[Cause.CPU])} while the host runs its own code, busy {busy:.0%}"
+    if bound == "host_blocked":
+        on = max(blocked_on, key=lambda name: (blocked_on[name], name)) if blocked_on else ""
+        waits = f" (mostly {on})" if on else ""
+        return f"GPU idle {each(time[Cause.HOST_BLOCKED])} while the host sleeps{waits}, busy {busy:.0%}"
+    if bound == "init":
+        return f"GPU idle {each(time[Cause.INIT])} in module load, JIT or allocation, busy {busy:.0%}"
+    if decision.mixed_of:
+        first, second = decision.mixed_of
+        return f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} weigh the same, GPU busy {busy:.0%}"
+    rest = max(Cause, key=lambda cause: (time[cause], -cause))
+    return f"GPU busy {busy:.0%}; most of the rest is {SHORT_LABEL[rest.key]}, which no change removes"
+
+
+def host_because(time: Mapping[Cause, int], blocked_on: Mapping[str, int]) -> str:
+    """The clause for host time: on-CPU, asleep (and on what), unknown."""
+    window = sum(time.values())
+    if window == 0:
+        return "no time of its own"
+    parts: list[str] = []
+    for cause in sorted(Cause, key=lambda cause: (-time[cause], cause)):
+        share = time[cause] / window
+        if share >= 0.005 and len(parts) < 3:
+            name = {Cause.CPU: "on CPU", Cause.HOST_BLOCKED: "asleep"}.get(cause, SHORT_LABEL[cause.key])
+            on = f" ({', '.join(list(blocked_on)[:2])})" if cause == Cause.HOST_BLOCKED and blocked_on else ""
+            parts.append(f"{name} {share:.0%}{on}")
+    return ", ".join(parts)

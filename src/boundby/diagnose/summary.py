@@ -1,0 +1,292 @@
+"""Put figures and verdicts together: devices, threads and regions as the report holds them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from boundby.diagnose.checklist import because, checklist, host_because
+from boundby.diagnose.confidence import Confidence, host_confidence, judge
+from boundby.diagnose.devicefigures import (
+    KernelFigures,
+    copies_by_region,
+    device_gaps,
+    kernel_figures,
+    operations_in_windows,
+)
+from boundby.diagnose.figures import Figures
+from boundby.diagnose.hostfigures import (
+    HostFigures,
+    blocked_inside,
+    calls_between,
+    cpu_time,
+    crew_active,
+    launching_thread,
+)
+from boundby.diagnose.verdict import Decision, decide, decide_host
+from boundby.model.causes import CAUSES
+from boundby.model.report import (
+    ApiCalls,
+    DeviceReport,
+    Distribution,
+    Gaps,
+    Kernels,
+    LaunchLatency,
+    RegionReport,
+    Syncs,
+    ThreadReport,
+    Verdict,
+)
+from boundby.timeline.analysis import DeviceTimeline, Timeline
+from boundby.timeline.figures import Spread
+from boundby.timeline.intervals import complement
+from boundby.timeline.regions import ROOT
+from boundby.timeline.windows import region_matches
+
+
+def devices(timeline: Timeline, figures: Figures) -> tuple[DeviceReport, ...]:
+    """One report per device that did work."""
+    return tuple(_device(timeline, figures, device) for device in timeline.devices)
+
+
+def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline) -> DeviceReport:
+    setting, trace = timeline.setting, timeline.setting.trace
+    chosen = operations_in_windows(timeline, [device])
+    chosen = replace(chosen, region=np.zeros_like(chosen.region))  # everything at the root
+    kernels = kernel_figures(timeline, chosen)
+    copies = copies_by_region(timeline, chosen)[ROOT]
+    by_cause = device.segments.by_cause()
+    time = {cause: int(by_cause[cause]) for cause in CAUSES}
+    window = device.high_ns - device.low_ns
+    idle = complement(device.busy, device.low_ns, device.high_ns)
+    gaps = device_gaps(idle.start, idle.end)
+    thread = launching_thread(setting.calls, device)
+    cpu = cpu_time(setting, thread, device.low_ns, device.high_ns) if thread is not None else None
+    active = crew_active(setting, thread, device.low_ns, device.high_ns).total if thread is not None else 0
+    processes = np.unique(device.operations.table.process)
+    calls = calls_between(setting, processes, device.low_ns, device.high_ns)
+    has_calls = trace.captured.cuda_api
+    api = ApiCalls(calls.count, calls.total_ns, _rate(calls.count, window) if has_calls else None)
+    sync = Syncs(calls.syncs, calls.blocked_ns, _rate(calls.syncs, window) if has_calls else None)
+    decision = decide(time, active)
+    confidence = judge(
+        decision,
+        time,
+        trace.captured,
+        operations=len(chosen.rows),
+        clock_shifted=device.shift.shift_ns != 0,
+        has_cpu_evidence=thread is not None and setting.hosts.evidence(thread).is_known,
+    )
+    utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
+    clause = because(decision, time, instances=1, sync=sync, api=api, blocked_on=_blocked_on(figures.host, ROOT))
+    gpu = trace.gpus[device.index]
+    return DeviceReport(
+        id=gpu.id,
+        name=gpu.name,
+        window_start_ns=device.low_ns - device.shift.shift_ns,
+        window_end_ns=device.high_ns - device.shift.shift_ns,
+        busy_ns=window - gaps.total_ns,
+        idle_ns=gaps.total_ns,
+        startup_ns=max(device.low_ns - trace.span_ns[0], 0),
+        shutdown_ns=max(trace.span_ns[1] - device.high_ns, 0),
+        time={cause.key: time[cause] for cause in CAUSES},
+        gaps=gaps,
+        kernels=_kernels(kernels, ROOT),
+        graphs=_graphs(kernels, ROOT),
+        api=api,
+        sync=sync,
+        memcpy=copies,
+        launch_latency=_latency(kernels, ROOT),
+        queue_depth_median=_number(kernels.queue_median[ROOT]),
+        queue_depth_max=int(chosen.queue.max()) if (chosen.queue >= 0).any() else None,
+        cpu_utilization=utilization,
+        host_active_ns=active if thread is not None else None,
+        verdict=_verdict(decision, confidence, clause),
+        checklist=checklist(time, gaps, api, sync, copies, utilization, window),
+        clock_shift_ns=device.shift.shift_ns,
+        processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
+    )
+
+
+def threads(timeline: Timeline) -> tuple[ThreadReport, ...]:
+    """One report per annotated thread, for traces without GPU work."""
+    found = []
+    for account in timeline.threads:
+        setting, record = timeline.setting, timeline.setting.trace.threads[account.thread]
+        by_cause = account.segments.by_cause()
+        time = {cause: int(by_cause[cause]) for cause in CAUSES}
+        cpu = cpu_time(setting, account.thread, account.low_ns, account.high_ns)
+        blocked = blocked_inside(setting, account.thread, account.covered)
+        known = setting.hosts.evidence(account.thread).is_known or cpu is not None
+        confidence = host_confidence(time, has_cpu_evidence=known)
+        found.append(
+            ThreadReport(
+                pid=record.pid,
+                tid=record.tid,
+                name=record.name,
+                total_ns=account.total_ns,
+                time={cause.key: time[cause] for cause in CAUSES},
+                blocked_on=blocked,
+                cpu_utilization=cpu[0] / cpu[1] if cpu and cpu[1] else None,
+                verdict=_verdict(decide(time, 0), confidence, host_because(time, blocked)),
+            )
+        )
+    return tuple(found)
+
+
+def regions(
+    timeline: Timeline, figures: Figures, *, glob: str | None = None, min_share: float = 0.0
+) -> tuple[RegionReport, ...]:
+    """Every region that counts, depth first, siblings by time. The root comes first, with path ().
+
+    ``glob`` keeps regions that match and what lies in them; ``min_share`` drops those below it.
+    """
+    tree = timeline.setting.ownership.regions
+    total = figures.inclusive.sum(axis=1)
+    present = (figures.host_spread.count > 0) | (total > 0)
+    children: dict[int, list[int]] = {}
+    for region in range(1, len(tree)):
+        children.setdefault(int(tree.parent[region]), []).append(region)
+    ordered: list[int] = []
+    pending = [ROOT]
+    while pending:
+        region = pending.pop()
+        if region == ROOT or present[region]:
+            ordered.append(region)
+        below = children.get(region, [])
+        below.sort(key=lambda child: (total[child], figures.host_spread.total[child], -child))
+        pending.extend(below)
+    if glob is not None:
+        kept: set[int] = set()
+        for region in ordered:
+            if region_matches(tree, region, glob) or int(tree.parent[region]) in kept:
+                kept.add(region)
+        ordered = [region for region in ordered if region == ROOT or region in kept]
+    least = min_share * timeline.total_ns
+    return tuple(_region(timeline, figures, region) for region in ordered if region == ROOT or total[region] >= least)
+
+
+def _region(timeline: Timeline, figures: Figures, region: int) -> RegionReport:
+    trace, host, tree = timeline.setting.trace, figures.host, timeline.setting.ownership.regions
+    time = {cause: int(figures.inclusive[region, cause]) for cause in CAUSES}
+    is_root = region == ROOT
+    instances = 1 if is_root else int(figures.host_spread.count[region])
+    host_ns = timeline.total_ns if is_root else int(figures.host_spread.total[region])
+    active_ns = figures.root_active_ns if is_root else int(host.active_ns[region])
+    api, sync = _host_calls(figures, region, host_ns, captured=trace.captured.cuda_api)
+    blocked = _blocked_on(host, region)
+    decision = decide(time, active_ns)
+    if decision.bound == "hidden" and not figures.operation_count[region]:
+        decision = decide_host(host_ns, active_ns, api, sync, sum(blocked.values()))
+    known = bool(host.cpu_of_ns[region]) or trace.captured.osrt
+    if timeline.devices:
+        confidence = judge(
+            decision,
+            time,
+            trace.captured,
+            operations=int(figures.operation_count[region]),
+            clock_shifted=any(device.shift.shift_ns for device in timeline.devices),
+            has_cpu_evidence=known,
+        )
+        clause = because(decision, time, instances=instances, sync=sync, api=api, blocked_on=blocked)
+    else:
+        confidence = host_confidence(time, has_cpu_evidence=known)
+        clause = host_because(time, blocked)
+    projected, kernels = figures.projected, figures.kernels
+    gaps = (projected.gap_count[region], projected.gap_ns[region], projected.longest_gap_ns[region])
+    return RegionReport(
+        path=tree.path(region),
+        domain=tree.domain[region],
+        instances=instances,
+        host=_whole(timeline.total_ns) if is_root else _distribution(figures.host_spread, region),
+        projected=_distribution(figures.projected_spread, region) if figures.projected_spread.count[region] else None,
+        time={cause.key: time[cause] for cause in CAUSES},
+        time_exclusive={cause.key: int(figures.exclusive[region, cause]) for cause in CAUSES},
+        verdict=_verdict(decision, confidence, clause),
+        gpu_utilization=_ratio(projected.projected_busy_ns[region], projected.projected_ns[region]),
+        gpu_utilization_host=_ratio(projected.host_busy_ns[region], projected.host_ns[region]),
+        cpu_utilization=_ratio(host.cpu_ns[region], host.cpu_of_ns[region]),
+        gaps=Gaps(*(int(value) for value in gaps)),
+        api=api,
+        sync=sync,
+        memcpy=figures.copies[region],
+        kernels=_kernels(kernels, region),
+        graphs=_graphs(kernels, region),
+        launch_latency=_latency(kernels, region),
+        queue_depth_median=_number(kernels.queue_median[region]),
+        blocked_on=blocked,
+        share=sum(time.values()) / timeline.total_ns if timeline.total_ns else 0.0,
+        threads=int(host.threads[region]),
+        open_instances=int(figures.open_instances[region]),
+    )
+
+
+def _host_calls(figures: Figures, region: int, host_ns: int, *, captured: bool) -> tuple[ApiCalls, Syncs]:
+    calls, syncs = int(figures.host.api_calls[region]), int(figures.host.syncs[region])
+    has_rate = captured and host_ns > 0
+    return (
+        ApiCalls(calls, int(figures.host.api_ns[region]), _rate(calls, host_ns) if has_rate else None),
+        Syncs(syncs, int(figures.host.blocked_ns[region]), _rate(syncs, host_ns) if has_rate else None),
+    )
+
+
+def _whole(total_ns: int) -> Distribution:
+    return Distribution(1, total_ns, float(total_ns), float(total_ns), float(total_ns), total_ns)
+
+
+def _distribution(values: Spread, region: int) -> Distribution:
+    count, total = int(values.count[region]), int(values.total[region])
+    if count == 0:
+        return Distribution(0, 0, 0.0, 0.0, 0.0, 0)
+    median, p95 = float(values.median[region]), float(values.p95[region])
+    return Distribution(count, total, total / count, median, p95, int(values.longest[region]))
+
+
+def _kernels(figures: KernelFigures, region: int) -> Kernels:
+    return Kernels(int(figures.count[region]), int(figures.total_ns[region]), _number(figures.median_ns[region]))
+
+
+def _graphs(figures: KernelFigures, region: int) -> Kernels | None:
+    count = int(figures.graphs[region])
+    return Kernels(count, int(figures.graph_ns[region]), _number(figures.graph_median_ns[region])) if count else None
+
+
+def _latency(figures: KernelFigures, region: int) -> LaunchLatency | None:
+    median, p95 = _number(figures.latency_median_ns[region]), _number(figures.latency_p95_ns[region])
+    return None if median is None or p95 is None else LaunchLatency(median, p95)
+
+
+def _verdict(decision: Decision, confidence: Confidence, clause: str) -> Verdict:
+    named = decision.mixed_of[0] if decision.mixed_of else decision.bound
+    gains = tuple(saving for saving in decision.savings if saving.saving_ns > 0)
+    rest = [saving for saving in gains if saving.cause != named]
+    is_decided = decision.bound not in ("hidden", "unknown")
+    return Verdict(
+        bound=decision.bound,
+        confidence=confidence.level,
+        reasons=confidence.reasons,
+        saving_ns=next((saving.saving_ns for saving in decision.savings if saving.cause == named), None),
+        runner_up=rest[0] if rest and is_decided else None,
+        bound_next=decision.bound_next,
+        mixed_of=decision.mixed_of,
+        because=clause,
+        savings=gains,
+    )
+
+
+def _blocked_on(host: HostFigures, region: int) -> dict[str, int]:
+    found = {what: int(values[region]) for what, values in host.os_blocked_ns.items() if values[region]}
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _rate(count: int, ns: int) -> float:
+    return count / (ns / 1e6)
+
+
+def _ratio(part: np.int64, whole: np.int64) -> float | None:
+    return float(part) / float(whole) if whole else None
+
+
+def _number(value: np.float64) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,34 @@
+"""The errors a user can cause or mend. The command line catches them in one place."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Bad input or a missing tool: one clear sentence, and what to do next.
+
+    ``message`` says what is wrong; ``next_step`` says what the reader can do about it. Neither ends in a line
+    break. The command line prints both and leaves with ``exit_code`` (2: bad input or usage).
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        super().__init__(message if not next_step else f"{message} {next_step}")
+        self.message = message
+        self.next_step = next_step
+
+
+class InputError(UserError):
+    """A report that cannot be read: missing, truncated, not an nsys export, locked, empty."""
+
+
+class ToolError(UserError):
+    """An outside program (nsys) that is missing, too old, or did not do what was asked of it."""
+
+
+class OutputError(UserError):
+    """A result that cannot be written: no permission, disk full, already there."""
+
+
+class SelectionError(UserError):
+    """A window, region, device or process that the report does not hold."""

@@ -1,0 +1,318 @@
+"""The result of an analysis, as plain frozen data. Renderers read it and do no arithmetic on traces.
+
+All times are integer nanoseconds. ``None`` means "not captured"; zero is a measured zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT_VERSION = 1  # 1: first published form (DESIGN section 9). Keys are stable; more may be added.
+
+
+@dataclass(frozen=True)
+class TraceWarning:
+    """Something about the trace that lowers certainty. ``code`` is a stable slug with a docs anchor."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class GpuInfo:
+    """One GPU that the report lists. ``id`` is the device id used in the account."""
+
+    id: int
+    name: str
+    used: bool = True
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Which kinds of data the report holds."""
+
+    kernels: bool = False
+    cuda_api: bool = False
+    memcpy: bool = False
+    sync: bool = False
+    nvtx: bool = False
+    osrt: bool = False
+    cpu_scheduling: bool = False
+    cpu_samples: bool = False
+    gpu_metrics: bool = False
+    cuda_graphs: bool = False
+
+
+@dataclass(frozen=True)
+class TraceSummary:
+    """What was analysed: the file, what ran, and what the capture holds."""
+
+    path: str
+    source: str  # "nsys-sqlite" | "nsys-rep" | "nsys-qdrep"
+    nsys_version: str | None = None
+    schema_version: str | None = None
+    command: str | None = None
+    gpus: tuple[GpuInfo, ...] = ()
+    captured: Captured = field(default_factory=Captured)
+    warnings: tuple[TraceWarning, ...] = ()
+    duration_ns: int | None = None  # first to last event of any kind
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Count, sum and the usual order statistics of a set of durations, in nanoseconds."""
+
+    count: int
+    total_ns: int
+    mean_ns: float
+    median_ns: float
+    p95_ns: float
+    max_ns: int
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Idle intervals between busy ones."""
+
+    count: int
+    total_ns: int
+    longest_ns: int
+
+
+@dataclass(frozen=True)
+class Kernels:
+    count: int
+    total_ns: int  # sum of durations: can exceed the time covered where kernels overlap
+    median_ns: float | None
+
+
+@dataclass(frozen=True)
+class ApiCalls:
+    calls: int
+    total_ns: int
+    per_ms: float | None  # calls per millisecond of host time
+
+
+@dataclass(frozen=True)
+class Syncs:
+    """Blocking syncs: calls in which the host waits for the device."""
+
+    count: int
+    blocked_ns: int
+    per_ms: float | None
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copies of one direction. ``total_ns`` sums durations; bandwidth is bytes over that sum."""
+
+    count: int
+    bytes: int
+    total_ns: int
+    pageable_count: int
+    small_count: int  # at most 1 KiB: typical of a scalar read back
+    bandwidth_bytes_per_s: float | None
+    by_memory: Mapping[str, int] = field(default_factory=dict)  # "pageable -> device": bytes
+
+
+@dataclass(frozen=True)
+class LaunchLatency:
+    """Start of the launching call to start of the operation."""
+
+    median_ns: float
+    p95_ns: float
+
+
+@dataclass(frozen=True)
+class Saving:
+    """How much shorter the window would be without one cause, by the account (an estimate)."""
+
+    cause: str
+    saving_ns: int
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the classic checklist: a measured value set against its rule of thumb."""
+
+    name: str
+    value: str
+    reading: str
+    points_to: str | None  # a bound it speaks for, if any
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a device or a region is bound by, how sure, and what would come next."""
+
+    bound: str  # one of causes.BOUNDS
+    confidence: str  # "high" | "medium" | "low"
+    reasons: tuple[str, ...] = ()  # why the confidence is not higher
+    saving_ns: int | None = None  # of removing the bound; None for hidden and unknown
+    runner_up: Saving | None = None
+    bound_next: str | None = None
+    mixed_of: tuple[str, str] | None = None
+    because: str = ""  # the two or three numbers that decide it, one short clause
+    savings: tuple[Saving, ...] = ()  # every removable cause, best first
+
+
+@dataclass(frozen=True)
+class DeviceReport:
+    """One device's account over its window. ``time`` sums to the window to the nanosecond."""
+
+    id: int
+    name: str
+    window_start_ns: int
+    window_end_ns: int
+    busy_ns: int
+    idle_ns: int
+    startup_ns: int
+    shutdown_ns: int
+    time: Mapping[str, int]
+    gaps: Gaps
+    kernels: Kernels
+    api: ApiCalls
+    sync: Syncs
+    memcpy: Mapping[str, Copies]
+    launch_latency: LaunchLatency | None
+    queue_depth_median: float | None
+    queue_depth_max: int | None
+    cpu_utilization: float | None  # of the launching threads, over the window
+    host_active_ns: int | None  # launching thread neither waits for the device nor sleeps
+    verdict: Verdict
+    checklist: tuple[Check, ...] = ()
+    graphs: Kernels | None = None  # CUDA graphs traced as one operation each; None: none were
+    clock_shift_ns: int = 0  # added to device times to put them on the host's clock
+    processes: tuple[int, ...] = ()
+
+    @property
+    def window_ns(self) -> int:
+        return self.window_end_ns - self.window_start_ns
+
+    @property
+    def gpu_utilization(self) -> float:
+        return self.busy_ns / self.window_ns if self.window_ns else 0.0
+
+
+@dataclass(frozen=True)
+class ThreadReport:
+    """A host thread's account, for traces without GPU work. ``time`` sums to ``total_ns``."""
+
+    pid: int
+    tid: int
+    name: str
+    total_ns: int  # time covered by the thread's ranges (or the whole trace, without ranges)
+    time: Mapping[str, int]
+    blocked_on: Mapping[str, int]  # "lock", "sleep", "file", ...: ns
+    cpu_utilization: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class RegionReport:
+    """All instances of one NVTX path in one domain, summed over devices and threads."""
+
+    path: tuple[str, ...]
+    domain: str
+    instances: int
+    host: Distribution
+    projected: Distribution | None
+    time: Mapping[str, int]  # with descendants
+    time_exclusive: Mapping[str, int]  # without
+    verdict: Verdict
+    gpu_utilization: float | None  # over the projected intervals
+    gpu_utilization_host: float | None  # over the host intervals
+    cpu_utilization: float | None
+    gaps: Gaps
+    api: ApiCalls
+    sync: Syncs
+    memcpy: Mapping[str, Copies]
+    kernels: Kernels
+    launch_latency: LaunchLatency | None
+    queue_depth_median: float | None
+    blocked_on: Mapping[str, int]  # what the host slept on inside the region's own thread
+    share: float  # of all devices' windows (or all threads' time)
+    graphs: Kernels | None = None
+    threads: int = 1
+    open_instances: int = 0  # ranges that never closed: cut off at the end of the trace
+
+    @property
+    def total_ns(self) -> int:
+        return sum(self.time.values())
+
+    @property
+    def depth(self) -> int:
+        return len(self.path)
+
+
+@dataclass(frozen=True)
+class Finding:
+    rule: str
+    severity: str
+    title: str
+    region: tuple[str, ...] | None
+    evidence: Mapping[str, object]
+    saving_ns: tuple[int, int] | None
+    advice: tuple[str, ...]
+    docs: str
+
+
+@dataclass(frozen=True)
+class NotChecked:
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    scenario: str
+    predicted_ns: int
+    baseline_ns: int
+
+    @property
+    def speedup(self) -> float:
+        return self.baseline_ns / self.predicted_ns if self.predicted_ns else float("inf")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything one analysis found. ``boundby.analyze`` returns it; every format is made from it."""
+
+    trace: TraceSummary
+    devices: tuple[DeviceReport, ...]
+    threads: tuple[ThreadReport, ...]  # only where there is no GPU work
+    regions: tuple[RegionReport, ...]  # depth first, siblings by time; the root has path ()
+    findings: tuple[Finding, ...] = ()
+    not_checked: tuple[NotChecked, ...] = ()
+    what_if: tuple[WhatIf, ...] = ()
+    window: str = "gpu"
+    region_glob: str | None = None
+    min_share: float = 0.0
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON form (DESIGN section 9) as plain dicts and lists."""
+        from boundby.report.json import to_dict
+
+        return to_dict(self)
+
+    def regions_frame(self) -> pd.DataFrame:
+        """One row per region as a pandas frame (needs pandas)."""
+        from boundby.report.frames import regions_frame
+
+        return regions_frame(self)
+
+    def devices_frame(self) -> pd.DataFrame:
+        """One row per device as a pandas frame (needs pandas)."""
+        from boundby.report.frames import devices_frame
+
+        return devices_frame(self)
+
+    def _repr_html_(self) -> str:
+        from boundby.report.html import fragment
+
+        return fragment(self)

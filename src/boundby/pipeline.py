@@ -1,0 +1,117 @@
+"""The whole analysis on one screen: read, work out the timeline, judge it, report."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+
+from boundby.capture import export_sqlite, export_to_temporary, find_nsys
+from boundby.diagnose import summary
+from boundby.diagnose.figures import measure
+from boundby.model.report import Report, TraceSummary, TraceWarning
+from boundby.model.trace import Trace
+from boundby.read import read_sqlite
+from boundby.timeline.analysis import Timeline, build_timeline, select
+from boundby.timeline.windows import matching_ranges, parse_window
+
+Progress = Callable[[str, float | None], None]
+
+REPORT_KINDS = {".nsys-rep": "nsys-rep", ".qdrep": "nsys-qdrep"}
+
+
+def analyze(
+    path: str | PathLike[str],
+    *,
+    window: str = "gpu",
+    skip_first: int = 0,
+    region: str | None = None,
+    devices: Sequence[int] = (),
+    processes: Sequence[int] = (),
+    min_share: float = 0.0,
+    fold: bool = True,
+    nsys: str | PathLike[str] | None = None,
+    keep_export: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Analyse one report: ``.sqlite`` (an nsys export), ``.nsys-rep`` or ``.qdrep`` (exported first).
+
+    ``window``: ``gpu``, ``all``, ``START:END`` or ``nvtx:NAME``. ``skip_first``: leave out that many instances of
+    the steps as warm-up. ``region``: a glob; only matching regions are reported. ``min_share``: leave out regions
+    below this fraction of the window. ``fold``: let numbered names share a region. ``keep_export``: leave the
+    export beside the report. ``progress`` is called with a stage and a fraction (None: unknown).
+
+    Raises boundby.model.errors.UserError with one clear sentence and a next step for anything a user can mend.
+    """
+    step = progress or _silent
+    chosen = parse_window(window, skip_first)
+    with _as_sqlite(Path(path), nsys, keep_export, step) as (database, source):
+        trace = read_sqlite(database, name=str(path), source=source, progress=step)
+    step("accounting for every nanosecond", None)
+    trace = select(trace, tuple(devices), tuple(processes))
+    timeline = build_timeline(trace, chosen, fold=fold)
+    if region is not None:
+        matching_ranges(timeline.setting.trace, timeline.setting.ownership.regions, region)
+    step("judging", None)
+    figures = measure(timeline)
+    return Report(
+        trace=_describe(trace, timeline),
+        devices=summary.devices(timeline, figures),
+        threads=summary.threads(timeline),
+        regions=summary.regions(timeline, figures, glob=region, min_share=min_share),
+        window=window,
+        region_glob=region,
+        min_share=min_share,
+    )
+
+
+@contextlib.contextmanager
+def _as_sqlite(
+    path: Path, nsys: str | PathLike[str] | None, keep_export: bool, step: Progress
+) -> Iterator[tuple[Path, str]]:
+    """The report as an SQLite export and what it was: itself, or made from it by a real nsys."""
+    kind = REPORT_KINDS.get(path.suffix.lower())
+    if kind is None:
+        yield path, "nsys-sqlite"
+        return
+    tool = find_nsys(nsys)
+
+    def exporting(fraction: float | None) -> None:
+        step("exporting with nsys", fraction)
+
+    if keep_export:
+        yield export_sqlite(path, path.with_suffix(".sqlite"), tool, progress=exporting), kind
+        return
+    with export_to_temporary(path, tool, progress=exporting) as exported:
+        yield exported, kind
+
+
+def _silent(stage: str, fraction: float | None) -> None:
+    """No progress is shown."""
+
+
+def _describe(trace: Trace, timeline: Timeline) -> TraceSummary:
+    shifts = [
+        TraceWarning(
+            "clock-skew",
+            f"GPU {trace.gpus[device.index].id}'s clock is off: {device.shift.early_fraction:.0%} of its operations "
+            f"start before their launch. Shifted by {device.shift.shift_ns / 1e6:+.3f} ms for attribution.",
+        )
+        for device in timeline.devices
+        if device.shift.shift_ns
+    ]
+    return TraceSummary(
+        path=trace.path,
+        source=trace.source,
+        nsys_version=trace.nsys_version,
+        schema_version=trace.schema_version,
+        command=trace.command,
+        gpus=trace.gpus,
+        captured=trace.captured,
+        warnings=(*shifts, *trace.warnings),
+        duration_ns=trace.span_ns[1] - trace.span_ns[0],
+    )
+
+
+__all__ = ["REPORT_KINDS", "analyze"]

@@ -1,0 +1,124 @@
+"""Open an nsys SQLite export strictly read-only, and say clearly why one cannot be read.
+
+Nothing beside the input is ever created: a database in WAL mode would make SQLite write ``-shm`` and ``-wal``
+files, so such a file is opened as immutable, or, when its log holds data, read from a temporary copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from boundby.model.errors import InputError
+
+MAGIC = b"SQLite format 3\x00"
+BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
+
+EXPORT_AGAIN = "Export the report again: nsys export --type sqlite REPORT.nsys-rep"
+
+
+@contextlib.contextmanager
+def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection inside one read transaction. Raises InputError with the reason and the next step."""
+    header = _check_file(path)
+    with contextlib.ExitStack() as cleanup:
+        source, query = path, "mode=ro"
+        if header[18] == 2 or header[19] == 2:  # WAL mode
+            query = "mode=ro&immutable=1"
+            log = path.with_name(path.name + "-wal")
+            if log.exists() and log.stat().st_size:
+                source = _copy_with_log(path, log, Path(cleanup.enter_context(tempfile.TemporaryDirectory())))
+                query = "mode=rw"  # the copy is ours: SQLite may replay its log
+        try:
+            connection = sqlite3.connect(
+                f"file:{quote(str(source.absolute()))}?{query}", uri=True, timeout=BUSY_TIMEOUT_S
+            )
+            cleanup.enter_context(contextlib.closing(connection))
+            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            connection.isolation_level = None
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error as error:
+            raise explain(path, error) from error
+        yield connection
+
+
+def explain(path: Path, error: sqlite3.Error) -> InputError:
+    """The sentence for an SQLite error met while reading ``path``."""
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        return InputError(
+            f"{path} is locked by another program, probably an export that is still running.",
+            "Wait until it has finished, then try again.",
+        )
+    if "readonly" in text or "unable to open" in text or "disk I/O" in text:
+        if path.with_name(path.name + "-journal").exists():
+            return InputError(f"{path} was left half written: its rollback journal still lies beside it.", EXPORT_AGAIN)
+        return InputError(f"{path} cannot be opened ({text}).", "Check the file and its folder's permissions.")
+    if "not a database" in text or "file is encrypted" in text:
+        return InputError(f"{path} is not an SQLite database.", EXPORT_AGAIN)
+    return InputError(f"{path} is damaged ({text}).", EXPORT_AGAIN)
+
+
+def _check_file(path: Path) -> bytes:
+    """Check what can be told before SQLite looks; return the 100-byte header."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist.", "Check the path.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).", "Check the path and its permissions.") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError(f"{path} is a folder.", "Name the .nsys-rep or .sqlite file inside it.")
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{path} is not a regular file.", "Name a .nsys-rep or .sqlite file.")
+    if status.st_size == 0:
+        raise InputError(f"{path} is empty.", "The capture or export did not finish. " + EXPORT_AGAIN)
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}).", f"You need read permission: chmod u+r {path.name}"
+        ) from None
+    if not MAGIC.startswith(header[:16]) and not header.startswith(MAGIC):
+        raise InputError(
+            f"{path} is neither an SQLite export nor a report by its name.",
+            "boundby reads .nsys-rep and .qdrep reports and the .sqlite files that nsys exports from them.",
+        )
+    _check_length(path, header, status.st_size)
+    return header
+
+
+def _check_length(path: Path, header: bytes, size: int) -> None:
+    """A file shorter than its header says was cut off, whatever the pages that are left hold."""
+    page_size = int.from_bytes(header[16:18], "big")
+    page_size = 65536 if page_size == 1 else page_size
+    pages = int.from_bytes(header[28:32], "big")
+    header_is_current = header[24:28] == header[92:96]
+    whole = len(header) == 100 and page_size >= 512 and (not header_is_current or size >= pages * page_size)
+    if not whole:
+        raise InputError(
+            f"{path} is truncated: {size:,} of {max(pages * page_size, 100):,} bytes are there.",
+            "Copy it again, or: " + EXPORT_AGAIN,
+        )
+
+
+def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
+    copy = folder / path.name
+    try:
+        shutil.copyfile(path, copy)
+        shutil.copyfile(log, copy.with_name(copy.name + "-wal"))
+    except OSError as error:
+        raise InputError(
+            f"{path} has a write-ahead log, and no room was found to copy both ({os.strerror(error.errno or 0)}).",
+            f"Free some space in {folder.parent}, or set TMPDIR to a folder with room.",
+        ) from error
+    return copy

@@ -1,0 +1,138 @@
+"""Reader for the SQLite exports of nsys, schema 1.x (2019) to 3.25 (2026).
+
+Every variation of DESIGN section 10 is met by probing columns, never by asking for a version.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from boundby.model.errors import InputError
+from boundby.model.trace import Int64Array, Trace
+from boundby.read import gpu_tables, host_tables, metadata
+from boundby.read.columns import Database
+from boundby.read.database import EXPORT_AGAIN, open_readonly
+from boundby.read.identity import Identities
+from boundby.read.names import NamePool
+
+Progress = Callable[[str, float | None], None]
+
+_KNOWN_PREFIXES = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "ENUM_NSYS_")
+_KNOWN_TABLES = ("NVTX_EVENTS", "OSRT_API", "SCHED_EVENTS", "COMPOSITE_EVENTS", "ProcessStreams", "PROFILER_OVERHEAD")
+
+
+def read_sqlite(
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    source: str = "nsys-sqlite",
+    progress: Progress | None = None,
+) -> Trace:
+    """Read an nsys SQLite export into a Trace.
+
+    ``name`` and ``source`` say where the export came from when it was made from another report. Raises
+    InputError for anything that is not a readable export with at least one event. The file is opened read-only
+    and nothing is created beside it.
+    """
+    step = progress or _silent
+    location = Path(path)
+    with open_readonly(location) as connection:
+        database = Database(connection, location)
+        _check_tables(database)
+        step("reading GPU operations", 0.0)
+        raw_operations = gpu_tables.read_operations(database)
+        step("reading CUDA API calls", 0.3)
+        raw_api = host_tables.read_api(database)
+        step("reading NVTX ranges", 0.6)
+        raw_ranges = host_tables.read_ranges(database)
+        step("reading host events", 0.8)
+        raw_os = host_tables.read_os_calls(database)
+        raw_schedule = host_tables.read_schedule(database)
+        raw_samples = host_tables.read_samples(database)
+        raw_overhead = host_tables.read_overhead(database)
+        about = metadata.read_metadata(database)
+
+        span = _span(raw_operations, raw_api, raw_ranges, raw_os, raw_schedule, raw_samples)
+        if span is None:
+            raise _no_events(database, about)
+        tables = (raw_api, raw_ranges, raw_os, raw_schedule, raw_samples, raw_overhead)
+        identities = Identities.collect(
+            threads=[table["globalTid"] for table in tables], processes=[raw_operations["globalPid"]]
+        )
+        pool = NamePool()
+        gpus, device_of = gpu_tables.read_gpus(database, raw_operations)
+        operations = gpu_tables.operations(database, raw_operations, device_of, identities, pool)
+        calls = host_tables.api_calls(database, raw_api, identities, pool, span[1])
+        ranges, domains = host_tables.ranges(database, raw_ranges, identities, pool, span[1])
+        os_calls = host_tables.intervals(database, raw_os, identities, pool, span[1])
+        overhead = host_tables.intervals(database, raw_overhead, identities, pool, span[1])
+        schedule = host_tables.schedule(raw_schedule, identities)
+        samples = host_tables.samples(raw_samples, identities)
+        threads, processes = identities.describe(database)
+        captured = metadata.captured(database, operations, calls, ranges, os_calls, schedule, samples, raw_operations)
+    return Trace(
+        path=name or str(path),
+        source=source,
+        operations=operations,
+        api=calls,
+        ranges=ranges,
+        os_calls=os_calls,
+        overhead=overhead,
+        schedule=schedule,
+        samples=samples,
+        names=pool.names(),
+        domains=domains,
+        threads=threads,
+        processes=processes,
+        gpus=gpus,
+        captured=captured,
+        nsys_version=about.nsys_version,
+        schema_version=about.schema_version,
+        command=about.command,
+        warnings=(*about.warnings, *gpu_tables.warnings(raw_operations)),
+        span_ns=span,
+        metadata=about.capture,
+    )
+
+
+def _silent(_stage: str, _fraction: float | None) -> None:
+    """No progress is shown."""
+
+
+def _check_tables(database: Database) -> None:
+    tables = database.tables
+    if any(table.startswith(_KNOWN_PREFIXES) or table in _KNOWN_TABLES for table in tables):
+        return
+    if "StringIds" in tables:
+        raise InputError(f"{database.path} is a half-written export: it holds texts but no events.", EXPORT_AGAIN)
+    if not tables:
+        raise InputError(f"{database.path} is an empty SQLite database: the export did not finish.", EXPORT_AGAIN)
+    some = ", ".join(sorted(tables)[:3])
+    raise InputError(
+        f"{database.path} is an SQLite database of another program (tables: {some} ...), not an nsys export.",
+        "Name a .nsys-rep report or the .sqlite file that nsys exported from it.",
+    )
+
+
+def _no_events(database: Database, about: metadata.Metadata) -> InputError:
+    if about.is_complete:
+        return InputError(
+            f"{database.path} holds no events: the capture recorded nothing boundby can read.",
+            "Capture again with: nsys profile --trace=cuda,nvtx,osrt PROGRAM",
+        )
+    return InputError(f"{database.path} is a half-written export: it ends before the first event table.", EXPORT_AGAIN)
+
+
+def _span(*tables: dict[str, Int64Array]) -> tuple[int, int] | None:
+    """First start and last end (or start, for instants) of any event in any table."""
+    lows, highs = [], []
+    for table in tables:
+        start = table["start"]
+        if len(start):
+            lows.append(int(start.min()))
+            highs.append(int(max(start.max(), np.max(table["end"]) if "end" in table else start.max())))
+    return (min(lows), max(highs)) if lows else None

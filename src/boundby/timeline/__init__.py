@@ -1,0 +1,1 @@
+"""Pure array code: interval algebra, correlation, range nesting, projection, the account."""

@@ -1,0 +1,151 @@
+"""The timeline of one trace, worked out: clocks set, calls joined, ranges nested, every device accounted for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.errors import SelectionError
+from boundby.model.trace import Int64Array, Trace
+from boundby.timeline.account import (
+    DeviceOperations,
+    Setting,
+    account_device,
+    operations_of,
+)
+from boundby.timeline.clock import NO_SHIFT, ClockShift, estimate_shift
+from boundby.timeline.correlate import Calls, correlate
+from boundby.timeline.crews import form_crews
+from boundby.timeline.hostaccount import ThreadAccount, account_threads
+from boundby.timeline.hosts import Hosts
+from boundby.timeline.intervals import IntervalSet
+from boundby.timeline.projection import project, range_of_operations
+from boundby.timeline.regions import build_ownership
+from boundby.timeline.segments import Segments
+from boundby.timeline.windows import Window, device_window, host_window
+
+
+@dataclass(frozen=True)
+class DeviceTimeline:
+    """One device: its window on the host's clock, its account, its busy time."""
+
+    index: int  # into Trace.gpus
+    low_ns: int
+    high_ns: int
+    operations: DeviceOperations
+    busy: IntervalSet
+    segments: Segments
+    shift: ClockShift
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Everything the account knows; ``setting.trace`` has its operations on the host's clock."""
+
+    setting: Setting
+    devices: tuple[DeviceTimeline, ...]
+    threads: tuple[ThreadAccount, ...]  # only without GPU work
+    projected_start_ns: Int64Array  # per range; start > end where it launched nothing
+    projected_end_ns: Int64Array
+    counted_ranges: npt.NDArray[np.bool_]  # instances that belong to the windows
+    window: Window
+
+    @property
+    def total_ns(self) -> int:
+        """The length of all windows together: what causes and regions sum to."""
+        if self.devices:
+            return sum(device.high_ns - device.low_ns for device in self.devices)
+        return sum(thread.total_ns for thread in self.threads)
+
+
+def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -> Trace:
+    """The trace without other devices' operations and other processes' events. Raises SelectionError."""
+    if devices:
+        known = [gpu.id for gpu in trace.gpus if gpu.used]
+        if missing := sorted(set(devices) - set(known)):
+            raise SelectionError(
+                f"The report holds no work of device {missing[0]}.",
+                f"Devices with work: {', '.join(map(str, known)) or 'none'}.",
+            )
+        wanted = np.array([gpu.id in devices for gpu in trace.gpus], bool)
+        trace = replace(trace, operations=trace.operations.take(wanted[trace.operations.device]))
+    if processes:
+        pids = [process.pid for process in trace.processes]
+        if missing := sorted(set(processes) - set(pids)):
+            raise SelectionError(
+                f"The report holds no process {missing[0]}.", f"Processes in it: {', '.join(map(str, sorted(pids)))}."
+            )
+        of_process = np.array([*(pid in processes for pid in pids), False], bool)
+        of_thread = np.array([of_process[thread.process] for thread in trace.threads] or [False], bool)
+        trace = replace(
+            trace,
+            operations=trace.operations.take(of_process[trace.operations.process]),
+            api=trace.api.take(of_thread[trace.api.thread]),
+            ranges=trace.ranges.take(of_thread[trace.ranges.thread]),
+            os_calls=trace.os_calls.take(of_thread[trace.os_calls.thread]),
+            overhead=trace.overhead.take(of_thread[trace.overhead.thread]),
+            schedule=trace.schedule.take(of_thread[trace.schedule.thread]),
+            samples=trace.samples.take(of_thread[trace.samples.thread]),
+        )
+    return trace
+
+
+def build_timeline(trace: Trace, window: Window, *, fold: bool = True) -> Timeline:
+    """Work out the account of every device (or, without GPU work, of every annotated thread) in its window."""
+    calls = correlate(trace)
+    trace, shifts = _set_clocks(trace, calls)
+    crews = form_crews(trace, calls)
+    ownership = build_ownership(trace, crews, fold=fold)
+    hosts = Hosts(trace, calls, crews)
+    launch_range = range_of_operations(trace, calls, ownership)
+    setting = Setting(trace, calls, crews, ownership, hosts, launch_range, ownership.region_of(launch_range))
+    devices = []
+    for index in np.unique(trace.operations.device).tolist():
+        operations = operations_of(trace, index)
+        low, high = device_window(window, setting, operations, shifts[index].shift_ns)
+        account = account_device(setting, operations, low, high)
+        devices.append(DeviceTimeline(index, low, high, operations, operations.busy(), account, shifts[index]))
+    threads: tuple[ThreadAccount, ...] = ()
+    if not devices:
+        threads = account_threads(setting, *host_window(window, trace, ownership))
+    start, end = project(ownership.regions, launch_range, trace.operations.start_ns, trace.operations.end_ns)
+    spans = [(device.low_ns, device.high_ns) for device in devices]
+    counted = _counted(trace, window, start, end, spans or [(t.low_ns, t.high_ns) for t in threads])
+    return Timeline(setting, tuple(devices), threads, start, end, counted, window)
+
+
+def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift]]:
+    """Put every device's operations on the host's clock."""
+    operations = trace.operations
+    shifts: dict[int, ClockShift] = {}
+    start, end = operations.start_ns, operations.end_ns
+    for device in np.unique(operations.device).tolist():
+        mine = operations.device == device
+        joined = mine & (calls.of_operation >= 0)
+        shift = NO_SHIFT
+        if joined.any():
+            shift = estimate_shift(operations.start_ns[joined], calls.start_ns[calls.of_operation[joined]])
+        shifts[device] = shift
+        if shift.shift_ns:
+            start = np.where(mine, start + shift.shift_ns, start)
+            end = np.where(mine, end + shift.shift_ns, end)
+    return replace(trace, operations=replace(operations, start_ns=start, end_ns=end)), shifts
+
+
+def _counted(
+    trace: Trace, window: Window, start: Int64Array, end: Int64Array, spans: list[tuple[int, int]]
+) -> npt.NDArray[np.bool_]:
+    """Instances that belong to the windows: all by default; in a chosen window those whose device work (or,
+    without any, whose host interval) overlaps it."""
+    ranges = trace.ranges
+    if window.kind in ("gpu", "all") and not window.skip_first:
+        return np.ones(len(ranges), bool)
+    launched = end >= start
+    low = np.where(launched, start, ranges.start_ns)
+    high = np.where(launched, end, ranges.end_ns)
+    counted = np.zeros(len(ranges), bool)
+    for first, last in spans:
+        counted |= (high > first) & (low < last)
+    return counted

@@ -1,0 +1,124 @@
+"""Plain figures per region: counts, sums and order statistics, of a region with all its descendants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.timeline.regions import Regions
+
+Float = npt.NDArray[np.float64]
+Int = npt.NDArray[np.int64]
+
+
+def sums(regions: Regions, region: npt.NDArray[np.int64], value: npt.NDArray[np.int64] | None = None) -> Int:
+    """Sum of values (or count of rows) of each region and its descendants, shape (regions,)."""
+    total = np.zeros(len(regions), np.int64)
+    np.add.at(total, region, 1 if value is None else value)
+    return regions.accumulate(total)
+
+
+def quantiles(
+    regions: Regions, region: npt.NDArray[np.int64], value: npt.NDArray[np.int64], wanted: tuple[float, ...]
+) -> Float:
+    """Quantiles (linear interpolation, as NumPy's default) of each region with its descendants.
+
+    Shape (len(wanted), regions); NaN where a region has no rows. O(depth * n log n).
+    """
+    result = np.full((len(wanted), len(regions)), np.nan)
+    current = region.copy()
+    for level in range(int(regions.depth.max(initial=0)), -1, -1):
+        rows = np.flatnonzero(regions.depth[current] == level) if len(current) else np.empty(0, np.intp)
+        if len(rows):
+            groups, found = group_quantiles(current[rows], value[rows], wanted)
+            result[:, groups] = found
+            current[rows] = np.maximum(regions.parent[current[rows]], 0)
+    return result
+
+
+def group_quantiles(
+    group: npt.NDArray[np.int64], value: npt.NDArray[np.int64], wanted: tuple[float, ...]
+) -> tuple[npt.NDArray[np.int64], Float]:
+    """The distinct groups, ascending, and the quantiles of each, shape (len(wanted), groups)."""
+    order = np.lexsort((value, group))
+    group, value = group[order], value[order]
+    first = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else np.empty(0, np.intp)
+    size = np.diff(np.append(first, len(group)))
+    found = np.empty((len(wanted), len(first)))
+    for row, quantile in enumerate(wanted):
+        position = quantile * (size - 1)
+        low = np.floor(position).astype(np.intp)
+        high = np.minimum(low + 1, size - 1)
+        below, above = value[first + low].astype(float), value[first + high].astype(float)
+        found[row] = below + (above - below) * (position - low)
+    return group[first], found
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Distribution of instance durations per region (of the region's own instances, not its descendants')."""
+
+    count: Int
+    total: Int
+    median: Float
+    p95: Float
+    longest: Int
+
+
+def spread(size: int, region: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]) -> Spread:
+    """Statistics of instance durations; ``size`` is the number of regions."""
+    count, total, longest = (np.zeros(size, np.int64) for _ in range(3))
+    np.add.at(count, region, 1)
+    np.add.at(total, region, duration)
+    np.maximum.at(longest, region, duration)
+    median, p95 = np.full(size, np.nan), np.full(size, np.nan)
+    groups, found = group_quantiles(region, duration, (0.5, 0.95))
+    median[groups], p95[groups] = found
+    return Spread(count, total, median, p95, longest)
+
+
+def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> Int:
+    """For each operation, how many launched before it (itself excluded) had not started when it was launched."""
+    launched = np.searchsorted(np.sort(launch), launch, side="left")
+    started = np.searchsorted(np.sort(start), launch, side="right")
+    depth: Int = np.maximum(launched - started, 0).astype(np.int64)
+    return depth
+
+
+def longest_in(
+    start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]
+) -> tuple[Int, Int]:
+    """How many of the sorted disjoint intervals overlap each [low, high), and the longest overlap.
+
+    The longest is exact: the two at the edges are clipped, those between come from a sparse table (n log n).
+    """
+    first = np.searchsorted(end, low, side="right")
+    stop = np.maximum(np.searchsorted(start, high, side="left"), first)
+    count = (stop - first).astype(np.int64)
+    some = count > 0
+    longest = np.zeros(len(low), np.int64)
+    if not some.any():
+        return count, longest
+    left, right = first[some], stop[some] - 1
+    edges = np.maximum(
+        np.minimum(end[left], high[some]) - np.maximum(start[left], low[some]),
+        np.minimum(end[right], high[some]) - np.maximum(start[right], low[some]),
+    )
+    longest[some] = np.maximum(edges, _range_maximum(end - start, left + 1, right))
+    return count, longest
+
+
+def _range_maximum(values: Int, first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp]) -> Int:
+    """Maximum of values[first:stop] for each pair (0 where empty), by a sparse table."""
+    length = np.maximum(stop - first, 0)
+    result = np.zeros(len(first), np.int64)
+    table, width = values, 1
+    while True:
+        rows = np.flatnonzero((length >= width) & (length < 2 * width))
+        if len(rows):
+            result[rows] = np.maximum(table[first[rows]], table[stop[rows] - width])
+        if 2 * width > int(length.max(initial=0)):
+            return result
+        table, width = np.maximum(table[:-width], table[width:]), 2 * width

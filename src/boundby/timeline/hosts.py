@@ -1,0 +1,202 @@
+"""What each host thread does at each instant: in a CUDA call, waiting for the device, running, or asleep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.causes import Cause
+from boundby.model.trace import Int64Array, MemoryKind, OpKind, Trace
+from boundby.timeline.calls import CallClass, OverheadClass, blocked_on, classify_overhead
+from boundby.timeline.correlate import Calls
+from boundby.timeline.crews import Crews
+from boundby.timeline.intervals import EMPTY, IntervalSet, contains, intersect, subtract, union
+from boundby.timeline.steps import NOTHING, StepFunction, simplify
+
+# Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
+DISPATCH_LIMIT_NS = 100_000
+
+# Internal state beside the causes: no evidence about this thread, and another of its crew has called since.
+ELSEWHERE = len(Cause)
+
+_CAUSE_OF_CLASS = {
+    CallClass.OTHER: Cause.CUDA_API,
+    CallClass.LAUNCH: Cause.CUDA_API,
+    CallClass.SYNC: Cause.SYNC,
+    CallClass.BLOCKING_COPY: Cause.CUDA_API,
+    CallClass.ALLOC: Cause.INIT,
+    CallClass.INIT: Cause.INIT,
+}
+
+
+@dataclass(frozen=True)
+class CpuEvidence:
+    """When a thread is known to be on a CPU and when asleep. ``None``: this kind was not captured for it."""
+
+    on_cpu: IntervalSet | None
+    off_cpu: IntervalSet | None
+    in_blocking_call: IntervalSet | None
+
+    @property
+    def is_known(self) -> bool:
+        return self.off_cpu is not None or self.in_blocking_call is not None
+
+    @cached_property
+    def asleep(self) -> IntervalSet:
+        """Scheduled out, or, where scheduling says nothing, in a blocking OS call."""
+        calls = self.in_blocking_call or EMPTY
+        if self.off_cpu is None or self.on_cpu is None:
+            return calls
+        both = IntervalSet(
+            np.concatenate((self.off_cpu.start, subtract(calls, self.on_cpu).start)),
+            np.concatenate((self.off_cpu.end, subtract(calls, self.on_cpu).end)),
+        )
+        return union(both.start, both.end)
+
+
+class Hosts:
+    """Host state per thread, built when first asked for."""
+
+    def __init__(self, trace: Trace, calls: Calls, crews: Crews) -> None:
+        self._trace = trace
+        self._calls = calls
+        self._crews = crews
+        self._evidence: dict[int, CpuEvidence] = {}
+        self._states: dict[int, StepFunction] = {}
+        self._blocked: dict[int, IntervalSet] = {}
+        self._blocking_os = np.array([blocked_on(name) is not None for name in trace.names] or [False], bool)
+        self._overhead_class = np.array([int(classify_overhead(name)) for name in trace.names] or [0], np.int8)
+        self._waits_until = _implicit_waits(trace, calls)
+        self._process_busy: dict[int, IntervalSet] = {}
+
+    def evidence(self, thread: int) -> CpuEvidence:
+        """What the capture knows of the thread's scheduling."""
+        if thread not in self._evidence:
+            self._evidence[thread] = _evidence(self._trace, thread, self._blocking_os)
+        return self._evidence[thread]
+
+    def blocked(self, thread: int) -> IntervalSet:
+        """Times in which the thread waits for the device: blocking syncs and copies, and, while the process's
+        devices are busy, allocation calls and pageable copies up to where the copy itself begins."""
+        if thread not in self._blocked:
+            calls, rows = self._calls, self._calls.rows_of(thread)
+            kind, start, end = calls.kind[rows], calls.start_ns[rows], calls.end_ns[rows]
+            explicit = np.isin(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+            until = np.where(kind == CallClass.ALLOC, end, np.minimum(self._waits_until[rows], end))
+            until = np.where(explicit, start, until)
+            waits = intersect(union(start, until), self._busy_of(self._trace.threads[thread].process))
+            self._blocked[thread] = union(
+                np.concatenate((start[explicit], waits.start)), np.concatenate((end[explicit], waits.end))
+            )
+        return self._blocked[thread]
+
+    def _busy_of(self, process: int) -> IntervalSet:
+        if process not in self._process_busy:
+            operations = self._trace.operations
+            mine = operations.process == process
+            self._process_busy[process] = union(operations.start_ns[mine], operations.end_ns[mine])
+        return self._process_busy[process]
+
+    def crew_blocked(self, thread: int) -> IntervalSet:
+        """The same for all threads that take turns with this one."""
+        members = self._crews.members(thread)
+        if len(members) == 1:
+            return self.blocked(thread)
+        sets = [self.blocked(int(member)) for member in members]
+        return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))
+
+    def states(self, thread: int) -> StepFunction:
+        """The thread's state over time as Cause numbers (or ELSEWHERE), as if the device had been idle."""
+        if thread not in self._states:
+            self._states[thread] = self._build_states(thread)
+        return self._states[thread]
+
+    def running_elsewhere(self, thread: int) -> list[int]:
+        """Threads of the same process that may run while this one sleeps, its own crew first: those that call
+        CUDA or open ranges."""
+        trace, crews = self._trace, self._crews
+        process = trace.threads[thread].process
+        active = np.union1d(np.unique(self._calls.thread), np.unique(trace.ranges.thread))
+        others = [int(t) for t in active if t != thread and trace.threads[int(t)].process == process]
+        return sorted(others, key=lambda other: (crews.leader[other] != crews.leader[thread], other))
+
+    def _build_states(self, thread: int) -> StepFunction:
+        calls, rows = self._calls, self._calls.rows_of(thread)
+        start, end = calls.start_ns[rows], calls.end_ns[rows]
+        evidence = self.evidence(thread)
+        asleep = evidence.asleep
+        low = min(self._trace.span_ns[0], int(start[0]) if len(start) else 0)
+        dispatch_end = np.minimum(end + DISPATCH_LIMIT_NS, np.append(start[1:], np.iinfo(np.int64).max))
+        elsewhere = EMPTY if evidence.is_known else self._crew_took_over(thread, start, end)
+        overhead = self._overhead(thread, OverheadClass.PROFILER)
+        loading = self._overhead(thread, OverheadClass.INIT)
+        cuts = np.unique(
+            np.concatenate(([low], start, end, dispatch_end, *asleep, *elsewhere, *overhead, *loading)).astype(np.int64)
+        )
+        # Later lines override earlier ones.
+        state = np.full(len(cuts), int(Cause.CPU), np.int64)
+        state[contains(elsewhere, cuts) >= 0] = ELSEWHERE
+        state[contains(IntervalSet(end, dispatch_end), cuts) >= 0] = Cause.CUDA_API
+        state[contains(asleep, cuts) >= 0] = Cause.HOST_BLOCKED
+        call = contains(IntervalSet(start, end), cuts)
+        inside = call >= 0
+        cause_of_class = np.array([int(_CAUSE_OF_CLASS[kind]) for kind in CallClass])
+        cause = np.where(calls.is_first_load[rows], int(Cause.INIT), cause_of_class[calls.kind[rows]])
+        if len(cause):
+            state[inside] = cause[call[inside]]
+        state[(contains(loading, cuts) >= 0) & (state != Cause.SYNC)] = Cause.INIT
+        state[(contains(overhead, cuts) >= 0) & (state != Cause.SYNC)] = Cause.PROFILER
+        return simplify(StepFunction(cuts, state))
+
+    def _crew_took_over(self, thread: int, start: Int64Array, end: Int64Array) -> IntervalSet:
+        """Parts of the intervals between this thread's calls that begin when another of its crew calls."""
+        others = [int(m) for m in self._crews.members(thread) if m != thread]
+        if not others:
+            return EMPTY
+        theirs = np.sort(np.concatenate([self._calls.start_ns[self._calls.rows_of(other)] for other in others]))
+        begin = np.append(self._trace.span_ns[0], end)
+        until = np.append(start, max(self._trace.span_ns[1], int(end[-1]) if len(end) else 0) + 1)
+        place = np.searchsorted(theirs, begin)
+        took = np.where(place < len(theirs), theirs[np.minimum(place, len(theirs) - 1)], until)
+        return union(np.minimum(took, until), until)
+
+    def _overhead(self, thread: int, kind: OverheadClass) -> IntervalSet:
+        rows = self._trace.overhead
+        low, high = np.searchsorted(rows.thread, [thread, thread + 1])
+        mine = slice(int(low), int(high))
+        chosen = self._overhead_class[rows.name[mine]] == kind
+        return union(rows.start_ns[mine][chosen], rows.end_ns[mine][chosen])
+
+
+def _evidence(trace: Trace, thread: int, blocking: npt.NDArray[np.bool_]) -> CpuEvidence:
+    on = off = in_call = None
+    low, high = np.searchsorted(trace.schedule.thread, [thread, thread + 1])
+    if high > low:
+        time, is_in = trace.schedule.start_ns[low:high], trace.schedule.is_in[low:high]
+        last = max(trace.span_ns[1], int(time[-1]))
+        until = np.append(time[1:], last)
+        # Before the first switch the thread was in the other state, but since when is not known.
+        on, off = union(time[is_in], until[is_in]), union(time[~is_in], until[~is_in])
+    if trace.captured.osrt:
+        low, high = np.searchsorted(trace.os_calls.thread, [thread, thread + 1])
+        rows = slice(int(low), int(high))
+        blocks = blocking[trace.os_calls.name[rows]]
+        in_call = union(trace.os_calls.start_ns[rows][blocks], trace.os_calls.end_ns[rows][blocks])
+    return CpuEvidence(on, off, in_call)
+
+
+def _implicit_waits(trace: Trace, calls: Calls) -> Int64Array:
+    """Per call: until when it may wait for the device before doing its own work; its start if it does not.
+
+    A call that copies from or to pageable memory waits for what was launched before, then copies. The copy is
+    the device's time, not a wait.
+    """
+    operations = trace.operations
+    pageable = (operations.source == MemoryKind.PAGEABLE) | (operations.target == MemoryKind.PAGEABLE)
+    copies = np.flatnonzero((operations.kind == OpKind.MEMCPY) & pageable & (calls.of_operation != NOTHING))
+    until: Int64Array = calls.start_ns.copy()
+    np.maximum.at(until, calls.of_operation[copies], operations.start_ns[copies])
+    return until
