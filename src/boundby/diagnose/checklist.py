@@ -16,6 +16,7 @@ BUSY_CPU = 0.90
 MANY_CALLS_PER_MS = 20.0  # a call every 50 us: the host does little else
 MANY_SYNCS_PER_MS = 0.5
 COPY_HEAVY = 0.30
+FAR_AHEAD = 0.50  # the host has half its time to spare: say what it needs, not how close it is
 
 
 def duration(ns: float) -> str:
@@ -107,7 +108,12 @@ def because(
         share = time[Cause[bound.upper()]] / window
         what = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}[bound]
         limit = decision.host_limit_fraction
-        head = f"; the host would limit {limit:.0%} below" if limit is not None else ""
+        head = ""
+        if limit is not None:
+            far = limit >= FAR_AHEAD
+            head = (
+                f"; the host needs only {1 - limit:.0%} of it" if far else f"; the host would limit {limit:.0%} below"
+            )
         return f"GPU busy {busy:.0%}, {what} {share:.0%}{head}"
     if bound == "sync":
         count = sync.count / max(instances, 1)

@@ -52,7 +52,7 @@ def crew_active(setting: Setting, thread: int, low: int, high: int) -> IntervalS
         resting = np.isin(states.value, (int(Cause.HOST_BLOCKED), ELSEWHERE, int(Cause.SYNC)))
         until = np.append(states.time[1:], high)
         rest = union(states.time[resting], until[resting])
-        waits = hosts.blocked(member)
+        waits = hosts.waiting(member)
         idle = union(np.concatenate((rest.start, waits.start)), np.concatenate((rest.end, waits.end)))
         if last > first:
             sets.append(complement(idle, first, last))

@@ -47,14 +47,18 @@ class Database:
         if not present:
             return {column: np.empty(0, np.int64) for column in wanted}
         selected = ", ".join(f'ifnull("{known[column.lower()]}", {MISSING})' for column in present)
-        cursor = self.rows(f'SELECT {selected} FROM "{table}"{" WHERE " + where if where else ""}')
         parts: list[list[Int64Array]] = [[] for _ in present]
-        while True:
-            chunk = self._flat(table, itertools.islice(cursor, ROWS_PER_CHUNK)).reshape(-1, len(present))
-            for part, values in zip(parts, chunk.T, strict=True):
-                part.append(np.ascontiguousarray(values))
-            if len(chunk) < ROWS_PER_CHUNK:
-                break
+        try:
+            cursor = self._connection.execute(f'SELECT {selected} FROM "{table}"{" WHERE " + where if where else ""}')
+            while True:
+                flat = self._flat(table, itertools.islice(cursor, ROWS_PER_CHUNK))
+                chunk = flat.reshape(-1, len(present))
+                for part, values in zip(parts, chunk.T, strict=True):
+                    part.append(np.ascontiguousarray(values))
+                if len(chunk) < ROWS_PER_CHUNK:
+                    break
+        except sqlite3.Error as error:
+            raise explain(self.path, error) from error
         read = {column: np.concatenate(part) for column, part in zip(present, parts, strict=True)}
         length = len(read[present[0]])
         return {column: read.get(column, np.full(length, MISSING, np.int64)) for column in wanted}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from boundby.model.arrays import factorize
 from boundby.model.report import GpuInfo, TraceWarning
 from boundby.model.trace import (
     NO_CORRELATION,
@@ -87,8 +88,8 @@ def read_gpus(database: Database, raw: dict[str, Int64Array]) -> tuple[tuple[Gpu
         for gpu, ordinal, pid in zip(*(mapping[c].tolist() for c in ("gpuId", "cudaId", "pid")), strict=True)
         if gpu != MISSING
     }
-    keys, pids = raw["globalPid"], (raw["globalPid"] >> 24) & 0xFFFFFF
-    used = sorted({(int(k), int(p), int(d)) for k, p, d in _distinct(keys, pids, raw["deviceId"])})
+    places, _ = factorize(raw["globalPid"], raw["deviceId"])
+    used = [(key, (key >> 24) & 0xFFFFFF, ordinal) for key, ordinal in places.tolist()]
     physical = {(key, ordinal): gpu_of.get((pid, ordinal), ordinal) for key, pid, ordinal in used}
     meanings: dict[int, set[int]] = {}
     for (_, ordinal), gpu in physical.items():
@@ -103,12 +104,6 @@ def read_gpus(database: Database, raw: dict[str, Int64Array]) -> tuple[tuple[Gpu
     rest = [GpuInfo(gpu, name, used=False) for gpu, name in sorted(names.items()) if gpu not in taken]
     gpus = (*(GpuInfo(number, label[number]) for number in ids), *rest)
     return gpus, {place: ids.index(number) for place, number in shown.items()}
-
-
-def _distinct(*columns: Int64Array) -> list[list[int]]:
-    if len(columns[0]) == 0:
-        return []
-    return [list(row) for row in np.unique(np.stack(columns, axis=1), axis=0).tolist()]
 
 
 def _gpu_names(database: Database) -> dict[int, str]:
@@ -157,12 +152,9 @@ def operations(
 
 
 def _devices(raw: dict[str, Int64Array], device_of: dict[tuple[int, int], int]) -> Int32Array:
-    places = np.stack((raw["globalPid"], raw["deviceId"]), axis=1)
-    if len(places) == 0:
-        return np.empty(0, np.int32)
-    distinct, inverse = np.unique(places, axis=0, return_inverse=True)
-    index = np.array([device_of[(int(key), int(ordinal))] for key, ordinal in distinct], np.int32)
-    return index[inverse.reshape(-1)]
+    places, inverse = factorize(raw["globalPid"], raw["deviceId"])
+    index = np.array([device_of[(key, ordinal)] for key, ordinal in places.tolist()], np.int32)
+    return index[inverse]
 
 
 def _directions(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from boundby.model.arrays import factorize
 from boundby.model.trace import (
     NO_CORRELATION,
     ApiCalls,
@@ -140,13 +141,10 @@ def _domains(database: Database, raw: Raw) -> tuple[Int32Array, tuple[str, ...]]
                 known = texts.get(text_number) if isinstance(text_number, int) else text
                 created[(tid & ~0xFFFFFF, number)] = str(known or f"domain {number}")
     number = np.where(raw["domainId"] == MISSING, 0, raw["domainId"])
-    places = np.stack((raw["globalTid"] & ~0xFFFFFF, number), axis=1)
-    if len(places) == 0:
-        return np.empty(0, np.int32), ("",)
-    distinct, inverse = np.unique(places, axis=0, return_inverse=True)
-    texts_of = [created.get((int(p), int(d)), "" if d == 0 else f"domain {d}") for p, d in distinct.tolist()]
+    places, inverse = factorize(raw["globalTid"] & ~0xFFFFFF, number)
+    texts_of = [created.get((int(p), int(d)), "" if d == 0 else f"domain {d}") for p, d in places.tolist()]
     domains = tuple(sorted({"", *texts_of}))
-    return np.array([domains.index(text) for text in texts_of], np.int32)[inverse.reshape(-1)], domains
+    return np.array([domains.index(text) for text in texts_of], np.int32)[inverse], domains
 
 
 def intervals(database: Database, raw: Raw, identities: Identities, pool: NamePool, last: int) -> Intervals:

@@ -10,8 +10,8 @@ from pathlib import PurePath
 import numpy as np
 
 from boundby.model.report import Captured, TraceWarning
-from boundby.model.trace import ApiCalls, Int64Array, Intervals, Operations, OpKind, Ranges, Samples, Schedule
-from boundby.read.columns import MISSING, Database
+from boundby.model.trace import ApiCalls, Intervals, Operations, OpKind, Ranges, Samples, Schedule
+from boundby.read.columns import Database
 
 _ERROR, _WARNING = 3, 2  # DIAGNOSTIC_EVENT severities
 # nsys writes these into nearly every report; they say nothing about this one.
@@ -98,7 +98,8 @@ def captured(
     os_calls: Intervals,
     schedule: Schedule,
     samples: Samples,
-    raw_operations: dict[str, Int64Array],
+    *,
+    has_graph_nodes: bool,
 ) -> Captured:
     """Which kinds of data are there: a table that exists and is empty captured nothing."""
     is_graph = bool((operations.kind == OpKind.GRAPH).any())
@@ -112,7 +113,7 @@ def captured(
         cpu_scheduling=len(schedule) > 0,
         cpu_samples=len(samples) > 0,
         gpu_metrics=_has_rows(database, "GPU_METRICS"),
-        cuda_graphs=is_graph or bool((raw_operations["graphNodeId"] != MISSING).any()),
+        cuda_graphs=is_graph or has_graph_nodes,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from boundby.model.errors import InputError
 from boundby.model.trace import Int64Array, Trace
 from boundby.read import gpu_tables, host_tables, metadata
-from boundby.read.columns import Database
+from boundby.read.columns import MISSING, Database
 from boundby.read.database import EXPORT_AGAIN, open_readonly
 from boundby.read.identity import Identities
 from boundby.read.names import NamePool
@@ -65,15 +65,23 @@ def read_sqlite(
         )
         pool = NamePool()
         gpus, device_of = gpu_tables.read_gpus(database, raw_operations)
+        notes = gpu_tables.warnings(raw_operations)
+        has_graph_nodes = bool((raw_operations["graphNodeId"] != MISSING).any())
+        # Raw columns are dropped as soon as their table is built: at a million kernels they weigh most.
         operations = gpu_tables.operations(database, raw_operations, device_of, identities, pool)
+        raw_operations.clear()
         calls = host_tables.api_calls(database, raw_api, identities, pool, span[1])
+        raw_api.clear()
         ranges, domains = host_tables.ranges(database, raw_ranges, identities, pool, span[1])
+        raw_ranges.clear()
         os_calls = host_tables.intervals(database, raw_os, identities, pool, span[1])
         overhead = host_tables.intervals(database, raw_overhead, identities, pool, span[1])
         schedule = host_tables.schedule(raw_schedule, identities)
         samples = host_tables.samples(raw_samples, identities)
         threads, processes = identities.describe(database)
-        captured = metadata.captured(database, operations, calls, ranges, os_calls, schedule, samples, raw_operations)
+        captured = metadata.captured(
+            database, operations, calls, ranges, os_calls, schedule, samples, has_graph_nodes=has_graph_nodes
+        )
     return Trace(
         path=name or str(path),
         source=source,
@@ -93,7 +101,7 @@ def read_sqlite(
         nsys_version=about.nsys_version,
         schema_version=about.schema_version,
         command=about.command,
-        warnings=(*about.warnings, *gpu_tables.warnings(raw_operations)),
+        warnings=(*about.warnings, *notes),
         span_ns=span,
         metadata=about.capture,
     )

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
 LAUNCH_LIMIT_NS = 10_000
 
+# Gaps are worked on in blocks of this many, which bounds the memory that their pieces take on the way.
+GAPS_AT_ONCE = 100_000
+
 # Of the waits that delayed one launch, only so many of the latest are looked at to name the region to blame.
 _LATEST_WAITS = 32
 
@@ -65,10 +68,12 @@ def attribute_gaps(setting: Setting, gaps: Gap) -> Segments:
     parts = [
         segments.make(gaps.start[unknown], gaps.end[unknown], Cause.UNATTRIBUTED, np.full(len(unknown), ROOT, np.int64))
     ]
-    parts += [
-        _attribute(setting, thread, gaps.take(np.flatnonzero(gaps.thread == thread)))
-        for thread in np.unique(gaps.thread[gaps.thread >= 0]).tolist()
-    ]
+    for thread in np.unique(gaps.thread[gaps.thread >= 0]).tolist():
+        rows = np.flatnonzero(gaps.thread == thread)
+        parts += [
+            _attribute(setting, thread, gaps.take(rows[first : first + GAPS_AT_ONCE]))
+            for first in range(0, len(rows), GAPS_AT_ONCE)
+        ]
     return segments.concatenate(*parts)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model.arrays import sorted_distinct
 from boundby.model.causes import Cause
 from boundby.model.trace import Int64Array, Trace
 from boundby.timeline import segments
@@ -74,7 +75,7 @@ def known_states(trace: Trace, hosts: Hosts, thread: int) -> StepFunction:
     if evidence.in_blocking_call is not None:
         return states  # outside every blocking call a thread runs
     shown = evidence.on_cpu if evidence.on_cpu is not None else sampled(trace, thread)
-    time = np.unique(np.concatenate((states.time, shown.start, shown.end)))
+    time = sorted_distinct(states.time, shown.start, shown.end)
     state = states.at(time)
     runs = contains(shown, time) >= 0
     return simplify(StepFunction(time, np.where((state == Cause.CPU) & ~runs, int(Cause.UNATTRIBUTED), state)))

@@ -8,16 +8,23 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model.arrays import sorted_distinct
 from boundby.model.causes import Cause
-from boundby.model.trace import Int64Array, MemoryKind, OpKind, Trace
+from boundby.model.trace import BoolArray, Int64Array, MemoryKind, OpKind, Trace
 from boundby.timeline.calls import CallClass, OverheadClass, blocked_on, classify_overhead
 from boundby.timeline.correlate import Calls
 from boundby.timeline.crews import Crews
+from boundby.timeline.figures import queue_depth
 from boundby.timeline.intervals import EMPTY, IntervalSet, contains, intersect, subtract, union
 from boundby.timeline.steps import NOTHING, StepFunction, simplify
 
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
 DISPATCH_LIMIT_NS = 100_000
+
+# A launch that takes this many times the median of all, with this many operations queued before it, waits for
+# room in the queue (real traces: 1,020 or 880 queued, and milliseconds in cudaLaunchKernel instead of 6 us).
+FULL_QUEUE_FACTOR = 5
+FULL_QUEUE_DEPTH = 128
 
 # Internal state beside the causes: no evidence about this thread, and another of its crew has called since.
 ELSEWHERE = len(Cause)
@@ -70,6 +77,8 @@ class Hosts:
         self._blocking_os = np.array([blocked_on(name) is not None for name in trace.names] or [False], bool)
         self._overhead_class = np.array([int(classify_overhead(name)) for name in trace.names] or [0], np.int8)
         self._waits_until = _implicit_waits(trace, calls)
+        self._copies = _pageable_copies(trace, calls)
+        self._queue_full = _queue_full(trace, calls)
         self._process_busy: dict[int, IntervalSet] = {}
 
     def evidence(self, thread: int) -> CpuEvidence:
@@ -92,6 +101,16 @@ class Hosts:
                 np.concatenate((start[explicit], waits.start)), np.concatenate((end[explicit], waits.end))
             )
         return self._blocked[thread]
+
+    def waiting(self, thread: int) -> IntervalSet:
+        """``blocked``, and besides the time in which the thread is held by the device without a sync: inside
+        pageable copies while the copy itself runs, and in launches for which the queue has no room."""
+        calls, rows = self._calls, self._calls.rows_of(thread)
+        start, end = calls.start_ns[rows], calls.end_ns[rows]
+        held = self._copies[rows] | self._queue_full[rows]
+        waits = intersect(union(start[held], end[held]), self._busy_of(self._trace.threads[thread].process))
+        blocked = self.blocked(thread)
+        return union(np.concatenate((blocked.start, waits.start)), np.concatenate((blocked.end, waits.end)))
 
     def _busy_of(self, process: int) -> IntervalSet:
         if process not in self._process_busy:
@@ -133,9 +152,8 @@ class Hosts:
         elsewhere = EMPTY if evidence.is_known else self._crew_took_over(thread, start, end)
         overhead = self._overhead(thread, OverheadClass.PROFILER)
         loading = self._overhead(thread, OverheadClass.INIT)
-        cuts = np.unique(
-            np.concatenate(([low], start, end, dispatch_end, *asleep, *elsewhere, *overhead, *loading)).astype(np.int64)
-        )
+        bounds = np.array([low], np.int64)
+        cuts = sorted_distinct(bounds, start, end, dispatch_end, *asleep, *elsewhere, *overhead, *loading)
         # Later lines override earlier ones.
         state = np.full(len(cuts), int(Cause.CPU), np.int64)
         state[contains(elsewhere, cuts) >= 0] = ELSEWHERE
@@ -188,15 +206,44 @@ def _evidence(trace: Trace, thread: int, blocking: npt.NDArray[np.bool_]) -> Cpu
     return CpuEvidence(on, off, in_call)
 
 
+def _pageable_rows(trace: Trace, calls: Calls) -> npt.NDArray[np.intp]:
+    """Operations that copy from or to pageable memory and whose call is known."""
+    operations = trace.operations
+    pageable = (operations.source == MemoryKind.PAGEABLE) | (operations.target == MemoryKind.PAGEABLE)
+    return np.flatnonzero((operations.kind == OpKind.MEMCPY) & pageable & (calls.of_operation != NOTHING))
+
+
+def _pageable_copies(trace: Trace, calls: Calls) -> npt.NDArray[np.bool_]:
+    """Calls that copy from or to pageable memory."""
+    found = np.zeros(len(calls), bool)
+    found[calls.of_operation[_pageable_rows(trace, calls)]] = True
+    return found
+
+
 def _implicit_waits(trace: Trace, calls: Calls) -> Int64Array:
     """Per call: until when it may wait for the device before doing its own work; its start if it does not.
 
     A call that copies from or to pageable memory waits for what was launched before, then copies. The copy is
     the device's time, not a wait.
     """
-    operations = trace.operations
-    pageable = (operations.source == MemoryKind.PAGEABLE) | (operations.target == MemoryKind.PAGEABLE)
-    copies = np.flatnonzero((operations.kind == OpKind.MEMCPY) & pageable & (calls.of_operation != NOTHING))
+    copies = _pageable_rows(trace, calls)
     until: Int64Array = calls.start_ns.copy()
-    np.maximum.at(until, calls.of_operation[copies], operations.start_ns[copies])
+    np.maximum.at(until, calls.of_operation[copies], trace.operations.start_ns[copies])
     return until
+
+
+def _queue_full(trace: Trace, calls: Calls) -> BoolArray:
+    """Launches held up because too many operations are queued already."""
+    operations = trace.operations
+    depth = np.zeros(len(calls), np.int64)
+    for device in np.unique(operations.device).tolist():
+        rows = np.flatnonzero((operations.device == device) & (calls.of_operation != NOTHING))
+        call = calls.of_operation[rows]
+        np.maximum.at(depth, call, queue_depth(calls.start_ns[call], operations.start_ns[rows]))
+    launches: BoolArray = (calls.kind == CallClass.LAUNCH) & ~calls.is_first_load
+    if not launches.any():
+        return launches
+    duration = calls.end_ns - calls.start_ns
+    usual = np.median(duration[launches])
+    held: BoolArray = launches & (depth >= FULL_QUEUE_DEPTH) & (duration > FULL_QUEUE_FACTOR * usual)
+    return held

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model.arrays import factorize
 from boundby.model.trace import Int64Array, Trace
 from boundby.timeline.crews import Crews
 from boundby.timeline.fold import fold_names
@@ -143,9 +144,8 @@ def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) ->
     for level, (low, high) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
         rows = order[low:high]
         above = np.where(parent[rows] >= 0, of_range[np.maximum(parent[rows], 0)], ROOT)
-        keys = np.stack((above, ranges.domain[rows], label[rows]), axis=1)
-        distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-        of_range[rows] = inverse.reshape(-1) + len(parents)
+        distinct, inverse = factorize(above, ranges.domain[rows], label[rows])
+        of_range[rows] = inverse + len(parents)
         for region, domain, text in distinct.tolist():
             parents.append(region)
             domains.append(trace.domains[domain])

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.causes import CAUSES, Cause
-from boundby.model.trace import Int8Array, Int64Array
+from boundby.model.trace import Int8Array, Int32Array, Int64Array
 
 NO_THREAD = -1
 
@@ -20,8 +20,8 @@ class Segments:
     start_ns: Int64Array
     end_ns: Int64Array
     cause: Int8Array
-    region: npt.NDArray[np.int64]
-    thread: npt.NDArray[np.int64]
+    region: Int32Array
+    thread: Int32Array
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -36,7 +36,7 @@ class Segments:
 
     def by_region_and_cause(self, regions: int) -> npt.NDArray[np.int64]:
         """Nanoseconds, shape (regions, causes), each instant in its own region only."""
-        key = self.region * len(CAUSES) + self.cause
+        key = self.region.astype(np.int64) * len(CAUSES) + self.cause
         return _sum(key, self.length_ns, regions * len(CAUSES)).reshape(regions, len(CAUSES))
 
 
@@ -60,7 +60,13 @@ def make(
     def column(values: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
         return values[kept] if isinstance(values, np.ndarray) else np.full(size, int(values), np.int64)
 
-    return Segments(start[kept], end[kept], column(cause).astype(np.int8), column(region), column(thread))
+    return Segments(
+        start[kept],
+        end[kept],
+        column(cause).astype(np.int8),
+        column(region).astype(np.int32),
+        column(thread).astype(np.int32),
+    )
 
 
 def concatenate(*parts: Segments) -> Segments:

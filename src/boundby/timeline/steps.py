@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model.arrays import sorted_distinct
 from boundby.model.trace import Int64Array
 
 NOTHING = -1
@@ -35,7 +36,7 @@ def otherwise(first: StepFunction, second: StepFunction) -> StepFunction:
         return second
     if len(second.time) == 0:
         return first
-    time = np.union1d(first.time, second.time)
+    time = sorted_distinct(first.time, second.time)
     mine = first.at(time)
     return simplify(StepFunction(time, np.where(mine != NOTHING, mine, second.at(time))))
 

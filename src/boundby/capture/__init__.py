@@ -1,0 +1,11 @@
+"""Everything that has to do with running nsys: find it, and export a report through it.
+
+nsys can fail and still leave with status 0, so what it wrote is checked and not only how it ended.
+"""
+
+from __future__ import annotations
+
+from boundby.capture.export import export_sqlite, export_to_temporary
+from boundby.capture.locate import Nsys, Unusable, candidates, find_nsys
+
+__all__ = ["Nsys", "Unusable", "candidates", "export_sqlite", "export_to_temporary", "find_nsys"]

@@ -1,0 +1,167 @@
+"""Run nsys as a child that never outlives this program, and read what it says.
+
+nsys draws its progress bar with carriage returns, on stdout or stderr by version and subcommand. Both are
+read as one stream, and the bar is taken out of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Progress = Callable[[float | None], None]
+"""Is told the fraction done (0.0 to 1.0), or None while that is not known."""
+
+#: How much of its output is kept: an nsys that fails says why in its last lines.
+LINES_KEPT = 200
+#: How long a child may take to end when asked, before it is made to.
+GRACE_S = 2.0
+#: A child that has ended can leave a helper that holds the pipe open: nobody waits for that longer than this.
+POLL_S = 0.2
+#: A shell tells that its command was killed by signal N with status 128 + N.
+SHELL_SIGNAL_BASE = 128
+_BAR = re.compile(r"\[[=\s]*(\d{1,3})%\s*\]")
+
+
+class ChildTimeoutError(Exception):
+    """The child did not end in the time it was given, and was killed."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a child ended, and the last lines it wrote."""
+
+    returncode: int
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def signal_number(self) -> int | None:
+        """The signal that killed it, also where a shell in between tells of it by the exit status."""
+        if self.returncode < 0:
+            return -self.returncode
+        if SHELL_SIGNAL_BASE < self.returncode < SHELL_SIGNAL_BASE + signal.NSIG:
+            return self.returncode - SHELL_SIGNAL_BASE
+        return None
+
+    @property
+    def signal_name(self) -> str | None:
+        number = self.signal_number
+        if number is None:
+            return None
+        with contextlib.suppress(ValueError):
+            return signal.Signals(number).name
+        return f"signal {number}"
+
+
+def run_child(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    env: Mapping[str, str],
+    folder: Path | None = None,
+    timeout_s: float | None = None,
+    progress: Progress | None = None,
+) -> Finished:
+    """Run a command to its end. Whatever interrupts this (Ctrl-C, a callback that raises) ends the child too.
+
+    Raises:
+        ChildTimeoutError: it took longer than ``timeout_s``.
+        OSError: it could not be started.
+    """
+    # A process group of its own: Ctrl-C in the terminal reaches only us, and we can end all that it started.
+    child = subprocess.Popen(
+        [os.fspath(part) for part in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=dict(env),
+        cwd=folder,
+        start_new_session=True,
+    )
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    output = _Output(progress)
+    try:
+        _read(child, output, deadline)
+        child.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        _end(child)
+        raise ChildTimeoutError from None
+    except BaseException:
+        _end(child)
+        raise
+    return Finished(child.returncode, output.finish())
+
+
+def _read(child: subprocess.Popen[bytes], output: _Output, deadline: float | None) -> None:
+    """Feed ``output`` until the child closes its end."""
+    assert child.stdout is not None
+    with selectors.DefaultSelector() as selector, child.stdout as pipe:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            if deadline is not None and time.monotonic() > deadline:
+                raise ChildTimeoutError
+            if selector.select(POLL_S):
+                data = os.read(pipe.fileno(), 1 << 16)
+                if not data:
+                    return
+                output.feed(data)
+            elif child.poll() is not None:
+                return
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and all it started: ask, wait a little, insist."""
+    try:
+        _signal_group(child, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_S)
+    finally:  # also when a second Ctrl-C cuts the wait short
+        _signal_group(child, signal.SIGKILL)
+        child.wait()
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)
+
+
+@dataclass
+class _Output:
+    """Splits a byte stream into lines and progress."""
+
+    progress: Progress | None
+    _rest: bytes = b""
+    _percent: int = -1
+    _lines: deque[str] = field(default_factory=lambda: deque(maxlen=LINES_KEPT))
+
+    def feed(self, data: bytes) -> None:
+        *whole, self._rest = re.split(rb"[\r\n]", self._rest + data)
+        for line in whole:
+            self._take(line.decode(errors="replace"))
+
+    def finish(self) -> tuple[str, ...]:
+        self.feed(b"\n")
+        return tuple(self._lines)
+
+    def _take(self, line: str) -> None:
+        bar = _BAR.search(line)
+        if bar is None:
+            if line.strip():
+                self._lines.append(line.rstrip())
+            return
+        percent = min(int(bar[1]), 100)
+        if percent > self._percent and self.progress is not None:
+            self.progress(percent / 100)
+        self._percent = max(percent, self._percent)

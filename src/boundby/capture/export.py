@@ -1,0 +1,175 @@
+"""Turn a report (``.nsys-rep``, ``.qdrep``, ``.qdstrm``) into SQLite, through the real ``nsys export``.
+
+The report is never changed, and a file appears at the destination only when it is whole: nsys writes to a
+folder of its own beside it, and what it wrote is checked, for nsys can fail and still leave with status 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from boundby.capture.child import Finished, Progress, run_child
+from boundby.capture.failure import admits_failure, disk_full, export_error, import_error, is_same_release
+from boundby.capture.locate import Nsys
+from boundby.model.errors import InputError, OutputError, ToolError, UserError
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+STREAM_MAGIC = b"Nsight Systems Stream"
+_HEADER_BYTES = 100
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def export_sqlite(report: Path, destination: Path, nsys: Nsys, *, progress: Progress | None = None) -> Path:
+    """Export ``report`` to the new file ``destination`` and return its path.
+
+    ``progress`` is told None at the start (nsys may read for a while in silence), then fractions up to 1.0.
+
+    Raises:
+        InputError: the report is missing, empty, truncated, or no report.
+        OutputError: the destination exists, or cannot be written (no permission, disk full).
+        ToolError: nsys is too old for the report, was killed, or wrote nothing.
+    """
+    report, destination = Path(report), Path(destination)
+    header = _read_header(report)
+    if os.path.lexists(destination):
+        raise OutputError(f"{destination} exists already.", "Name another file, or remove it first.")
+    if progress is not None:
+        progress(None)
+    with _work_folder(destination.parent) as work:
+        if STREAM_MAGIC in header or report.suffix.lower() == ".qdstrm":
+            report = _import_stream(report, work, nsys)
+        exported = work / "export.sqlite"
+        # Words that every version since 2020 knows, and a full path, which none takes for an option.
+        command: list[str | Path] = [
+            nsys.path,
+            "export",
+            "--type=sqlite",
+            f"--output={exported}",
+            report.absolute(),
+        ]
+        finished = _run(command, work, progress)
+        if admits_failure(finished) or not is_whole(exported):
+            raise export_error(finished, report, exported, nsys)
+        _move(exported, destination)
+    if progress is not None:
+        progress(1.0)
+    return destination
+
+
+@contextlib.contextmanager
+def export_to_temporary(report: Path, nsys: Nsys, *, progress: Progress | None = None) -> Iterator[Path]:
+    """Export to a folder in the temporary folder (``TMPDIR``), which is removed at the end."""
+    with _work_folder(Path(tempfile.gettempdir())) as work:
+        yield export_sqlite(report, work / f"{Path(report).stem}.sqlite", nsys, progress=progress)
+
+
+def is_whole(exported: Path) -> bool:
+    """Whether a file is a complete SQLite file that holds tables."""
+    if not exported.is_file() or exported.with_name(f"{exported.name}-journal").exists():
+        return False
+    with exported.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES or not header.startswith(SQLITE_MAGIC):
+        return False
+    page_size = int.from_bytes(header[16:18], "big")
+    pages = int.from_bytes(header[28:32], "big")
+    # The number of pages counts only where the writer kept it up to date (SQLite's file format, 1.3.7).
+    counted = header[24:28] == header[92:96]
+    if counted and exported.stat().st_size < pages * (65536 if page_size == 1 else page_size):
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(f"{exported.absolute().as_uri()}?immutable=1", uri=True)) as db:
+            (tables,) = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()
+    except sqlite3.DatabaseError:
+        return False
+    return bool(tables)
+
+
+def _read_header(report: Path) -> bytes:
+    """The first bytes of a report that can be read and may be one."""
+    try:
+        with report.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        raise InputError(f"{report} does not exist.", "Check the path.") from None
+    except OSError as error:
+        raise InputError(f"{report} cannot be read: {error.strerror}.", "Give a report file.") from error
+    if not header:
+        raise InputError(f"{report} is empty.", "Was the capture cut short? Capture anew.")
+    if header.startswith(SQLITE_MAGIC):
+        raise InputError(f"{report} is a SQLite file already.", "There is nothing to export: open it as it is.")
+    return header
+
+
+@contextlib.contextmanager
+def _work_folder(parent: Path) -> Iterator[Path]:
+    """A folder for what is not whole yet, on the disk of the destination, so that a rename completes it."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=".boundby-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise _cannot_write(parent, error) from error
+    with folder as path:
+        yield Path(path).absolute()
+
+
+def _run(command: list[str | Path], work: Path, progress: Progress | None = None) -> Finished:
+    """Run a program of nsys in surroundings it can write to."""
+    env = {**os.environ, "TMPDIR": str(work)}
+    if not os.access(env.get("HOME", ""), os.W_OK):
+        env["HOME"] = str(work)  # nsys may want to keep settings there
+    try:
+        return run_child(command, env=env, progress=progress)
+    except OSError as error:
+        raise ToolError(f"{command[0]} cannot be run: {error.strerror}.", "Name another with --nsys.") from error
+
+
+def _import_stream(stream: Path, work: Path, nsys: Nsys) -> Path:
+    """Make a report of a ``.qdstrm``: what nsys leaves when it finds no importer."""
+    importer = nsys.importer
+    if importer is None:
+        raise ToolError(
+            f"{stream.name} is a raw stream that has to be imported, and {nsys.path} has no QdstrmImporter.",
+            "Run the QdstrmImporter of the nsys that captured it, and give the .nsys-rep that it makes.",
+        )
+    copy, report = work / "stream.qdstrm", work / f"{stream.stem}.nsys-rep"
+    try:
+        shutil.copyfile(stream, copy)  # the importer adds a mark to the end of the stream that it reads
+    except OSError as error:
+        raise _cannot_write(work.parent, error) from error
+    finished = _run([importer, "-i", copy, "-o", report], work)
+    saved = report.is_file() and report.stat().st_size > 0
+    # An importer of the same release that met errors still saves what there is and tells of them in the report,
+    # as `nsys profile` does. One of another release saves a report with holes.
+    if not saved or (finished.returncode != 0 and not is_same_release(stream, nsys)):
+        raise import_error(finished, stream, nsys)
+    copy.unlink()
+    return report
+
+
+def _move(exported: Path, destination: Path) -> None:
+    """Give a whole file its name, unless something got there first."""
+    try:
+        os.link(exported, destination)  # unlike a rename, it never replaces
+    except FileExistsError:
+        raise OutputError(f"{destination} has come to exist during the export.", "Name another file.") from None
+    except OSError:  # a file system without links
+        if os.path.lexists(destination):
+            raise OutputError(f"{destination} exists already.", "Name another file.") from None
+        try:
+            exported.rename(destination)
+        except OSError as error:
+            raise _cannot_write(destination, error) from error
+
+
+def _cannot_write(place: Path, error: OSError) -> UserError:
+    """An error of the operating system, in the user's terms."""
+    if error.errno in _FULL:
+        return disk_full(f"an export in {place}")
+    return OutputError(f"{place} cannot be written: {error.strerror}.", "Choose another folder for the output.")

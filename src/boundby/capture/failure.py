@@ -1,0 +1,138 @@
+"""Say why nsys failed, from how it ended, what it wrote last, and what it was given.
+
+The texts looked for are those of a real nsys, 2022.4 to 2024.2. Other failures are told in nsys' own words.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+from pathlib import Path
+
+from boundby.capture.child import Finished
+from boundby.capture.locate import Nsys, version_numbers
+from boundby.model.errors import InputError, OutputError, ToolError, UserError
+
+_DISK_FULL = re.compile(r"disk is full|No space left on device|Disk quota exceeded|disk I/O error")
+_TOO_NEW = (
+    re.compile(r"Report was created in [\w ]+ version \(([\w.-]+)\), newer than your current version"),
+    re.compile(r"Version number is invalid: ([\w.@-]+)"),  # nsys 2022, of reports of 2023 and later
+    re.compile(r"Qdstrm version ([\w.-]+) is not supported"),
+)
+_NOT_WHOLE = re.compile(
+    r"magic number mismatch|Cannot read from stream|Version tag is not found|Invalid version prefix"
+    r"|File is corrupted"
+)
+#: nsys prints these and can leave with status 0 all the same.
+_FAILED = re.compile(r"Exportation error|Failed to close database|disk is full")
+#: A file begins with what wrote it: "... Report 2023@4@4@54-...", "... Stream 2023.4.4.54-...".
+_WRITTEN_BY = re.compile(rb"NVIDIA [\w ]+ (?:Report|Stream) (\d{4}[.@][\d.@]+)")
+_HEADER_BYTES = 256
+#: How much of what nsys said goes into a message.
+_LINES_QUOTED = 3
+_QUOTED_CHARACTERS = 400
+_ROOM_STEP = "Free some space, or choose a folder on another disk (for temporary files: TMPDIR)."
+
+
+def admits_failure(finished: Finished) -> bool:
+    """Whether nsys left with an error, or said that it failed although it left without one."""
+    return finished.returncode != 0 or _FAILED.search(finished.text) is not None
+
+
+def written_by(report: Path) -> str | None:
+    """The nsys that wrote a report, ``2023.4.4.54``; None where the report does not tell (2022)."""
+    with report.open("rb") as file:
+        found = _WRITTEN_BY.search(file.read(_HEADER_BYTES))
+    return found[1].decode().replace("@", ".").strip(".") if found else None
+
+
+def is_same_release(report: Path, nsys: Nsys) -> bool:
+    """Whether this nsys, as far as is known, is the one that wrote the report."""
+    captured_with = version_numbers(written_by(report) or "")
+    return bool(captured_with) and captured_with[:3] == nsys.version_tuple[:3]
+
+
+def export_error(finished: Finished, report: Path, exported: Path, nsys: Nsys) -> UserError:
+    """Why ``nsys export`` gave no whole ``exported``."""
+    known = _known_cause(finished, report, nsys)
+    if known is not None:
+        return known
+    size = exported.stat().st_size if exported.exists() else 0
+    # An export is larger than its report, so less room than that was not enough, whatever nsys says.
+    if shutil.disk_usage(exported.parent).free + size < report.stat().st_size:
+        return disk_full(f"the export of {report.name}")
+    said = last_lines(finished)
+    if finished.returncode == 0:
+        wrote = "an incomplete file" if size else "nothing"
+        return ToolError(
+            f"nsys {nsys.release} ended without an error exporting {report.name}, but wrote {wrote}. {said}",
+            "To see more, run it by hand: nsys export --type=sqlite. The .sqlite can be given instead.",
+        )
+    return ToolError(
+        f"nsys {nsys.release} could not export {report.name} (status {finished.returncode}). {said}",
+        "Another version of nsys may help: name it with --nsys.",
+    )
+
+
+def import_error(finished: Finished, stream: Path, nsys: Nsys) -> UserError:
+    """Why QdstrmImporter gave no report."""
+    captured_with = written_by(stream)
+    if captured_with and not is_same_release(stream, nsys):
+        return _too_new(stream, captured_with, nsys, exactly=True)
+    return _known_cause(finished, stream, nsys, exactly=True) or ToolError(
+        f"QdstrmImporter of nsys {nsys.release} could not import {stream.name} "
+        f"(status {finished.returncode}). {last_lines(finished)}",
+        "Import it with the nsys that captured it, and give the .nsys-rep.",
+    )
+
+
+def disk_full(name: str) -> OutputError:
+    """There is no room for what was to be written."""
+    return OutputError(f"The disk is full: there was no room for {name}.", _ROOM_STEP)
+
+
+def last_lines(finished: Finished) -> str:
+    """nsys' own last words, for a message."""
+    if not finished.lines:
+        return "It said nothing."
+    words = " / ".join(line.strip() for line in finished.lines[-_LINES_QUOTED:])
+    return f"It said: {words[-_QUOTED_CHARACTERS:]}"
+
+
+def _known_cause(finished: Finished, report: Path, nsys: Nsys, exactly: bool = False) -> UserError | None:
+    """The failures whose cause is plain. ``exactly``: only the very version that captured it will do."""
+    if _DISK_FULL.search(finished.text):
+        return disk_full(f"the export of {report.name}")
+    if finished.signal_name is not None:
+        return _killed(finished, report)
+    needed = written_by(report)
+    found = next((match for pattern in _TOO_NEW if (match := pattern.search(finished.text))), None)
+    if found is not None:
+        return _too_new(report, needed or found[1].replace("@", "."), nsys, exactly)
+    # 2022 has other words for other parts of a newer report.
+    if needed and nsys.version and version_numbers(needed)[:3] > nsys.version_tuple[:3]:
+        return _too_new(report, needed, nsys, exactly)
+    if _NOT_WHOLE.search(finished.text):
+        problem = f"{report} is truncated, damaged or no nsys report. {last_lines(finished)}"
+        return InputError(problem, "Copy it again, or capture anew.")
+    return None
+
+
+def _killed(finished: Finished, report: Path) -> UserError:
+    if finished.signal_number == signal.SIGXFSZ:
+        problem = f"The export of {report.name} is larger than the file size limit of this shell."
+        return OutputError(problem, "Raise the limit: ulimit -f.")
+    problem = f"nsys was killed by {finished.signal_name} at work on {report.name}. {last_lines(finished)}"
+    if finished.signal_number == signal.SIGKILL:
+        return ToolError(problem, "The system does that when memory runs out: export where there is more.")
+    return ToolError(problem, "Try again, or with another version of nsys: name it with --nsys.")
+
+
+def _too_new(report: Path, needed: str, nsys: Nsys, exactly: bool) -> ToolError:
+    release = ".".join(map(str, version_numbers(needed)[:3]))
+    which = "that very version" if exactly else "that or a newer one"
+    return ToolError(
+        f"{report.name} was captured with nsys {release} and needs {which}; {nsys.path} is {nsys.release}.",
+        "Name one with --nsys, or run nsys export --type=sqlite where it was captured and give the .sqlite.",
+    )

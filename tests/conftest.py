@@ -1,0 +1,28 @@
+"""Fixtures that many rooms share: a real nsys, an older one, and a small report captured with the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from boundby.capture.locate import Nsys
+from tests.support.nsys import OLDER, capture, fetched_nsys, installed_nsys
+
+
+@pytest.fixture(scope="session")
+def nsys() -> Nsys:
+    """A real nsys: found as a user's is, else fetched by scripts/get-nsys, else the test is skipped."""
+    return installed_nsys()
+
+
+@pytest.fixture(scope="session")
+def nsys_older() -> Nsys:
+    """nsys 2022.4.2 from the cache, fetched where needed, else the test is skipped."""
+    return fetched_nsys(OLDER)
+
+
+@pytest.fixture(scope="session")
+def nvtx_report(nsys: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of tests/support/programs/nvtx_cpu.py with 5 steps. It is shared: do not change it."""
+    return capture(nsys, tmp_path_factory.mktemp("nvtx_report"), "nvtx_cpu.py", "5")
