@@ -12,6 +12,7 @@ from boundby.diagnose import summary
 from boundby.diagnose.figures import measure
 from boundby.model.report import Report, TraceSummary, TraceWarning
 from boundby.model.trace import Trace
+from boundby.model.units import percent
 from boundby.read import read_sqlite
 from boundby.timeline.analysis import Timeline, build_timeline, select
 from boundby.timeline.windows import matching_ranges, parse_window
@@ -95,8 +96,8 @@ def _describe(trace: Trace, timeline: Timeline) -> TraceSummary:
     shifts = [
         TraceWarning(
             "clock-skew",
-            f"GPU {trace.gpus[device.index].id}'s clock is off: {device.shift.early_fraction:.0%} of its operations "
-            f"start before their launch. Shifted by {device.shift.shift_ns / 1e6:+.3f} ms for attribution.",
+            f"GPU {trace.gpus[device.index].id}'s clock is off: {percent(device.shift.early_fraction)} of its "
+            f"operations start before their launch. Shifted by {device.shift.shift_ns / 1e6:+.3f} ms for attribution.",
         )
         for device in timeline.devices
         if device.shift.shift_ns

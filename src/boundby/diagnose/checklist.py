@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from boundby.diagnose.verdict import Decision
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.report import ApiCalls, Check, Copies, Gaps, Syncs
+from boundby.model.units import duration, percent
 
 # Rules of thumb of DESIGN section 4.
 HIGH_UTILIZATION = 0.90
@@ -17,14 +18,6 @@ MANY_CALLS_PER_MS = 20.0  # a call every 50 us: the host does little else
 MANY_SYNCS_PER_MS = 0.5
 COPY_HEAVY = 0.30
 FAR_AHEAD = 0.50  # the host has half its time to spare: say what it needs, not how close it is
-
-
-def duration(ns: float) -> str:
-    """A time for people, three significant digits."""
-    for limit, unit, scale in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
-        if abs(ns) < limit * 0.9995:
-            return f"{ns / scale:.3g} {unit}"
-    return f"{ns / 1e9:.3g} s" if ns < 1e12 else f"{ns / 1e9:.0f} s"
 
 
 def checklist(
@@ -40,20 +33,23 @@ def checklist(
     busy = sum(time[cause] for cause in (Cause.GPU_COMPUTE, Cause.GPU_COMM, Cause.GPU_COPY)) / window_ns
     copy = time[Cause.GPU_COPY] / window_ns
     small = memcpy["DtoH"].small_count if "DtoH" in memcpy else 0
+    # A device left alone: the host computes instead, or it sleeps itself.
+    rests = cpu_utilization is not None and cpu_utilization < LOW_UTILIZATION
+    idle_for = "host_blocked" if rests else "cpu"
     if busy > HIGH_UTILIZATION:
-        gpu = Check("GPU utilization", f"{busy:.0%}", "over 90 %: the device is the limit", "gpu_compute")
+        gpu = Check("GPU utilization", percent(busy), "over 90 %: the device is the limit", "gpu_compute")
     elif busy < NEAR_ZERO:
-        gpu = Check("GPU utilization", f"{busy:.1%}", "near 0: the device hardly works", "cpu")
+        gpu = Check("GPU utilization", percent(busy), "near 0: the device hardly works", idle_for)
     elif busy < LOW_UTILIZATION:
-        gpu = Check("GPU utilization", f"{busy:.0%}", "under 80 %: something keeps the device waiting", None)
+        gpu = Check("GPU utilization", percent(busy), "under 80 %: something keeps the device waiting", None)
     else:
-        gpu = Check("GPU utilization", f"{busy:.0%}", "80 to 90 %: moderate", None)
+        gpu = Check("GPU utilization", percent(busy), "80 to 90 %: moderate", None)
     if cpu_utilization is None:
         cpu = Check("CPU utilization", "not captured", "capture with --cpuctxsw=process-tree", None)
     else:
         busy_cpu = cpu_utilization > BUSY_CPU
         reading = "over 90 %: the launching thread never rests" if busy_cpu else "the launching thread also waits"
-        cpu = Check("CPU utilization", f"{cpu_utilization:.0%}", reading, "cpu" if busy_cpu else None)
+        cpu = Check("CPU utilization", percent(cpu_utilization), reading, "cpu" if busy_cpu else None)
     mean = duration(gaps.total_ns / gaps.count) if gaps.count else "0"
     gap = Check(
         "Gaps",
@@ -78,7 +74,7 @@ def checklist(
         "sync" if often else None,
     )
     reading = "copies are a large part of the device's time" if copy >= COPY_HEAVY else "copies are a small part"
-    share = Check("Copies", f"{copy:.0%} of the time", reading, "gpu_copy" if copy >= COPY_HEAVY else None)
+    share = Check("Copies", f"{percent(copy)} of the time", reading, "gpu_copy" if copy >= COPY_HEAVY else None)
     return (gpu, cpu, gap, calls, syncs, share)
 
 
@@ -109,31 +105,30 @@ def because(
         what = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}[bound]
         limit = decision.host_limit_fraction
         head = ""
-        if limit is not None:
-            far = limit >= FAR_AHEAD
-            head = (
-                f"; the host needs only {1 - limit:.0%} of it" if far else f"; the host would limit {limit:.0%} below"
-            )
-        return f"GPU busy {busy:.0%}, {what} {share:.0%}{head}"
+        if limit is not None and limit >= FAR_AHEAD:
+            head = f"; the host needs only {percent(1 - limit)} of it"
+        elif limit is not None:
+            head = f"; the host would limit {percent(limit)} below"
+        return f"GPU busy {percent(busy)}, {what} {percent(share)}{head}"
     if bound == "sync":
         count = sync.count / max(instances, 1)
         return f"{count:,.3g} syncs wait, GPU idle {each(time[Cause.SYNC])} because of them"
     if bound == "cuda_api":
         rate = f", {api.per_ms:.3g} calls per ms" if api.per_ms else ""
-        return f"GPU idle {time[Cause.CUDA_API] / window:.0%} while the host launches{rate}, busy {busy:.0%}"
+        return f"GPU idle {percent(time[Cause.CUDA_API] / window)} while the host launches{rate}, busy {percent(busy)}"
     if bound == "cpu":
-        return f"GPU idle {each(time[Cause.CPU])} while the host runs its own code, busy {busy:.0%}"
+        return f"GPU idle {each(time[Cause.CPU])} while the host runs its own code, busy {percent(busy)}"
     if bound == "host_blocked":
         on = max(blocked_on, key=lambda name: (blocked_on[name], name)) if blocked_on else ""
         waits = f" (mostly {on})" if on else ""
-        return f"GPU idle {each(time[Cause.HOST_BLOCKED])} while the host sleeps{waits}, busy {busy:.0%}"
+        return f"GPU idle {each(time[Cause.HOST_BLOCKED])} while the host sleeps{waits}, busy {percent(busy)}"
     if bound == "init":
-        return f"GPU idle {each(time[Cause.INIT])} in module load, JIT or allocation, busy {busy:.0%}"
+        return f"GPU idle {each(time[Cause.INIT])} in module load, JIT or allocation, busy {percent(busy)}"
     if decision.mixed_of:
         first, second = decision.mixed_of
-        return f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} weigh the same, GPU busy {busy:.0%}"
+        return f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} weigh the same, GPU busy {percent(busy)}"
     rest = max(Cause, key=lambda cause: (time[cause], -cause))
-    return f"GPU busy {busy:.0%}; most of the rest is {SHORT_LABEL[rest.key]}, which no change removes"
+    return f"GPU busy {percent(busy)}; most of the rest is {SHORT_LABEL[rest.key]}, which no change removes"
 
 
 def host_because(time: Mapping[Cause, int], blocked_on: Mapping[str, int]) -> str:
@@ -147,5 +142,5 @@ def host_because(time: Mapping[Cause, int], blocked_on: Mapping[str, int]) -> st
         if share >= 0.005 and len(parts) < 3:
             name = {Cause.CPU: "on CPU", Cause.HOST_BLOCKED: "asleep"}.get(cause, SHORT_LABEL[cause.key])
             on = f" ({', '.join(list(blocked_on)[:2])})" if cause == Cause.HOST_BLOCKED and blocked_on else ""
-            parts.append(f"{name} {share:.0%}{on}")
+            parts.append(f"{name} {percent(share)}{on}")
     return ", ".join(parts)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boundby.diagnose.verdict import MIXED_WITHIN, Decision
-from boundby.model.causes import Cause
+from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.report import Captured
+from boundby.model.units import percent
 
 # Shares of the window above which something lowers the confidence by one step, or by two.
 UNEXPLAINED_SOME = 0.05
@@ -53,11 +54,11 @@ def judge(
     if not captured.cuda_api:
         lower(2, "CUDA API calls were not captured, so idle time has no owner")
     if (unexplained := share(Cause.UNATTRIBUTED)) >= UNEXPLAINED_SOME:
-        lower(2 if unexplained >= UNEXPLAINED_MUCH else 1, f"{unexplained:.0%} of the time is unattributed")
+        lower(2 if unexplained >= UNEXPLAINED_MUCH else 1, f"{percent(unexplained)} of the time is unattributed")
     if not has_cpu_evidence and share(Cause.CPU, Cause.HOST_BLOCKED) >= GUESSED_HOST:
         lower(1, "neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked")
     if share(Cause.PROFILER) >= PROFILER_SOME:
-        lower(1, f"{share(Cause.PROFILER):.0%} of the time is the profiler's own")
+        lower(1, f"{percent(share(Cause.PROFILER))} of the time is the profiler's own")
     if clock_shifted:
         lower(1, "the device's clock was off and was corrected")
     if operations < FEW_OPERATIONS:
@@ -67,7 +68,7 @@ def judge(
     elif decision.mixed_of is None and decision.host_limit_fraction is None and len(decision.savings) > 1:
         lead = (decision.savings[0].saving_ns - decision.savings[1].saving_ns) / window
         if lead < CLOSE_CALL:
-            lower(1, f"{decision.savings[1].cause} is close behind")
+            lower(1, f"{SHORT_LABEL[decision.savings[1].cause]} is close behind")
     return Confidence(_LEVELS[min(lost, 2)], tuple(reasons))
 
 
@@ -78,5 +79,5 @@ def host_confidence(time: Mapping[Cause, int], *, has_cpu_evidence: bool) -> Con
         return Confidence("low", ("neither CPU scheduling, samples nor OS calls were captured",))
     if window and (unexplained := time[Cause.UNATTRIBUTED] / window) >= UNEXPLAINED_SOME:
         level = "low" if unexplained >= UNEXPLAINED_MUCH else "medium"
-        return Confidence(level, (f"{unexplained:.0%} of the time is unattributed",))
+        return Confidence(level, (f"{percent(unexplained)} of the time is unattributed",))
     return Confidence("high", ())

@@ -16,7 +16,7 @@ from boundby.timeline.correlate import Calls
 from boundby.timeline.gaps import LAUNCH_LIMIT_NS
 from boundby.timeline.hostaccount import sample_period
 from boundby.timeline.hosts import ELSEWHERE
-from boundby.timeline.intervals import Coverage, IntervalSet, complement, intersect, union
+from boundby.timeline.intervals import Coverage, IntervalSet, complement, intersect, overlay, union
 
 Int = npt.NDArray[np.int64]
 
@@ -30,7 +30,8 @@ class HostFigures:
     api_ns: Int
     syncs: Int
     blocked_ns: Int  # waiting for the device
-    os_blocked_ns: dict[str, Int]  # asleep in the operating system, by what for
+    os_blocked_ns: dict[str, Int]  # the region's own threads asleep in the operating system, by what for
+    idle_on_ns: dict[str, Int]  # of the account's host_blocked time: what the responsible thread slept on
     cpu_ns: Int
     cpu_of_ns: Int  # host time for which it is known whether the thread ran; 0: not captured
     active_ns: Int  # the crew neither waits for the device nor sleeps
@@ -88,16 +89,15 @@ def host_figures(timeline: Timeline) -> HostFigures:
     regions = setting.ownership.regions
     size = len(regions)
     cpu, cpu_of, active, threads = (np.zeros(size, np.int64) for _ in range(4))
-    kinds = sorted({what for name in trace.names if (what := blocked_on(name))})
-    own_os = {what: np.zeros(size, np.int64) for what in kinds}
+    sleeps = _Sleeps(trace)
+    own_os = {what: np.zeros(size, np.int64) for what in sleeps.kinds}
     own = {name: np.zeros(size, np.int64) for name in ("calls", "ns", "syncs", "blocked")}
-    what_of_name = np.array([kinds.index(what) if (what := blocked_on(name)) else -1 for name in trace.names] or [-1])
     spans = _spans(timeline)
     low, high = min(trace.span_ns[0], *(s[0] for s in spans)), max(trace.span_ns[1], *(s[1] for s in spans))
     crew_sets: dict[int, Coverage] = {}
     for thread in _active_threads(trace):
         _add_calls(setting, thread, spans, own)
-        _count_os_calls(setting, thread, spans, what_of_name, [own_os[what] for what in kinds])
+        _count_os_calls(setting, thread, spans, sleeps, own_os)
         rows = np.flatnonzero((trace.ranges.thread == thread) & timeline.counted_ranges)
         if len(rows) == 0:
             continue
@@ -118,6 +118,7 @@ def host_figures(timeline: Timeline) -> HostFigures:
         syncs=regions.accumulate(own["syncs"]),
         blocked_ns=regions.accumulate(own["blocked"]),
         os_blocked_ns={what: regions.accumulate(values) for what, values in own_os.items()},
+        idle_on_ns={what: regions.accumulate(values) for what, values in _idle_on(timeline, sleeps).items()},
         cpu_ns=cpu,
         cpu_of_ns=cpu_of,
         active_ns=active,
@@ -164,23 +165,55 @@ def _add_calls(
     np.add.at(own["blocked"], region[is_sync], waited[is_sync])
 
 
+class _Sleeps:
+    """OS calls that block, by thread and by what they wait on."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._table = trace.os_calls
+        waits = [blocked_on(name) for name in trace.names]
+        self.kinds = sorted({what for what in waits if what})
+        number = {what: index for index, what in enumerate(self.kinds)}
+        self._of_name = np.array([number[what] if what else -1 for what in waits] or [-1])
+
+    def of(self, thread: int) -> dict[str, IntervalSet]:
+        """The sleeping times of one thread, by kind."""
+        low, high = np.searchsorted(self._table.thread, [thread, thread + 1])
+        rows = slice(int(low), int(high))
+        start, end, what = self._table.start_ns[rows], self._table.end_ns[rows], self._of_name[self._table.name[rows]]
+        return {
+            self.kinds[number]: union(start[what == number], end[what == number])
+            for number in np.unique(what[what >= 0]).tolist()
+        }
+
+
 def _count_os_calls(
-    setting: Setting, thread: int, spans: list[tuple[int, int]], what_of_name: npt.NDArray[np.intp], own: list[Int]
+    setting: Setting, thread: int, spans: list[tuple[int, int]], sleeps: _Sleeps, own: dict[str, Int]
 ) -> None:
-    table = setting.trace.os_calls
-    low, high = np.searchsorted(table.thread, [thread, thread + 1])
-    rows = slice(int(low), int(high))
-    start, end = table.start_ns[rows], table.end_ns[rows]
-    what = what_of_name[table.name[rows]]
-    evidence = setting.hosts.evidence(thread)
-    inside = _within(start, spans) & (what >= 0)
-    for number in np.unique(what[inside]).tolist():
-        mine = inside & (what == number)
-        asleep = union(start[mine], end[mine])
+    """Add a thread's sleeps to the regions of its own ranges; a thread that only borrows a range adds nothing."""
+    evidence, ranges = setting.hosts.evidence(thread), setting.trace.ranges
+    for what, asleep in sleeps.of(thread).items():
         if evidence.off_cpu is not None:
             asleep = intersect(asleep, evidence.asleep)
-        region = setting.ownership.at(thread, asleep.start)
-        np.add.at(own[number], region, asleep.end - asleep.start)
+        row = setting.ownership.ranges_at(thread, asleep.start)
+        mine = (row >= 0) & (ranges.thread[np.maximum(row, 0)] == thread) if len(ranges) else row >= 0
+        mine &= _within(asleep.start, spans)
+        np.add.at(own[what], setting.ownership.region_of(row[mine]), (asleep.end - asleep.start)[mine])
+
+
+def _idle_on(timeline: Timeline, sleeps: _Sleeps) -> dict[str, Int]:
+    """What the responsible threads slept on while devices idled for it, by kind and region."""
+    setting = timeline.setting
+    total = {what: np.zeros(len(setting.ownership.regions), np.int64) for what in sleeps.kinds}
+    for segments in (*(d.segments for d in timeline.devices), *(t.segments for t in timeline.threads)):
+        blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
+        for thread in np.unique(segments.thread[blocked]).tolist():
+            mine = blocked[segments.thread[blocked] == thread]
+            idle = IntervalSet(segments.start_ns[mine], segments.end_ns[mine])
+            for what, asleep in sleeps.of(thread).items():
+                pieces = overlay(idle, asleep)
+                region = segments.region[mine[pieces.left]].astype(np.int64)
+                np.add.at(total[what], region, pieces.end - pieces.start)
+    return total
 
 
 def launching_thread(calls: Calls, device: DeviceTimeline) -> int | None:
@@ -209,18 +242,12 @@ def calls_between(setting: Setting, processes: npt.NDArray[np.int32], low: int, 
 
 def blocked_inside(setting: Setting, thread: int, covered: IntervalSet) -> dict[str, int]:
     """How long a thread slept inside the given times, by what for, longest first."""
-    table = setting.trace.os_calls
-    low, high = np.searchsorted(table.thread, [thread, thread + 1])
-    rows = slice(int(low), int(high))
     evidence = setting.hosts.evidence(thread)
-    what = np.array([blocked_on(setting.trace.names[name]) or "" for name in table.name[rows]], object)
     found = {}
-    for kind in sorted(set(what.tolist()) - {""}):
-        mine = what == kind
-        asleep = intersect(union(table.start_ns[rows][mine], table.end_ns[rows][mine]), covered)
+    for what, asleep in _Sleeps(setting.trace).of(thread).items():
         if evidence.off_cpu is not None:
             asleep = intersect(asleep, evidence.asleep)
-        found[kind] = asleep.total
+        found[what] = intersect(asleep, covered).total
     asleep_ns = intersect(evidence.asleep, covered).total
     if asleep_ns > sum(found.values()):
         found["other"] = asleep_ns - sum(found.values())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.diagnose.checklist import because, checklist, host_because
 from boundby.diagnose.confidence import Confidence, host_confidence, judge
@@ -17,7 +19,6 @@ from boundby.diagnose.devicefigures import (
 )
 from boundby.diagnose.figures import Figures
 from boundby.diagnose.hostfigures import (
-    HostFigures,
     blocked_inside,
     calls_between,
     cpu_time,
@@ -79,7 +80,9 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline) -> Dev
         has_cpu_evidence=thread is not None and setting.hosts.evidence(thread).is_known,
     )
     utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
-    clause = because(decision, time, instances=1, sync=sync, api=api, blocked_on=_blocked_on(figures.host, ROOT))
+    clause = because(
+        decision, time, instances=1, sync=sync, api=api, blocked_on=_by_size(figures.host.idle_on_ns, ROOT)
+    )
     gpu = trace.gpus[device.index]
     return DeviceReport(
         id=gpu.id,
@@ -164,10 +167,18 @@ def regions(
                 kept.add(region)
         ordered = [region for region in ordered if region == ROOT or region in kept]
     least = min_share * timeline.total_ns
-    return tuple(_region(timeline, figures, region) for region in ordered if region == ROOT or total[region] >= least)
+    most: dict[int, dict[str, int]] = {}  # what removing each cause in a region would save at most
+    found = []
+    for region in ordered:
+        if region == ROOT or total[region] >= least:
+            report, most[region] = _region(timeline, figures, region, most.get(int(tree.parent[region])))
+            found.append(report)
+    return tuple(found)
 
 
-def _region(timeline: Timeline, figures: Figures, region: int) -> RegionReport:
+def _region(
+    timeline: Timeline, figures: Figures, region: int, most: dict[str, int] | None
+) -> tuple[RegionReport, dict[str, int]]:
     trace, host, tree = timeline.setting.trace, figures.host, timeline.setting.ownership.regions
     time = {cause: int(figures.inclusive[region, cause]) for cause in CAUSES}
     is_root = region == ROOT
@@ -175,8 +186,9 @@ def _region(timeline: Timeline, figures: Figures, region: int) -> RegionReport:
     host_ns = timeline.total_ns if is_root else int(figures.host_spread.total[region])
     active_ns = figures.root_active_ns if is_root else int(host.active_ns[region])
     api, sync = _host_calls(figures, region, host_ns, captured=trace.captured.cuda_api)
-    blocked = _blocked_on(host, region)
-    decision = decide(time, active_ns)
+    blocked, idle_on = _by_size(host.os_blocked_ns, region), _by_size(host.idle_on_ns, region)
+    decision = decide(time, active_ns, most)
+    savings = {saving.cause: saving.saving_ns for saving in decision.savings}
     if decision.bound == "hidden" and not figures.operation_count[region]:
         decision = decide_host(host_ns, active_ns, api, sync, sum(blocked.values()))
     known = bool(host.cpu_of_ns[region]) or trace.captured.osrt
@@ -189,13 +201,13 @@ def _region(timeline: Timeline, figures: Figures, region: int) -> RegionReport:
             clock_shifted=any(device.shift.shift_ns for device in timeline.devices),
             has_cpu_evidence=known,
         )
-        clause = because(decision, time, instances=instances, sync=sync, api=api, blocked_on=blocked)
+        clause = because(decision, time, instances=instances, sync=sync, api=api, blocked_on=idle_on)
     else:
         confidence = host_confidence(time, has_cpu_evidence=known)
-        clause = host_because(time, blocked)
+        clause = host_because(time, idle_on)
     projected, kernels = figures.projected, figures.kernels
     gaps = (projected.gap_count[region], projected.gap_ns[region], projected.longest_gap_ns[region])
-    return RegionReport(
+    report = RegionReport(
         path=tree.path(region),
         domain=tree.domain[region],
         instances=instances,
@@ -220,6 +232,7 @@ def _region(timeline: Timeline, figures: Figures, region: int) -> RegionReport:
         threads=int(host.threads[region]),
         open_instances=int(figures.open_instances[region]),
     )
+    return report, savings
 
 
 def _host_calls(figures: Figures, region: int, host_ns: int, *, captured: bool) -> tuple[ApiCalls, Syncs]:
@@ -275,8 +288,9 @@ def _verdict(decision: Decision, confidence: Confidence, clause: str) -> Verdict
     )
 
 
-def _blocked_on(host: HostFigures, region: int) -> dict[str, int]:
-    found = {what: int(values[region]) for what, values in host.os_blocked_ns.items() if values[region]}
+def _by_size(values: Mapping[str, npt.NDArray[np.int64]], region: int) -> dict[str, int]:
+    """One region's entries, largest first."""
+    found = {what: int(by_region[region]) for what, by_region in values.items() if by_region[region]}
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 

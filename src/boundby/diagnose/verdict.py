@@ -30,8 +30,10 @@ class Decision:
     host_limit_fraction: float | None  # saturated devices: how far below the window the host would limit
 
 
-def decide(time: Mapping[Cause, int], host_active_ns: int) -> Decision:
+def decide(time: Mapping[Cause, int], host_active_ns: int, most: Mapping[str, int] | None = None) -> Decision:
     """Decide from an account and the time in which the launching thread neither waits nor sleeps.
+
+    ``most`` bounds each saving: what lies inside something cannot save more than removing it everywhere there.
 
     An idle cause saves its share. GPU causes save the headroom, what is left when syncs are gone and only the
     host's own work remains, in proportion to their busy shares.
@@ -39,7 +41,7 @@ def decide(time: Mapping[Cause, int], host_active_ns: int) -> Decision:
     window = sum(time.values())
     if window == 0:
         return Decision("hidden", (), None, None, None)
-    savings = _savings(time, window, host_active_ns)
+    savings = _bounded(_savings(time, window, host_active_ns), most)
     busy = sum(time[cause] for cause in BUSY_CAUSES)
     saturated = busy >= SATURATED * window and all(time[c] < IDLE_WORTH * window for c in _IDLE_REMOVABLE)
     if saturated:
@@ -64,6 +66,13 @@ def _savings(time: Mapping[Cause, int], window: int, host_active_ns: int) -> tup
     for cause in BUSY_CAUSES:
         share = time[cause] / busy if busy else 0.0
         found.append(Saving(cause.key, min(time[cause], round(headroom * share))))
+    return tuple(sorted(found, key=lambda saving: (-saving.saving_ns, saving.cause)))
+
+
+def _bounded(savings: tuple[Saving, ...], most: Mapping[str, int] | None) -> tuple[Saving, ...]:
+    if most is None:
+        return savings
+    found = [Saving(saving.cause, min(saving.saving_ns, most.get(saving.cause, 0))) for saving in savings]
     return tuple(sorted(found, key=lambda saving: (-saving.saving_ns, saving.cause)))
 
 

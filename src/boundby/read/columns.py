@@ -11,7 +11,7 @@ import numpy as np
 
 from boundby.model.errors import InputError
 from boundby.model.trace import Int64Array
-from boundby.read.database import EXPORT_AGAIN, explain
+from boundby.read.database import EXPORT_AGAIN, SQLITE_ERRORS, explain
 
 ROWS_PER_CHUNK = 250_000  # bounds the memory of rows on their way into arrays
 
@@ -24,25 +24,35 @@ class Database:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self.path = path
         self._connection = connection
-        self.tables: dict[str, dict[str, str]] = {}
-        for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"):
-            columns = self.rows("SELECT name, lower(name) FROM pragma_table_info(?)", (name,))
-            self.tables[str(name)] = {str(lower): str(column) for column, lower in columns}
+        found = self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        self.tables = frozenset(str(name) for (name,) in found)
+        self._columns: dict[str, dict[str, str]] = {}
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
         """The rows of any query; SQLite's errors become InputError."""
         try:
-            yield from self._connection.execute(sql, parameters)
-        except sqlite3.Error as error:
+            # Not ``yield from``: that would close a cursor whose connection may be closed already.
+            for row in self._connection.execute(sql, parameters):  # noqa: UP028
+                yield row
+        except SQLITE_ERRORS as error:
             raise explain(self.path, error) from error
 
     def has(self, table: str, *columns: str) -> bool:
         """True if the table and all these columns exist (it may still be empty)."""
-        return table in self.tables and all(column.lower() in self.tables[table] for column in columns)
+        return table in self.tables and all(column.lower() in self._columns_of(table) for column in columns)
+
+    def _columns_of(self, table: str) -> dict[str, str]:
+        """Name of each column by its lower-case form. Looked up late: other tools' broken views are never touched."""
+        if table not in self.tables:
+            return {}
+        if table not in self._columns:
+            columns = self.rows("SELECT name, lower(name) FROM pragma_table_info(?)", (table,))
+            self._columns[table] = {str(lower): str(column) for column, lower in columns}
+        return self._columns[table]
 
     def columns(self, table: str, wanted: Sequence[str], *, where: str = "") -> dict[str, Int64Array]:
         """Integer columns of a table, in row order. An absent table has no rows, an absent column is MISSING."""
-        known = self.tables.get(table, {})
+        known = self._columns_of(table)
         present = [column for column in wanted if column.lower() in known]
         if not present:
             return {column: np.empty(0, np.int64) for column in wanted}
@@ -78,13 +88,21 @@ class Database:
             return {}
         used = set(ids.tolist())
         return {
-            int(number): str(value)
+            number: text
             for number, value in self.rows("SELECT id, value FROM StringIds")
-            if isinstance(number, int) and number in used
+            if isinstance(number, int) and number in used and (text := as_text(value)) is not None
         }
 
     def pairs(self, table: str) -> list[tuple[str, str]]:
         """(name, value) rows of a metadata table, in order; empty if it is absent."""
         if not self.has(table, "name", "value"):
             return []
-        return [(str(name), str(value)) for name, value in self.rows(f'SELECT name, value FROM "{table}"')]
+        found = [(as_text(name), as_text(value)) for name, value in self.rows(f'SELECT name, value FROM "{table}"')]
+        return [(name, value) for name, value in found if name is not None and value is not None]
+
+
+def as_text(value: object) -> str | None:
+    """The text of a column that should hold one; None for NULL."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return None if value is None else str(value)

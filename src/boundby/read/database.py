@@ -17,11 +17,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 from boundby.model.errors import InputError
+from boundby.read.recognise import recognise
 
 MAGIC = b"SQLite format 3\x00"
 BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
 
 EXPORT_AGAIN = "Export the report again: nsys export --type sqlite REPORT.nsys-rep"
+
+#: What reading can raise. UnicodeDecodeError: Python fails to decode SQLite's message about a damaged schema.
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+_LONGEST_REASON = 80  # SQLite repeats whole statements in its messages
 
 
 @contextlib.contextmanager
@@ -38,21 +43,21 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
                 query = "mode=rw"  # the copy is ours: SQLite may replay its log
         try:
             connection = sqlite3.connect(
-                f"file:{quote(str(source.absolute()))}?{query}", uri=True, timeout=BUSY_TIMEOUT_S
+                f"file:{quote(os.fsencode(source.absolute()))}?{query}", uri=True, timeout=BUSY_TIMEOUT_S
             )
             cleanup.enter_context(contextlib.closing(connection))
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             connection.isolation_level = None
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise explain(path, error) from error
         yield connection
 
 
-def explain(path: Path, error: sqlite3.Error) -> InputError:
+def explain(path: Path, error: Exception) -> InputError:
     """The sentence for an SQLite error met while reading ``path``."""
-    text = str(error)
+    text = "malformed database schema" if isinstance(error, UnicodeDecodeError) else str(error)
     if "locked" in text or "busy" in text:
         return InputError(
             f"{path} is locked by another program, probably an export that is still running.",
@@ -64,13 +69,17 @@ def explain(path: Path, error: sqlite3.Error) -> InputError:
         return InputError(f"{path} cannot be opened ({text}).", "Check the file and its folder's permissions.")
     if "not a database" in text or "file is encrypted" in text:
         return InputError(f"{path} is not an SQLite database.", EXPORT_AGAIN)
-    return InputError(f"{path} is damaged ({text}).", EXPORT_AGAIN)
+    reason = " ".join(text.split())
+    reason = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
+    return InputError(f"{path} is damaged (SQLite says: {reason}).", EXPORT_AGAIN)
 
 
 def _check_file(path: Path) -> bytes:
     """Check what can be told before SQLite looks; return the 100-byte header."""
     try:
         status = path.stat()
+    except ValueError:  # a NUL in the name
+        raise InputError(f"{str(path)!r} is no file name.", "Check the path.") from None
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.", "Check the path.") from None
     except OSError as error:
@@ -89,10 +98,8 @@ def _check_file(path: Path) -> bytes:
             f"{path} cannot be read ({error.strerror}).", f"You need read permission: chmod u+r {path.name}"
         ) from None
     if not MAGIC.startswith(header[:16]) and not header.startswith(MAGIC):
-        raise InputError(
-            f"{path} is neither an SQLite export nor a report by its name.",
-            "boundby reads .nsys-rep and .qdrep reports and the .sqlite files that nsys exports from them.",
-        )
+        what, next_step = recognise(header)
+        raise InputError(f"{path} {what}.", next_step)
     _check_length(path, header, status.st_size)
     return header
 
@@ -101,13 +108,14 @@ def _check_length(path: Path, header: bytes, size: int) -> None:
     """A file shorter than its header says was cut off, whatever the pages that are left hold."""
     page_size = int.from_bytes(header[16:18], "big")
     page_size = 65536 if page_size == 1 else page_size
-    pages = int.from_bytes(header[28:32], "big")
-    header_is_current = header[24:28] == header[92:96]
-    whole = len(header) == 100 and page_size >= 512 and (not header_is_current or size >= pages * page_size)
-    if not whole:
+    if len(header) == 100 and (page_size < 512 or page_size & (page_size - 1)):
+        raise InputError(f"{path} is damaged (its header is not valid).", EXPORT_AGAIN)
+    pages = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else 0  # 0: not kept up to date
+    whole = max(pages * page_size, 100)
+    if size < whole:
         raise InputError(
-            f"{path} is truncated: {size:,} of {max(pages * page_size, 100):,} bytes are there.",
-            "Copy it again, or: " + EXPORT_AGAIN,
+            f"{path} is truncated: {size:,} of {whole:,} bytes are there.",
+            "Copy it again in full. " + EXPORT_AGAIN,
         )
 
 

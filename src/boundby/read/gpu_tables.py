@@ -16,7 +16,7 @@ from boundby.model.trace import (
     Operations,
     OpKind,
 )
-from boundby.read.columns import MISSING, Database
+from boundby.read.columns import MISSING, Database, as_text
 from boundby.read.identity import Identities
 from boundby.read.names import NamePool
 from boundby.timeline.calls import is_communication
@@ -113,8 +113,8 @@ def _gpu_names(database: Database) -> dict[int, str]:
         ("TARGET_INFO_GPU", "deviceId"),
     ):
         if database.has(table, number, "name"):
-            rows = database.rows(f'SELECT "{number}", name FROM "{table}" WHERE "{number}" IS NOT NULL ORDER BY 1')
-            return {int(str(gpu)): str(name or f"GPU {gpu}") for gpu, name in rows}
+            rows = database.rows(f'SELECT "{number}", name FROM "{table}" ORDER BY 1, 2')
+            return {gpu: as_text(name) or f"GPU {gpu}" for gpu, name in rows if isinstance(gpu, int)}
     return {}
 
 

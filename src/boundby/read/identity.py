@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.model.trace import Int32Array, Int64Array, Process, Thread
-from boundby.read.columns import MISSING, Database
+from boundby.read.columns import MISSING, Database, as_text
 
 _LOW_24 = 0xFFFFFF
 
@@ -72,4 +72,4 @@ def _process_names(database: Database) -> dict[int, str]:
     if not database.has("PROCESSES", "pid", "name"):
         return {}
     rows = database.rows("SELECT pid, name FROM PROCESSES WHERE pid IS NOT NULL")
-    return {int(str(pid)): str(name or "") for pid, name in rows if str(pid).isdigit()}
+    return {pid: as_text(name) or "" for pid, name in rows if isinstance(pid, int)}

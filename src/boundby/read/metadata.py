@@ -11,7 +11,7 @@ import numpy as np
 
 from boundby.model.report import Captured, TraceWarning
 from boundby.model.trace import ApiCalls, Intervals, Operations, OpKind, Ranges, Samples, Schedule
-from boundby.read.columns import Database
+from boundby.read.columns import Database, as_text
 
 _ERROR, _WARNING = 3, 2  # DIAGNOSTIC_EVENT severities
 # nsys writes these into nearly every report; they say nothing about this one.
@@ -75,9 +75,9 @@ def _diagnostics(database: Database) -> list[TraceWarning]:
         " ORDER BY severity DESC, text"
     )
     found = [
-        TraceWarning("profiler-error" if severity == _ERROR else "profiler-warning", str(text).strip())
-        for severity, text in rows
-        if not _NOISE.search(str(text))
+        TraceWarning("profiler-error" if severity == _ERROR else "profiler-warning", text.strip())
+        for severity, value in rows
+        if (text := as_text(value)) and not _NOISE.search(text)
     ]
     trapped = any(_NVTX_TRAP in warning.message for warning in found)
     if trapped:

@@ -24,7 +24,7 @@ from boundby.timeline.intervals import IntervalSet
 from boundby.timeline.projection import project, range_of_operations
 from boundby.timeline.regions import build_ownership
 from boundby.timeline.segments import Segments
-from boundby.timeline.windows import Window, device_window, host_window
+from boundby.timeline.windows import Window, device_window, empty_window, host_window
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,15 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True) -> Timeli
     devices = []
     for index in np.unique(trace.operations.device).tolist():
         operations = operations_of(trace, index)
-        low, high = device_window(window, setting, operations, shifts[index].shift_ns)
+        bounds = device_window(window, setting, operations, shifts[index].shift_ns)
+        if bounds is None:
+            continue  # a span in which this device has nothing to account for
+        low, high = bounds
         account = account_device(setting, operations, low, high)
         devices.append(DeviceTimeline(index, low, high, operations, operations.busy(), account, shifts[index]))
     threads: tuple[ThreadAccount, ...] = ()
+    if len(trace.operations) and not devices:
+        raise empty_window()
     if not devices:
         threads = account_threads(setting, *host_window(window, trace, ownership))
     start, end = project(ownership.regions, launch_range, trace.operations.start_ns, trace.operations.end_ns)

@@ -96,7 +96,7 @@ def longest_in(
     """
     first = np.searchsorted(end, low, side="right")
     stop = np.maximum(np.searchsorted(start, high, side="left"), first)
-    count = (stop - first).astype(np.int64)
+    count = np.where(high > low, stop - first, 0).astype(np.int64)
     some = count > 0
     longest = np.zeros(len(low), np.int64)
     if not some.any():

@@ -60,12 +60,14 @@ def _time(text: str) -> int:
     return round(float(whole) * _UNIT_NS[unit]) if "." in whole else int(whole) * _UNIT_NS[unit]
 
 
-def device_window(window: Window, setting: Setting, operations: DeviceOperations, shift_ns: int) -> tuple[int, int]:
+def device_window(
+    window: Window, setting: Setting, operations: DeviceOperations, shift_ns: int
+) -> tuple[int, int] | None:
     """The window of one device on the host's clock: (low, high).
 
     ``gpu``: first operation's start to last one's end, as nsys does. ``all``: the whole trace. A span is meant on
     the trace's own clock, as nsys shows it. A range's window reaches from its first to its last projected
-    instant on the device, or over its host interval where it launched nothing there.
+    instant on the device, or over its host interval where it launched nothing there. None: nothing is left.
     """
     low, high = int(operations.table.start_ns.min()), int(operations.table.end_ns.max())
     if window.kind == "all":
@@ -79,9 +81,12 @@ def device_window(window: Window, setting: Setting, operations: DeviceOperations
         low, high = _hull(setting, operations, rows)
     if window.skip_first:
         low = max(low, _after_first(window, setting, operations, low, high))
-    if low >= high:
-        raise SelectionError("The chosen window is empty.", "Choose a longer window, or skip fewer instances.")
-    return low, high
+    return (low, high) if low < high else None
+
+
+def empty_window() -> SelectionError:
+    """The error for a window that holds nothing of any device or thread."""
+    return SelectionError("The chosen window is empty.", "Choose a longer window, or skip fewer instances.")
 
 
 def host_window(window: Window, trace: Trace, ownership: Ownership) -> tuple[int, int]:
@@ -97,7 +102,7 @@ def host_window(window: Window, trace: Trace, ownership: Ownership) -> tuple[int
         rows = _step_ranges(window, trace, ownership.regions, low, high)
         low = int(trace.ranges.start_ns[rows[window.skip_first]])
     if low >= high:
-        raise SelectionError("The chosen window is empty.", "Choose a longer window, or skip fewer instances.")
+        raise empty_window()
     return low, high
 
 

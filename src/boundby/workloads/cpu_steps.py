@@ -1,6 +1,6 @@
 """A small program without a GPU, annotated with NVTX: steps that load, compute, and hand over to a worker.
 
-Usage: nvtx_cpu.py [STEPS]. One step takes 0.1 s: 40 ms asleep in ``load``, 50 ms of Python in ``compute``
+Usage: cpu_steps.py [STEPS]. One step takes 0.1 s: 40 ms asleep in ``load``, 50 ms of Python in ``compute``
 (two times ``half``), and 10 ms in ``hand over``, where it waits until the worker thread has slept through
 ``store``. The rest of the time the worker waits for its queue.
 """

@@ -1,0 +1,89 @@
+"""``boundby``: the command group and the one place where errors become a sentence and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import click
+
+from boundby.__about__ import __version__
+from boundby.cli import outcome
+
+#: command -> where it lives. Loaded when it is used, so that ``boundby --help`` answers at once.
+COMMANDS = {
+    "analyze": "boundby.cli.analyze:analyze",
+}
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a command's module only when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+@click.group(
+    cls=_LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: boundby analyze REPORT",
+)
+@click.version_option(__version__, prog_name="boundby", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Say what a GPU program is bound by, where, why, and what to change.
+
+    Reads reports of NVIDIA Nsight Systems (.nsys-rep, .qdrep, or their SQLite export).
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code (docs/exit-codes.md)."""
+    try:
+        code = cli.main(
+            args=list(arguments) if arguments is not None else None, prog_name="boundby", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # the latter is what click makes of the former
+        return _hang_up()
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("boundby: interrupted", err=True)
+        return outcome.INTERRUPTED
+    except click.ClickException as error:
+        return outcome.tell_usage(error)
+    except Exception as error:
+        return outcome.tell(error)
+    return code if isinstance(code, int) else outcome.OK
+
+
+def _hang_up() -> int:
+    """The reader (``head``, a pager) has gone: say nothing, and keep Python from flushing into the void at exit."""
+    void = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            _abandon(stream, void)
+    return outcome.HUNG_UP
+
+
+def _abandon(stream: TextIO, void: int) -> None:
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(void, stream.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""How a run ends: exit codes, and errors as a sentence with a next step. docs/exit-codes.md says the same."""
+
+from __future__ import annotations
+
+import os
+import traceback
+
+import click
+
+from boundby.model.errors import UserError
+
+OK = 0
+GATE_FAILED = 1  # reserved: a comparison found a regression
+USER_ERROR = 2  # bad input or usage
+BUG = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPTED = 130  # 128 + SIGINT
+HUNG_UP = 141  # 128 + SIGPIPE
+
+EPILOG = """\b
+Exit codes:
+  0    all went well
+  1    a gate failed (reserved for comparisons)
+  2    bad input or usage
+  70   a bug in boundby
+  130  interrupted
+  141  the reader of the output went away
+"""
+
+
+def tell(error: Exception) -> int:
+    """Say on stderr what went wrong and return the exit code for it."""
+    if debugging():
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    if isinstance(error, UserError):
+        return _say(error.message, error.next_step, error.exit_code)
+    if isinstance(error, MemoryError):
+        return _say("There is not enough memory for this report.", "Try a part of it, with --window.", USER_ERROR)
+    kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    hint = "Please report it, with the traceback" + ("." if debugging() else ": run again with BOUNDBY_DEBUG=1.")
+    return _say(f"This is a bug in boundby ({kind}).", hint, BUG)
+
+
+def tell_usage(error: click.ClickException) -> int:
+    """Say on stderr what is wrong with the command line."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "boundby"
+    return _say(error.format_message(), f"See: {command} --help", USER_ERROR)
+
+
+def worst(codes: list[int]) -> int:
+    """One exit code for several reports: a bug outweighs bad input."""
+    return max(codes, default=OK)
+
+
+def debugging() -> bool:
+    return os.environ.get("BOUNDBY_DEBUG", "") not in ("", "0")
+
+
+def _say(message: str, next_step: str, code: int) -> int:
+    click.echo(f"boundby: {_one_line(message)}", err=True)
+    if next_step:
+        click.echo(f"  {_one_line(next_step)}", err=True)
+    return code
+
+
+def _one_line(text: str) -> str:
+    from boundby.report.text import clean
+
+    return clean(text)

@@ -1,0 +1,92 @@
+"""Numbers as people read them. Times come in as nanoseconds and leave with three significant digits."""
+
+from __future__ import annotations
+
+NOT_CAPTURED = "not captured"
+
+# Each unit is used up to the value at which three digits would round to 1000 of it.
+_TIME = ((1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"), (60_000_000_000, "min"), (3_600_000_000_000, "h"))
+_BYTES = ((1_000, "kB"), (1_000_000, "MB"), (1_000_000_000, "GB"), (1_000_000_000_000, "TB"))
+_COUNT = ((1_000, "k"), (1_000_000, "M"), (1_000_000_000, "G"))
+
+
+def duration(ns: float | None) -> str:
+    """``812 ns``, ``53.2 ms``, ``5.43 s``; ``0 ns`` is a measured zero and ``None`` was not captured."""
+    if ns is None:
+        return NOT_CAPTURED
+    if ns < 0:
+        return f"-{duration(-ns)}"
+    if 0 < ns < 0.5:
+        return "<1 ns"
+    return _scaled(ns, "ns", _TIME)
+
+
+def duration_range(low_ns: int, high_ns: int) -> str:
+    """``1.10-1.30 s``: the unit once where both share it, one figure where both read the same."""
+    low, high = duration(low_ns), duration(high_ns)
+    if low == high:
+        return high
+    low_number, _, low_unit = low.partition(" ")
+    high_unit = high.partition(" ")[2]
+    return f"{low_number}-{high}" if low_unit == high_unit else f"{low} - {high}"
+
+
+def size(byte_count: float | None) -> str:
+    """``812 B``, ``1.54 GB``: powers of ten, as bandwidth is."""
+    return NOT_CAPTURED if byte_count is None else _scaled(byte_count, "B", _BYTES)
+
+
+def bandwidth(bytes_per_s: float | None) -> str:
+    """``12.3 GB/s``."""
+    return NOT_CAPTURED if bytes_per_s is None else f"{size(bytes_per_s)}/s"
+
+
+def rate(per_ms: float | None) -> str:
+    """``13.2 /ms``."""
+    if per_ms is None:
+        return NOT_CAPTURED
+    if 0 < per_ms < 0.01:
+        return "<0.01 /ms"
+    return f"{_three_digits(per_ms) if per_ms < 999.5 else count(round(per_ms))} /ms"
+
+
+def count(number: int | None) -> str:
+    """``812``, ``9.3k``, ``931k``, ``1.2M``."""
+    if number is None:
+        return NOT_CAPTURED
+    if number < 1_000:
+        return str(number)
+    scale, unit = _fitting(number, _COUNT)
+    value = number / scale
+    return f"{value:.1f}{unit}" if value < 99.95 else f"{value:.0f}{unit}"
+
+
+def percent(fraction: float | None) -> str:
+    """``24 %``. What is not nothing never reads ``0 %``, and what is not all never reads ``100 %``."""
+    if fraction is None:
+        return NOT_CAPTURED
+    if fraction < 0:
+        return f"-{percent(-fraction)}"
+    if 0 < fraction <= 0.005:  # half a percent would round to the even 0
+        return "<1 %"
+    if 0.995 <= fraction < 1:
+        return ">99 %"
+    return f"{100 * fraction:.0f} %"
+
+
+def _scaled(value: float, base: str, units: tuple[tuple[int, str], ...]) -> str:
+    if value < 999.5:
+        return f"{round(value)} {base}"
+    scale, unit = _fitting(value, units)
+    return f"{_three_digits(value / scale)} {unit}"
+
+
+def _fitting(value: float, units: tuple[tuple[int, str], ...]) -> tuple[int, str]:
+    """The smallest unit in which three digits do."""
+    return next((pair for pair in units if value / pair[0] < 999.5), units[-1])
+
+
+def _three_digits(value: float) -> str:
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"

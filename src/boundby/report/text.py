@@ -1,0 +1,69 @@
+"""Names out of a trace are anybody's text: made harmless here before any renderer shows them."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_HIDDEN = {"Cc", "Cf", "Zl", "Zp", "Cn"}  # control, format (bidi marks among them), line breaks, unassigned
+
+
+def clean(text: str) -> str:
+    """The text on one line, with nothing in it that a terminal or a browser would obey.
+
+    Control and format characters become visible escapes (``\\x1b``), lone surrogates the replacement character.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_visible(char) for char in text)
+
+
+def _visible(char: str) -> str:
+    category = unicodedata.category(char)
+    if category == "Cs":
+        return "\N{REPLACEMENT CHARACTER}"
+    if category == "Zs":
+        return " "
+    return char.encode("unicode_escape").decode("ascii") if category in _HIDDEN else char
+
+
+def valid(text: str) -> str:
+    """The same text, fit for UTF-8: only lone surrogates (undecodable bytes of a trace) are replaced."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return "".join("\N{REPLACEMENT CHARACTER}" if "\ud800" <= c <= "\udfff" else c for c in text)
+    return text
+
+
+def shorten(text: str, width: int, ellipsis: str = "...") -> str:
+    """At most ``width`` terminal cells: the middle goes, since both ends of a name tell it apart."""
+    from rich.cells import cell_len
+
+    if cell_len(text) <= width:
+        return text
+    keep = width - len(ellipsis)
+    if keep < 2:
+        return _prefix(text, width)
+    tail = _prefix(text[::-1], keep // 2)[::-1]
+    return f"{_prefix(text, keep - keep // 2)}{ellipsis}{tail}"
+
+
+def _prefix(text: str, width: int) -> str:
+    from rich.cells import cell_len
+
+    used = 0
+    for index, char in enumerate(text):
+        used += cell_len(char)
+        if used > width:
+            return text[:index]
+    return text
+
+
+def part_name(part: str) -> str:
+    """One part of a region's path; a range may have no name."""
+    return clean(part.strip(" ")) or "(unnamed)"
+
+
+def region_name(path: tuple[str, ...]) -> str:
+    """``step/forward``; the root, which holds what no range owns, is ``(no range)``."""
+    return "/".join(part_name(part) for part in path) if path else "(no range)"

@@ -1,0 +1,130 @@
+"""Text -> a file, whole or not at all. Never over a report: an hour on a GPU may be in it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from boundby.model.errors import OutputError
+
+#: suffix -> format
+FORMATS = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".txt": "terminal"}
+SUFFIXES = {"json": ".json", "markdown": ".md", "csv": ".csv", "terminal": ".txt"}
+REPORT_SUFFIXES = {".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".sqlite3", ".db"}
+SQLITE_MAGIC = b"SQLite format 3\0"
+NSYS_MAGIC = b"NVIDIA Tegra Pro"  # the start of every .nsys-rep and .qdrep
+
+
+def format_of(path: Path) -> str:
+    """The format a file's suffix asks for."""
+    try:
+        return FORMATS[path.suffix.lower()]
+    except KeyError:
+        raise OutputError(
+            f"The format of {path} is not plain from its name.",
+            f"Name it with one of {' '.join(sorted(FORMATS))}, or give --format.",
+        ) from None
+
+
+def write_text(path: str | Path, text: str, *, force: bool = True, inputs: Iterable[str | Path] = ()) -> None:
+    """Write ``text`` to ``path`` whole or not at all.
+
+    An earlier result is replaced only with ``force``. What is one of ``inputs``, or looks like a report or a
+    database, is never replaced.
+    """
+    target = Path(path)
+    check(target, force=force, inputs=inputs)
+    try:
+        data = text.encode("utf-8", "replace")
+        if target.exists() and not target.is_file():  # a pipe or device, such as /dev/null: nothing to replace
+            target.write_bytes(data)
+        else:
+            _replace(Path(os.path.realpath(target)), data)  # through a link, not over it
+    except OSError as error:
+        raise OutputError(f"Cannot write {target}: {reason(error)}.", _next_step(error)) from error
+
+
+def check(path: str | Path, *, force: bool = True, inputs: Iterable[str | Path] = ()) -> None:
+    """Refuse a target that must not be written. Cheap: call it before hard work too."""
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise OutputError(f"Cannot write {target}: it is a folder.", "Give the name of a file in it.")
+        if not target.parent.is_dir():
+            raise OutputError(f"Cannot write {target}: its folder does not exist.", "Make the folder first.")
+        for source in inputs:
+            if target.exists() and Path(source).exists() and target.samefile(source):
+                raise OutputError(f"Will not write over the report {target}.", "Choose another name.")
+        if looks_like_report(target):
+            raise OutputError(f"Will not write over {target}: it looks like a report.", "Choose another name.")
+        if target.is_file() and not force:
+            raise OutputError(f"{target} is already there.", "Choose another name, or remove it.")
+    except OSError as error:
+        raise OutputError(f"Cannot write {target}: {reason(error)}.", _next_step(error)) from error
+
+
+def looks_like_report(path: Path) -> bool:
+    """Whether a file is there that is an nsys report or a SQLite database, by its name or its first bytes."""
+    if not path.is_file():
+        return False
+    if path.suffix.lower() in REPORT_SUFFIXES and path.stat().st_size:
+        return True
+    with path.open("rb") as file:
+        start = file.read(len(SQLITE_MAGIC))
+    return start in (SQLITE_MAGIC, NSYS_MAGIC)
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """A temporary file in the same folder takes the name once it is on the disk."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), _mode(target))
+        Path(name).replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _mode(target: Path) -> int:
+    """The mode of the file that is replaced, else what the user's mask gives a new one (mkstemp gives 0600)."""
+    with contextlib.suppress(OSError):
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+_REASONS = {
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.ENOENT: "its folder does not exist",
+    errno.ENOTDIR: "its folder is a file",
+    errno.EISDIR: "it is a folder",
+    errno.ENAMETOOLONG: "the name is too long",
+}
+
+
+def reason(error: OSError) -> str:
+    """Why the system refused, in words."""
+    return _REASONS.get(error.errno or 0, error.strerror or str(error))
+
+
+def _next_step(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Free some space, or write elsewhere. Nothing was left behind."
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return "Make the folder first, or write elsewhere."
+    return "Write elsewhere with -o."

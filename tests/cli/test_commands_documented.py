@@ -1,0 +1,58 @@
+"""Every command and option says what it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from boundby.cli import outcome
+from boundby.cli.main import COMMANDS, cli
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+def commands() -> dict[str, click.Command]:
+    context = click.Context(cli)
+    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {"boundby": cli, **{name: command for name, command in found.items() if command is not None}}
+
+
+def test_every_listed_command_loads() -> None:
+    assert set(COMMANDS) <= set(commands())
+
+
+@pytest.mark.parametrize("name", commands())
+def test_a_command_says_what_it_does(name: str) -> None:
+    command = commands()[name]
+    assert command.help
+    summary = command.help.strip().splitlines()[0]
+    assert summary.endswith(".")
+    assert len(summary) <= 75
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_option_says_what_it_does(name: str) -> None:
+    for parameter in commands()[name].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{name} {parameter.opts} has no help text"
+            assert parameter.help.rstrip("]").endswith((".", "1", "0", "100", "obeyed", "terminal")), parameter.help
+
+
+@pytest.mark.parametrize("name", [name for name in commands() if name != "boundby"])
+def test_every_argument_is_in_the_help(name: str) -> None:
+    command = commands()[name]
+    text = command.get_help(click.Context(command, info_name=name))
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            assert parameter.make_metavar(click.Context(command)).strip(".[]") in (command.help or "")
+    assert "Exit codes:" in text
+
+
+def test_the_exit_codes_are_documented() -> None:
+    text = (DOCS / "exit-codes.md").read_text(encoding="utf-8")
+    codes = (outcome.OK, outcome.GATE_FAILED, outcome.USER_ERROR, outcome.BUG, outcome.INTERRUPTED, outcome.HUNG_UP)
+    for code in codes:
+        assert f"| {code} |" in text
+        assert f"\n  {code} " in outcome.EPILOG

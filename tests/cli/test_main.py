@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from boundby.__about__ import __version__
+from boundby.cli import main as main_module
+from boundby.cli.main import main
+from boundby.model.errors import InputError
+from tests.cli.conftest import Analysis, Ran
+
+Boundby = Callable[..., Ran]
+HEAVY = ("numpy", "rich", "pandas", "sqlite_utils", "sqlite3", "torch", "numba")
+
+
+def test_help_and_version(boundby: Boundby) -> None:
+    assert boundby("--version").out == f"boundby {__version__}\n"
+    for arguments in ((), ("--help",), ("-h",)):
+        ran = boundby(*arguments)
+        assert ran.code == 0
+        assert "analyze" in ran.out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["analyze", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = "import sys; from boundby.cli.main import main; main(sys.argv[1:]); print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert not loaded & set(HEAVY)
+
+
+@pytest.mark.parametrize("arguments", [["--nonsense"], ["nonsense"], ["analyze"], ["analyze", "x", "--width", "3"]])
+def test_wrong_usage(boundby: Boundby, arguments: list[str]) -> None:
+    ran = boundby(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    first, second = ran.err.splitlines()
+    assert first.startswith("boundby: ")
+    assert second.startswith("  See: boundby")
+
+
+def test_a_user_error_is_a_sentence_and_a_next_step(boundby: Boundby, analysis: Analysis, report: Path) -> None:
+    analysis.answers["train.sqlite"] = InputError("It is\n\x1b[31mbroken.", "Mend it.")
+    ran = boundby("analyze", report)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "boundby: It is\\n\\x1b[31mbroken.\n  Mend it.\n"
+
+
+def test_memory(boundby: Boundby, analysis: Analysis, report: Path) -> None:
+    analysis.answers["train.sqlite"] = MemoryError()
+    ran = boundby("analyze", report)
+    assert ran.code == 2
+    assert "not enough memory" in ran.err
+
+
+def test_a_bug_is_called_one(
+    boundby: Boundby, analysis: Analysis, report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analysis.answers["train.sqlite"] = KeyError("x")
+    ran = boundby("analyze", report)
+    assert ran.code == 70
+    assert "This is a bug in boundby (KeyError: 'x')." in ran.err
+    assert "BOUNDBY_DEBUG=1" in ran.err
+    assert "Traceback" not in ran.err
+    monkeypatch.setenv("BOUNDBY_DEBUG", "1")
+    assert "Traceback (most recent call last)" in boundby("analyze", report).err
+
+
+def test_interrupted(boundby: Boundby, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main_module.cli, "main", interrupt)
+    ran = boundby("analyze", "x")
+    assert (ran.code, ran.err) == (130, "boundby: interrupted\n")
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    code = (
+        "import sys, boundby.pipeline as p; from boundby.cli.main import main; from tests.support import reports\n"
+        "p.analyze = lambda path, **o: reports.sample()\n"
+        "sys.exit(main(['analyze'] + ['x'] * 400))"
+    )
+    root = Path(__file__).parent.parent.parent
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait() == 141
+    assert err == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_behind_stdout_is_a_sentence() -> None:
+    code = (
+        "import sys, boundby.pipeline as p; from boundby.cli.main import main; from tests.support import reports\n"
+        "p.analyze = lambda path, **o: reports.sample()\n"
+        "sys.exit(main(['analyze', 'x']))"
+    )
+    root = Path(__file__).parent.parent.parent
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            check=False,
+        )
+    assert done.returncode == 2
+    assert b"Cannot write to standard output" in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_locale_gets_an_answer(encoding: str) -> None:
+    code = (
+        "import sys, boundby.pipeline as p; from boundby.cli.main import main; from tests.support import reports\n"
+        "p.analyze = lambda path, **o: reports.hostile()\n"
+        "sys.exit(main(['analyze', 'x', '--format', sys.argv[1]]))"
+    )
+    root = Path(__file__).parent.parent.parent
+    env = {**os.environ, "PYTHONPATH": str(root), "PYTHONIOENCODING": encoding}
+    for name in ("terminal", "markdown", "json", "csv"):
+        done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, cwd=root, env=env, check=False)
+        assert done.returncode == 0, done.stderr
+        done.stdout.decode("utf-8" if name != "terminal" else encoding)
+
+
+def test_main_returns_what_sys_exit_takes() -> None:
+    assert main(["--version"]) == 0

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boundby.model import units
+
+TIME = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
+BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (0.2, "<1 ns"),
+        (812, "812 ns"),
+        (999.4, "999 ns"),
+        (999.6, "1.00 us"),
+        (1_234, "1.23 us"),
+        (999_499, "999 us"),
+        (999_500, "1.00 ms"),
+        (53_200_000, "53.2 ms"),
+        (5_430_000_000, "5.43 s"),
+        (999_000_000_000, "999 s"),
+        (1_200_000_000_000, "20.0 min"),
+        (7_200_000_000_000_000, "2000 h"),
+        (-5_000, "-5.00 us"),
+        (None, "not captured"),
+    ],
+)
+def test_duration(ns: float | None, text: str) -> None:
+    assert units.duration(ns) == text
+
+
+@given(st.integers(0, 3_000_000_000_000_000))
+def test_a_duration_reads_back_within_its_three_digits(ns: int) -> None:
+    number, unit = units.duration(ns).split(" ")
+    assert abs(float(number) * TIME[unit] - ns) <= max(ns * 0.0051, 0)
+    assert len(number.replace(".", "")) <= 3
+
+
+@given(st.integers(0, 10**15), st.integers(0, 10**15))
+def test_a_longer_time_never_reads_shorter(one: int, other: int) -> None:
+    def read(ns: int) -> float:
+        number, unit = units.duration(ns).split(" ")
+        return float(number) * TIME[unit]
+
+    short, long = sorted((one, other))
+    assert read(short) <= read(long) * (1 + 1e-9)
+
+
+@given(st.integers(0, 999 * 10**12))
+def test_a_size_reads_back(number: int) -> None:
+    value, unit = units.size(number).split(" ")
+    assert abs(float(value) * BYTES[unit] - number) <= number * 0.0051
+
+
+@given(st.integers(0, 999 * 10**9))
+def test_a_count_reads_back(number: int) -> None:
+    found = re.fullmatch(r"([\d.]+)([kMG]?)", units.count(number))
+    assert found
+    assert abs(float(found[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]] - number) <= number * 0.051
+
+
+@pytest.mark.parametrize(("number", "text"), [(812, "812"), (9_312, "9.3k"), (93_120, "93.1k"), (1_200_000, "1.2M")])
+def test_count(number: int, text: str) -> None:
+    assert units.count(number) == text
+
+
+@given(st.floats(0, 1))
+def test_percent_never_rounds_something_to_nothing_nor_most_to_all(fraction: float) -> None:
+    text = units.percent(fraction)
+    assert (text == "0 %") == (fraction == 0)
+    assert (text == "100 %") == (fraction == 1)
+    assert abs(float(text.strip("<> %")) / 100 - fraction) <= 0.0101
+
+
+def test_the_rest() -> None:
+    assert units.percent(-0.24) == "-24 %"
+    assert units.percent(None) == units.bandwidth(None) == units.rate(None) == units.size(None) == "not captured"
+    assert units.count(None) == "not captured"
+    assert units.bandwidth(12.34e9) == "12.3 GB/s"
+    assert units.rate(13.24) == "13.2 /ms"
+    assert units.rate(0.001) == "<0.01 /ms"
+    assert units.rate(0) == "0.00 /ms"
+    assert units.rate(12_345) == "12.3k /ms"
+    assert units.duration_range(1_100_000_000, 1_300_000_000) == "1.10-1.30 s"
+    assert units.duration_range(900_000_000, 1_300_000_000) == "900 ms - 1.30 s"
+    assert units.duration_range(5, 5) == "5 ns"

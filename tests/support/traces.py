@@ -1,0 +1,57 @@
+"""Real nsys exports to test on: found by BOUNDBY_TRACES, else in shared/traces beside the checkout.
+
+They are never part of the project, so a clone may have none: then the tests on them are skipped, and say why.
+Parametrize over ``trace_names()`` and turn a name into a file with ``trace_path(name)`` inside the test.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "BOUNDBY_TRACES"
+REPOSITORY = Path(__file__).parents[2]
+BESIDE = REPOSITORY.parent / "shared" / "traces"
+#: Stands for the traces in a parametrized test where there are none; ``trace_path`` of it skips.
+ABSENT = "no traces"
+
+
+def traces_folder() -> Path | None:
+    """The folder of real traces, or None where there is none."""
+    folder = Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else BESIDE
+    return folder if folder.is_dir() else None
+
+
+def traces() -> list[Path]:
+    """Every real trace, by name; those of ``oddities`` too. Empty where there is no folder."""
+    folder = traces_folder()
+    return sorted(folder.rglob("*.sqlite")) if folder else []
+
+
+def trace_names() -> list[str]:
+    """Names to parametrize over, such as ``oddities/tiny_old.sqlite``; never empty, so that a skip is seen."""
+    folder = traces_folder()
+    return [path.relative_to(folder).as_posix() for path in traces()] if folder else [ABSENT]
+
+
+def trace_path(name: str) -> Path:
+    """The file of one trace, or a skip that says what is missing."""
+    folder = traces_folder()
+    if folder is None:
+        pytest.skip(f"no real traces to test on: set {VARIABLE} to a folder of nsys .sqlite exports")
+    path = folder / name
+    if not path.is_file():
+        pytest.skip(f"{VARIABLE} or shared/traces holds no {name}")
+    return path
+
+
+def tables_of(path: Path) -> frozenset[str]:
+    """The tables of an export."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+    try:
+        return frozenset(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'"))
+    finally:
+        connection.close()
