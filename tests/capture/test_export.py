@@ -196,7 +196,7 @@ def test_a_report_newer_than_nsys(nsys: Nsys, nsys_older: Nsys, nvtx_report: Pat
 
 
 def test_an_older_report_is_exported_by_a_newer_nsys(nsys: Nsys, nsys_older: Nsys, tmp_path: Path) -> None:
-    report = capture(nsys_older, tmp_path, "nvtx_cpu.py", "2")
+    report = capture(nsys_older, tmp_path, "cpu_steps.py", "2")
     assert written_by(report) is None
     for each in (nsys, nsys_older):
         with export_to_temporary(report, each) as exported:
@@ -262,7 +262,7 @@ def stream(nsys: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
     except (OSError, shutil.Error):
         shutil.rmtree(alone, ignore_errors=True)
         shutil.copytree(nsys.path.parent, alone)
-    made = capture(Nsys(alone / "nsys", nsys.version, "PATH"), folder, "nvtx_cpu.py", "2")
+    made = capture(Nsys(alone / "nsys", nsys.version, "PATH"), folder, "cpu_steps.py", "2")
     assert made.suffix == ".qdstrm"
     return made
 

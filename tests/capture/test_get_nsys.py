@@ -238,4 +238,4 @@ def test_it_fetches_an_nsys_that_captures(tmp_path: Path, script: ModuleType) ->
     assert names(tmp_path / "nsys") == [".2023.4.4.lock", script.DEFAULT_VERSION]
     size = sum(path.lstat().st_size for path in binary.parents[1].rglob("*"))
     assert size < 400_000_000
-    assert capture(Nsys(binary, "2023.4.4", "cache"), tmp_path, "nvtx_cpu.py", "2").suffix == ".nsys-rep"
+    assert capture(Nsys(binary, "2023.4.4", "cache"), tmp_path, "cpu_steps.py", "2").suffix == ".nsys-rep"

@@ -173,7 +173,8 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
     process = np.array([thread.process for thread in setting.trace.threads] or [-1])[ranges.thread[rows]]
     for device in timeline.devices:
         busy, table = Coverage(device.busy), device.operations.table
-        start, end = project(regions, setting.launch_range[device.operations.rows], table.start_ns, table.end_ns)
+        rows_here = device.operations.rows
+        start, end = project(setting.trace, setting.calls, regions, setting.launch_range, rows_here)
         low, high = np.maximum(start[rows], device.low_ns), np.minimum(end[rows], device.high_ns)
         some = high > low
         where, low, high = region[some], low[some], high[some]

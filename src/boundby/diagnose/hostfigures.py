@@ -203,16 +203,20 @@ def _count_os_calls(
 def _idle_on(timeline: Timeline, sleeps: _Sleeps) -> dict[str, Int]:
     """What the responsible threads slept on while devices idled for it, by kind and region."""
     setting = timeline.setting
-    total = {what: np.zeros(len(setting.ownership.regions), np.int64) for what in sleeps.kinds}
+    nowhere = off_cpu_without_call(setting.trace)
+    total = {what: np.zeros(len(setting.ownership.regions), np.int64) for what in (*sleeps.kinds, nowhere)}
     for segments in (*(d.segments for d in timeline.devices), *(t.segments for t in timeline.threads)):
         blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
         for thread in np.unique(segments.thread[blocked]).tolist():
             mine = blocked[segments.thread[blocked] == thread]
             idle = IntervalSet(segments.start_ns[mine], segments.end_ns[mine])
+            rest = idle.end - idle.start
             for what, asleep in sleeps.of(thread).items():
                 pieces = overlay(idle, asleep)
                 region = segments.region[mine[pieces.left]].astype(np.int64)
                 np.add.at(total[what], region, pieces.end - pieces.start)
+                np.subtract.at(rest, pieces.left, pieces.end - pieces.start)
+            np.add.at(total[nowhere], segments.region[mine].astype(np.int64), np.maximum(rest, 0))
     return total
 
 
@@ -240,6 +244,11 @@ def calls_between(setting: Setting, processes: npt.NDArray[np.int32], low: int, 
     return CallFigures(*(int(total[name][0]) for name in ("calls", "ns", "syncs", "blocked")))
 
 
+def off_cpu_without_call(trace: Trace) -> str:
+    """What a thread was off the CPU for when it was in no OS call: preempted, if OS calls were captured at all."""
+    return "preempted" if trace.captured.osrt else "unknown"
+
+
 def blocked_inside(setting: Setting, thread: int, covered: IntervalSet) -> dict[str, int]:
     """How long a thread slept inside the given times, by what for, longest first."""
     evidence = setting.hosts.evidence(thread)
@@ -250,5 +259,5 @@ def blocked_inside(setting: Setting, thread: int, covered: IntervalSet) -> dict[
         found[what] = intersect(asleep, covered).total
     asleep_ns = intersect(evidence.asleep, covered).total
     if asleep_ns > sum(found.values()):
-        found["other"] = asleep_ns - sum(found.values())
+        found[off_cpu_without_call(setting.trace)] = asleep_ns - sum(found.values())
     return dict(sorted(((k, v) for k, v in found.items() if v), key=lambda item: (-item[1], item[0])))

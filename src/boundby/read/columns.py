@@ -51,15 +51,19 @@ class Database:
         return self._columns[table]
 
     def columns(self, table: str, wanted: Sequence[str], *, where: str = "") -> dict[str, Int64Array]:
-        """Integer columns of a table, in row order. An absent table has no rows, an absent column is MISSING."""
+        """Integer columns of a table, in row order, of the rows that ``where`` (SQL) wants.
+
+        An absent table has no rows, an absent column is MISSING.
+        """
         known = self._columns_of(table)
         present = [column for column in wanted if column.lower() in known]
         if not present:
             return {column: np.empty(0, np.int64) for column in wanted}
+        where = f" WHERE {where}" if where else ""
         selected = ", ".join(f'ifnull("{known[column.lower()]}", {MISSING})' for column in present)
         parts: list[list[Int64Array]] = [[] for _ in present]
         try:
-            cursor = self._connection.execute(f'SELECT {selected} FROM "{table}"{" WHERE " + where if where else ""}')
+            cursor = self._connection.execute(f'SELECT {selected} FROM "{table}" NOT INDEXED{where}')
             while True:
                 flat = self._flat(table, itertools.islice(cursor, ROWS_PER_CHUNK))
                 chunk = flat.reshape(-1, len(present))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.model.arrays import factorize
-from boundby.model.report import GpuInfo, TraceWarning
+from boundby.model.report import GpuInfo
 from boundby.model.trace import (
     NO_CORRELATION,
     Direction,
@@ -52,7 +52,7 @@ _MEMORY_OF_NAME = {
 
 
 def read_operations(database: Database) -> dict[str, Int64Array]:
-    """All device operations as raw columns of one length, with ``kind``; broken rows are counted and left out."""
+    """All GPU operations as raw columns of one length, with ``kind``."""
     parts: dict[str, list[Int64Array]] = {column: [] for column in (*_ALL, "kind")}
     for table, kind, extra in _TABLES:
         rows = database.columns(table, (*_COMMON, *extra))
@@ -61,18 +61,8 @@ def read_operations(database: Database) -> dict[str, Int64Array]:
             parts[column].append(rows[column] if column in rows else np.full(count, MISSING, np.int64))
         parts["kind"].append(np.full(count, int(kind), np.int64))
     raw = {column: np.concatenate(part) for column, part in parts.items()}
-    good = (raw["start"] != MISSING) & (raw["end"] >= raw["start"])
-    broken = np.array([int((~good).sum())], np.int64)
-    return {column: values[good] for column, values in raw.items()} | {"broken": broken}
-
-
-def warnings(raw: dict[str, Int64Array]) -> tuple[TraceWarning, ...]:
-    """What was left out on reading."""
-    broken = int(raw["broken"][0])
-    if not broken:
-        return ()
-    text = f"{broken} device operations end before they start or have no times; they were left out."
-    return (TraceWarning("broken-rows", text),)
+    raw["deviceId"] = np.where(raw["deviceId"] == MISSING, 0, raw["deviceId"])
+    return raw
 
 
 def read_gpus(database: Database, raw: dict[str, Int64Array]) -> tuple[tuple[GpuInfo, ...], dict[tuple[int, int], int]]:
@@ -147,7 +137,7 @@ def operations(
         target=_lookup(memory, raw["dstKind"]),
         is_communication=communicates[short] & (kind == OpKind.KERNEL),
     )
-    columns = (table.bytes, table.name, table.correlation, table.stream, table.process, table.kind)
+    columns = (table.bytes, pool.ranks(table.name), table.correlation, table.stream, table.process, table.kind)
     return table.take(np.lexsort((*columns, table.end_ns, table.start_ns, table.device)))
 
 

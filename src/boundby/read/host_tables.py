@@ -15,7 +15,7 @@ from boundby.model.trace import (
     Samples,
     Schedule,
 )
-from boundby.read.columns import MISSING, Database
+from boundby.read.columns import MISSING, Database, as_text
 from boundby.read.identity import Identities
 from boundby.read.names import NamePool
 
@@ -33,9 +33,7 @@ def _keep(raw: Raw, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Raw:
 
 
 def _events(database: Database, table: str, *columns: str) -> Raw:
-    """Rows that have a time and a thread; others can be placed nowhere."""
-    raw = database.columns(table, ("start", "globalTid", *columns))
-    return _keep(raw, (raw["start"] != MISSING) & (raw["globalTid"] != MISSING))
+    return database.columns(table, ("start", "globalTid", *columns))
 
 
 def read_api(database: Database) -> Raw:
@@ -53,7 +51,7 @@ def read_ranges(database: Database) -> Raw:
     columns = ("start", "globalTid", "end", "eventType", "textId", "domainId")
     raw = database.columns("NVTX_EVENTS", columns, where=f"eventType IN ({_RANGE_TYPES})")
     raw["row"] = np.arange(len(raw["start"]))
-    return _keep(raw, (raw["start"] != MISSING) & (raw["globalTid"] != MISSING))
+    return raw
 
 
 def read_os_calls(database: Database) -> Raw:
@@ -81,7 +79,7 @@ def read_overhead(database: Database) -> Raw:
 
 def _closed(raw: Raw, last: int) -> Int64Array:
     """Ends, with those of events still open at the end of the trace put there."""
-    return np.where(raw["end"] == MISSING, last, np.maximum(raw["end"], raw["start"]))
+    return np.where(raw["end"] == MISSING, last, raw["end"])
 
 
 def api_calls(database: Database, raw: Raw, identities: Identities, pool: NamePool, last: int) -> ApiCalls:
@@ -93,7 +91,9 @@ def api_calls(database: Database, raw: Raw, identities: Identities, pool: NamePo
         correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
         name=pool.add_ids(database, raw["nameId"]),
     )
-    return table.take(np.lexsort((table.name, table.correlation, -table.end_ns, table.start_ns, table.thread)))
+    return table.take(
+        np.lexsort((pool.ranks(table.name), table.correlation, -table.end_ns, table.start_ns, table.thread))
+    )
 
 
 def ranges(
@@ -110,7 +110,8 @@ def ranges(
         is_start_end=np.isin(raw["eventType"], _START_END),
         is_open=raw["end"] == MISSING,
     )
-    order = np.lexsort((raw["row"], -table.end_ns, table.start_ns, table.thread))
+    # Ranges of the same instants: nothing tells which is the outer one, so names do, and not the order of rows.
+    order = np.lexsort((domain, pool.ranks(table.name), -table.end_ns, table.start_ns, table.thread))
     return table.take(order), domains
 
 
@@ -118,9 +119,10 @@ def _range_names(database: Database, raw: Raw, pool: NamePool) -> Int32Array:
     names = pool.add_ids(database, raw["textId"])
     inline = np.flatnonzero(raw["textId"] == MISSING)
     if len(inline) and database.has("NVTX_EVENTS", "text"):
-        texts = database.rows(f"SELECT text FROM NVTX_EVENTS WHERE eventType IN ({_RANGE_TYPES})")
+        # In the order of ``read_ranges``: an index that somebody added must not change it.
+        texts = database.rows(f"SELECT text FROM NVTX_EVENTS NOT INDEXED WHERE eventType IN ({_RANGE_TYPES})")
         wanted = set(raw["row"][inline].tolist())
-        found = [str(text) if text is not None else "(unnamed)" for row, (text,) in enumerate(texts) if row in wanted]
+        found = [as_text(text) or "(unnamed)" for row, (text,) in enumerate(texts) if row in wanted]
         names[inline] = pool.add_texts(found)
     return names
 
@@ -138,8 +140,8 @@ def _domains(database: Database, raw: Raw) -> tuple[Int32Array, tuple[str, ...]]
         texts = database.strings(np.array([row[2] for row in rows if isinstance(row[2], int)], np.int64))
         for tid, number, text_number, text in rows:
             if isinstance(tid, int) and isinstance(number, int):
-                known = texts.get(text_number) if isinstance(text_number, int) else text
-                created[(tid & ~0xFFFFFF, number)] = str(known or f"domain {number}")
+                known = texts.get(text_number) if isinstance(text_number, int) else as_text(text)
+                created[(tid & ~0xFFFFFF, number)] = known or f"domain {number}"
     number = np.where(raw["domainId"] == MISSING, 0, raw["domainId"])
     places, inverse = factorize(raw["globalTid"] & ~0xFFFFFF, number)
     texts_of = [created.get((int(p), int(d)), "" if d == 0 else f"domain {d}") for p, d in places.tolist()]
@@ -155,7 +157,7 @@ def intervals(database: Database, raw: Raw, identities: Identities, pool: NamePo
         thread=identities.threads(raw["globalTid"]),
         name=pool.add_ids(database, raw["nameId"]),
     )
-    return table.take(np.lexsort((table.name, -table.end_ns, table.start_ns, table.thread)))
+    return table.take(np.lexsort((pool.ranks(table.name), -table.end_ns, table.start_ns, table.thread)))
 
 
 def schedule(raw: Raw, identities: Identities) -> Schedule:

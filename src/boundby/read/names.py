@@ -33,6 +33,15 @@ class NamePool:
         """Indexes for texts that stand in their rows."""
         return np.array([self.add(text) for text in texts], np.int32)
 
+    def ranks(self, index: Int32Array) -> Int64Array:
+        """A number for every row that sorts as its text does, whatever numbers the export gave the texts."""
+        distinct, inverse = np.unique(index, return_inverse=True)
+        texts = list(self._index)
+        order = sorted(range(len(distinct)), key=lambda place: texts[distinct[place]])
+        ranks = np.empty(len(distinct), np.int64)
+        ranks[order] = np.arange(len(distinct))
+        return ranks[inverse]
+
     def names(self) -> tuple[str, ...]:
         """All texts, in index order."""
         return tuple(self._index)

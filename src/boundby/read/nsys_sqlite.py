@@ -18,11 +18,25 @@ from boundby.read.columns import MISSING, Database
 from boundby.read.database import EXPORT_AGAIN, open_readonly
 from boundby.read.identity import Identities
 from boundby.read.names import NamePool
+from boundby.read.sift import sift
 
 Progress = Callable[[str, float | None], None]
 
 _KNOWN_PREFIXES = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "ENUM_NSYS_")
 _KNOWN_TABLES = ("NVTX_EVENTS", "OSRT_API", "SCHED_EVENTS", "COMPOSITE_EVENTS", "ProcessStreams", "PROFILER_OVERHEAD")
+_INTERVAL = ("start", "end", "globalTid")
+_REQUIRED = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end"),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("start", "end"),
+    "CUPTI_ACTIVITY_KIND_MEMSET": ("start", "end"),
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": ("start", "end"),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": (*_INTERVAL, "nameId"),
+    "NVTX_EVENTS": (*_INTERVAL, "eventType"),
+    "OSRT_API": (*_INTERVAL, "nameId"),
+    "SCHED_EVENTS": ("start", "isSchedIn", "globalTid"),
+    "COMPOSITE_EVENTS": ("start", "globalTid"),
+    "PROFILER_OVERHEAD": _INTERVAL,
+}
 
 
 def read_sqlite(
@@ -55,7 +69,18 @@ def read_sqlite(
         raw_samples = host_tables.read_samples(database)
         raw_overhead = host_tables.read_overhead(database)
         about = metadata.read_metadata(database)
-
+        notes = sift(
+            location,
+            {
+                "GPU operations": raw_operations,
+                "CUDA API calls": raw_api,
+                "NVTX ranges": raw_ranges,
+                "OS runtime calls": raw_os,
+                "context switches": raw_schedule,
+                "CPU samples": raw_samples,
+                "profiler overheads": raw_overhead,
+            },
+        )
         span = _span(raw_operations, raw_api, raw_ranges, raw_os, raw_schedule, raw_samples)
         if span is None:
             raise _no_events(database, about)
@@ -65,7 +90,6 @@ def read_sqlite(
         )
         pool = NamePool()
         gpus, device_of = gpu_tables.read_gpus(database, raw_operations)
-        notes = gpu_tables.warnings(raw_operations)
         has_graph_nodes = bool((raw_operations["graphNodeId"] != MISSING).any())
         # Raw columns are dropped as soon as their table is built: at a million kernels they weigh most.
         operations = gpu_tables.operations(database, raw_operations, device_of, identities, pool)
@@ -113,7 +137,13 @@ def _silent(_stage: str, _fraction: float | None) -> None:
 
 def _check_tables(database: Database) -> None:
     tables = database.tables
+    if "StringTable" in tables and "StringIds" not in tables:
+        raise InputError(
+            f"{database.path} was written by nvprof, not by nsys.",
+            "Capture with nsys instead: nsys profile --trace=cuda,nvtx,osrt PROGRAM",
+        )
     if any(table.startswith(_KNOWN_PREFIXES) or table in _KNOWN_TABLES for table in tables):
+        _check_columns(database)
         return
     if "StringIds" in tables:
         raise InputError(f"{database.path} is a half-written export: it holds texts but no events.", EXPORT_AGAIN)
@@ -124,6 +154,21 @@ def _check_tables(database: Database) -> None:
         f"{database.path} is an SQLite database of another program (tables: {some} ...), not an nsys export.",
         "Name a .nsys-rep report or the .sqlite file that nsys exported from it.",
     )
+
+
+def _check_columns(database: Database) -> None:
+    """Without these columns an account could be made, but it would be wrong."""
+    for table, columns in _REQUIRED.items():
+        missing = [column for column in columns if table in database.tables and not database.has(table, column)]
+        if missing:
+            raise InputError(
+                f"{database.path} is no export that boundby can read: "
+                f"its table {table} has no column {' and none '.join(missing)}.",
+                EXPORT_AGAIN,
+            )
+    named = [table for table, columns in _REQUIRED.items() if "nameId" in columns and table in database.tables]
+    if named and not database.has("StringIds", "id", "value"):
+        raise InputError(f"{database.path} is incomplete: it lacks StringIds, the table of all names.", EXPORT_AGAIN)
 
 
 def _no_events(database: Database, about: metadata.Metadata) -> InputError:

@@ -29,6 +29,8 @@ def recognise(header: bytes) -> tuple[str, str]:
     """What the file is, as the end of a sentence that begins with its name, and the next step."""
     if not header.strip(b"\0"):
         return "holds nothing but zeros: the copy did not finish", "Copy it again."
+    if b"Nsight Systems Stream" in header:
+        return "is a raw capture (.qdstrm), not a report yet", "Make one of it: QdstrmImporter --input-file FILE"
     plain = header.lstrip()
     for start, what, next_step in _KINDS:
         if plain.lower().startswith(start.lower()) if start.startswith(b"<") else plain.startswith(start):

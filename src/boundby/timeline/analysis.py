@@ -115,7 +115,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True) -> Timeli
         raise empty_window()
     if not devices:
         threads = account_threads(setting, *host_window(window, trace, ownership))
-    start, end = project(ownership.regions, launch_range, trace.operations.start_ns, trace.operations.end_ns)
+    start, end = project(trace, calls, ownership.regions, launch_range, np.arange(len(trace.operations)))
     spans = [(device.low_ns, device.high_ns) for device in devices]
     counted = _counted(trace, window, start, end, spans or [(t.low_ns, t.high_ns) for t in threads])
     return Timeline(setting, tuple(devices), threads, start, end, counted, window)

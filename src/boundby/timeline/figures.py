@@ -106,12 +106,12 @@ def longest_in(
         np.minimum(end[left], high[some]) - np.maximum(start[left], low[some]),
         np.minimum(end[right], high[some]) - np.maximum(start[right], low[some]),
     )
-    longest[some] = np.maximum(edges, _range_maximum(end - start, left + 1, right))
+    longest[some] = np.maximum(edges, range_maximum(end - start, left + 1, right))
     return count, longest
 
 
-def _range_maximum(values: Int, first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp]) -> Int:
-    """Maximum of values[first:stop] for each pair (0 where empty), by a sparse table."""
+def range_maximum(values: Int, first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp]) -> Int:
+    """Maximum of ``values[first:stop]`` for each pair, 0 where that is empty, by a sparse table. O(n log n)."""
     length = np.maximum(stop - first, 0)
     result = np.zeros(len(first), np.int64)
     table, width = values, 1

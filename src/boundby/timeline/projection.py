@@ -7,9 +7,12 @@ import numpy.typing as npt
 
 from boundby.model.trace import Int64Array, Trace
 from boundby.timeline.correlate import Calls
+from boundby.timeline.figures import range_maximum
 from boundby.timeline.nesting import depths
 from boundby.timeline.regions import Ownership, Regions
 from boundby.timeline.steps import NOTHING
+
+_NEVER = np.iinfo(np.int64)
 
 
 def range_of_operations(trace: Trace, calls: Calls, ownership: Ownership) -> npt.NDArray[np.int64]:
@@ -24,22 +27,51 @@ def range_of_operations(trace: Trace, calls: Calls, ownership: Ownership) -> npt
 
 
 def project(
-    regions: Regions, range_of: npt.NDArray[np.int64], start: Int64Array, end: Int64Array
+    trace: Trace, calls: Calls, regions: Regions, launch_range: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
 ) -> tuple[Int64Array, Int64Array]:
-    """Projected start and end of every range, from the innermost range of each operation.
+    """Projected start and end of every range, by the given operations.
 
-    Ranges that launched nothing have start > end (max int64 and min int64).
+    ``launch_range`` is the innermost range of each operation. Ranges that launched nothing have start > end (max
+    int64 and min int64). A range holds what was launched while it was open: on its own thread (a start/end range:
+    in its process), and what threads that borrowed it or a range inside it launched.
     """
-    limits = np.iinfo(np.int64)
-    first = np.full(len(regions.of_range), limits.max, np.int64)
-    last = np.full(len(regions.of_range), limits.min, np.int64)
-    inside = range_of != NOTHING
-    np.minimum.at(first, range_of[inside], start[inside])
-    np.maximum.at(last, range_of[inside], end[inside])
+    first = np.full(len(trace.ranges), _NEVER.max, np.int64)
+    last = np.full(len(trace.ranges), _NEVER.min, np.int64)
+    start, end = trace.operations.start_ns[rows], trace.operations.end_ns[rows]
+    _while_open(trace, calls, rows, first, last)
+    inside = launch_range[rows] != NOTHING
+    np.minimum.at(first, launch_range[rows][inside], start[inside])
+    np.maximum.at(last, launch_range[rows][inside], end[inside])
     depth = depths(regions.range_parent)
     for level in range(int(depth.max(initial=0)), 0, -1):
-        rows = np.flatnonzero(depth == level)
-        above = regions.range_parent[rows]
-        np.minimum.at(first, above, first[rows])
-        np.maximum.at(last, above, last[rows])
+        below = np.flatnonzero(depth == level)
+        above = regions.range_parent[below]
+        np.minimum.at(first, above, first[below])
+        np.maximum.at(last, above, last[below])
     return first, last
+
+
+def _while_open(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp], first: Int64Array, last: Int64Array) -> None:
+    """Work launched while a range was open, however ranges overlap: by thread, for start/end ranges by process."""
+    rows = rows[calls.of_operation[rows] >= 0]
+    if len(rows) == 0 or len(trace.ranges) == 0:
+        return
+    call = calls.of_operation[rows]
+    ranges, launched = trace.ranges, calls.start_ns[call]
+    process = np.array([thread.process for thread in trace.threads], np.int64)
+    for of_call, of_range, kind in (
+        (calls.thread[call], ranges.thread, ~ranges.is_start_end),
+        (process[calls.thread[call]], process[ranges.thread], ranges.is_start_end),
+    ):
+        for number in np.unique(of_range[kind]).tolist():
+            chosen = np.flatnonzero(kind & (of_range == number))
+            mine = np.flatnonzero(of_call == number)
+            mine = mine[np.argsort(launched[mine], kind="stable")]
+            low = np.searchsorted(launched[mine], ranges.start_ns[chosen], side="left")
+            high = np.searchsorted(launched[mine], ranges.end_ns[chosen], side="left")
+            some = high > low
+            chosen, low, high = chosen[some], low[some], high[some]
+            earliest = -range_maximum(-trace.operations.start_ns[rows[mine]], low, high)
+            latest = range_maximum(trace.operations.end_ns[rows[mine]], low, high)
+            first[chosen] = np.minimum(first[chosen], earliest)
+            last[chosen] = np.maximum(last[chosen], latest)

@@ -134,8 +134,8 @@ def _hull(setting: Setting, operations: DeviceOperations, rows: npt.NDArray[np.i
 
 
 def _projected(setting: Setting, operations: DeviceOperations) -> tuple[Int64Array, Int64Array]:
-    table = operations.table
-    return project(setting.ownership.regions, setting.launch_range[operations.rows], table.start_ns, table.end_ns)
+    regions = setting.ownership.regions
+    return project(setting.trace, setting.calls, regions, setting.launch_range, operations.rows)
 
 
 def _after_first(window: Window, setting: Setting, operations: DeviceOperations, low: int, high: int) -> int:

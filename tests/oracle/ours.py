@@ -1,0 +1,112 @@
+"""boundby's side of the comparison: each trace read and analysed once, unfolded, in NVIDIA's terms."""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+import statistics
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+import boundby
+from boundby.model.report import Report
+from boundby.model.trace import Trace
+from boundby.read import read_sqlite
+from boundby.timeline.analysis import Timeline, build_timeline
+from boundby.timeline.windows import Window
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One trace: as read (device times as recorded), its timeline, and the report a user gets."""
+
+    trace: Trace
+    timeline: Timeline
+    report: Report
+
+    def pid(self, thread: int) -> int:
+        return self.trace.threads[thread].pid
+
+    def tid(self, thread: int) -> int:
+        return self.trace.threads[thread].tid
+
+    @property
+    def call_thread(self) -> npt.NDArray[np.int64]:
+        """Per operation: the thread of its launching call; -1 where there is none."""
+        calls = self.timeline.setting.calls
+        known = calls.of_operation >= 0
+        if len(calls) == 0:
+            return np.full(len(known), -1, np.int64)
+        return np.where(known, calls.thread[np.maximum(calls.of_operation, 0)], -1)
+
+    def range_name(self, row: int) -> str:
+        """A range's name as nsys prints it: with its domain, if that is not the default one."""
+        ranges = self.trace.ranges
+        return full_name(self.trace.domains[ranges.domain[row]], self.trace.names[ranges.name[row]])
+
+
+@functools.cache
+def analysis(path: Path) -> Analysis:
+    """Read and analyse one trace; the result is shared."""
+    trace = read_sqlite(path)
+    return Analysis(trace, build_timeline(trace, Window("gpu"), fold=False), boundby.analyze(path, fold=False))
+
+
+def full_name(domain: str, name: str) -> str:
+    """``domain:name``, as nsys writes it."""
+    return f"{domain}:{name}" if domain else name
+
+
+def call_name(name: str) -> str:
+    """An API call's name as NVIDIA prints it: without a suffix of ``_v`` and four digits."""
+    return name[:-6] if name[-6:-4] == "_v" else name
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What NVIDIA's summaries say of a group of durations. Medians have one decimal there."""
+
+    count: int
+    total_ns: int
+    median_ns: float
+    least_ns: int
+    longest_ns: int
+
+
+def summarize(items: Iterable[tuple[Key, int]]) -> dict[Key, Sum]:
+    """Durations by key, summed up."""
+    groups: dict[Key, list[int]] = defaultdict(list)
+    for key, duration in items:
+        groups[key].append(duration)
+    return {
+        key: Sum(len(times), sum(times), round(statistics.median(times), 1), min(times), max(times))
+        for key, times in groups.items()
+    }
+
+
+def sum_of(row: Mapping[str, str], count: str) -> Sum:
+    """The same from a row of NVIDIA's; ``count`` names its column of counts."""
+    return Sum(
+        int(row[count]),
+        int(row["Total Time (ns)"]),
+        float(row["Med (ns)"]),
+        int(row["Min (ns)"]),
+        int(row["Max (ns)"]),
+    )
+
+
+def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    """The rows of a query on the trace itself, without boundby."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()

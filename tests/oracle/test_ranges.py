@@ -1,0 +1,240 @@
+"""NVTX ranges, their projections and their kernels agree with NVIDIA's reports, range by range.
+
+Where boundby counts more than NVIDIA on purpose, what it adds is left out by its rule, never by a tolerance:
+operations launched by helper threads (whose work boundby gives to the range that waits for them), CUDA graphs
+traced whole (which NVIDIA's reports do not read), and calls that outlast the range they began in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from boundby.model.trace import OpKind
+from boundby.timeline.nesting import depths
+from boundby.timeline.projection import project
+from boundby.timeline.regions import Regions
+from boundby.timeline.steps import NOTHING
+from tests.oracle.nsys_reports import NsysReports, Row
+from tests.oracle.ours import Analysis, Sum, analysis, full_name, sum_of, summarize
+from tests.support.traces import trace_names, trace_path
+
+pytestmark = pytest.mark.nsys
+TRACES = [name for name in trace_names() if name != "oddities/partial_export.sqlite"]
+
+_STYLE = {False: "PushPop", True: "StartEnd"}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_ranges_by_name(nvidia: NsysReports, name: str) -> None:
+    path = trace_path(name)
+    ours = analysis(path)
+    table = ours.trace.ranges
+    if not nvidia.has(path, "nvtx_sum"):
+        assert len(table) == 0
+        return
+    theirs = {(row["Style"], row["Range"]): sum_of(row, "Instances") for row in nvidia.rows(path, "nvtx_sum")}
+    found = summarize(
+        (
+            (_STYLE[bool(table.is_start_end[row])], ours.range_name(row)),
+            int(table.end_ns[row] - table.start_ns[row]),
+        )
+        for row in range(len(table))
+    )
+    assert found == theirs
+    _check_regions(ours, theirs)
+
+
+def _check_regions(ours: Analysis, theirs: dict[tuple[str, str], Sum]) -> None:
+    """The report's regions: counts and totals of all of one name; the median where there is but one of it."""
+    styles = Counter(name for _, name in theirs)
+    for (_, name), entry in theirs.items():
+        regions = [r for r in ours.report.regions if r.path and full_name(r.domain, r.path[-1]) == name]
+        if styles[name] > 1:
+            continue
+        assert sum(region.instances for region in regions) == entry.count
+        assert sum(region.host.total_ns for region in regions) == entry.total_ns
+        assert max(region.host.max_ns for region in regions) == entry.longest_ns
+        if len(regions) == 1:
+            assert round(regions[0].host.median_ns, 1) == entry.median_ns
+
+
+Projection = tuple[str, str, int, int, int, int, int, int]
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_projections_by_instance(nvidia: NsysReports, name: str) -> None:
+    path = trace_path(name)
+    ours = analysis(path)
+    rows = _projection_rows(nvidia, path)
+    assert Counter(_projections(ours, *_as_nvidia(ours))) == Counter(_projected(row) for row in rows)
+    # The report: every instance that NVIDIA projects, and those that only helpers or graphs fill.
+    at_least = Counter(row["Name"] for row in rows)
+    for region_name, instances in at_least.items():
+        regions = [r for r in ours.report.regions if r.path and full_name(r.domain, r.path[-1]) == region_name]
+        assert sum(region.projected.count for region in regions if region.projected) >= instances
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_helpers_only_widen_projections(nvidia: NsysReports, name: str) -> None:
+    """Named difference: boundby's own projection holds NVIDIA's, and equals it where no helper or graph adds."""
+    path = trace_path(name)
+    ours = analysis(path)
+    rows = _projection_rows(nvidia, path)
+    setting = ours.timeline.setting
+    whole = dict(_keyed(_projections(ours, setting.ownership.regions, setting.launch_range)))
+    for *key, start, end in map(_projected, rows):
+        assert whole[tuple(key)][0] <= start
+        assert whole[tuple(key)][1] >= end
+    regions, launch_range = _as_nvidia(ours)
+    same = np.array_equal(launch_range, setting.launch_range)
+    if same and np.array_equal(regions.range_parent, setting.ownership.regions.range_parent):
+        assert whole == dict(_keyed(map(_projected, rows)))
+
+
+def _projection_rows(nvidia: NsysReports, path: Path) -> list[Row]:
+    """NVIDIA's projections, without those of calls outside any range; none where it says there is no such data."""
+    if not nvidia.has(path, "nvtx_gpu_proj_trace"):
+        return []
+    return [row for row in nvidia.rows(path, "nvtx_gpu_proj_trace") if row["RangeId"]]
+
+
+def _keyed(projections: Iterable[Projection]) -> Iterator[tuple[tuple[object, ...], tuple[int, int]]]:
+    for *key, start, end in projections:
+        yield tuple(key), (start, end)
+
+
+def _projected(row: Row) -> Projection:
+    start, projected = int(row["Orig Start (ns)"]), int(row["Projected Start (ns)"])
+    return (
+        row["Name"],
+        row["Style"],
+        int(row["PID"]),
+        int(row["TID"]),
+        start,
+        start + int(row["Orig Duration (ns)"]),
+        projected,
+        projected + int(row["Projected Duration (ns)"]),
+    )
+
+
+def _projections(ours: Analysis, regions: Regions, launch_range: npt.NDArray[np.int64]) -> Iterator[Projection]:
+    """The projection of each range that launched something, at device times as recorded."""
+    ranges, operations = ours.trace.ranges, ours.trace.operations
+    rows = np.arange(len(operations))
+    start, end = project(ours.trace, ours.timeline.setting.calls, regions, launch_range, rows)
+    for row in np.flatnonzero(end >= start).tolist():
+        thread = int(ranges.thread[row])
+        yield (
+            ours.range_name(row),
+            _STYLE[bool(ranges.is_start_end[row])],
+            ours.pid(thread),
+            ours.tid(thread),
+            int(ranges.start_ns[row]),
+            int(ranges.end_ns[row]),
+            int(start[row]),
+            int(end[row]),
+        )
+
+
+def _as_nvidia(ours: Analysis) -> tuple[Regions, npt.NDArray[np.int64]]:
+    """Nesting on one thread only, and the innermost range of each operation that NVIDIA gives to a range."""
+    regions, ranges = ours.timeline.setting.ownership.regions, ours.trace.ranges
+    parent, launch_range = regions.range_parent.copy(), ours.timeline.setting.launch_range.copy()
+    if len(ranges):
+        parent[ranges.thread[parent] != ranges.thread] = NOTHING
+        launch_range[ranges.thread[launch_range] != ours.call_thread] = NOTHING
+    launch_range[ours.trace.operations.kind == OpKind.GRAPH] = NOTHING
+    return replace(regions, range_parent=parent), launch_range
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_nesting(nvidia: NsysReports, name: str) -> None:
+    """How deep each projected range lies in others of its own thread."""
+    path = trace_path(name)
+    ours = analysis(path)
+    rows = _projection_rows(nvidia, path)
+    theirs = Counter((*_projected(row)[2:6], int(row["Lvl"])) for row in rows)
+    ranges, level = ours.trace.ranges, depths(_as_nvidia(ours)[0].range_parent)
+    found = Counter(
+        (
+            ours.pid(int(ranges.thread[row])),
+            ours.tid(int(ranges.thread[row])),
+            int(ranges.start_ns[row]),
+            int(ranges.end_ns[row]),
+            int(level[row]),
+        )
+        for row in range(len(ranges))
+    )
+    assert not theirs - found
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_kernels_by_range(nvidia: NsysReports, name: str) -> None:
+    path = trace_path(name)
+    ours = analysis(path)
+    if not nvidia.has(path, "nvtx_kern_sum"):
+        owned = ours.timeline.setting.launch_range != NOTHING
+        assert not (owned & (ours.trace.operations.kind == OpKind.KERNEL)).any()
+        return
+    theirs = {
+        (row["NVTX Range"], row["Kernel Name"], int(row["PID"] or -1), int(row["TID"] or -1)): (
+            int(row["Kern Inst"]),
+            int(row["Total Time (ns)"]),
+        )
+        for row in nvidia.rows(path, "nvtx_kern_sum")
+    }
+    assert _kernels_by_range(ours, *_as_nvidia(ours)) == theirs
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_regions_add_kernels_of_helpers_only(nvidia: NsysReports, name: str) -> None:
+    """Named difference: a region's kernels are NVIDIA's, and those that helper threads launched for it."""
+    path = trace_path(name)
+    ours = analysis(path)
+    regions, launch_range = ours.timeline.setting.ownership.regions, ours.timeline.setting.launch_range
+    nested, innermost = _as_nvidia(ours)
+    theirs, added = Counter[str](), Counter[str]()
+    for row in nvidia.rows(path, "nvtx_kern_sum") if nvidia.has(path, "nvtx_kern_sum") else ():
+        theirs[row["NVTX Range"]] += int(row["Kern Inst"])
+    for row in np.flatnonzero(ours.trace.operations.kind == OpKind.KERNEL).tolist():
+        around = set(_names_around(ours, regions, int(launch_range[row])))
+        added.update(around - set(_names_around(ours, nested, int(innermost[row]))))
+    found, around_region = Counter[str](), list[str]()
+    for region in ours.report.regions[1:]:
+        around_region[region.depth - 1 :] = [full_name(region.domain, region.path[-1])]
+        if around_region[-1] not in around_region[:-1]:  # counted in the outer one of that name
+            found[around_region[-1]] += region.kernels.count
+    del theirs[""]
+    assert +found == theirs + added
+
+
+def _names_around(ours: Analysis, regions: Regions, inner: int) -> Iterator[str]:
+    """Names of a range and of those around it."""
+    while inner != NOTHING:
+        yield ours.range_name(inner)
+        inner = int(regions.range_parent[inner])
+
+
+def _kernels_by_range(
+    ours: Analysis, regions: Regions, launch_range: npt.NDArray[np.int64]
+) -> dict[tuple[str, str, int, int], tuple[int, int]]:
+    """Kernels and their time in every range around their launch, on its thread. NVIDIA counts time once for
+    each of several nested ranges of one name, and the kernel once."""
+    table, threads = ours.trace.operations, ours.call_thread.tolist()
+    found: dict[tuple[str, str, int, int], tuple[int, int]] = {}
+    for row in np.flatnonzero(table.kind == OpKind.KERNEL).tolist():
+        thread, duration = threads[row], int(table.end_ns[row] - table.start_ns[row])
+        place = (ours.pid(thread), ours.tid(thread)) if thread >= 0 else (-1, -1)
+        around = Counter(_names_around(ours, regions, int(launch_range[row])))
+        for range_name, times in (around or {"": 1}).items():
+            key = (range_name, ours.trace.names[table.name[row]], *place)
+            count, total = found.get(key, (0, 0))
+            found[key] = (count + 1, total + times * duration)
+    return found

@@ -1,0 +1,55 @@
+"""One capture, exported by nsys versions years apart, gives one report.
+
+Only what an older exporter does not write differs: before 2023 the command, before 2024 the profiler's messages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import boundby
+from boundby.capture import export_sqlite
+from boundby.capture.locate import Nsys
+from boundby.model.report import Report
+from tests.support.nsys import OLDER, capture, fetched_nsys
+
+pytestmark = pytest.mark.nsys
+MIDDLE = "2023.4.4"  # the oldest here that also samples and watches the scheduler
+
+
+@pytest.fixture(scope="module", params=[OLDER, MIDDLE])
+def captured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Nsys, Path]:
+    """A capture, and the nsys that made it."""
+    tool = fetched_nsys(request.param)
+    return tool, capture(tool, tmp_path_factory.mktemp("versions"), "cpu_steps.py", "4")
+
+
+def test_the_exporting_version_changes_nothing(captured: tuple[Nsys, Path], nsys: Nsys, tmp_path: Path) -> None:
+    maker, path = captured
+    reports = {}
+    for tool in (maker, fetched_nsys(MIDDLE), nsys):
+        if tool.release not in reports and tool.version_tuple >= maker.version_tuple:
+            exported = export_sqlite(path, tmp_path / f"{tool.release}.sqlite", tool)
+            reports[tool.release] = boundby.analyze(exported, fold=False)
+    if len(reports) < 2:
+        pytest.skip(f"only nsys {maker.release} is here, so there is nothing to compare")
+    for release, report in reports.items():
+        assert (report.trace.nsys_version or "").startswith(release)
+    assert len({report.trace.command for report in reports.values()} - {None}) == 1
+    first, *others = (_without_versions(report) for report in reports.values())
+    assert {("step",), ("step", "compute", "half"), ("store",)} <= {region.path for region in first.regions}
+    assert [thread.verdict.bound for thread in first.threads]
+    for other in others:
+        assert other.threads == first.threads
+        assert other.regions == first.regions
+        assert other == first
+
+
+def _without_versions(report: Report) -> Report:
+    about = dataclasses.replace(
+        report.trace, path="", nsys_version=None, schema_version=None, command=None, warnings=()
+    )
+    return dataclasses.replace(report, trace=about)

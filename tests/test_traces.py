@@ -1,0 +1,142 @@
+"""Every real trace: invariants, the separately computed account, the known traps, and nothing of it changed."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+
+import boundby
+from boundby.model.errors import InputError
+from boundby.model.report import DeviceReport, Report
+from tests.support.invariants import check_invariants
+from tests.support.traces import ABSENT, trace_names, trace_path
+
+UNREADABLE = "oddities/partial_export.sqlite"
+READABLE = [name for name in trace_names() if name != UNREADABLE] or [ABSENT]
+
+
+@functools.cache
+def report_of(name: str) -> Report:
+    return boundby.analyze(trace_path(name))
+
+
+def device(name: str, number: int = 0) -> DeviceReport:
+    return next(device for device in report_of(name).devices if device.id == number)
+
+
+def share(report: DeviceReport, *causes: str) -> float:
+    return sum(report.time[cause] for cause in causes) / report.window_ns
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_invariants(name: str) -> None:
+    check_invariants(report_of(name))
+
+
+@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("window", ["all", "20%", "middle"])
+def test_invariants_in_other_windows(name: str, window: str) -> None:
+    whole = report_of(name)
+    if window != "all":
+        if not whole.devices:
+            pytest.skip("no device to take a part of")
+        first = whole.devices[0]
+        low, length = first.window_start_ns, first.window_ns
+        low, high = (low, low + length // 5) if window == "20%" else (low + length // 3, low + length // 2)
+        window = f"{low}ns:{high}ns"
+    check_invariants(boundby.analyze(trace_path(name), window=window))
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_the_separate_reading_agrees(name: str) -> None:
+    expected = json.loads(trace_path(name).parent.joinpath("expected.json").read_text()) if "/" not in name else {}
+    for number, figures in expected.get("traces", {}).get(name, {}).items():
+        found = device(name, int(number))
+        assert found.window_ns == figures["window_ns"]
+        assert {cause: found.time[cause] for cause in figures["exact"]} == figures["exact"]
+
+
+def test_a_partial_export_is_refused() -> None:
+    with pytest.raises(InputError, match="half-written"):
+        boundby.analyze(trace_path(UNREADABLE))
+
+
+def test_a_graph_is_not_an_idle_gpu() -> None:
+    found = device("transformer_2_7b_cuda_graphs.sqlite")
+    assert found.gpu_utilization > 0.999
+    assert found.kernels.total_ns < 100_000
+    assert found.graphs is not None
+    assert found.graphs.total_ns > 7.8e9
+    assert found.verdict.bound == "gpu_compute"
+
+
+def test_a_skewed_clock_is_corrected_and_said() -> None:
+    report = report_of("pytorch_ddp_rank_clock_skew.sqlite")
+    assert next(warning.code for warning in report.trace.warnings) == "clock-skew"
+    found = report.devices[0]
+    # Causality bounds the shift from below (launch before start) and above (copy's end before its sync's end).
+    assert 156_292_255 <= found.clock_shift_ns <= 156_304_983
+    assert found.launch_latency is not None
+    assert found.launch_latency.median_ns > 0
+    assert found.verdict.confidence == "medium"
+    assert (found.window_start_ns, found.window_end_ns) == (-75508, -75508 + found.window_ns)
+
+
+def test_one_program_at_three_stages() -> None:
+    before, after, final = (device(f"openmp_heat_{stage}.sqlite") for stage in ("before", "after", "final"))
+    assert before.verdict.bound == "gpu_copy"
+    assert share(before, "gpu_copy") == pytest.approx(0.958, abs=0.001)
+    assert after.verdict.bound == "gpu_compute"
+    assert final.verdict.bound == "gpu_copy"
+    assert share(final, "gpu_copy") > share(final, "gpu_compute")
+    # What removing the copies would save was then measured: 27.35 s became 1.43 s, of which 0.34 s are copies.
+    assert before.verdict.saving_ns is not None
+    left = before.window_ns - before.verdict.saving_ns
+    assert left == pytest.approx(after.window_ns - after.time["gpu_copy"], rel=0.1)
+
+
+def test_four_devices_have_their_own_accounts() -> None:
+    report = report_of("openacc_mpi_4_processes_4_gpus.sqlite")
+    assert [found.id for found in report.devices] == [0, 1, 2, 3]
+    assert len({found.processes for found in report.devices}) == 4
+    assert len({found.window_ns for found in report.devices}) == 4
+
+
+def test_the_host_is_explained_while_the_gpu_idles() -> None:
+    report = report_of("pytorch_a100_all_cpu_tables.sqlite")
+    found = report.devices[0]
+    assert found.verdict.bound == "host_blocked"
+    assert found.time["unattributed"] == 0
+    loading = next(region for region in report.regions if region.path == ("Epoch *", "Train", "Data loading"))
+    assert loading.verdict.bound == "host_blocked"
+    assert loading.instances == 60
+    assert next(iter(loading.blocked_on)) == "poll"
+    # Autograd runs on a thread of its own; its ranges lie inside the range that called backward().
+    backward = [
+        region for region in report.regions if region.path[:4] == ("Epoch *", "Train", "Batch *", "Backward pass")
+    ]
+    assert any("ConvolutionBackward0" in region.path[-1] for region in backward)
+
+
+@pytest.mark.parametrize(
+    ("name", "paths"),
+    [
+        ("rapids_cudf_old_schema.sqlite", ["GROUPBY_AGG", "JOIN", "from_arrow"]),
+        ("transformer_forward_2026_2.sqlite", ["computing softmax", "computing attention scores"]),
+    ],
+)
+def test_the_oldest_and_the_newest_schema_read_alike(name: str, paths: list[str]) -> None:
+    report = report_of(name)
+    assert {region.path[0] for region in report.regions if region.path} >= set(paths)
+    assert report.trace.captured.kernels
+    assert report.trace.captured.cuda_api
+    assert report.devices[0].time["unattributed"] == 0
+    assert [gpu.used for gpu in report.trace.gpus].count(True) == 1
+
+
+def test_module_loading_is_init_and_not_launching() -> None:
+    found = device("transformer_forward_2026_2.sqlite")
+    assert share(found, "init") == pytest.approx(0.277, abs=0.005)
+    assert share(found, "profiler") < 0.01
