@@ -1,0 +1,1 @@
+"""What a change would save: the trace as a graph of calls and operations, replayed with costs removed."""

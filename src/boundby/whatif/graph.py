@@ -1,0 +1,343 @@
+"""The dependency graph of one process: host calls in order, operations in stream order, launches, waits.
+
+Every edge carries a measured lag, so that an unchanged replay gives the measured times back. Threads that work in
+turns (a crew) are one chain: the interval from one call to the next is the host's, whoever of them made it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.causes import Cause
+from boundby.model.trace import BoolArray, Int64Array, MemoryKind, OpKind
+from boundby.timeline.account import Setting
+from boundby.timeline.calls import CallClass
+from boundby.timeline.hosts import DISPATCH_LIMIT_NS
+from boundby.timeline.intervals import EMPTY, Coverage, IntervalSet, intersect
+from boundby.timeline.steps import StepFunction, cut
+
+Int = npt.NDArray[np.int64]
+
+# An operation that starts this soon after the one before it on its stream was held up by that one.
+SWITCH_LIMIT_NS = 6_000
+# A launch that reaches an idle device takes this long at most before it counts as held up by something unseen.
+ARRIVAL_LIMIT_NS = 60_000
+# Fallbacks where a trace shows no example.
+USUAL_SWITCH_NS = 1_000
+USUAL_ARRIVAL_NS = 5_000
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Events in an order in which every dependency comes first. Columns of calls, then of operations.
+
+    Times are nanoseconds on the host's clock. Each call runs after the one before it in its chain: an interval of
+    dispatch, own code, sleep and initialization lies between. A waiting call also ends after an operation.
+    """
+
+    # calls, by chain and start
+    chain: Int
+    dispatch_ns: Int  # of the interval before the call, by what it was spent on
+    cpu_ns: Int
+    sleep_ns: Int
+    overlap_ns: Int  # negative where a crew's calls overlap: the interval before the call is shorter than nothing
+    cost_ns: Int  # the call's own time, without waiting
+    kind: npt.NDArray[np.int8]  # CallClass
+    is_init: BoolArray
+    waits_for: Int  # operation whose end (or start) lets the call return; NONE
+    waits_for_start: BoolArray  # the call returns by the operation's start, not its end
+    wait_lag_ns: Int  # from then to the call's return
+    wait_cost_ns: Int  # what is left of the call where the wait is gone
+    call_start_ns: Int
+    call_region: Int
+    # operations, by device and start
+    launch: Int  # call, or NONE: the operation starts when it did, relative to the one before it
+    arrival_ns: Int  # from the start of the launching call to the start at the earliest
+    before: Int  # the operation before it on its stream; NONE
+    switch_ns: Int
+    also_after: Int  # an operation of another stream it was held up by; NONE
+    hold_ns: Int  # what neither explains
+    duration_ns: Int
+    start_ns: Int
+    device: Int
+    op_kind: npt.NDArray[np.int8]
+    is_communication: BoolArray
+    op_region: Int
+    # event order: 2 * call begins it, 2 * call + 1 ends one that waits, ~row is an operation
+    order: Int
+    # pieces of intervals, for scenarios limited to a region: call, nanoseconds, cause, region
+    piece_call: Int
+    piece_ns: Int
+    piece_cause: Int
+    piece_region: Int
+
+    @property
+    def calls(self) -> int:
+        return len(self.chain)
+
+
+def build_graph(setting: Setting) -> Graph:
+    """The graph of all processes of a trace (they share nothing but the arrays)."""
+    trace, calls, crews = setting.trace, setting.calls, setting.crews
+    table = trace.operations
+    chain = crews.leader[calls.thread] if len(calls) else np.empty(0, np.int64)
+    order = np.lexsort((calls.end_ns, calls.start_ns, chain))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    start, end = calls.start_ns[order], calls.end_ns[order]
+    thread, kind = calls.thread[order].astype(np.int64), calls.kind[order]
+    chain = chain[order]
+    follows = np.append(False, chain[1:] == chain[:-1])
+    free_from = np.where(follows, np.append(0, end[:-1]), start)
+    pieces = _interval_pieces(setting, np.minimum(free_from, start), start, thread)
+    spent = {cause: np.zeros(len(order), np.int64) for cause in (Cause.CUDA_API, Cause.CPU, Cause.HOST_BLOCKED)}
+    for cause, total in spent.items():
+        mine = pieces.cause == cause
+        np.add.at(total, pieces.call[mine], pieces.ns[mine])
+    launch = (
+        np.where(calls.of_operation >= 0, rank[np.maximum(calls.of_operation, 0)], NONE)
+        if len(order)
+        else np.full(len(table), NONE, np.int64)
+    )
+    waits = _waits(setting, order, start, end, kind, launch)
+    cost = np.where(waits.operation != NONE, waits.cost, end - start)
+    stream = _stream_order(setting, launch, start)
+    region = np.zeros(len(order), np.int64)
+    for number in np.unique(thread).tolist():
+        mine = thread == number
+        region[mine] = setting.ownership.at(number, start[mine])
+    return Graph(
+        chain=chain,
+        dispatch_ns=spent[Cause.CUDA_API],
+        cpu_ns=spent[Cause.CPU],
+        sleep_ns=spent[Cause.HOST_BLOCKED],
+        overlap_ns=np.minimum(start - free_from, 0),
+        cost_ns=cost,
+        kind=kind,
+        is_init=np.isin(kind, (CallClass.ALLOC, CallClass.INIT)) | calls.is_first_load[order],
+        waits_for=waits.operation,
+        waits_for_start=waits.by_start,
+        wait_lag_ns=waits.lag,
+        wait_cost_ns=waits.cost,
+        call_start_ns=start,
+        call_region=region,
+        launch=launch,
+        arrival_ns=stream.arrival,
+        before=stream.before,
+        switch_ns=stream.switch,
+        also_after=stream.also_after,
+        hold_ns=stream.hold,
+        duration_ns=table.end_ns - table.start_ns,
+        start_ns=table.start_ns,
+        device=table.device.astype(np.int64),
+        op_kind=table.kind,
+        is_communication=table.is_communication,
+        op_region=setting.launch_region,
+        order=_event_order(start, end, waits.operation, table.start_ns),
+        piece_call=pieces.call,
+        piece_ns=pieces.ns,
+        piece_cause=pieces.cause,
+        piece_region=pieces.region,
+    )
+
+
+def as_steps(intervals: IntervalSet) -> StepFunction:
+    """1 inside the set, NOTHING outside."""
+    time = np.stack((intervals.start, intervals.end), axis=1).reshape(-1)
+    return StepFunction(time, np.tile(np.array([1, NONE], np.int64), len(intervals.start)))
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    call: Int
+    ns: Int
+    cause: Int
+    region: Int
+
+
+def _interval_pieces(setting: Setting, low: Int, high: Int, thread: Int) -> _Pieces:
+    """The interval before each call, cut by what the host did and where: dispatch first, then its own code or sleep."""
+    parts = [(np.empty(0, np.int64),) * 4]
+    for number in np.unique(thread).tolist():
+        rows = np.flatnonzero((thread == number) & (high > low))
+        begin, finish, row, owner = cut(low[rows], high[rows], setting.ownership.steps(number))
+        asleep_steps = as_steps(_crew_asleep(setting, number))
+        piece_start, piece_end, inner, state = cut(begin, finish, asleep_steps)
+        call = rows[row[inner]]
+        region = setting.ownership.region_of(owner)[inner]
+        asleep = state != NONE
+        dispatch_end = low[call] + DISPATCH_LIMIT_NS
+        dispatch = np.where(asleep, 0, np.clip(np.minimum(piece_end, dispatch_end) - piece_start, 0, None))
+        rest = piece_end - piece_start - dispatch
+        parts.append((call, dispatch, np.full(len(call), int(Cause.CUDA_API)), region))
+        parts.append((call, rest, np.where(asleep, int(Cause.HOST_BLOCKED), int(Cause.CPU)), region))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    kept = columns[1] > 0
+    return _Pieces(*(column[kept].astype(np.int64) for column in columns))
+
+
+def _crew_asleep(setting: Setting, thread: int) -> IntervalSet:
+    """When every thread of a crew is known to sleep in the operating system."""
+    found: IntervalSet | None = None
+    for member in setting.crews.members(thread).tolist():
+        asleep = setting.hosts.evidence(member).asleep
+        found = asleep if found is None else intersect(found, asleep)
+    return found or EMPTY
+
+
+@dataclass(frozen=True)
+class _Waits:
+    operation: Int
+    by_start: BoolArray
+    lag: Int
+    cost: Int
+
+
+def _waits(
+    setting: Setting, order: npt.NDArray[np.intp], start: Int, end: Int, kind: npt.NDArray[np.int8], launch: Int
+) -> _Waits:
+    """What each waiting call waited for: the operation that ended last before it returned, of those it knew of."""
+    table, calls = setting.trace.operations, setting.calls
+    count = len(order)
+    operation = np.full(count, NONE, np.int64)
+    by_start = np.zeros(count, bool)
+    cost = end - start
+    process = np.array([thread.process for thread in setting.trace.threads], np.int64)[calls.thread[order]]
+    waited = np.zeros(count, np.int64)
+    for member in np.unique(calls.thread[order]).tolist():
+        mine = calls.thread[order] == member
+        blocked = setting.hosts.blocked(member)
+        waited[mine] = Coverage(blocked).within(start[mine], end[mine])
+    syncs = np.isin(kind, (CallClass.SYNC, CallClass.ALLOC)) & (waited > 0)
+    launched = np.where(launch >= 0, start[np.maximum(launch, 0)], table.start_ns) if count else table.start_ns
+    for number in np.unique(process[syncs]).tolist():
+        rows = np.flatnonzero(syncs & (process == number))
+        mine = np.flatnonzero(table.process == number)
+        operation[rows] = _latest_finished(mine, table.end_ns[mine], launched[mine], start[rows], end[rows])
+    own_cost = np.median(cost[syncs & (operation == NONE)]) if (syncs & (operation == NONE)).any() else 0
+    cost = np.where(syncs & (kind == CallClass.SYNC), np.minimum(cost, int(own_cost)), np.maximum(cost - waited, 0))
+    pageable = (table.source == MemoryKind.PAGEABLE) | (table.target == MemoryKind.PAGEABLE)
+    copies = np.flatnonzero((table.kind == OpKind.MEMCPY) & (launch >= 0))
+    call = launch[copies]
+    blocking = kind[call] == CallClass.BLOCKING_COPY
+    until_end = (blocking | pageable[copies]) & (end[call] >= table.end_ns[copies])
+    until_start = (blocking | pageable[copies]) & ~until_end & (end[call] > table.start_ns[copies])
+    operation[call[until_end | until_start]] = copies[until_end | until_start]
+    by_start[call[until_start]] = True
+    done = (
+        np.where(by_start, table.start_ns[np.maximum(operation, 0)], table.end_ns[np.maximum(operation, 0)])
+        if len(table)
+        else end
+    )
+    lag = np.where(operation != NONE, end - done, 0)
+    held = call[until_end | until_start]
+    cost[held] = np.clip(table.start_ns[copies[until_end | until_start]] - start[held], 0, USUAL_ARRIVAL_NS)
+    return _Waits(operation, by_start, lag, cost)
+
+
+def _latest_finished(rows: Int, finish: Int, launched: Int, low: Int, high: Int) -> Int:
+    """Of the operations launched before ``low``, the one that finished last before ``high``; NONE without any."""
+    order = np.lexsort((launched, finish))
+    place = np.searchsorted(finish[order], high, side="right") - 1
+    found = np.full(len(low), NONE, np.int64)
+    open_ = np.flatnonzero(place >= 0)
+    for _ in range(64):  # operations of other threads, launched later, lie between: rarely more than a few
+        if len(open_) == 0:
+            break
+        row = order[place[open_]]
+        known = launched[row] <= low[open_]
+        found[open_[known]] = rows[row[known]]
+        open_ = open_[~known]
+        place[open_] -= 1
+        open_ = open_[place[open_] >= 0]
+    return found
+
+
+@dataclass(frozen=True)
+class _StreamOrder:
+    arrival: Int
+    before: Int
+    switch: Int
+    also_after: Int
+    hold: Int
+
+
+def _stream_order(setting: Setting, launch: Int, call_start: Int) -> _StreamOrder:
+    """For each operation the one before it on its stream, and what held it up by how much."""
+    table = setting.trace.operations
+    count = len(table)
+    by_stream = np.lexsort((table.end_ns, table.start_ns, table.stream, table.process, table.device))
+    same = np.ones(count, bool)
+    same[:1] = False
+    for column in (table.stream, table.process, table.device):
+        ordered = column[by_stream]
+        same[1:] &= ordered[1:] == ordered[:-1]
+    before = np.full(count, NONE, np.int64)
+    before[by_stream[1:]] = np.where(same[1:], by_stream[:-1], NONE)
+    # Work without a call (page migrations) on a stream of its own follows what ended last on the device.
+    lost = np.flatnonzero((launch < 0) & (before < 0))
+    before[lost] = _ended_last(setting, lost)
+    launched = (
+        np.where(launch >= 0, call_start[np.maximum(launch, 0)], np.iinfo(np.int64).min // 2)
+        if len(call_start)
+        else np.full(count, np.iinfo(np.int64).min // 2)
+    )
+    free = np.where(before >= 0, table.end_ns[np.maximum(before, 0)], np.iinfo(np.int64).min // 2)
+    after_free, after_launch = table.start_ns - free, table.start_ns - launched
+    queued = (after_free <= SWITCH_LIMIT_NS) & (before >= 0)
+    arrived = ~queued & (launch >= 0) & (after_launch <= ARRIVAL_LIMIT_NS)
+    usual_switch = int(np.median(np.maximum(after_free[queued], 0))) if queued.any() else USUAL_SWITCH_NS
+    usual_arrival = int(np.quantile(after_launch[arrived], 0.25)) if arrived.any() else USUAL_ARRIVAL_NS
+    switch = np.where(queued, after_free, np.minimum(usual_switch, after_free))
+    arrival = np.where(arrived, after_launch, np.minimum(usual_arrival, after_launch))
+    earliest = np.maximum(
+        np.where(launch >= 0, launched + arrival, np.iinfo(np.int64).min // 2),
+        np.where(before >= 0, free + switch, np.iinfo(np.int64).min // 2),
+    )
+    unknown = earliest < np.iinfo(np.int64).min // 4
+    late = np.flatnonzero(~unknown & (table.start_ns > earliest))
+    also = np.full(count, NONE, np.int64)
+    also[late] = _held_by(setting, late)
+    earliest = np.where(also >= 0, np.maximum(earliest, table.end_ns[np.maximum(also, 0)]), earliest)
+    hold = np.where(unknown, 0, table.start_ns - earliest)
+    return _StreamOrder(arrival, before, switch, also, hold)
+
+
+def _held_by(setting: Setting, late: npt.NDArray[np.intp]) -> Int:
+    """The operation on the same device whose end let each late one start, if one ended just before; else NONE."""
+    table = setting.trace.operations
+    other = _ended_last(setting, late)
+    near = (other >= 0) & (table.start_ns[late] - table.end_ns[np.maximum(other, 0)] <= SWITCH_LIMIT_NS)
+    return np.where(near, other, NONE)
+
+
+def _ended_last(setting: Setting, rows: npt.NDArray[np.intp]) -> Int:
+    """The operation of the same device that ended last before each of these started; NONE without one."""
+    table = setting.trace.operations
+    found = np.full(len(rows), NONE, np.int64)
+    for device in np.unique(table.device[rows]).tolist():
+        everyone = np.flatnonzero(table.device == device)
+        by_end = everyone[np.lexsort((table.start_ns[everyone], table.end_ns[everyone]))]
+        mine = np.flatnonzero(table.device[rows] == device)
+        place = np.searchsorted(table.end_ns[by_end], table.start_ns[rows[mine]], side="right") - 1
+        other = by_end[np.maximum(place, 0)]
+        good = (place >= 0) & (table.start_ns[other] < table.start_ns[rows[mine]])
+        found[mine[good]] = other[good]
+    return found
+
+
+def _event_order(start: Int, end: Int, waits_for: Int, op_start: Int) -> Int:
+    """Events such that what each depends on comes before it.
+
+    Calls begin (and, unless they wait, end) at their start, waiting calls end at their end, operations come at
+    their start.
+    """
+    calls, waiting = np.arange(len(start)), np.flatnonzero(waits_for != NONE)
+    key = np.concatenate((start, op_start, end[waiting]))
+    rank = np.concatenate((np.zeros(len(start)), np.ones(len(op_start)), np.full(len(waiting), 2)))
+    event = np.concatenate((2 * calls, ~np.arange(len(op_start)), 2 * waiting + 1))
+    return event[np.lexsort((rank, key))]

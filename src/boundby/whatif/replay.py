@@ -1,0 +1,156 @@
+"""The forward pass: when would everything have happened, with these costs?
+
+One loop over the events in dependency order. It is plain Python, compiled by Numba when there is enough to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.whatif.graph import Graph
+
+Int = npt.NDArray[np.int64]
+
+# Below this many events the loop itself is quicker than loading the compiler.
+WORTH_COMPILING = 60_000
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs that scenarios change; one entry per call or per operation. Unchanged they replay the trace."""
+
+    interval_ns: Int  # before each call
+    call_ns: Int
+    waits_for: Int
+    wait_lag_ns: Int
+    arrival_ns: Int
+    switch_ns: Int
+    hold_ns: Int
+    duration_ns: Int
+
+
+def measured_costs(graph: Graph) -> Costs:
+    """The costs of the trace as it ran."""
+    return Costs(
+        interval_ns=graph.dispatch_ns + graph.cpu_ns + graph.sleep_ns + graph.overlap_ns,
+        call_ns=graph.cost_ns,
+        waits_for=graph.waits_for,
+        wait_lag_ns=graph.wait_lag_ns,
+        arrival_ns=graph.arrival_ns,
+        switch_ns=graph.switch_ns,
+        hold_ns=graph.hold_ns,
+        duration_ns=graph.duration_ns,
+    )
+
+
+def replay(graph: Graph, costs: Costs) -> tuple[Int, Int]:
+    """Start and end of every operation, shape (operations,), in nanoseconds.
+
+    Each chain begins when its first call was measured to begin; everything else follows from the costs.
+    """
+    events = len(graph.order)
+    loop = _compiled() if events >= WORTH_COMPILING else _forward
+    start = np.zeros(len(graph.launch), np.int64)
+    end = np.zeros(len(graph.launch), np.int64)
+    arguments: tuple[Any, ...] = (
+        graph.order,
+        graph.chain,
+        graph.call_start_ns,
+        costs.interval_ns,
+        costs.call_ns,
+        costs.waits_for,
+        graph.waits_for_start,
+        costs.wait_lag_ns,
+        graph.launch,
+        costs.arrival_ns,
+        graph.before,
+        costs.switch_ns,
+        graph.also_after,
+        costs.hold_ns,
+        costs.duration_ns,
+        graph.start_ns,
+        np.zeros(graph.calls, np.int64),
+        np.zeros(int(graph.chain.max(initial=-1)) + 1, np.int64),
+        np.zeros(int(graph.chain.max(initial=-1)) + 1, np.bool_),
+    )
+    if loop is _forward:  # lists are much quicker than arrays, element by element
+        columns = [column.tolist() for column in arguments]
+        begun, done = start.tolist(), end.tolist()
+        _forward(*columns, begun, done)
+        return np.array(begun, np.int64), np.array(done, np.int64)
+    loop(*arguments, start, end)
+    return start, end
+
+
+def _forward(
+    order: Any,
+    chain: Any,
+    measured_start: Any,
+    interval: Any,
+    cost: Any,
+    waits_for: Any,
+    by_start: Any,
+    wait_lag: Any,
+    launch: Any,
+    arrival: Any,
+    before: Any,
+    switch: Any,
+    also_after: Any,
+    hold: Any,
+    duration: Any,
+    measured_op: Any,
+    call_start: Any,
+    clock: Any,
+    begun: Any,
+    start: Any,
+    end: Any,
+) -> None:
+    for index in range(len(order)):
+        event = order[index]
+        if event >= 0:
+            call = event >> 1
+            line = chain[call]
+            operation = waits_for[call]
+            if event & 1:
+                if operation >= 0:
+                    done = start[operation] if by_start[call] else end[operation]
+                    if done + wait_lag[call] > clock[line]:
+                        clock[line] = done + wait_lag[call]
+                continue
+            if begun[line]:
+                now = clock[line] + interval[call]
+            else:
+                now = measured_start[call]
+                begun[line] = True
+            call_start[call] = now
+            clock[line] = now + cost[call]
+        else:
+            row = -event - 1
+            call, previous, other = launch[row], before[row], also_after[row]
+            if call >= 0 or previous >= 0:
+                time = -(1 << 62)
+                if call >= 0:
+                    time = call_start[call] + arrival[row]
+                if previous >= 0 and end[previous] + switch[row] > time:
+                    time = end[previous] + switch[row]
+                if other >= 0 and end[other] > time:
+                    time = end[other]
+                time += hold[row]
+            else:
+                time = measured_op[row]
+            start[row] = time
+            end[row] = time + duration[row]
+
+
+@cache
+def _compiled() -> Callable[..., None]:
+    import numba
+
+    compiled: Callable[..., None] = numba.njit(cache=True)(_forward)
+    return compiled

@@ -1,0 +1,158 @@
+"""Scenarios: which costs are removed, everywhere or inside one region."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.causes import Cause
+from boundby.model.trace import OpKind
+from boundby.timeline.calls import CallClass
+from boundby.whatif.graph import NONE, Graph
+from boundby.whatif.replay import Costs, measured_costs, replay
+
+Int = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
+
+# What each scenario removes (DESIGN section 6).
+SCENARIOS: dict[str, tuple[str, ...]] = {
+    "no_sync": ("sync",),
+    "no_launch_overhead": ("cuda_api",),
+    "infinite_gpu": ("gpu_compute",),
+    "copies_free": ("gpu_copy",),
+    "cpu_free": ("cpu",),
+    "input_free": ("host_blocked",),
+    "comm_free": ("gpu_comm",),
+    "init_free": ("init",),
+    "infinite_host": ("sync", "cuda_api", "cpu", "host_blocked"),
+}
+SCENARIO_OF_CAUSE = {removed[0]: name for name, removed in SCENARIOS.items() if len(removed) == 1}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where costs are removed: masks over calls, operations and interval pieces. None: everywhere."""
+
+    calls: Bool
+    operations: Bool
+    pieces: Bool
+
+
+def scope_of(graph: Graph, low: int, high: int, inside: Bool | None) -> Scope:
+    """What lies in the window [low, high) and in a set of regions (a mask over regions; None: all of them).
+
+    On the host the window begins with the call that launched its first operation.
+    """
+    operations = (graph.start_ns >= low) & (graph.start_ns < high)
+    launch = graph.launch[operations]
+    launch = launch[launch >= 0]
+    begin = int(graph.call_start_ns[launch].min()) if len(launch) else low
+    calls = (graph.call_start_ns >= begin) & (graph.call_start_ns < high)
+    pieces = calls[graph.piece_call] & (graph.call_start_ns[graph.piece_call] > begin)
+    if inside is not None:
+        calls &= inside[graph.call_region]
+        operations &= inside[graph.op_region]
+        pieces &= inside[graph.piece_region]
+    return Scope(calls, operations, pieces)
+
+
+def remove(graph: Graph, costs: Costs, causes: Sequence[str], scope: Scope) -> Costs:
+    """The costs without these causes inside the scope."""
+    for cause in causes:
+        costs = _REMOVE[cause](graph, costs, scope)
+    return costs
+
+
+def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:
+    """Blocking calls return at once; copies stay on the device. Allocations keep their own time."""
+    gone = scope.calls & (costs.waits_for != NONE)
+    is_sync = scope.calls & (graph.kind == CallClass.SYNC)
+    cost = np.where(gone, np.minimum(costs.call_ns, graph.wait_cost_ns), costs.call_ns)
+    return replace(costs, waits_for=np.where(gone, NONE, costs.waits_for), call_ns=np.where(is_sync, 0, cost))
+
+
+def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
+    """Launch-class calls, dispatch between calls and launch latency take no time."""
+    launches = np.isin(graph.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY, CallClass.OTHER)) & ~graph.is_init
+    call = np.where(scope.calls & launches, 0, costs.call_ns)
+    return replace(
+        costs,
+        call_ns=call,
+        interval_ns=costs.interval_ns - _pieces(graph, Cause.CUDA_API, scope),
+        arrival_ns=np.where(scope.operations, 0, costs.arrival_ns),
+    )
+
+
+def _pieces(graph: Graph, cause: Cause, scope: Scope) -> Int:
+    mine = scope.pieces & (graph.piece_cause == cause)
+    total = np.zeros(graph.calls, np.int64)
+    np.add.at(total, graph.piece_call[mine], graph.piece_ns[mine])
+    return total
+
+
+def _without_cpu(graph: Graph, costs: Costs, scope: Scope) -> Costs:
+    return replace(costs, interval_ns=costs.interval_ns - _pieces(graph, Cause.CPU, scope))
+
+
+def _without_sleep(graph: Graph, costs: Costs, scope: Scope) -> Costs:
+    return replace(costs, interval_ns=costs.interval_ns - _pieces(graph, Cause.HOST_BLOCKED, scope))
+
+
+def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
+    return replace(costs, call_ns=np.where(scope.calls & graph.is_init, 0, costs.call_ns))
+
+
+def _without_operations(graph: Graph, costs: Costs, mine: Bool) -> Costs:
+    return replace(
+        costs,
+        duration_ns=np.where(mine, 0, costs.duration_ns),
+        hold_ns=np.where(mine, 0, costs.hold_ns),
+    )
+
+
+def _without_compute(graph: Graph, costs: Costs, scope: Scope) -> Costs:
+    return _without_operations(
+        graph, costs, scope.operations & (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
+    )
+
+
+def _without_comm(graph: Graph, costs: Costs, scope: Scope) -> Costs:
+    return _without_operations(graph, costs, scope.operations & graph.is_communication)
+
+
+def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
+    """Copies take no time on the device, and blocking ones none on the host."""
+    copies = scope.operations & (graph.op_kind >= OpKind.MEMCPY)
+    costs = _without_operations(graph, costs, copies)
+    calls = np.zeros(graph.calls, bool)
+    launch = graph.launch[copies]
+    calls[launch[launch >= 0]] = True
+    blocking = calls & ((graph.kind == CallClass.BLOCKING_COPY) | (graph.waits_for != NONE))
+    return replace(
+        costs,
+        waits_for=np.where(blocking, NONE, costs.waits_for),
+        call_ns=np.where(blocking, 0, costs.call_ns),
+    )
+
+
+_REMOVE = {
+    "sync": _without_sync,
+    "cuda_api": _without_launching,
+    "cpu": _without_cpu,
+    "host_blocked": _without_sleep,
+    "init": _without_init,
+    "gpu_compute": _without_compute,
+    "gpu_comm": _without_comm,
+    "gpu_copy": _without_copies,
+}
+
+
+def predict(graph: Graph, causes: Sequence[str], device: int, low: int, high: int, inside: Bool | None = None) -> int:
+    """The length of a device's window without these causes (inside the given regions only, if any)."""
+    costs = remove(graph, measured_costs(graph), causes, scope_of(graph, low, high, inside))
+    start, end = replay(graph, costs)
+    mine = (graph.device == device) & (graph.start_ns >= low) & (graph.start_ns < high)
+    return int(end[mine].max() - start[mine].min())
