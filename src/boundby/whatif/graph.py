@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.causes import Cause
-from boundby.model.trace import BoolArray, Int64Array, MemoryKind, OpKind
+from boundby.model.trace import BoolArray, MemoryKind, OpKind
 from boundby.timeline.account import Setting
 from boundby.timeline.calls import CallClass
 from boundby.timeline.hosts import DISPATCH_LIMIT_NS
@@ -52,6 +52,8 @@ class Graph:
     waits_for_start: BoolArray  # the call returns by the operation's start, not its end
     wait_lag_ns: Int  # from then to the call's return
     wait_cost_ns: Int  # what is left of the call where the wait is gone
+    follows: Int  # a call of the process's leading chain that woke this one's thread; NONE
+    follow_lag_ns: Int  # from that call's end to this one's start
     call_start_ns: Int
     call_region: Int
     # operations, by device and start
@@ -94,6 +96,7 @@ def build_graph(setting: Setting) -> Graph:
     follows = np.append(False, chain[1:] == chain[:-1])
     free_from = np.where(follows, np.append(0, end[:-1]), start)
     pieces = _interval_pieces(setting, np.minimum(free_from, start), start, thread)
+    woken_by, woken_lag, pieces = _wakers(setting, chain, start, end, pieces)
     spent = {cause: np.zeros(len(order), np.int64) for cause in (Cause.CUDA_API, Cause.CPU, Cause.HOST_BLOCKED)}
     for cause, total in spent.items():
         mine = pieces.cause == cause
@@ -123,6 +126,8 @@ def build_graph(setting: Setting) -> Graph:
         waits_for_start=waits.by_start,
         wait_lag_ns=waits.lag,
         wait_cost_ns=waits.cost,
+        follows=woken_by,
+        follow_lag_ns=woken_lag,
         call_start_ns=start,
         call_region=region,
         launch=launch,
@@ -178,6 +183,35 @@ def _interval_pieces(setting: Setting, low: Int, high: Int, thread: Int) -> _Pie
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     kept = columns[1] > 0
     return _Pieces(*(column[kept].astype(np.int64) for column in columns))
+
+
+def _wakers(setting: Setting, chain: Int, start: Int, end: Int, pieces: _Pieces) -> tuple[Int, Int, _Pieces]:
+    """Which call of the process's leading chain woke a helper from its sleep.
+
+    A thread that feeds data sleeps until the thread it feeds has taken some: its sleep ends some time after a call
+    of that thread, and would end earlier if that call came earlier. Returns (call or NONE, lag, pieces left).
+    """
+    woken, lag = np.full(len(chain), NONE, np.int64), np.zeros(len(chain), np.int64)
+    process = np.array([thread.process for thread in setting.trace.threads], np.int64)
+    leads: dict[int, tuple[int, int]] = {}
+    for number in np.unique(chain).tolist():
+        size = int((chain == number).sum())
+        leads[process[number]] = max(leads.get(process[number], (0, 0)), (size, -number))
+    slept = np.zeros(len(chain), bool)
+    slept[pieces.call[pieces.cause == Cause.HOST_BLOCKED]] = True
+    for number in np.unique(chain).tolist():
+        leading = -leads[process[number]][1]
+        rows = np.flatnonzero((chain == number) & slept)
+        theirs = np.flatnonzero(chain == leading)
+        if leading == number or len(rows) == 0:
+            continue
+        place = np.searchsorted(end[theirs], start[rows], side="right") - 1
+        known = place >= 0
+        woken[rows[known]] = theirs[place[known]]
+        lag[rows[known]] = start[rows[known]] - end[theirs[place[known]]]
+    gone = (pieces.cause == Cause.HOST_BLOCKED) & (woken[pieces.call] != NONE)
+    left = _Pieces(pieces.call[~gone], pieces.ns[~gone], pieces.cause[~gone], pieces.region[~gone])
+    return woken, lag, left
 
 
 def _crew_asleep(setting: Setting, thread: int) -> IntervalSet:

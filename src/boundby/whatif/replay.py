@@ -62,6 +62,8 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int, Int]:
         graph.order,
         graph.chain,
         graph.call_start_ns,
+        graph.follows,
+        graph.follow_lag_ns,
         costs.interval_ns,
         costs.call_ns,
         costs.waits_for,
@@ -76,15 +78,16 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int, Int]:
         costs.duration_ns,
         graph.start_ns,
         np.zeros(graph.calls, np.int64),
+        np.zeros(graph.calls, np.int64),
         np.zeros(int(graph.chain.max(initial=-1)) + 1, np.int64),
         np.zeros(int(graph.chain.max(initial=-1)) + 1, np.bool_),
     )
     if loop is _forward:  # lists are much quicker than arrays, element by element
         columns = [column.tolist() for column in arguments]
         begun, done = start.tolist(), end.tolist()
-        _forward(*columns, begun, done)
+        _forward(*[*columns, begun, done])
         return np.array(begun, np.int64), np.array(done, np.int64)
-    loop(*arguments, start, end)
+    loop(*[*arguments, start, end])
     return start, end
 
 
@@ -92,6 +95,8 @@ def _forward(
     order: Any,
     chain: Any,
     measured_start: Any,
+    follows: Any,
+    follow_lag: Any,
     interval: Any,
     cost: Any,
     waits_for: Any,
@@ -106,6 +111,7 @@ def _forward(
     duration: Any,
     measured_op: Any,
     call_start: Any,
+    call_end: Any,
     clock: Any,
     begun: Any,
     start: Any,
@@ -122,14 +128,19 @@ def _forward(
                     done = start[operation] if by_start[call] else end[operation]
                     if done + wait_lag[call] > clock[line]:
                         clock[line] = done + wait_lag[call]
+                        call_end[call] = clock[line]
                 continue
             if begun[line]:
                 now = clock[line] + interval[call]
+                waker = follows[call]
+                if waker >= 0 and call_end[waker] + follow_lag[call] > now:
+                    now = call_end[waker] + follow_lag[call]
             else:
                 now = measured_start[call]
                 begun[line] = True
             call_start[call] = now
             clock[line] = now + cost[call]
+            call_end[call] = clock[line]
         else:
             row = -event - 1
             call, previous, other = launch[row], before[row], also_after[row]

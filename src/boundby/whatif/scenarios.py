@@ -105,7 +105,7 @@ def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     return replace(costs, call_ns=np.where(scope.calls & graph.is_init, 0, costs.call_ns))
 
 
-def _without_operations(graph: Graph, costs: Costs, mine: Bool) -> Costs:
+def _without_operations(costs: Costs, mine: Bool) -> Costs:
     return replace(
         costs,
         duration_ns=np.where(mine, 0, costs.duration_ns),
@@ -114,19 +114,17 @@ def _without_operations(graph: Graph, costs: Costs, mine: Bool) -> Costs:
 
 
 def _without_compute(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return _without_operations(
-        graph, costs, scope.operations & (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
-    )
+    return _without_operations(costs, scope.operations & (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication)
 
 
 def _without_comm(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return _without_operations(graph, costs, scope.operations & graph.is_communication)
+    return _without_operations(costs, scope.operations & graph.is_communication)
 
 
 def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Copies take no time on the device, and blocking ones none on the host."""
     copies = scope.operations & (graph.op_kind >= OpKind.MEMCPY)
-    costs = _without_operations(graph, costs, copies)
+    costs = _without_operations(costs, copies)
     calls = np.zeros(graph.calls, bool)
     launch = graph.launch[copies]
     calls[launch[launch >= 0]] = True
