@@ -12,11 +12,12 @@ import pytest
 
 from boundby.model.report import RegionReport
 from tests.oracle.nsys_reports import NsysReports, Row
-from tests.oracle.ours import Analysis, analysis
+from tests.oracle.ours import Analysis, analysis, query
 from tests.support.export import Export, Thread
 
 pytestmark = pytest.mark.nsys
 US = 1_000
+_SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 Write = Callable[[Export], Path]
 
 
@@ -217,3 +218,24 @@ def test_projections_hold_all_work_launched_inside(nvidia: NsysReports, write: W
     assert outer.projected is not None
     theirs = _projected(nvidia.rows(path, "nvtx_gpu_proj_trace"), "outer")
     assert [length for _, length in theirs] == [outer.projected.total_ns]
+
+
+def test_a_sync_is_told_by_its_call_not_by_its_type(nvidia: NsysReports, write: Write) -> None:
+    """The codes of sync types changed between versions, so a re-export's labels can be wrong; names are not."""
+    export = Export()
+    main = export.thread(pid=5)
+    _launch(export, main, 0)
+    place = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": main.global_pid, "eventId": 0}
+    wait = export.api(main, 50 * US, 51 * US, "cudaStreamWaitEvent_v3020")
+    export.row(_SYNC, start=50 * US, end=51 * US, correlationId=wait.correlation, syncType=1, **place)
+    export.api(main, 60 * US, 90 * US, "cudaStreamSynchronize_v3020")
+    export.rows[_SYNC][-1]["syncType"] = 0
+    _launch(export, main, 100 * US)
+    path = write(export)
+    labels = query(
+        path, f"SELECT e.label FROM {_SYNC} s JOIN ENUM_CUPTI_SYNC_TYPE e ON e.id = s.syncType ORDER BY start"
+    )
+    assert labels == [("STREAM_SYNCHRONIZE",), ("EVENT_SYNCHRONIZE",)]  # what the file says of the two calls
+    assert len(nvidia.rows(path, "cuda_api_sum")) == 3
+    root = analysis(path).report.regions[0]
+    assert (root.sync.count, root.sync.blocked_ns) == (1, 30 * US)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -61,7 +62,11 @@ def test_calls_inside_others_count_once(name: str) -> None:
 @pytest.mark.nsys
 @pytest.mark.parametrize("name", TRACES)
 def test_os_calls_by_name(nvidia: NsysReports, name: str) -> None:
-    path = trace_path(name)
+    check_os_calls(nvidia, trace_path(name))
+
+
+def check_os_calls(nvidia: NsysReports, path: Path) -> None:
+    """OS calls of one trace against ``osrt_sum``."""
     trace = analysis(path).trace
     table = trace.os_calls
     if not nvidia.has(path, "osrt_sum"):

@@ -14,6 +14,10 @@ import boundby
 from boundby.capture import export_sqlite
 from boundby.capture.locate import Nsys
 from boundby.model.report import Report
+from tests.oracle.nsys_reports import NsysReports
+from tests.oracle.ours import analysis
+from tests.oracle.test_host import check_os_calls
+from tests.oracle.test_ranges import check_ranges
 from tests.support.nsys import OLDER, capture, fetched_nsys
 
 pytestmark = pytest.mark.nsys
@@ -46,6 +50,13 @@ def test_the_exporting_version_changes_nothing(captured: tuple[Nsys, Path], nsys
         assert other.threads == first.threads
         assert other.regions == first.regions
         assert other == first
+
+
+def test_a_fresh_capture_agrees_with_nvidia(nvidia: NsysReports, nsys: Nsys, nvtx_report: Path, tmp_path: Path) -> None:
+    exported = export_sqlite(nvtx_report, tmp_path / "fresh.sqlite", nsys)
+    assert len(analysis(exported).trace.ranges)
+    check_ranges(nvidia, exported)
+    check_os_calls(nvidia, exported)
 
 
 def _without_versions(report: Report) -> Report:

@@ -45,6 +45,20 @@ def good(folder: Path, schema: str = "2023") -> Path:
     return training_loop(2).write(folder / "report.sqlite", schema)
 
 
+def public_folder(stack: ExitStack) -> Path:
+    """A folder that others may enter: pytest's own are closed to them."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    folder.chmod(0o755)
+    return folder
+
+
+def as_nobody(stack: ExitStack) -> None:
+    """Be a user without privileges, where tests run as root, until the stack ends."""
+    if os.geteuid() == 0:
+        os.seteuid(NOBODY)
+        stack.callback(os.seteuid, 0)
+
+
 def _cut(name: str, keep: Callable[[int], int]) -> None:
     def make(folder: Path, _: ExitStack) -> Path:
         path = good(folder)
@@ -111,14 +125,9 @@ def _loop(folder: Path, _: ExitStack) -> Path:
 
 @_case("no read permission")
 def _forbidden(_: Path, stack: ExitStack) -> Path:
-    # A folder that others may enter: pytest's own are closed to them.
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    folder.chmod(0o755)
-    path = good(folder)
+    path = good(public_folder(stack))
     path.chmod(0)
-    if os.geteuid() == 0:
-        os.seteuid(NOBODY)
-        stack.callback(os.seteuid, 0)
+    as_nobody(stack)
     return path
 
 

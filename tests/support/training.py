@@ -49,7 +49,5 @@ def training_loop(steps: int = 4) -> Export:
         export.sample(main, at + 6 * MS)
     export.nvtx(main, 0, steps * 10 * MS, "epoch", kind="startend")
     export.nvtx(main, 5 * MS, None, "checkpoint", kind="mark")
-    export.memcpy(
-        main, 9_100 * US, 9_200 * US, kind="UVM_HtoD", source="unknown", target="unknown", stream=NO_STREAM
-    )
+    export.memcpy(main, 9_100 * US, 9_200 * US, kind="UVM_HtoD", source="unknown", target="unknown", stream=NO_STREAM)
     return export
