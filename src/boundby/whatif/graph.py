@@ -25,6 +25,8 @@ Int = npt.NDArray[np.int64]
 SWITCH_LIMIT_NS = 6_000
 # A launch that reaches an idle device takes this long at most before it counts as held up by something unseen.
 ARRIVAL_LIMIT_NS = 60_000
+# A call this long did more than launch; what it launched could not start before it was done.
+LONG_CALL_NS = 30_000
 # Fallbacks where a trace shows no example.
 USUAL_SWITCH_NS = 1_000
 USUAL_ARRIVAL_NS = 5_000
@@ -58,7 +60,8 @@ class Graph:
     call_region: Int
     # operations, by device and start
     launch: Int  # call, or NONE: the operation starts when it did, relative to the one before it
-    arrival_ns: Int  # from the start of the launching call to the start at the earliest
+    arrival_ns: Int  # from the start of the launching call (or its end) to the start at the earliest
+    from_call_end: BoolArray  # a long launching call had to finish first: it loaded a module, say
     before: Int  # the operation before it on its stream; NONE
     switch_ns: Int
     also_after: Int  # an operation of another stream it was held up by; NONE
@@ -108,7 +111,7 @@ def build_graph(setting: Setting) -> Graph:
     )
     waits = _waits(setting, order, start, end, kind, launch)
     cost = np.where(waits.operation != NONE, waits.cost, end - start)
-    stream = _stream_order(setting, launch, start)
+    stream = _stream_order(setting, launch, start, np.where(waits.operation == NONE, end, start))
     region = np.zeros(len(order), np.int64)
     for number in np.unique(thread).tolist():
         mine = thread == number
@@ -132,6 +135,7 @@ def build_graph(setting: Setting) -> Graph:
         call_region=region,
         launch=launch,
         arrival_ns=stream.arrival,
+        from_call_end=stream.from_call_end,
         before=stream.before,
         switch_ns=stream.switch,
         also_after=stream.also_after,
@@ -294,16 +298,18 @@ def _latest_finished(rows: Int, finish: Int, launched: Int, low: Int, high: Int)
 @dataclass(frozen=True)
 class _StreamOrder:
     arrival: Int
+    from_call_end: BoolArray
     before: Int
     switch: Int
     also_after: Int
     hold: Int
 
 
-def _stream_order(setting: Setting, launch: Int, call_start: Int) -> _StreamOrder:
+def _stream_order(setting: Setting, launch: Int, call_start: Int, call_end: Int) -> _StreamOrder:
     """For each operation the one before it on its stream, and what held it up by how much."""
     table = setting.trace.operations
     count = len(table)
+    never = np.iinfo(np.int64).min // 2
     by_stream = np.lexsort((table.end_ns, table.start_ns, table.stream, table.process, table.device))
     same = np.ones(count, bool)
     same[:1] = False
@@ -315,30 +321,28 @@ def _stream_order(setting: Setting, launch: Int, call_start: Int) -> _StreamOrde
     # Work without a call (page migrations) on a stream of its own follows what ended last on the device.
     lost = np.flatnonzero((launch < 0) & (before < 0))
     before[lost] = _ended_last(setting, lost)
-    launched = (
-        np.where(launch >= 0, call_start[np.maximum(launch, 0)], np.iinfo(np.int64).min // 2)
-        if len(call_start)
-        else np.full(count, np.iinfo(np.int64).min // 2)
-    )
-    free = np.where(before >= 0, table.end_ns[np.maximum(before, 0)], np.iinfo(np.int64).min // 2)
+    has_call = launch >= 0
+    launched, finished = np.full(count, never), np.full(count, never)
+    launched[has_call], finished[has_call] = call_start[launch[has_call]], call_end[launch[has_call]]
+    from_end = has_call & (finished - launched >= LONG_CALL_NS) & (table.start_ns >= finished - USUAL_ARRIVAL_NS)
+    launched = np.where(from_end, finished, launched)
+    free = np.where(before >= 0, table.end_ns[np.maximum(before, 0)], never)
     after_free, after_launch = table.start_ns - free, table.start_ns - launched
     queued = (after_free <= SWITCH_LIMIT_NS) & (before >= 0)
-    arrived = ~queued & (launch >= 0) & (after_launch <= ARRIVAL_LIMIT_NS)
+    arrived = ~queued & has_call & (after_launch <= ARRIVAL_LIMIT_NS)
     usual_switch = int(np.median(np.maximum(after_free[queued], 0))) if queued.any() else USUAL_SWITCH_NS
-    usual_arrival = int(np.quantile(after_launch[arrived], 0.25)) if arrived.any() else USUAL_ARRIVAL_NS
+    plain = arrived & ~from_end
+    usual_arrival = int(np.quantile(after_launch[plain], 0.25)) if plain.any() else USUAL_ARRIVAL_NS
     switch = np.where(queued, after_free, np.minimum(usual_switch, after_free))
-    arrival = np.where(arrived, after_launch, np.minimum(usual_arrival, after_launch))
-    earliest = np.maximum(
-        np.where(launch >= 0, launched + arrival, np.iinfo(np.int64).min // 2),
-        np.where(before >= 0, free + switch, np.iinfo(np.int64).min // 2),
-    )
-    unknown = earliest < np.iinfo(np.int64).min // 4
+    arrival = np.where(arrived, after_launch, np.minimum(np.where(from_end, 0, usual_arrival), after_launch))
+    earliest = np.maximum(np.where(has_call, launched + arrival, never), np.where(before >= 0, free + switch, never))
+    unknown = earliest <= never // 2
     late = np.flatnonzero(~unknown & (table.start_ns > earliest))
     also = np.full(count, NONE, np.int64)
     also[late] = _held_by(setting, late)
     earliest = np.where(also >= 0, np.maximum(earliest, table.end_ns[np.maximum(also, 0)]), earliest)
     hold = np.where(unknown, 0, table.start_ns - earliest)
-    return _StreamOrder(arrival, before, switch, also, hold)
+    return _StreamOrder(arrival, from_end, before, switch, also, hold)
 
 
 def _held_by(setting: Setting, late: npt.NDArray[np.intp]) -> Int:

@@ -5,6 +5,7 @@ One loop over the events in dependency order. It is plain Python, compiled by Nu
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -17,8 +18,8 @@ from boundby.whatif.graph import Graph
 
 Int = npt.NDArray[np.int64]
 
-# Below this many events the loop itself is quicker than loading the compiler.
-WORTH_COMPILING = 60_000
+# Below this many events in all the loop itself is quicker than loading the compiler.
+WORTH_COMPILING = 400_000
 
 
 @dataclass(frozen=True)
@@ -49,46 +50,55 @@ def measured_costs(graph: Graph) -> Costs:
     )
 
 
-def replay(graph: Graph, costs: Costs) -> tuple[Int, Int]:
-    """Start and end of every operation, shape (operations,), in nanoseconds.
+class Replayer:
+    """Replays one graph under any number of costs. ``runs`` is how often it is going to: many are worth compiling for.
 
     Each chain begins when its first call was measured to begin; everything else follows from the costs.
     """
-    events = len(graph.order)
-    loop = _compiled() if events >= WORTH_COMPILING else _forward
-    start = np.zeros(len(graph.launch), np.int64)
-    end = np.zeros(len(graph.launch), np.int64)
-    arguments: tuple[Any, ...] = (
-        graph.order,
-        graph.chain,
-        graph.call_start_ns,
-        graph.follows,
-        graph.follow_lag_ns,
-        costs.interval_ns,
-        costs.call_ns,
-        costs.waits_for,
-        graph.waits_for_start,
-        costs.wait_lag_ns,
-        graph.launch,
-        costs.arrival_ns,
-        graph.before,
-        costs.switch_ns,
-        graph.also_after,
-        costs.hold_ns,
-        costs.duration_ns,
-        graph.start_ns,
-        np.zeros(graph.calls, np.int64),
-        np.zeros(graph.calls, np.int64),
-        np.zeros(int(graph.chain.max(initial=-1)) + 1, np.int64),
-        np.zeros(int(graph.chain.max(initial=-1)) + 1, np.bool_),
-    )
-    if loop is _forward:  # lists are much quicker than arrays, element by element
-        columns = [column.tolist() for column in arguments]
-        begun, done = start.tolist(), end.tolist()
-        _forward(*[*columns, begun, done])
-        return np.array(begun, np.int64), np.array(done, np.int64)
-    loop(*[*arguments, start, end])
-    return start, end
+
+    def __init__(self, graph: Graph, runs: int = 1) -> None:
+        self._loop = _compiled() if runs * len(graph.order) >= WORTH_COMPILING else None
+        self._chains = int(graph.chain.max(initial=-1)) + 1
+        self._calls, self._operations = graph.calls, len(graph.launch)
+        self._fixed: dict[str, Any] = {
+            "order": graph.order,
+            "chain": graph.chain,
+            "measured_start": graph.call_start_ns,
+            "follows": graph.follows,
+            "follow_lag": graph.follow_lag_ns,
+            "by_start": graph.waits_for_start,
+            "launch": graph.launch,
+            "before": graph.before,
+            "also_after": graph.also_after,
+            "from_call_end": graph.from_call_end,
+            "measured_op": graph.start_ns,
+        }
+        if self._loop is None:  # lists are much quicker than arrays, element by element
+            self._fixed = {name: column.tolist() for name, column in self._fixed.items()}
+
+    def run(self, costs: Costs) -> tuple[Int, Int]:
+        """Start and end of every operation, shape (operations,), in nanoseconds."""
+        changing: dict[str, Any] = {
+            "interval": costs.interval_ns,
+            "cost": costs.call_ns,
+            "waits_for": costs.waits_for,
+            "wait_lag": costs.wait_lag_ns,
+            "arrival": costs.arrival_ns,
+            "switch": costs.switch_ns,
+            "hold": costs.hold_ns,
+            "duration": costs.duration_ns,
+            "call_start": np.zeros(self._calls, np.int64),
+            "call_end": np.zeros(self._calls, np.int64),
+            "clock": np.zeros(self._chains, np.int64),
+            "begun": np.zeros(self._chains, np.bool_),
+            "start": np.zeros(self._operations, np.int64),
+            "end": np.zeros(self._operations, np.int64),
+        }
+        loop = self._loop or _forward
+        if self._loop is None:
+            changing = {name: column.tolist() for name, column in changing.items()}
+        loop(*[{**self._fixed, **changing}[name] for name in _ARGUMENTS])
+        return np.asarray(changing["start"], np.int64), np.asarray(changing["end"], np.int64)
 
 
 def _forward(
@@ -104,6 +114,7 @@ def _forward(
     wait_lag: Any,
     launch: Any,
     arrival: Any,
+    from_call_end: Any,
     before: Any,
     switch: Any,
     also_after: Any,
@@ -147,7 +158,7 @@ def _forward(
             if call >= 0 or previous >= 0:
                 time = -(1 << 62)
                 if call >= 0:
-                    time = call_start[call] + arrival[row]
+                    time = (call_end[call] if from_call_end[row] else call_start[call]) + arrival[row]
                 if previous >= 0 and end[previous] + switch[row] > time:
                     time = end[previous] + switch[row]
                 if other >= 0 and end[other] > time:
@@ -157,6 +168,9 @@ def _forward(
                 time = measured_op[row]
             start[row] = time
             end[row] = time + duration[row]
+
+
+_ARGUMENTS = tuple(inspect.signature(_forward).parameters)
 
 
 @cache

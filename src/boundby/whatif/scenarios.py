@@ -12,7 +12,7 @@ from boundby.model.causes import Cause
 from boundby.model.trace import OpKind
 from boundby.timeline.calls import CallClass
 from boundby.whatif.graph import NONE, Graph
-from boundby.whatif.replay import Costs, measured_costs, replay
+from boundby.whatif.replay import Costs
 
 Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -146,11 +146,3 @@ _REMOVE = {
     "gpu_comm": _without_comm,
     "gpu_copy": _without_copies,
 }
-
-
-def predict(graph: Graph, causes: Sequence[str], device: int, low: int, high: int, inside: Bool | None = None) -> int:
-    """The length of a device's window without these causes (inside the given regions only, if any)."""
-    costs = remove(graph, measured_costs(graph), causes, scope_of(graph, low, high, inside))
-    start, end = replay(graph, costs)
-    mine = (graph.device == device) & (graph.start_ns >= low) & (graph.start_ns < high)
-    return int(end[mine].max() - start[mine].min())

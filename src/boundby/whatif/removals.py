@@ -1,0 +1,150 @@
+"""What removing each cause would save, by replay: for every device, and inside every region that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.causes import REMOVABLE, Cause
+from boundby.model.units import percent
+from boundby.timeline.analysis import DeviceTimeline, Timeline
+from boundby.timeline.intervals import complement, contains
+from boundby.whatif.graph import Graph, build_graph
+from boundby.whatif.replay import Replayer, measured_costs
+from boundby.whatif.scenarios import SCENARIOS, remove, scope_of
+
+Bool = npt.NDArray[np.bool_]
+
+# Regions below this share of the window are not replayed: they cannot save more than they hold.
+REGION_SHARE = 0.01
+# More regions than this are not replayed, largest first.
+MOST_REGIONS = 60
+# A cause with less than this share of a region's account is not replayed there.
+CAUSE_SHARE = 0.005
+# When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
+UNEXPLAINED_SHARE = 0.10
+UNLAUNCHED_SHARE = 0.10
+
+_BUSY = {Cause.GPU_COMPUTE.key, Cause.GPU_COMM.key, Cause.GPU_COPY.key}
+
+
+@dataclass(frozen=True)
+class Removals:
+    """Savings in nanoseconds by cause: ``sync`` from the program as it ran, every other cause from the program that
+    no longer waits. ``unreliable`` says why the trace cannot be replayed to be trusted; None: it can."""
+
+    device: Mapping[int, Mapping[str, int]]  # by device index
+    region: Mapping[int, Mapping[str, int]]  # by region, summed over devices
+    predicted_ns: Mapping[int, Mapping[str, int]]  # by device index and scenario
+    unreliable: str | None
+
+
+class Predictor:
+    """Predicts the windows of all devices of a timeline under removed causes."""
+
+    def __init__(self, timeline: Timeline, runs: int = 1) -> None:
+        self.graph = build_graph(timeline.setting)
+        self.devices = timeline.devices
+        self._replayer = Replayer(self.graph, runs)
+        self._measured = measured_costs(self.graph)
+        self._rows = [
+            np.flatnonzero(
+                (self.graph.device == device.index)
+                & (self.graph.start_ns + self.graph.duration_ns > device.low_ns)
+                & (self.graph.start_ns < device.high_ns)
+            )
+            for device in self.devices
+        ]
+        self._low = min(device.low_ns for device in self.devices)
+        self._high = max(device.high_ns for device in self.devices)
+
+    def windows(self, causes: Sequence[str], inside: Bool | None = None, *, first: Sequence[str] = ()) -> list[int]:
+        """Length of each device's window in nanoseconds without these causes (inside some regions only), and without
+        the causes in ``first`` everywhere."""
+        everywhere = scope_of(self.graph, self._low, self._high, None)
+        costs = remove(self.graph, self._measured, first, everywhere)
+        scope = everywhere if inside is None else scope_of(self.graph, self._low, self._high, inside)
+        start, end = self._replayer.run(remove(self.graph, costs, causes, scope))
+        found = []
+        for device, rows in zip(self.devices, self._rows, strict=True):
+            # What the window holds before its first and after its last operation is not the device's to change.
+            measured = int((self.graph.start_ns + self.graph.duration_ns)[rows].max() - self.graph.start_ns[rows].min())
+            found.append(int(end[rows].max() - start[rows].min()) + (device.high_ns - device.low_ns) - measured)
+        return found
+
+
+def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
+    """Replay the trace without each cause. ``inclusive`` is the account by region, shape (regions, causes)."""
+    regions = timeline.setting.ownership.regions
+    chosen = _regions_that_matter(timeline, inclusive)
+    predictor = Predictor(timeline, runs=4 * len(chosen) + 2 * len(REMOVABLE))
+    reason = unreliable(predictor.graph, timeline.devices)
+    measured = [device.high_ns - device.low_ns for device in timeline.devices]
+    without_sync = predictor.windows(("sync",))
+    device: dict[int, dict[str, int]] = {item.index: {} for item in timeline.devices}
+    predicted: dict[int, dict[str, int]] = {item.index: {} for item in timeline.devices}
+    for name, causes in SCENARIOS.items():
+        for item, length in zip(timeline.devices, predictor.windows(causes), strict=True):
+            predicted[item.index][name] = length
+    for cause in REMOVABLE:
+        base = measured if cause == Cause.SYNC else without_sync
+        after = without_sync if cause == Cause.SYNC else predictor.windows((cause.key,), first=("sync",))
+        for item, before, length in zip(timeline.devices, base, after, strict=True):
+            device[item.index][cause.key] = max(before - length, 0)
+    region = {}
+    for number in chosen:
+        inside = _subtree(regions.parent, number)
+        region[number] = _region_savings(predictor, inside, inclusive[number], sum(measured), sum(without_sync))
+    return Removals(device, region, predicted, reason)
+
+
+def _region_savings(
+    predictor: Predictor, inside: Bool, account: npt.NDArray[np.int64], measured: int, without_sync: int
+) -> dict[str, int]:
+    """Savings of removals inside one region. The rest of the program keeps its waits for ``sync``, loses them else."""
+    found = {}
+    total = int(account.sum())
+    for cause in REMOVABLE:
+        if account[cause] < CAUSE_SHARE * total and not (cause.key in _BUSY and account[cause]):
+            found[cause.key] = 0
+        elif cause == Cause.SYNC:
+            found[cause.key] = max(measured - sum(predictor.windows(("sync",), inside)), 0)
+        else:
+            found[cause.key] = max(without_sync - sum(predictor.windows((cause.key,), inside, first=("sync",))), 0)
+    return found
+
+
+def _regions_that_matter(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> list[int]:
+    share = inclusive.sum(axis=1) / max(timeline.total_ns, 1)
+    rows = np.flatnonzero(share >= REGION_SHARE)
+    rows = rows[rows > 0]
+    return [int(row) for row in rows[np.lexsort((rows, -share[rows]))][:MOST_REGIONS]]
+
+
+def _subtree(parent: npt.NDArray[np.int64], region: int) -> Bool:
+    """Mask over regions: this one and its descendants. Parents stand before their children."""
+    inside = np.zeros(len(parent), bool)
+    inside[region] = True
+    for row in range(region + 1, len(parent)):
+        inside[row] = inside[parent[row]]
+    return inside
+
+
+def unreliable(graph: Graph, devices: Sequence[DeviceTimeline]) -> str | None:
+    """Why predictions on this trace are not to be trusted, or None."""
+    if graph.calls == 0:
+        return "CUDA API calls were not captured"
+    if (graph.launch < 0).mean() > UNLAUNCHED_SHARE:
+        return f"{percent(float((graph.launch < 0).mean()))} of the operations have no known launching call"
+    for device in devices:
+        rows = np.flatnonzero(graph.device == device.index)
+        idle = complement(device.busy, device.low_ns, device.high_ns)
+        gap = contains(idle, graph.start_ns[rows] - 1)  # only delays in which the device idles count
+        length = np.where(gap >= 0, (idle.end - idle.start)[gap], 0) if len(idle.start) else np.zeros(len(rows))
+        waited = int(np.minimum(graph.hold_ns[rows], length).sum()) / max(device.high_ns - device.low_ns, 1)
+        if waited > UNEXPLAINED_SHARE:
+            return f"{percent(waited)} of the window is delay that no recorded dependency explains"
+    return None
