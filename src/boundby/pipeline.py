@@ -9,13 +9,14 @@ from pathlib import Path
 
 from boundby.capture import export_sqlite, export_to_temporary, find_nsys
 from boundby.diagnose import summary
-from boundby.diagnose.figures import measure
-from boundby.model.report import Report, TraceSummary, TraceWarning
+from boundby.diagnose.figures import Figures, measure
+from boundby.model.report import Report, TraceSummary, TraceWarning, WhatIf
 from boundby.model.trace import Trace
 from boundby.model.units import percent
 from boundby.read import read_sqlite
 from boundby.timeline.analysis import Timeline, build_timeline, select
 from boundby.timeline.windows import matching_ranges, parse_window
+from boundby.whatif import removals
 
 Progress = Callable[[str, float | None], None]
 
@@ -56,15 +57,32 @@ def analyze(
         matching_ranges(timeline.setting.trace, timeline.setting.ownership.regions, region)
     step("judging", None)
     figures = measure(timeline)
+    replayed, what_if = _replay(timeline, figures, step)
     return Report(
         trace=_describe(trace, timeline),
-        devices=summary.devices(timeline, figures),
+        devices=summary.devices(timeline, figures, replayed),
         threads=summary.threads(timeline),
-        regions=summary.regions(timeline, figures, glob=region, min_share=min_share),
+        regions=summary.regions(timeline, figures, replayed, glob=region, min_share=min_share),
+        what_if=what_if,
         window=window,
         region_glob=region,
         min_share=min_share,
     )
+
+
+def _replay(timeline: Timeline, figures: Figures, step: Progress) -> tuple[summary.Replayed, tuple[WhatIf, ...]]:
+    """Savings and predictions by replay; nothing where the trace holds no GPU work or no calls."""
+    if not timeline.devices or not len(timeline.setting.calls):
+        return summary.Replayed(), ()
+    step("replaying without each cause", None)
+    found = removals(timeline, figures.inclusive)
+    replayed = summary.Replayed(found.device, found.following, found.region, found.unreliable)
+    what_if = [
+        WhatIf(scenario, predicted_ns, device.high_ns - device.low_ns, timeline.setting.trace.gpus[device.index].id)
+        for device in timeline.devices
+        for scenario, predicted_ns in found.predicted_ns[device.index].items()
+    ]
+    return replayed, () if found.unreliable else tuple(what_if)
 
 
 @contextlib.contextmanager

@@ -127,12 +127,19 @@ def test_the_checklist_reads_its_numbers() -> None:
     gaps, api, sync = Gaps(5, 900, 500), ApiCalls(10, 10, 40.0), Syncs(7, 300, 2.0)
     checks = {
         check.name: check
-        for check in checklist(account(gpu_compute=50, host_blocked=950), gaps, api, sync, copies, 0.1, 10**9)
+        for check in checklist(account(gpu_compute=50, host_blocked=950), gaps, api, sync, copies, 0.1, 0, 10**9)
     }
     assert checks["GPU utilization"].points_to == "host_blocked"
     assert checks["CUDA API calls"].points_to == "cuda_api"
     assert checks["Blocking syncs"].points_to == "sync"
     assert "10 small DtoH copies" in checks["Blocking syncs"].reading
     assert checks["Copies"].points_to is None
-    none = checklist(account(gpu_compute=950), gaps, ApiCalls(0, 0, None), sync, {}, None, 10**9)
+    none = checklist(account(gpu_compute=950), gaps, ApiCalls(0, 0, None), sync, {}, None, 0, 10**9)
     assert {check.value for check in none} >= {"not captured", "95 %"}
+
+
+def test_a_spinning_thread_is_not_a_working_one() -> None:
+    gaps, api, sync = Gaps(0, 0, 0), ApiCalls(1, 1, 0.1), Syncs(1, 900, 0.1)
+    for active, points_to in ((10**7, None), (95 * 10**7, "cpu")):
+        checks = checklist(account(gpu_compute=1000), gaps, api, sync, {}, 0.99, active, 10**9)
+        assert next(check for check in checks if check.name == "CPU utilization").points_to == points_to

@@ -27,6 +27,7 @@ def checklist(
     sync: Syncs,
     memcpy: Mapping[str, Copies],
     cpu_utilization: float | None,
+    host_active_ns: int,
     window_ns: int,
 ) -> tuple[Check, ...]:
     """GPU and CPU utilization, gaps, API calls, syncs and small copies, memcpy share."""
@@ -47,9 +48,7 @@ def checklist(
     if cpu_utilization is None:
         cpu = Check("CPU utilization", "not captured", "capture with --cpuctxsw=process-tree", None)
     else:
-        busy_cpu = cpu_utilization > BUSY_CPU
-        reading = "over 90 %: the launching thread never rests" if busy_cpu else "the launching thread also waits"
-        cpu = Check("CPU utilization", percent(cpu_utilization), reading, "cpu" if busy_cpu else None)
+        cpu = _cpu_check(cpu_utilization, host_active_ns / window_ns)
     mean = duration(gaps.total_ns / gaps.count) if gaps.count else "0"
     gap = Check(
         "Gaps",
@@ -76,6 +75,17 @@ def checklist(
     reading = "copies are a large part of the device's time" if copy >= COPY_HEAVY else "copies are a small part"
     share = Check("Copies", f"{percent(copy)} of the time", reading, "gpu_copy" if copy >= COPY_HEAVY else None)
     return (gpu, cpu, gap, calls, syncs, share)
+
+
+def _cpu_check(utilization: float, active: float) -> Check:
+    """A thread that spins while it waits for the device is busy, but not with anything."""
+    value = percent(utilization)
+    if utilization <= BUSY_CPU:
+        return Check("CPU utilization", value, "the launching thread also waits or sleeps", None)
+    if active < LOW_UTILIZATION:
+        reading = f"over 90 %, but it works for {percent(active)} only: it spins in waits for the device"
+        return Check("CPU utilization", value, reading, None)
+    return Check("CPU utilization", value, "over 90 %: the launching thread never rests", "cpu")
 
 
 def because(

@@ -32,6 +32,7 @@ def judge(
     time: Mapping[Cause, int],
     captured: Captured,
     *,
+    unreliable: str | None = None,
     operations: int,
     clock_shifted: bool,
     has_cpu_evidence: bool,
@@ -57,6 +58,8 @@ def judge(
         lower(2 if unexplained >= UNEXPLAINED_MUCH else 1, f"{percent(unexplained)} of the time is unattributed")
     if not has_cpu_evidence and share(Cause.CPU, Cause.HOST_BLOCKED) >= GUESSED_HOST:
         lower(1, "neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked")
+    if unreliable is not None and captured.cuda_api:
+        lower(1, f"the trace cannot be replayed reliably: {unreliable}")
     if share(Cause.PROFILER) >= PROFILER_SOME:
         lower(1, f"{percent(share(Cause.PROFILER))} of the time is the profiler's own")
     if clock_shifted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,12 +46,25 @@ from boundby.timeline.regions import ROOT
 from boundby.timeline.windows import region_matches
 
 
-def devices(timeline: Timeline, figures: Figures) -> tuple[DeviceReport, ...]:
+@dataclass(frozen=True)
+class Replayed:
+    """Savings by cause, found by replay: by device index, by device index once the best is gone, and by region.
+
+    Empty where there was nothing to replay; ``unreliable`` says why the savings are not to be used.
+    """
+
+    device: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    following: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    region: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    unreliable: str | None = None
+
+
+def devices(timeline: Timeline, figures: Figures, replayed: Replayed) -> tuple[DeviceReport, ...]:
     """One report per device that did work."""
-    return tuple(_device(timeline, figures, device) for device in timeline.devices)
+    return tuple(_device(timeline, figures, device, replayed) for device in timeline.devices)
 
 
-def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline) -> DeviceReport:
+def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replayed: Replayed) -> DeviceReport:
     setting, trace = timeline.setting, timeline.setting.trace
     chosen = operations_in_windows(timeline, [device])
     chosen = replace(chosen, region=np.zeros_like(chosen.region))  # everything at the root
@@ -70,11 +83,15 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline) -> Dev
     has_calls = trace.captured.cuda_api
     api = ApiCalls(calls.count, calls.total_ns, _rate(calls.count, window) if has_calls else None)
     sync = Syncs(calls.syncs, calls.blocked_ns, _rate(calls.syncs, window) if has_calls else None)
-    decision = decide(time, active)
+    savings = None if replayed.unreliable else replayed.device.get(device.index)
+    decision = decide(
+        time, active, replayed=savings, following=replayed.following.get(device.index) if savings else None
+    )
     confidence = judge(
         decision,
         time,
         trace.captured,
+        unreliable=replayed.unreliable,
         operations=len(chosen.rows),
         clock_shifted=device.shift.shift_ns != 0,
         has_cpu_evidence=thread is not None and setting.hosts.evidence(thread).is_known,
@@ -105,8 +122,8 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline) -> Dev
         queue_depth_max=int(chosen.queue.max()) if (chosen.queue >= 0).any() else None,
         cpu_utilization=utilization,
         host_active_ns=active if thread is not None else None,
-        verdict=_verdict(decision, confidence, clause),
-        checklist=checklist(time, gaps, api, sync, copies, utilization, window),
+        verdict=_verdict(decision, confidence, clause, is_replayed=savings is not None),
+        checklist=checklist(time, gaps, api, sync, copies, utilization, active, window),
         clock_shift_ns=device.shift.shift_ns,
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
     )
@@ -132,14 +149,14 @@ def threads(timeline: Timeline) -> tuple[ThreadReport, ...]:
                 time={cause.key: time[cause] for cause in CAUSES},
                 blocked_on=blocked,
                 cpu_utilization=cpu[0] / cpu[1] if cpu and cpu[1] else None,
-                verdict=_verdict(decide(time, 0), confidence, host_because(time, blocked)),
+                verdict=_verdict(decide(time, 0), confidence, host_because(time, blocked), is_replayed=False),
             )
         )
     return tuple(found)
 
 
 def regions(
-    timeline: Timeline, figures: Figures, *, glob: str | None = None, min_share: float = 0.0
+    timeline: Timeline, figures: Figures, replayed: Replayed, *, glob: str | None = None, min_share: float = 0.0
 ) -> tuple[RegionReport, ...]:
     """Every region that counts, depth first, siblings by time. The root comes first, with path ().
 
@@ -171,13 +188,13 @@ def regions(
     found = []
     for region in ordered:
         if region == ROOT or total[region] >= least:
-            report, most[region] = _region(timeline, figures, region, most.get(int(tree.parent[region])))
+            report, most[region] = _region(timeline, figures, region, most.get(int(tree.parent[region])), replayed)
             found.append(report)
     return tuple(found)
 
 
 def _region(
-    timeline: Timeline, figures: Figures, region: int, most: dict[str, int] | None
+    timeline: Timeline, figures: Figures, region: int, most: dict[str, int] | None, replayed: Replayed
 ) -> tuple[RegionReport, dict[str, int]]:
     trace, host, tree = timeline.setting.trace, figures.host, timeline.setting.ownership.regions
     time = {cause: int(figures.inclusive[region, cause]) for cause in CAUSES}
@@ -187,7 +204,10 @@ def _region(
     active_ns = figures.root_active_ns if is_root else int(host.active_ns[region])
     api, sync = _host_calls(figures, region, host_ns, captured=trace.captured.cuda_api)
     blocked, idle_on = _by_size(host.os_blocked_ns, region), _by_size(host.idle_on_ns, region)
-    decision = decide(time, active_ns, most)
+    found = None if replayed.unreliable else replayed.region.get(region)
+    if is_root and len(timeline.devices) == 1 and not replayed.unreliable:
+        found = replayed.device.get(timeline.devices[0].index)
+    decision = decide(time, active_ns, most, replayed=found)
     savings = {saving.cause: saving.saving_ns for saving in decision.savings}
     if decision.bound == "hidden" and not figures.operation_count[region]:
         decision = decide_host(host_ns, active_ns, api, sync, sum(blocked.values()))
@@ -197,6 +217,7 @@ def _region(
             decision,
             time,
             trace.captured,
+            unreliable=None,
             operations=int(figures.operation_count[region]),
             clock_shifted=any(device.shift.shift_ns for device in timeline.devices),
             has_cpu_evidence=known,
@@ -215,7 +236,7 @@ def _region(
         projected=_distribution(figures.projected_spread, region) if figures.projected_spread.count[region] else None,
         time={cause.key: time[cause] for cause in CAUSES},
         time_exclusive={cause.key: int(figures.exclusive[region, cause]) for cause in CAUSES},
-        verdict=_verdict(decision, confidence, clause),
+        verdict=_verdict(decision, confidence, clause, is_replayed=found is not None),
         gpu_utilization=_ratio(projected.projected_busy_ns[region], projected.projected_ns[region]),
         gpu_utilization_host=_ratio(projected.host_busy_ns[region], projected.host_ns[region]),
         cpu_utilization=_ratio(host.cpu_ns[region], host.cpu_of_ns[region]),
@@ -270,7 +291,7 @@ def _latency(figures: KernelFigures, region: int) -> LaunchLatency | None:
     return None if median is None or p95 is None else LaunchLatency(median, p95)
 
 
-def _verdict(decision: Decision, confidence: Confidence, clause: str) -> Verdict:
+def _verdict(decision: Decision, confidence: Confidence, clause: str, *, is_replayed: bool) -> Verdict:
     named = decision.mixed_of[0] if decision.mixed_of else decision.bound
     gains = tuple(saving for saving in decision.savings if saving.saving_ns > 0)
     rest = [saving for saving in gains if saving.cause != named]
@@ -285,6 +306,7 @@ def _verdict(decision: Decision, confidence: Confidence, clause: str) -> Verdict
         mixed_of=decision.mixed_of,
         because=clause,
         savings=gains,
+        decided_by="replay" if is_replayed else "account",
     )
 
 

@@ -30,8 +30,18 @@ class Decision:
     host_limit_fraction: float | None  # saturated devices: how far below the window the host would limit
 
 
-def decide(time: Mapping[Cause, int], host_active_ns: int, most: Mapping[str, int] | None = None) -> Decision:
+def decide(
+    time: Mapping[Cause, int],
+    host_active_ns: int,
+    most: Mapping[str, int] | None = None,
+    *,
+    replayed: Mapping[str, int] | None = None,
+    following: Mapping[str, int] | None = None,
+) -> Decision:
     """Decide from an account and the time in which the launching thread neither waits nor sleeps.
+
+    ``replayed`` are savings by cause found by replay; they take the place of the account's. ``following`` are
+    those that are left when the best cause is gone.
 
     ``most`` bounds each saving: what lies inside something cannot save more than removing it everywhere there.
 
@@ -41,22 +51,32 @@ def decide(time: Mapping[Cause, int], host_active_ns: int, most: Mapping[str, in
     window = sum(time.values())
     if window == 0:
         return Decision("hidden", (), None, None, None)
-    savings = _bounded(_savings(time, window, host_active_ns), most)
+    estimated = _savings(time, window, host_active_ns) if replayed is None else _ranked(replayed)
+    savings = _bounded(estimated, most)
     busy = sum(time[cause] for cause in BUSY_CAUSES)
     saturated = busy >= SATURATED * window and all(time[c] < IDLE_WORTH * window for c in _IDLE_REMOVABLE)
     if saturated:
         busiest = max(BUSY_CAUSES, key=lambda cause: (time[cause], -cause))
         limit = sum(saving.saving_ns for saving in savings if saving.cause in {c.key for c in BUSY_CAUSES}) / window
-        others = [saving for saving in savings if saving.cause != busiest.key]
-        following = others[0].cause if others and others[0].saving_ns >= LEAST_SAVING * window else None
-        return Decision(busiest.key, savings, None, following, limit)
+        others = [s for s in (savings if following is None else _ranked(following)) if s.cause != busiest.key]
+        then = others[0].cause if others and others[0].saving_ns >= LEAST_SAVING * window else None
+        return Decision(busiest.key, savings, None, then, limit)
     best = savings[0]
     if best.saving_ns < LEAST_SAVING * window:
         return Decision("unknown", savings, None, None, None)
     second = savings[1]
     if second.saving_ns >= LEAST_SAVING * window and best.saving_ns - second.saving_ns < MIXED_WITHIN * window:
         return Decision("mixed", savings, (best.cause, second.cause), None, None)
+    if following is not None:
+        rest = _ranked(following)[0]
+        then = rest.cause if rest.saving_ns >= LEAST_SAVING * window else None
+        return Decision(best.cause, savings, None, then, None)
     return Decision(best.cause, savings, None, _next(time, best.cause, host_active_ns), None)
+
+
+def _ranked(savings: Mapping[str, int]) -> tuple[Saving, ...]:
+    found = [Saving(cause, saving_ns) for cause, saving_ns in savings.items()]
+    return tuple(sorted(found, key=lambda saving: (-saving.saving_ns, saving.cause)))
 
 
 def _savings(time: Mapping[Cause, int], window: int, host_active_ns: int) -> tuple[Saving, ...]:
@@ -72,8 +92,7 @@ def _savings(time: Mapping[Cause, int], window: int, host_active_ns: int) -> tup
 def _bounded(savings: tuple[Saving, ...], most: Mapping[str, int] | None) -> tuple[Saving, ...]:
     if most is None:
         return savings
-    found = [Saving(saving.cause, min(saving.saving_ns, most.get(saving.cause, 0))) for saving in savings]
-    return tuple(sorted(found, key=lambda saving: (-saving.saving_ns, saving.cause)))
+    return _ranked({saving.cause: min(saving.saving_ns, most.get(saving.cause, 0)) for saving in savings})
 
 
 def _next(time: Mapping[Cause, int], removed: str, host_active_ns: int) -> str | None:

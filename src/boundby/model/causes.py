@@ -100,3 +100,14 @@ MEANING: dict[str, str] = {
     "profiler": "the device is idle under the profiler's own overhead",
     "unattributed": "the trace does not show why the device is idle",
 }
+SCENARIO_LABEL: dict[str, str] = {
+    "no_sync": "without host waits",
+    "no_launch_overhead": "without launch overhead",
+    "infinite_gpu": "kernels in no time",
+    "copies_free": "copies in no time",
+    "cpu_free": "without the host's own work",
+    "input_free": "without host sleeps",
+    "comm_free": "communication in no time",
+    "init_free": "without initialization",
+    "infinite_host": "with a perfect host",
+}

@@ -159,6 +159,7 @@ class Verdict:
     mixed_of: tuple[str, str] | None = None
     because: str = ""  # the two or three numbers that decide it, one short clause
     savings: tuple[Saving, ...] = ()  # every removable cause, best first
+    decided_by: str = "account"  # "replay" where the trace's dependencies decided, else "account"
 
 
 @dataclass(frozen=True)
@@ -270,9 +271,12 @@ class NotChecked:
 
 @dataclass(frozen=True)
 class WhatIf:
+    """A device's window as a scenario would leave it, predicted by replay."""
+
     scenario: str
     predicted_ns: int
     baseline_ns: int
+    device: int = 0
 
     @property
     def speedup(self) -> float:

@@ -105,6 +105,7 @@ def _verdict(item: Item) -> Verdict:
         saving_ns=item.get("saving_ns"),
         runner_up=Saving(cause, item["runner_up_saving_ns"]) if cause is not None else None,
         bound_next=item.get("bound_next"),
+        decided_by=item.get("decided_by", "account"),
         mixed_of=(mixed[0], mixed[1]) if mixed else None,
         because=item.get("because", ""),
         savings=_each(item.get("savings", ()), lambda saving: Saving(saving["cause"], saving["saving_ns"])),
@@ -244,4 +245,4 @@ def _finding(item: Item) -> Finding:
 
 
 def _what_if(item: Item) -> WhatIf:
-    return WhatIf(item["scenario"], item["predicted_ns"], item["baseline_ns"])
+    return WhatIf(item["scenario"], item["predicted_ns"], item["baseline_ns"], item.get("device", 0))

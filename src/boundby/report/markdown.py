@@ -150,13 +150,11 @@ def _findings(findings: Sequence[Finding]) -> str:
 
 
 def _what_if(report: Report) -> str:
-    if not report.what_if:
-        return ""
     rows = [
-        (code(item.scenario), units.duration(item.predicted_ns), _change(item.baseline_ns, item.predicted_ns))
-        for item in report.what_if
+        (code(label), units.duration(item.predicted_ns), _change(item.baseline_ns, item.predicted_ns))
+        for label, item in sentences.notable_scenarios(report)
     ]
-    return f"#### What if\n\n{_table(('scenario', 'predicted', 'change'), 'lrr', rows)}"
+    return f"#### What if\n\n{_table(('scenario', 'predicted', 'change'), 'lrr', rows)}" if rows else ""
 
 
 def _change(baseline_ns: int, predicted_ns: int) -> str:

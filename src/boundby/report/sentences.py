@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, SHORT_LABEL
-from boundby.model.report import DeviceReport, RegionReport, Report, ThreadReport, Verdict
+from boundby.model.causes import BOUND_LABEL, SCENARIO_LABEL, SHORT_LABEL
+from boundby.model.report import DeviceReport, RegionReport, Report, ThreadReport, Verdict, WhatIf
 from boundby.report.text import clean
 
 #: What a saving supposes to be gone.
@@ -193,3 +193,19 @@ def _capitalised(text: str) -> str:
 def bound_phrase(bound: str) -> str:
     """``synchronization bound``, for the end of a sentence."""
     return BOUND_LABEL.get(bound, clean(bound))
+
+
+NOTABLE_CHANGE = 0.01  # scenarios that change the window by less are not worth a line
+
+
+def notable_scenarios(report: Report) -> list[tuple[str, WhatIf]]:
+    """Predictions worth showing to people, with a label; the device is named where there are several."""
+    return [
+        (
+            (f"GPU {item.device} " if len(report.devices) > 1 else "")
+            + SCENARIO_LABEL.get(item.scenario, item.scenario),
+            item,
+        )
+        for item in report.what_if
+        if abs(item.baseline_ns - item.predicted_ns) >= NOTABLE_CHANGE * item.baseline_ns
+    ]

@@ -112,15 +112,16 @@ def _findings(report: Report, face: Face) -> list[Text]:
 
 
 def _what_if(report: Report, face: Face) -> list[Text]:
-    if not report.what_if:
+    rows = sentences.notable_scenarios(report)
+    if not rows:
         return []
-    name = max(len(clean(item.scenario)) for item in report.what_if)
-    lines = [face.heading("WHAT IF")]
-    for item in report.what_if:
+    labels = [face.fit(clean(label), face.width - 24) for label, _ in rows]
+    width = max(len(label) for label in labels)
+    lines = [face.heading("WHAT IF (replayed; estimates)")]
+    for label, (_, item) in zip(labels, rows, strict=True):
         predicted = units.duration(item.predicted_ns)
         change = sentences.change(item.baseline_ns - item.predicted_ns, item.baseline_ns)
-        scenario = pad(face.fit(clean(item.scenario), min(name, face.width - 24)), min(name, face.width - 24))
-        lines.append(face.line(scenario, pad(predicted, 10, "right"), pad(change, 8, "right")))
+        lines.append(face.line(pad(label, width), pad(predicted, 10, "right"), pad(change, 8, "right")))
     return lines
 
 

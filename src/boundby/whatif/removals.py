@@ -22,7 +22,8 @@ Bool = npt.NDArray[np.bool_]
 REGION_SHARE = 0.01
 # More regions than this are not replayed, largest first.
 MOST_REGIONS = 60
-# A cause with less than this share of a region's account is not replayed there.
+# An idle cause with less than this share of the window in a region's account is not replayed there, nor one that
+# saves less than this on the whole device: inside a region it would save still less.
 CAUSE_SHARE = 0.005
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
 UNEXPLAINED_SHARE = 0.10
@@ -37,6 +38,7 @@ class Removals:
     no longer waits. ``unreliable`` says why the trace cannot be replayed to be trusted; None: it can."""
 
     device: Mapping[int, Mapping[str, int]]  # by device index
+    following: Mapping[int, Mapping[str, int]]  # by device index: savings once its best cause is gone too
     region: Mapping[int, Mapping[str, int]]  # by region, summed over devices
     predicted_ns: Mapping[int, Mapping[str, int]]  # by device index and scenario
     unreliable: str | None
@@ -70,6 +72,9 @@ class Predictor:
         start, end = self._replayer.run(remove(self.graph, costs, causes, scope))
         found = []
         for device, rows in zip(self.devices, self._rows, strict=True):
+            if len(rows) == 0:  # nothing of this device lies in the window
+                found.append(device.high_ns - device.low_ns)
+                continue
             # What the window holds before its first and after its last operation is not the device's to change.
             measured = int((self.graph.start_ns + self.graph.duration_ns)[rows].max() - self.graph.start_ns[rows].min())
             found.append(int(end[rows].max() - start[rows].min()) + (device.high_ns - device.low_ns) - measured)
@@ -78,43 +83,70 @@ class Predictor:
 
 def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
     """Replay the trace without each cause. ``inclusive`` is the account by region, shape (regions, causes)."""
-    regions = timeline.setting.ownership.regions
     chosen = _regions_that_matter(timeline, inclusive)
-    predictor = Predictor(timeline, runs=4 * len(chosen) + 2 * len(REMOVABLE))
-    reason = unreliable(predictor.graph, timeline.devices)
+    predictor = Predictor(timeline, runs=2 * len(chosen) + 3 * len(REMOVABLE))
     measured = [device.high_ns - device.low_ns for device in timeline.devices]
     without_sync = predictor.windows(("sync",))
     device: dict[int, dict[str, int]] = {item.index: {} for item in timeline.devices}
-    predicted: dict[int, dict[str, int]] = {item.index: {} for item in timeline.devices}
-    for name, causes in SCENARIOS.items():
-        for item, length in zip(timeline.devices, predictor.windows(causes), strict=True):
-            predicted[item.index][name] = length
     for cause in REMOVABLE:
         base = measured if cause == Cause.SYNC else without_sync
         after = without_sync if cause == Cause.SYNC else predictor.windows((cause.key,), first=("sync",))
         for item, before, length in zip(timeline.devices, base, after, strict=True):
             device[item.index][cause.key] = max(before - length, 0)
+    predicted: dict[int, dict[str, int]] = {item.index: {} for item in timeline.devices}
+    for name, causes in SCENARIOS.items():
+        for item, length in zip(timeline.devices, predictor.windows(causes), strict=True):
+            predicted[item.index][name] = length
     region = {}
     for number in chosen:
-        inside = _subtree(regions.parent, number)
-        region[number] = _region_savings(predictor, inside, inclusive[number], sum(measured), sum(without_sync))
-    return Removals(device, region, predicted, reason)
+        inside = _subtree(timeline.setting.ownership.regions.parent, number)
+        worth = _worth_replaying(inclusive[number], device, timeline.total_ns)
+        region[number] = _region_savings(predictor, inside, worth, sum(measured), sum(without_sync))
+    return Removals(
+        device=device,
+        following={index: _following(predictor, position, device[index]) for position, index in enumerate(device)},
+        region=region,
+        predicted_ns=predicted,
+        unreliable=unreliable(predictor.graph, timeline.devices),
+    )
+
+
+def _worth_replaying(
+    account: npt.NDArray[np.int64], device: Mapping[int, Mapping[str, int]], total_ns: int
+) -> set[Cause]:
+    """Causes whose removal inside a region can save anything to speak of."""
+    least = CAUSE_SHARE * total_ns
+    return {
+        cause
+        for cause in REMOVABLE
+        if sum(savings[cause.key] for savings in device.values()) >= least
+        and (account[cause] >= least or (cause.key in _BUSY and account[cause] > 0))
+    }
 
 
 def _region_savings(
-    predictor: Predictor, inside: Bool, account: npt.NDArray[np.int64], measured: int, without_sync: int
+    predictor: Predictor, inside: Bool, worth: set[Cause], measured: int, without_sync: int
 ) -> dict[str, int]:
-    """Savings of removals inside one region. The rest of the program keeps its waits for ``sync``, loses them else."""
-    found = {}
-    total = int(account.sum())
-    for cause in REMOVABLE:
-        if account[cause] < CAUSE_SHARE * total and not (cause.key in _BUSY and account[cause]):
-            found[cause.key] = 0
-        elif cause == Cause.SYNC:
+    """Savings of removals inside one region: of its waits as the program ran, of the rest once nothing waits."""
+    found = dict.fromkeys((cause.key for cause in REMOVABLE), 0)
+    for cause in sorted(worth):
+        if cause == Cause.SYNC:
             found[cause.key] = max(measured - sum(predictor.windows(("sync",), inside)), 0)
         else:
             found[cause.key] = max(without_sync - sum(predictor.windows((cause.key,), inside, first=("sync",))), 0)
     return found
+
+
+def _following(predictor: Predictor, position: int, savings: Mapping[str, int]) -> dict[str, int]:
+    """Savings on one device once its best cause (and every wait) is gone."""
+    best = max(sorted(savings), key=lambda cause: savings[cause])
+    gone = tuple(dict.fromkeys(("sync", best)))
+    base = predictor.windows((), first=gone)[position]
+    return {
+        cause.key: max(base - predictor.windows((cause.key,), first=gone)[position], 0)
+        for cause in REMOVABLE
+        if cause.key not in gone
+    }
 
 
 def _regions_that_matter(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> list[int]:

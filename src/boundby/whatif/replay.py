@@ -19,7 +19,7 @@ from boundby.whatif.graph import Graph
 Int = npt.NDArray[np.int64]
 
 # Below this many events in all the loop itself is quicker than loading the compiler.
-WORTH_COMPILING = 400_000
+WORTH_COMPILING = 1_500_000
 
 
 @dataclass(frozen=True)
