@@ -255,7 +255,9 @@ def _waits(
     for number in np.unique(process[syncs]).tolist():
         rows = np.flatnonzero(syncs & (process == number))
         mine = np.flatnonzero(table.process == number)
-        operation[rows] = _latest_finished(mine, table.end_ns[mine], launched[mine], start[rows], end[rows])
+        operation[rows] = _latest_finished(
+            mine, table.start_ns[mine], table.end_ns[mine], launched[mine], start[rows], end[rows]
+        )
     own_cost = np.median(cost[syncs & (operation == NONE)]) if (syncs & (operation == NONE)).any() else 0
     cost = np.where(syncs & (kind == CallClass.SYNC), np.minimum(cost, int(own_cost)), np.maximum(cost - waited, 0))
     pageable = (table.source == MemoryKind.PAGEABLE) | (table.target == MemoryKind.PAGEABLE)
@@ -263,6 +265,7 @@ def _waits(
     call = launch[copies]
     blocking = kind[call] == CallClass.BLOCKING_COPY
     until_end = (blocking | pageable[copies]) & (end[call] >= table.end_ns[copies])
+    until_end &= end[call] > table.start_ns[copies]
     until_start = (blocking | pageable[copies]) & ~until_end & (end[call] > table.start_ns[copies])
     operation[call[until_end | until_start]] = copies[until_end | until_start]
     by_start[call[until_start]] = True
@@ -277,7 +280,7 @@ def _waits(
     return _Waits(operation, by_start, lag, cost)
 
 
-def _latest_finished(rows: Int, finish: Int, launched: Int, low: Int, high: Int) -> Int:
+def _latest_finished(rows: Int, begin: Int, finish: Int, launched: Int, low: Int, high: Int) -> Int:
     """Of the operations launched before ``low``, the one that finished last before ``high``; NONE without any."""
     order = np.lexsort((launched, finish))
     place = np.searchsorted(finish[order], high, side="right") - 1
@@ -287,7 +290,7 @@ def _latest_finished(rows: Int, finish: Int, launched: Int, low: Int, high: Int)
         if len(open_) == 0:
             break
         row = order[place[open_]]
-        known = launched[row] <= low[open_]
+        known = (launched[row] <= low[open_]) & (begin[row] < high[open_])
         found[open_[known]] = rows[row[known]]
         open_ = open_[~known]
         place[open_] -= 1
@@ -372,10 +375,10 @@ def _event_order(start: Int, end: Int, waits_for: Int, op_start: Int) -> Int:
     """Events such that what each depends on comes before it.
 
     Calls begin (and, unless they wait, end) at their start, waiting calls end at their end, operations come at
-    their start.
+    their start. At one instant ends come first, then the calls that follow them, then what those launch.
     """
     calls, waiting = np.arange(len(start)), np.flatnonzero(waits_for != NONE)
     key = np.concatenate((start, op_start, end[waiting]))
-    rank = np.concatenate((np.zeros(len(start)), np.ones(len(op_start)), np.full(len(waiting), 2)))
+    rank = np.concatenate((np.ones(len(start)), np.full(len(op_start), 2), np.zeros(len(waiting))))
     event = np.concatenate((2 * calls, ~np.arange(len(op_start)), 2 * waiting + 1))
     return event[np.lexsort((rank, key))]
