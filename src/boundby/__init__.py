@@ -16,16 +16,16 @@ from boundby.__about__ import __version__
 
 if TYPE_CHECKING:
     from boundby.model.report import Report
-    from boundby.pipeline import analyze
+    from boundby.pipeline import analyze, what_if
 
-__all__ = ["Report", "__version__", "analyze"]
+__all__ = ["Report", "__version__", "analyze", "what_if"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "analyze":
-        from boundby.pipeline import analyze
+    if name in ("analyze", "what_if"):
+        from boundby import pipeline
 
-        return analyze
+        return getattr(pipeline, name)
     if name == "Report":
         from boundby.model.report import Report
 

@@ -7,20 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
-from boundby.capture import export_sqlite, export_to_temporary, find_nsys
+from boundby.capture import export_sqlite, export_to_temporary, find_in_folder, find_nsys, typed_command
 from boundby.diagnose import summary
 from boundby.diagnose.figures import Figures, measure
+from boundby.model.errors import SelectionError
 from boundby.model.report import Report, TraceSummary, TraceWarning, WhatIf
 from boundby.model.trace import Trace
 from boundby.model.units import percent
 from boundby.read import read_sqlite
 from boundby.timeline.analysis import Timeline, build_timeline, select
-from boundby.timeline.windows import matching_ranges, parse_window
-from boundby.whatif import removals
+from boundby.timeline.windows import matching_ranges, parse_window, regions_matching
+from boundby.whatif import SCENARIOS, Answer, answer, removals, unreliable_timeline
 
 Progress = Callable[[str, float | None], None]
 
-REPORT_KINDS = {".nsys-rep": "nsys-rep", ".qdrep": "nsys-qdrep"}
+REPORT_KINDS = {".nsys-rep": "nsys-rep", ".qdrep": "nsys-qdrep", ".qdstrm": "nsys-rep"}
 
 
 def analyze(
@@ -37,7 +38,8 @@ def analyze(
     keep_export: bool = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Analyse one report: ``.sqlite`` (an nsys export), ``.nsys-rep`` or ``.qdrep`` (exported first).
+    """Analyse one report: ``.sqlite`` (an nsys export), ``.nsys-rep`` or ``.qdrep`` (exported first), or the folder of
+    a run that ``boundby profile`` made.
 
     ``window``: ``gpu``, ``all``, ``START:END`` or ``nvtx:NAME``. ``skip_first``: leave out that many instances of
     the steps as warm-up. ``region``: a glob; only matching regions are reported. ``min_share``: leave out regions
@@ -47,12 +49,8 @@ def analyze(
     Raises boundby.model.errors.UserError with one clear sentence and a next step for anything a user can mend.
     """
     step = progress or _silent
-    chosen = parse_window(window, skip_first)
-    with _as_sqlite(Path(path), nsys, keep_export, step) as (database, source):
-        trace = read_sqlite(database, name=str(path), source=source, progress=step)
-    step("accounting for every nanosecond", None)
-    trace = select(trace, tuple(devices), tuple(processes))
-    timeline = build_timeline(trace, chosen, fold=fold)
+    selection = (window, skip_first, tuple(devices), tuple(processes), fold)
+    trace, timeline = _timeline(Path(path), selection, nsys, keep_export, step)
     if region is not None:
         matching_ranges(timeline.setting.trace, timeline.setting.ownership.regions, region)
     step("judging", None)
@@ -68,6 +66,56 @@ def analyze(
         region_glob=region,
         min_share=min_share,
     )
+
+
+def what_if(
+    path: str | PathLike[str],
+    scenarios: Sequence[str] = tuple(SCENARIOS),
+    *,
+    window: str = "gpu",
+    skip_first: int = 0,
+    region: str | None = None,
+    devices: Sequence[int] = (),
+    processes: Sequence[int] = (),
+    nsys: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Answer], str | None]:
+    """What each scenario would leave of each device's window, and why that is not to be trusted (None: it is).
+
+    ``scenarios`` are names of DESIGN's table, ``kernels=2`` (twice as fast), ``kernel:GLOB=3``, ``copies=K``,
+    ``comm=K``, ``cpu=K``, ``copies_overlapped``, ``comm_overlapped``, or several joined by ``+``. ``region`` limits
+    the change to regions that match the glob, with all that lies in them. Raises UserError like ``analyze``.
+    """
+    step = progress or _silent
+    selection = (window, skip_first, tuple(devices), tuple(processes), True)
+    _, timeline = _timeline(Path(path), selection, nsys, False, step)
+    if not timeline.devices:
+        raise SelectionError(f"{path} holds no GPU work to replay.", "Capture with --trace=cuda.")
+    inside = None
+    if region is not None:
+        regions = timeline.setting.ownership.regions
+        matching_ranges(timeline.setting.trace, regions, region)
+        inside = regions_matching(regions, region)
+    step("replaying", None)
+    answers = [found for scenario in scenarios for found in answer(timeline, scenario, inside, region)]
+    return answers, unreliable_timeline(timeline)
+
+
+def _timeline(
+    path: Path,
+    selection: tuple[str, int, tuple[int, ...], tuple[int, ...], bool],
+    nsys: str | PathLike[str] | None,
+    keep_export: bool,
+    step: Progress,
+) -> tuple[Trace, Timeline]:
+    """Read a report and work out the timeline of what was selected of it."""
+    window, skip_first, devices, processes, fold = selection
+    chosen = parse_window(window, skip_first)
+    with _as_sqlite(path, nsys, keep_export, step) as (database, source):
+        trace = read_sqlite(database, name=str(path), source=source, progress=step)
+    step("accounting for every nanosecond", None)
+    trace = select(trace, devices, processes)
+    return trace, build_timeline(trace, chosen, fold=fold)
 
 
 def _replay(timeline: Timeline, figures: Figures, step: Progress) -> tuple[summary.Replayed, tuple[WhatIf, ...]]:
@@ -90,6 +138,8 @@ def _as_sqlite(
     path: Path, nsys: str | PathLike[str] | None, keep_export: bool, step: Progress
 ) -> Iterator[tuple[Path, str]]:
     """The report as an SQLite export and what it was: itself, or made from it by a real nsys."""
+    if path.is_dir():
+        path = find_in_folder(path)
     kind = REPORT_KINDS.get(path.suffix.lower())
     if kind is None:
         yield path, "nsys-sqlite"
@@ -125,7 +175,7 @@ def _describe(trace: Trace, timeline: Timeline) -> TraceSummary:
         source=trace.source,
         nsys_version=trace.nsys_version,
         schema_version=trace.schema_version,
-        command=trace.command,
+        command=typed_command(trace.command),
         gpus=trace.gpus,
         captured=trace.captured,
         warnings=(*shifts, *trace.warnings),
@@ -133,4 +183,4 @@ def _describe(trace: Trace, timeline: Timeline) -> TraceSummary:
     )
 
 
-__all__ = ["REPORT_KINDS", "analyze"]
+__all__ = ["REPORT_KINDS", "analyze", "what_if"]

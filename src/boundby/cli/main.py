@@ -16,6 +16,10 @@ from boundby.cli import outcome
 #: command -> where it lives. Loaded when it is used, so that ``boundby --help`` answers at once.
 COMMANDS = {
     "analyze": "boundby.cli.analyze:analyze",
+    "doctor": "boundby.cli.doctor:doctor",
+    "profile": "boundby.cli.profile:profile",
+    "what-if": "boundby.cli.what_if:what_if",
+    "simulate": "boundby.cli.simulate:simulate",
 }
 
 
@@ -37,7 +41,7 @@ class _LazyGroup(click.Group):
     cls=_LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: boundby analyze REPORT",
+    epilog="Start with: boundby profile -- python train.py, or with a report: boundby analyze REPORT",
 )
 @click.version_option(__version__, prog_name="boundby", message="%(prog)s %(version)s")
 @click.pass_context

@@ -125,6 +125,14 @@ def region_matches(regions: Regions, region: int, glob: str) -> bool:
     return region > 0 and (glob in (name, path) or fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(path, glob))
 
 
+def regions_matching(regions: Regions, glob: str) -> npt.NDArray[np.bool_]:
+    """Mask over regions: those that match the glob, and all that lies in them."""
+    inside = np.zeros(len(regions), bool)
+    for region in range(1, len(regions)):  # parents stand before their children
+        inside[region] = inside[regions.parent[region]] or region_matches(regions, region, glob)
+    return inside
+
+
 def _hull(setting: Setting, operations: DeviceOperations, rows: npt.NDArray[np.intp]) -> tuple[int, int]:
     start, end = _projected(setting, operations)
     launched = rows[end[rows] > start[rows]]

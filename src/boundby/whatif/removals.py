@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,11 @@ from boundby.model.units import percent
 from boundby.timeline.analysis import DeviceTimeline, Timeline
 from boundby.timeline.intervals import complement, contains
 from boundby.whatif.graph import Graph, build_graph
-from boundby.whatif.replay import Replayer, measured_costs
-from boundby.whatif.scenarios import SCENARIOS, remove, scope_of
+from boundby.whatif.replay import Costs, Replayer, measured_costs
+from boundby.whatif.scenarios import SCENARIOS, Scope, remove, scope_of
 
 Bool = npt.NDArray[np.bool_]
+Change = Callable[[Graph, Costs, Scope], Costs]
 
 # Regions below this share of the window are not replayed: they cannot save more than they hold.
 REGION_SHARE = 0.01
@@ -66,10 +67,24 @@ class Predictor:
     def windows(self, causes: Sequence[str], inside: Bool | None = None, *, first: Sequence[str] = ()) -> list[int]:
         """Length of each device's window in nanoseconds without these causes (inside some regions only), and without
         the causes in ``first`` everywhere."""
-        everywhere = scope_of(self.graph, self._low, self._high, None)
-        costs = remove(self.graph, self._measured, first, everywhere)
-        scope = everywhere if inside is None else scope_of(self.graph, self._low, self._high, inside)
-        start, end = self._replayer.run(remove(self.graph, costs, causes, scope))
+        costs = remove(self.graph, self._measured, first, self.scope(None))
+        return self._lengths(remove(self.graph, costs, causes, self.scope(inside)))
+
+    def after(self, changes: Sequence[Change], inside: Bool | None, *, widen_last: bool = False) -> list[int]:
+        """Length of each device's window after these changes inside some regions (the last one everywhere, if
+        ``widen_last``)."""
+        costs = self._measured
+        for position, change in enumerate(changes):
+            is_wide = widen_last and position == len(changes) - 1
+            costs = change(self.graph, costs, self.scope(None if is_wide else inside))
+        return self._lengths(costs)
+
+    def scope(self, inside: Bool | None) -> Scope:
+        """What lies in the windows and in these regions."""
+        return scope_of(self.graph, self._low, self._high, inside)
+
+    def _lengths(self, costs: Costs) -> list[int]:
+        start, end = self._replayer.run(costs)
         found = []
         for device, rows in zip(self.devices, self._rows, strict=True):
             if len(rows) == 0:  # nothing of this device lies in the window
@@ -180,3 +195,8 @@ def unreliable(graph: Graph, devices: Sequence[DeviceTimeline]) -> str | None:
         if waited > UNEXPLAINED_SHARE:
             return f"{percent(waited)} of the window is delay that no recorded dependency explains"
     return None
+
+
+def unreliable_timeline(timeline: Timeline) -> str | None:
+    """The same for a timeline that has not been replayed yet."""
+    return unreliable(build_graph(timeline.setting), timeline.devices)

@@ -93,6 +93,12 @@ def _pieces(graph: Graph, cause: Cause, scope: Scope) -> Int:
     return total
 
 
+def faster_cpu(graph: Graph, costs: Costs, scope: Scope, factor: float) -> Costs:
+    """The host's own code between calls takes a ``factor``-th of its time."""
+    saved = _pieces(graph, Cause.CPU, scope)
+    return replace(costs, interval_ns=costs.interval_ns - saved + (saved / factor).astype(np.int64))
+
+
 def _without_cpu(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     return replace(costs, interval_ns=costs.interval_ns - _pieces(graph, Cause.CPU, scope))
 

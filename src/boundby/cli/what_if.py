@@ -1,0 +1,98 @@
+"""``boundby what-if``: how long would it take if some cost were gone?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from boundby.cli import outcome
+
+if TYPE_CHECKING:
+    from boundby.whatif import Answer
+
+
+@click.command("what-if", epilog=outcome.EPILOG)
+@click.argument("report", type=click.Path(path_type=Path))
+@click.option(
+    *("-s", "--scenario", "scenarios"),
+    metavar="SCENARIO",
+    multiple=True,
+    help="What is removed or made faster: no_sync, kernels=2, 'kernel:*gemm*=3', cpu=10, copies_overlapped, or several "
+    "joined by + . Repeat it for several answers. [every named scenario]",
+)
+@click.option("--region", metavar="GLOB", help="Change only what belongs to these regions, such as 'step/loss'.")
+@click.option("--window", metavar="gpu|all|START:END|nvtx:NAME", default="gpu", help="As for analyze.")
+@click.option("--skip-first", metavar="K", type=click.IntRange(min=0), default=0, help="Leave out the first K steps.")
+@click.option("--device", "devices", metavar="ID", type=int, multiple=True, help="Only this GPU; can be repeated.")
+@click.option("--process", "processes", metavar="PID", type=int, multiple=True, help="Only this process; repeatable.")
+@click.option("--nsys", metavar="PATH", type=click.Path(path_type=Path), help="The nsys that exports .nsys-rep files.")
+@click.option(
+    "--format", "format_name", type=click.Choice(("terminal", "json")), default="terminal", help="How to show."
+)
+def what_if(
+    report: Path,
+    scenarios: tuple[str, ...],
+    region: str | None,
+    window: str,
+    skip_first: int,
+    devices: tuple[int, ...],
+    processes: tuple[int, ...],
+    nsys: Path | None,
+    format_name: str,
+) -> int:
+    """Predict what a change to the program in REPORT would save, by replaying its own dependencies.
+
+    \b
+    boundby what-if report.sqlite
+    boundby what-if report.sqlite -s no_sync -s no_sync+kernels=2 --region 'step/loss'
+    """
+    from boundby.pipeline import what_if as predict
+    from boundby.whatif import SCENARIOS
+
+    answers, unreliable = predict(
+        report,
+        scenarios or tuple(SCENARIOS),
+        window=window,
+        skip_first=skip_first,
+        region=region,
+        devices=devices,
+        processes=processes,
+        nsys=nsys,
+    )
+    if format_name == "json":
+        found = [{**asdict(answer), "speedup": answer.speedup} for answer in answers]
+        click.echo(json.dumps({"unreliable": unreliable, "answers": found}, indent=2, ensure_ascii=False))
+    else:
+        click.echo(_table(answers, unreliable))
+    return outcome.OK
+
+
+def _table(answers: list[Answer], unreliable: str | None) -> str:
+    from boundby.model.causes import BOUND_LABEL, SCENARIO_LABEL
+    from boundby.model.units import duration, duration_range, percent
+
+    several = len({answer.device for answer in answers}) > 1
+    lines = [f"! Not to be trusted on this trace: {unreliable}.", ""] if unreliable else []
+    rows = [("SCENARIO", "NOW", "THEN", "CHANGE", "BETWEEN", "THEN BOUND BY")]
+    for answer in answers:
+        change = 1 - answer.predicted_ns / answer.baseline_ns
+        label = SCENARIO_LABEL.get(answer.scenario)
+        name = f"{answer.scenario} ({label})" if label else answer.scenario
+        rows.append(
+            (
+                f"GPU {answer.device}: {name}" if several else name,
+                duration(answer.baseline_ns),
+                duration(answer.predicted_ns),
+                f"-{percent(change)}" if change > 0 else f"+{percent(-change)}" if change < 0 else "none",
+                duration_range(answer.low_ns, answer.high_ns),
+                BOUND_LABEL.get(answer.then_bound or "", "-"),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        lines + ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    )
