@@ -207,7 +207,7 @@ def _region(
     found = None if replayed.unreliable else replayed.region.get(region)
     if is_root and len(timeline.devices) == 1 and not replayed.unreliable:
         found = replayed.device.get(timeline.devices[0].index)
-    decision = decide(time, active_ns, most, replayed=found)
+    decision = decide(time, active_ns, None if found else most, replayed=found)
     savings = {saving.cause: saving.saving_ns for saving in decision.savings}
     if decision.bound == "hidden" and not figures.operation_count[region]:
         decision = decide_host(host_ns, active_ns, api, sync, sum(blocked.values()))

@@ -13,10 +13,15 @@ import numpy.typing as npt
 
 from boundby.model.trace import Trace
 from boundby.timeline.correlate import Calls
+from boundby.timeline.evidence import blocking_names, gather_evidence
+from boundby.timeline.intervals import contains
 
 # Threads take turns when their calls, merged by time, change hands in at most this fraction of the smaller
 # thread's calls. Independent threads with equal rates change hands at every second call (1.0 of the smaller).
 TURN_TAKING = 0.2
+# Where it is known when threads sleep: threads take turns when this fraction of each one's calls begins while the
+# other one sleeps.
+ASLEEP_FRACTION = 0.9
 # Fewer calls than this are no pattern.
 LEAST_CALLS = 8
 # A thread in whose ranges the annotated thread opens nothing and calls nothing, in this fraction of its
@@ -53,6 +58,7 @@ def form_crews(trace: Trace, calls: Calls) -> Crews:
         weights=(trace.ranges.end_ns - trace.ranges.start_ns)[pushed].astype(float),
         minlength=count,
     )
+    blocking = blocking_names(trace)
     for number in np.unique(process[(call_count > 0) | (covered > 0)]).tolist():
         members = np.flatnonzero(process == number)
         annotated = members[covered[members] > 0]
@@ -65,13 +71,34 @@ def form_crews(trace: Trace, calls: Calls) -> Crews:
             issued = calls.start_ns[calls.rows_of(by_calls[0])]
             for other in by_calls[1:]:
                 theirs = calls.start_ns[calls.rows_of(other)]
-                if _take_turns(issued, theirs):
+                crew = [by_calls[0], *np.flatnonzero((leader == by_calls[0]) & (call_count > 0)).tolist()]
+                known = _sleep_in_turns(trace, calls, set(crew), other, blocking)
+                if _take_turns(issued, theirs) if known is None else known:
                     leader[other] = by_calls[0]
                     issued = np.sort(np.concatenate((issued, theirs)))
         for other in annotated.tolist():
             if lender[other] >= 0 and leader[other] == leader[lender[other]]:
                 is_delegate[other] = _is_quiet_during(trace, calls, int(lender[other]), other)
     return Crews(leader, lender, is_delegate)
+
+
+def _sleep_in_turns(
+    trace: Trace, calls: Calls, crew: set[int], other: int, blocking: npt.NDArray[np.bool_]
+) -> bool | None:
+    """True if the thread calls while the whole crew sleeps, and the crew while it does; None: not known."""
+    rows = calls.rows_of(other)
+    theirs = calls.start_ns[rows]
+    if len(theirs) < LEAST_CALLS or not trace.captured.osrt:
+        return None
+    mine = gather_evidence(trace, other, blocking).asleep
+    while_asleep = []
+    for member in sorted(crew):
+        issued = calls.start_ns[calls.rows_of(member)]
+        alive = (issued >= theirs[0]) & (issued <= theirs[-1])  # before its first call the thread may not exist
+        while_asleep.append((contains(mine, issued[alive]) >= 0).mean() if alive.any() else 1.0)
+        asleep = gather_evidence(trace, member, blocking).asleep
+        while_asleep.append((contains(asleep, theirs) >= 0).mean())
+    return bool(min(while_asleep) >= ASLEEP_FRACTION)
 
 
 def _take_turns(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> bool:

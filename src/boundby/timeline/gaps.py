@@ -117,7 +117,7 @@ def _chase(setting: Setting, thread: int, pieces: _Pieces) -> _Pieces:
             break
         settled.append(pieces.take(~sleeping))
         asleep = pieces.take(sleeping)
-        start, end, row, state = cut(asleep.start, asleep.end, _running(setting.hosts, other))
+        start, end, row, state = cut(asleep.start, asleep.end, running(setting.hosts, other))
         runs = state != NOTHING
         pieces = _Pieces(
             start,
@@ -131,7 +131,7 @@ def _chase(setting: Setting, thread: int, pieces: _Pieces) -> _Pieces:
     return pieces._replace(state=np.where(pieces.state == ELSEWHERE, int(Cause.CPU), pieces.state))
 
 
-def _running(hosts: Hosts, thread: int) -> StepFunction:
+def running(hosts: Hosts, thread: int) -> StepFunction:
     """A thread's states where it can be shown to run; NOTHING elsewhere.
 
     Being outside every CUDA call shows nothing unless context switches were captured for the thread, or it is

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +10,12 @@ import numpy.typing as npt
 from boundby.model.arrays import sorted_distinct
 from boundby.model.causes import Cause
 from boundby.model.trace import BoolArray, Int64Array, MemoryKind, OpKind, Trace
-from boundby.timeline.calls import CallClass, OverheadClass, blocked_on, classify_overhead
+from boundby.timeline.calls import CallClass, OverheadClass, classify_overhead
 from boundby.timeline.correlate import Calls
 from boundby.timeline.crews import Crews
+from boundby.timeline.evidence import CpuEvidence, blocking_names, gather_evidence
 from boundby.timeline.figures import queue_depth
-from boundby.timeline.intervals import EMPTY, IntervalSet, contains, intersect, subtract, union
+from boundby.timeline.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, union
 from boundby.timeline.steps import NOTHING, StepFunction, simplify
 
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
@@ -25,6 +25,9 @@ DISPATCH_LIMIT_NS = 100_000
 # room in the queue (real traces: 1,020 or 880 queued, and milliseconds in cudaLaunchKernel instead of 6 us).
 FULL_QUEUE_FACTOR = 5
 FULL_QUEUE_DEPTH = 128
+
+# A thread on a CPU for more than this fraction of its time spins.
+SPINNING_FRACTION = 0.98
 
 # Internal state beside the causes: no evidence about this thread, and another of its crew has called since.
 ELSEWHERE = len(Cause)
@@ -39,31 +42,6 @@ _CAUSE_OF_CLASS = {
 }
 
 
-@dataclass(frozen=True)
-class CpuEvidence:
-    """When a thread is known to be on a CPU and when asleep. ``None``: this kind was not captured for it."""
-
-    on_cpu: IntervalSet | None
-    off_cpu: IntervalSet | None
-    in_blocking_call: IntervalSet | None
-
-    @property
-    def is_known(self) -> bool:
-        return self.off_cpu is not None or self.in_blocking_call is not None
-
-    @cached_property
-    def asleep(self) -> IntervalSet:
-        """Scheduled out, or, where scheduling says nothing, in a blocking OS call."""
-        calls = self.in_blocking_call or EMPTY
-        if self.off_cpu is None or self.on_cpu is None:
-            return calls
-        both = IntervalSet(
-            np.concatenate((self.off_cpu.start, subtract(calls, self.on_cpu).start)),
-            np.concatenate((self.off_cpu.end, subtract(calls, self.on_cpu).end)),
-        )
-        return union(both.start, both.end)
-
-
 class Hosts:
     """Host state per thread, built when first asked for."""
 
@@ -74,17 +52,18 @@ class Hosts:
         self._evidence: dict[int, CpuEvidence] = {}
         self._states: dict[int, StepFunction] = {}
         self._blocked: dict[int, IntervalSet] = {}
-        self._blocking_os = np.array([blocked_on(name) is not None for name in trace.names] or [False], bool)
+        self._blocking_os = blocking_names(trace)
         self._overhead_class = np.array([int(classify_overhead(name)) for name in trace.names] or [0], np.int8)
+        self._process_busy: dict[int, IntervalSet] = {}
         self._waits_until = _implicit_waits(trace, calls)
+        self._stalls = stalled_allocations(calls, self._busy_of, trace)
         self._copies = _pageable_copies(trace, calls)
         self._queue_full = _queue_full(trace, calls)
-        self._process_busy: dict[int, IntervalSet] = {}
 
     def evidence(self, thread: int) -> CpuEvidence:
         """What the capture knows of the thread's scheduling."""
         if thread not in self._evidence:
-            self._evidence[thread] = _evidence(self._trace, thread, self._blocking_os)
+            self._evidence[thread] = gather_evidence(self._trace, thread, self._blocking_os)
         return self._evidence[thread]
 
     def blocked(self, thread: int) -> IntervalSet:
@@ -94,7 +73,7 @@ class Hosts:
             calls, rows = self._calls, self._calls.rows_of(thread)
             kind, start, end = calls.kind[rows], calls.start_ns[rows], calls.end_ns[rows]
             explicit = np.isin(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
-            until = np.where(kind == CallClass.ALLOC, end, np.minimum(self._waits_until[rows], end))
+            until = np.where(self._stalls[rows], end, np.minimum(self._waits_until[rows], end))
             until = np.where(explicit, start, until)
             waits = intersect(union(start, until), self._busy_of(self._trace.threads[thread].process))
             self._blocked[thread] = union(
@@ -135,12 +114,27 @@ class Hosts:
 
     def running_elsewhere(self, thread: int) -> list[int]:
         """Threads of the same process that may run while this one sleeps, its own crew first: those that call
-        CUDA or open ranges."""
+        CUDA or open ranges, then those whose context switches show them at work now and then (data feeding)."""
         trace, crews = self._trace, self._crews
         process = trace.threads[thread].process
-        active = np.union1d(np.unique(self._calls.thread), np.unique(trace.ranges.thread))
-        others = [int(t) for t in active if t != thread and trace.threads[int(t)].process == process]
-        return sorted(others, key=lambda other: (crews.leader[other] != crews.leader[thread], other))
+        marked = set(np.union1d(self._calls.thread, trace.ranges.thread).tolist())
+        watched = set(np.unique(trace.schedule.thread).tolist()) - marked
+        others = [
+            other
+            for other in sorted(marked | watched)
+            if other != thread
+            and trace.threads[other].process == process
+            and (other in marked or not self._spins(other))
+        ]
+        return sorted(others, key=lambda t: (crews.leader[t] != crews.leader[thread], t not in marked, t))
+
+    def _spins(self, thread: int) -> bool:
+        """True for a thread that never leaves the CPU: it polls, and says nothing about what others wait for."""
+        evidence = self.evidence(thread)
+        if evidence.on_cpu is None or evidence.off_cpu is None:
+            return True
+        on, off = evidence.on_cpu.total, evidence.off_cpu.total
+        return on > SPINNING_FRACTION * (on + off)
 
     def _build_states(self, thread: int) -> StepFunction:
         calls, rows = self._calls, self._calls.rows_of(thread)
@@ -189,23 +183,6 @@ class Hosts:
         return union(rows.start_ns[mine][chosen], rows.end_ns[mine][chosen])
 
 
-def _evidence(trace: Trace, thread: int, blocking: npt.NDArray[np.bool_]) -> CpuEvidence:
-    on = off = in_call = None
-    low, high = np.searchsorted(trace.schedule.thread, [thread, thread + 1])
-    if high > low:
-        time, is_in = trace.schedule.start_ns[low:high], trace.schedule.is_in[low:high]
-        last = max(trace.span_ns[1], int(time[-1]))
-        until = np.append(time[1:], last)
-        # Before the first switch the thread was in the other state, but since when is not known.
-        on, off = union(time[is_in], until[is_in]), union(time[~is_in], until[~is_in])
-    if trace.captured.osrt:
-        low, high = np.searchsorted(trace.os_calls.thread, [thread, thread + 1])
-        rows = slice(int(low), int(high))
-        blocks = blocking[trace.os_calls.name[rows]]
-        in_call = union(trace.os_calls.start_ns[rows][blocks], trace.os_calls.end_ns[rows][blocks])
-    return CpuEvidence(on, off, in_call)
-
-
 def _pageable_rows(trace: Trace, calls: Calls) -> npt.NDArray[np.intp]:
     """Operations that copy from or to pageable memory and whose call is known."""
     operations = trace.operations
@@ -247,3 +224,27 @@ def _queue_full(trace: Trace, calls: Calls) -> BoolArray:
     usual = np.median(duration[launches])
     held: BoolArray = launches & (depth >= FULL_QUEUE_DEPTH) & (duration > FULL_QUEUE_FACTOR * usual)
     return held
+
+
+def stalled_allocations(calls: Calls, busy_of: Callable[[int], IntervalSet], trace: Trace) -> BoolArray:
+    """Allocation calls that waited for the device, as far as their lengths tell.
+
+    A call that ran while the device was busy waited for it if it took longer than its like on an idle device, by
+    half of that time or more. Without a like to compare, it waited if it returned soon after the device was done.
+    """
+    found = np.zeros(len(calls), bool)
+    rows = np.flatnonzero(calls.kind == CallClass.ALLOC)
+    process = np.array([thread.process for thread in trace.threads], np.int64)[calls.thread[rows]]
+    group = calls.name[rows].astype(np.int64) * (len(trace.processes) + 1) + process
+    for number in np.unique(group).tolist():
+        mine = rows[group == number]
+        start, end = calls.start_ns[mine], calls.end_ns[mine]
+        busy = busy_of(int(process[group == number][0]))
+        overlap = Coverage(busy).within(start, end)
+        place = np.searchsorted(busy.end, end, side="right") - 1
+        lag = end - (busy.end[np.maximum(place, 0)] if len(busy.end) else end)
+        alone = overlap == 0
+        own = np.median((end - start)[alone]) if alone.any() else None
+        waited = overlap > 0
+        found[mine] = waited & ((end - start - own >= overlap / 2) if own is not None else (lag <= overlap))
+    return found

@@ -15,8 +15,9 @@ from boundby.model.causes import Cause
 from boundby.model.trace import BoolArray, MemoryKind, OpKind
 from boundby.timeline.account import Setting
 from boundby.timeline.calls import CallClass
+from boundby.timeline.gaps import running
 from boundby.timeline.hosts import DISPATCH_LIMIT_NS
-from boundby.timeline.intervals import EMPTY, Coverage, IntervalSet, intersect
+from boundby.timeline.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
 from boundby.timeline.steps import StepFunction, cut
 
 Int = npt.NDArray[np.int64]
@@ -30,6 +31,8 @@ LONG_CALL_NS = 30_000
 # Fallbacks where a trace shows no example.
 USUAL_SWITCH_NS = 1_000
 USUAL_ARRIVAL_NS = 5_000
+USUAL_QUICK_SYNC_NS = 1_500  # a sync for what is done already
+USUAL_RETURN_NS = 5_000  # from the end of what a sync waits for to its return
 NONE = -1
 
 
@@ -219,12 +222,21 @@ def _wakers(setting: Setting, chain: Int, start: Int, end: Int, pieces: _Pieces)
 
 
 def _crew_asleep(setting: Setting, thread: int) -> IntervalSet:
-    """When every thread of a crew is known to sleep in the operating system."""
+    """When every thread of a crew is known to sleep and no other of the process, its data feeder say, can be shown
+    to run for it."""
     found: IntervalSet | None = None
     for member in setting.crews.members(thread).tolist():
         asleep = setting.hosts.evidence(member).asleep
         found = asleep if found is None else intersect(found, asleep)
-    return found or EMPTY
+    if found is None or len(found.start) == 0:
+        return EMPTY
+    for other in setting.hosts.running_elsewhere(thread):
+        if setting.crews.leader[other] != setting.crews.leader[thread] and other not in set(setting.calls.thread):
+            steps = running(setting.hosts, other)
+            until = np.append(steps.time[1:], setting.trace.span_ns[1])
+            runs = steps.value != NONE
+            found = subtract(found, union(steps.time[runs], until[runs]))
+    return found
 
 
 @dataclass(frozen=True)
@@ -258,8 +270,12 @@ def _waits(
         operation[rows] = _latest_finished(
             mine, table.start_ns[mine], table.end_ns[mine], launched[mine], start[rows], end[rows]
         )
-    own_cost = np.median(cost[syncs & (operation == NONE)]) if (syncs & (operation == NONE)).any() else 0
-    cost = np.where(syncs & (kind == CallClass.SYNC), np.minimum(cost, int(own_cost)), np.maximum(cost - waited, 0))
+    finished = np.where(operation != NONE, table.end_ns[np.maximum(operation, 0)], start) if len(table) else start
+    real = syncs & (finished > start)  # it had to wait; else what it asked for was done already
+    plain = syncs & (kind == CallClass.SYNC)
+    quick = int(np.median(cost[plain & ~real])) if (plain & ~real).any() else USUAL_QUICK_SYNC_NS
+    returning = int(np.median((end - finished)[plain & real])) if (plain & real).any() else USUAL_RETURN_NS
+    cost = np.where(plain & real, np.minimum(cost, quick), np.where(plain, cost, np.maximum(cost - waited, 0)))
     pageable = (table.source == MemoryKind.PAGEABLE) | (table.target == MemoryKind.PAGEABLE)
     copies = np.flatnonzero((table.kind == OpKind.MEMCPY) & (launch >= 0))
     call = launch[copies]
@@ -275,6 +291,7 @@ def _waits(
         else end
     )
     lag = np.where(operation != NONE, end - done, 0)
+    lag = np.where(plain & ~real, np.minimum(lag, returning), lag)
     held = call[until_end | until_start]
     cost[held] = np.clip(table.start_ns[copies[until_end | until_start]] - start[held], 0, USUAL_ARRIVAL_NS)
     return _Waits(operation, by_start, lag, cost)
@@ -331,11 +348,12 @@ def _stream_order(setting: Setting, launch: Int, call_start: Int, call_end: Int)
     launched = np.where(from_end, finished, launched)
     free = np.where(before >= 0, table.end_ns[np.maximum(before, 0)], never)
     after_free, after_launch = table.start_ns - free, table.start_ns - launched
-    queued = (after_free <= SWITCH_LIMIT_NS) & (before >= 0)
+    idle_before = has_call & ~from_end & (free < launched) & (after_launch <= ARRIVAL_LIMIT_NS)
+    usual_arrival = int(np.quantile(after_launch[idle_before], 0.25)) if idle_before.any() else USUAL_ARRIVAL_NS
+    # What had arrived before its stream was free was held up by its stream.
+    queued = (after_free <= SWITCH_LIMIT_NS) & (before >= 0) & (~has_call | (launched + usual_arrival <= free))
     arrived = ~queued & has_call & (after_launch <= ARRIVAL_LIMIT_NS)
     usual_switch = int(np.median(np.maximum(after_free[queued], 0))) if queued.any() else USUAL_SWITCH_NS
-    plain = arrived & ~from_end
-    usual_arrival = int(np.quantile(after_launch[plain], 0.25)) if plain.any() else USUAL_ARRIVAL_NS
     switch = np.where(queued, after_free, np.minimum(usual_switch, after_free))
     arrival = np.where(arrived, after_launch, np.minimum(np.where(from_end, 0, usual_arrival), after_launch))
     earliest = np.maximum(np.where(has_call, launched + arrival, never), np.where(before >= 0, free + switch, never))

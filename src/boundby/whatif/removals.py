@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.causes import REMOVABLE, Cause
+from boundby.model.trace import OpKind
 from boundby.model.units import percent
 from boundby.timeline.analysis import DeviceTimeline, Timeline
 from boundby.timeline.intervals import complement, contains
-from boundby.whatif.graph import Graph, build_graph
+from boundby.whatif.graph import NONE, Graph, build_graph
 from boundby.whatif.replay import Costs, Replayer, measured_costs
 from boundby.whatif.scenarios import SCENARIOS, Scope, remove, scope_of
 
@@ -23,14 +24,11 @@ Change = Callable[[Graph, Costs, Scope], Costs]
 REGION_SHARE = 0.01
 # More regions than this are not replayed, largest first.
 MOST_REGIONS = 60
-# An idle cause with less than this share of the window in a region's account is not replayed there, nor one that
-# saves less than this on the whole device: inside a region it would save still less.
+# A cause of which a region holds less than this share of the window is not replayed there.
 CAUSE_SHARE = 0.005
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
 UNEXPLAINED_SHARE = 0.10
 UNLAUNCHED_SHARE = 0.10
-
-_BUSY = {Cause.GPU_COMPUTE.key, Cause.GPU_COMM.key, Cause.GPU_COPY.key}
 
 
 @dataclass(frozen=True)
@@ -115,8 +113,8 @@ def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
     region = {}
     for number in chosen:
         inside = _subtree(timeline.setting.ownership.regions.parent, number)
-        worth = _worth_replaying(inclusive[number], device, timeline.total_ns)
-        region[number] = _region_savings(predictor, inside, worth, sum(measured), sum(without_sync))
+        worth = _worth_replaying(predictor.graph, predictor.scope(inside), timeline.total_ns)
+        region[number] = _region_savings(predictor, inside, worth, sum(measured))
     return Removals(
         device=device,
         following={index: _following(predictor, position, device[index]) for position, index in enumerate(device)},
@@ -126,29 +124,36 @@ def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
     )
 
 
-def _worth_replaying(
-    account: npt.NDArray[np.int64], device: Mapping[int, Mapping[str, int]], total_ns: int
-) -> set[Cause]:
-    """Causes whose removal inside a region can save anything to speak of."""
-    least = CAUSE_SHARE * total_ns
-    return {
-        cause
-        for cause in REMOVABLE
-        if sum(savings[cause.key] for savings in device.values()) >= least
-        and (account[cause] >= least or (cause.key in _BUSY and account[cause] > 0))
+def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
+    """Causes of which a region holds enough that removing them can save anything to speak of."""
+    held = {
+        Cause.SYNC: int((graph.waits_for[scope.calls] != NONE).sum()) * total_ns,
+        Cause.INIT: int(graph.cost_ns[scope.calls & graph.is_init].sum()),
+        Cause.CUDA_API: int(
+            graph.cost_ns[scope.calls & ~graph.is_init].sum() + graph.arrival_ns[scope.operations].sum()
+        ),
     }
+    for cause in (Cause.CUDA_API, Cause.CPU, Cause.HOST_BLOCKED):
+        held[cause] = held.get(cause, 0) + int(graph.piece_ns[scope.pieces & (graph.piece_cause == cause)].sum())
+    compute = (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
+    copies = graph.op_kind >= OpKind.MEMCPY
+    for cause, kind in (
+        (Cause.GPU_COMPUTE, compute),
+        (Cause.GPU_COMM, graph.is_communication),
+        (Cause.GPU_COPY, copies),
+    ):
+        held[cause] = int(graph.duration_ns[scope.operations & kind].sum())
+    return {cause for cause in REMOVABLE if held[cause] >= CAUSE_SHARE * total_ns}
 
 
-def _region_savings(
-    predictor: Predictor, inside: Bool, worth: set[Cause], measured: int, without_sync: int
-) -> dict[str, int]:
-    """Savings of removals inside one region: of its waits as the program ran, of the rest once nothing waits."""
+def _region_savings(predictor: Predictor, inside: Bool, worth: set[Cause], measured: int) -> dict[str, int]:
+    """Savings of removals inside one region only: its waits, and every other cause once its waits are gone."""
     found = dict.fromkeys((cause.key for cause in REMOVABLE), 0)
-    for cause in sorted(worth):
-        if cause == Cause.SYNC:
-            found[cause.key] = max(measured - sum(predictor.windows(("sync",), inside)), 0)
-        else:
-            found[cause.key] = max(without_sync - sum(predictor.windows((cause.key,), inside, first=("sync",))), 0)
+    if worth:
+        waitless = sum(predictor.windows(("sync",), inside))
+        found[Cause.SYNC.key] = max(measured - waitless, 0)
+        for cause in sorted(worth - {Cause.SYNC}):
+            found[cause.key] = max(waitless - sum(predictor.windows(("sync", cause.key), inside)), 0)
     return found
 
 

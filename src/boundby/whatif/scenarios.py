@@ -27,7 +27,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     "input_free": ("host_blocked",),
     "comm_free": ("gpu_comm",),
     "init_free": ("init",),
-    "infinite_host": ("sync", "cuda_api", "cpu", "host_blocked"),
+    "infinite_host": ("sync", "cuda_api", "cpu", "host_blocked", "init"),
 }
 SCENARIO_OF_CAUSE = {removed[0]: name for name, removed in SCENARIOS.items() if len(removed) == 1}
 
