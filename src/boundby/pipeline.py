@@ -124,7 +124,11 @@ def _replay(timeline: Timeline, figures: Figures, step: Progress) -> tuple[summa
         return summary.Replayed(), ()
     step("replaying without each cause", None)
     found = removals(timeline, figures.inclusive)
-    replayed = summary.Replayed(found.device, found.following, found.region, found.unreliable)
+    alone = {
+        index: {SCENARIOS[name][0]: ns for name, ns in windows.items() if len(SCENARIOS[name]) == 1}
+        for index, windows in found.predicted_ns.items()
+    }
+    replayed = summary.Replayed(found.device, found.following, found.region, alone, found.unreliable)
     what_if = [
         WhatIf(scenario, predicted_ns, device.high_ns - device.low_ns, timeline.setting.trace.gpus[device.index].id)
         for device in timeline.devices

@@ -58,6 +58,7 @@ class Brute:
         ]
         self.overheads = [(int(s), int(e)) for s, e in zip(trace.overhead.start_ns, trace.overhead.end_ns, strict=True)]
         self.loads = self._first_loads(trace)
+        self.stalls = self._stalls(trace)
         self.low = min(op[0] for op in self.ops)
         self.high = max(op[1] for op in self.ops)
 
@@ -79,6 +80,26 @@ class Brute:
             if group[0][1] - group[0][0] > max(10 * usual, 200 * US):
                 loads.add(group[0][3])
         return loads
+
+    def _stalls(self, trace: Trace) -> set[int]:
+        """Allocation calls that took longer than their like on an idle device by half of the time they shared with
+        it; without a like, those that returned sooner after it was done than they had shared."""
+        alike: dict[str, list[tuple[Call, int]]] = {}
+        for call, name in zip(self.calls, trace.api.name, strict=True):
+            if call[2] == CallClass.ALLOC:
+                shared = sum(US for time in range(call[0], call[1], US) if self.is_busy(time))
+                alike.setdefault(trace.names[name], []).append((call, shared))
+        found = set()
+        for calls in alike.values():
+            alone = [call[1] - call[0] for call, shared in calls if not shared]
+            for call, shared in calls:
+                last = max(
+                    (t + US for t in range(0, call[1], US) if self.is_busy(t) and not self.is_busy(t + US)), default=0
+                )
+                late = call[1] - call[0] - median(alone) >= shared / 2 if alone else call[1] - last <= shared
+                if shared and late:
+                    found.add(call[3])
+        return found
 
     def path(self, time: int) -> tuple[str, ...]:
         """Push/pop ranges around an instant, outermost first; else the latest started start/end range."""
@@ -121,7 +142,7 @@ class Brute:
                 if kind in (CallClass.SYNC, CallClass.BLOCKING_COPY):
                     return True
                 if kind == CallClass.ALLOC:
-                    return self.is_busy(time)
+                    return number in self.stalls and self.is_busy(time)
                 copies = [op for op in self.ops if op[4] and op[4][3] == number and op[5] and op[2] == OpKind.MEMCPY]
                 return any(time < op[0] for op in copies) and self.is_busy(time)
         return False

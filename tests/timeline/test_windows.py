@@ -55,7 +55,8 @@ def test_skipped_instances_are_not_counted() -> None:
         ("gpu", 5, "cannot be skipped|No range repeats"),
         ("gpu", -1, "negative"),
         ("nvtx:step 2", 1, "only 1 instances"),
-        ("9s:", 0, "empty"),
+        ("9s:", 0, "outside the trace"),
+        ("nvtx:", 0, "names no range"),
     ],
 )
 def test_bad_windows_say_what_to_do(window: str, skip: int, words: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from boundby.diagnose.verdict import Decision
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.report import ApiCalls, Check, Copies, Gaps, Syncs
-from boundby.model.units import duration, percent
+from boundby.model.units import bandwidth, duration, percent
 
 # Rules of thumb of DESIGN section 4.
 HIGH_UTILIZATION = 0.90
@@ -16,7 +16,9 @@ NEAR_ZERO = 0.10
 BUSY_CPU = 0.90
 MANY_CALLS_PER_MS = 20.0  # a call every 50 us: the host does little else
 MANY_SYNCS_PER_MS = 0.5
+MUCH_CALLING = 0.25  # of the window in calls that do not wait
 COPY_HEAVY = 0.30
+NO_GAIN = 0.01
 FAR_AHEAD = 0.50  # the host has half its time to spare: say what it needs, not how close it is
 
 
@@ -38,7 +40,8 @@ def checklist(
     rests = cpu_utilization is not None and cpu_utilization < LOW_UTILIZATION
     idle_for = "host_blocked" if rests else "cpu"
     if busy > HIGH_UTILIZATION:
-        gpu = Check("GPU utilization", percent(busy), "over 90 %: the device is the limit", "gpu_compute")
+        busiest = max((Cause.GPU_COMPUTE, Cause.GPU_COMM, Cause.GPU_COPY), key=lambda cause: (time[cause], -cause))
+        gpu = Check("GPU utilization", percent(busy), "over 90 %: the device is the limit", busiest.key)
     elif busy < NEAR_ZERO:
         gpu = Check("GPU utilization", percent(busy), "near 0: the device hardly works", idle_for)
     elif busy < LOW_UTILIZATION:
@@ -57,11 +60,14 @@ def checklist(
         None,
     )
     rate = api.per_ms or 0.0
-    many = rate >= MANY_CALLS_PER_MS
+    calling = max(api.total_ns - sync.blocked_ns, 0) / window_ns
+    many = rate >= MANY_CALLS_PER_MS and calling >= MUCH_CALLING
     calls = Check(
         "CUDA API calls",
         f"{rate:.3g} per ms" if api.per_ms is not None else "not captured",
-        "the host calls CUDA without pause" if many else "few enough not to limit by themselves",
+        "the host calls CUDA without pause"
+        if many
+        else f"{percent(calling)} of the time is spent in calls that do not wait",
         "cuda_api" if many else None,
     )
     sync_rate = sync.per_ms or 0.0
@@ -73,6 +79,11 @@ def checklist(
         "sync" if often else None,
     )
     reading = "copies are a large part of the device's time" if copy >= COPY_HEAVY else "copies are a small part"
+    pageable = sum(copies.pageable_count for copies in memcpy.values())
+    if pageable:
+        moved = sum(copies.bytes for copies in memcpy.values())
+        lasted = sum(copies.total_ns for copies in memcpy.values())
+        reading += f"; {pageable:,} pageable, {bandwidth(moved / lasted * 1e9 if lasted else None)} on average"
     share = Check("Copies", f"{percent(copy)} of the time", reading, "gpu_copy" if copy >= COPY_HEAVY else None)
     return (gpu, cpu, gap, calls, syncs, share)
 
@@ -95,6 +106,7 @@ def because(
     instances: int,
     sync: Syncs,
     api: ApiCalls,
+    memcpy: Mapping[str, Copies],
     blocked_on: Mapping[str, int],
 ) -> str:
     """One clause with the two or three numbers that decide the verdict."""
@@ -115,12 +127,18 @@ def because(
         what = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}[bound]
         limit = decision.host_limit_fraction
         head = ""
-        if limit is not None and limit >= FAR_AHEAD:
-            head = f"; the host needs only {percent(1 - limit)} of it"
+        if limit is not None and limit < NO_GAIN:
+            head = "; removing it alone gains nothing, other work covers it"
+        elif limit is not None and limit >= FAR_AHEAD:
+            head = f"; all else needs only {percent(1 - limit)} of it"
         elif limit is not None:
             head = f"; the host would limit {percent(limit)} below"
         return f"GPU busy {percent(busy)}, {what} {percent(share)}{head}"
     if bound == "sync":
+        saved = decision.savings[0].saving_ns if decision.savings else 0
+        pageable = sum(copies.pageable_count for copies in memcpy.values())
+        if pageable and time[Cause.SYNC] < saved / 2:
+            return f"{pageable:,} pageable copies hold the host while they copy, GPU busy {percent(busy)}"
         count = sync.count / max(instances, 1)
         return f"{count:,.3g} syncs wait, GPU idle {each(time[Cause.SYNC])} because of them"
     if bound == "cuda_api":
@@ -133,12 +151,18 @@ def because(
         waits = f" (mostly {on})" if on else ""
         return f"GPU idle {each(time[Cause.HOST_BLOCKED])} while the host sleeps{waits}, busy {percent(busy)}"
     if bound == "init":
-        return f"GPU idle {each(time[Cause.INIT])} in module load, JIT or allocation, busy {percent(busy)}"
+        total = duration(time[Cause.INIT])
+        return f"GPU idle {total} in module load, JIT, allocation or pinning, busy {percent(busy)}"
     if decision.mixed_of:
         first, second = decision.mixed_of
         return f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} weigh the same, GPU busy {percent(busy)}"
-    rest = max(Cause, key=lambda cause: (time[cause], -cause))
-    return f"GPU busy {percent(busy)}; most of the rest is {SHORT_LABEL[rest.key]}, which no change removes"
+    fixed = (Cause.DEVICE_WAIT, Cause.PROFILER, Cause.UNATTRIBUTED)
+    rest = max(fixed, key=lambda cause: (time[cause], -cause))
+    if time[rest] >= window / 10:
+        return (
+            f"GPU busy {percent(busy)}; {SHORT_LABEL[rest.key]} {percent(time[rest] / window)}, which no change removes"
+        )
+    return f"GPU busy {percent(busy)}; no single removal saves 1 % of it"
 
 
 def host_because(time: Mapping[Cause, int], blocked_on: Mapping[str, int]) -> str:

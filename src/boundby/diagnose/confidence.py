@@ -64,7 +64,7 @@ def judge(
         lower(1, f"{percent(share(Cause.PROFILER))} of the time is the profiler's own")
     if clock_shifted:
         lower(1, "the device's clock was off and was corrected")
-    if operations < FEW_OPERATIONS:
+    if operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
         lower(1, f"only {operations} GPU operations")
     if decision.bound == "unknown":
         lower(1, "no cause stands out")

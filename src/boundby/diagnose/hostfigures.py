@@ -16,7 +16,7 @@ from boundby.timeline.correlate import Calls
 from boundby.timeline.gaps import LAUNCH_LIMIT_NS
 from boundby.timeline.hostaccount import sample_period
 from boundby.timeline.hosts import ELSEWHERE
-from boundby.timeline.intervals import Coverage, IntervalSet, complement, intersect, overlay, union
+from boundby.timeline.intervals import Coverage, IntervalSet, clip, complement, intersect, overlay, union
 
 Int = npt.NDArray[np.int64]
 
@@ -67,6 +67,16 @@ def cpu_time(setting: Setting, thread: int, low: int, high: int) -> tuple[int, i
     start, end = np.array([low], np.int64), np.array([high], np.int64)
     found = _cpu(setting, thread, start, end)
     return None if found is None else (int(found[0][0]), int(found[1][0]))
+
+
+def crew_cpu_time(setting: Setting, thread: int, low: int, high: int) -> tuple[int, int] | None:
+    """The same for a whole crew: when at least one of its threads is on a CPU, by context switches."""
+    members = [setting.hosts.evidence(member) for member in setting.crews.members(thread).tolist()]
+    on = [evidence.on_cpu for evidence in members if evidence.on_cpu is not None]
+    if len(members) == 1 or not on:
+        return cpu_time(setting, thread, low, high)
+    together = union(np.concatenate([s.start for s in on]), np.concatenate([s.end for s in on]))
+    return clip(together, low, high).total, high - low
 
 
 def _cpu(setting: Setting, thread: int, start: Int, end: Int) -> tuple[Int, Int] | None:
@@ -203,8 +213,8 @@ def _count_os_calls(
 def _idle_on(timeline: Timeline, sleeps: _Sleeps) -> dict[str, Int]:
     """What the responsible threads slept on while devices idled for it, by kind and region."""
     setting = timeline.setting
-    nowhere = off_cpu_without_call(setting.trace)
-    total = {what: np.zeros(len(setting.ownership.regions), np.int64) for what in (*sleeps.kinds, nowhere)}
+    kinds = (*sleeps.kinds, "preempted", "unknown")
+    total = {what: np.zeros(len(setting.ownership.regions), np.int64) for what in kinds}
     for segments in (*(d.segments for d in timeline.devices), *(t.segments for t in timeline.threads)):
         blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
         for thread in np.unique(segments.thread[blocked]).tolist():
@@ -216,7 +226,11 @@ def _idle_on(timeline: Timeline, sleeps: _Sleeps) -> dict[str, Int]:
                 region = segments.region[mine[pieces.left]].astype(np.int64)
                 np.add.at(total[what], region, pieces.end - pieces.start)
                 np.subtract.at(rest, pieces.left, pieces.end - pieces.start)
-            np.add.at(total[nowhere], segments.region[mine].astype(np.int64), np.maximum(rest, 0))
+            np.add.at(
+                total[off_cpu_without_call(setting.trace, thread)],
+                segments.region[mine].astype(np.int64),
+                np.maximum(rest, 0),
+            )
     return total
 
 
@@ -244,9 +258,11 @@ def calls_between(setting: Setting, processes: npt.NDArray[np.int32], low: int, 
     return CallFigures(*(int(total[name][0]) for name in ("calls", "ns", "syncs", "blocked")))
 
 
-def off_cpu_without_call(trace: Trace) -> str:
-    """What a thread was off the CPU for when it was in no OS call: preempted, if OS calls were captured at all."""
-    return "preempted" if trace.captured.osrt else "unknown"
+def off_cpu_without_call(trace: Trace, thread: int) -> str:
+    """What a thread was off the CPU for when it was in no OS call: preempted, if its process's calls were captured."""
+    process = trace.threads[thread].process
+    seen = {trace.threads[int(other)].process for other in np.unique(trace.os_calls.thread)}
+    return "preempted" if process in seen else "unknown"
 
 
 def blocked_inside(setting: Setting, thread: int, covered: IntervalSet) -> dict[str, int]:
@@ -259,5 +275,5 @@ def blocked_inside(setting: Setting, thread: int, covered: IntervalSet) -> dict[
         found[what] = intersect(asleep, covered).total
     asleep_ns = intersect(evidence.asleep, covered).total
     if asleep_ns > sum(found.values()):
-        found[off_cpu_without_call(setting.trace)] = asleep_ns - sum(found.values())
+        found[off_cpu_without_call(setting.trace, thread)] = asleep_ns - sum(found.values())
     return dict(sorted(((k, v) for k, v in found.items() if v), key=lambda item: (-item[1], item[0])))

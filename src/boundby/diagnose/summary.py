@@ -23,6 +23,7 @@ from boundby.diagnose.hostfigures import (
     calls_between,
     cpu_time,
     crew_active,
+    crew_cpu_time,
     launching_thread,
 )
 from boundby.diagnose.verdict import Decision, decide, decide_host
@@ -49,6 +50,7 @@ from boundby.timeline.windows import region_matches
 @dataclass(frozen=True)
 class Replayed:
     """Savings by cause, found by replay: by device index, by device index once the best is gone, and by region.
+    ``alone_ns``: by device index, the window without one cause alone.
 
     Empty where there was nothing to replay; ``unreliable`` says why the savings are not to be used.
     """
@@ -56,6 +58,7 @@ class Replayed:
     device: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     following: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     region: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    alone_ns: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     unreliable: str | None = None
 
 
@@ -76,7 +79,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
     idle = complement(device.busy, device.low_ns, device.high_ns)
     gaps = device_gaps(idle.start, idle.end)
     thread = launching_thread(setting.calls, device)
-    cpu = cpu_time(setting, thread, device.low_ns, device.high_ns) if thread is not None else None
+    cpu = crew_cpu_time(setting, thread, device.low_ns, device.high_ns) if thread is not None else None
     active = crew_active(setting, thread, device.low_ns, device.high_ns).total if thread is not None else 0
     processes = np.unique(device.operations.table.process)
     calls = calls_between(setting, processes, device.low_ns, device.high_ns)
@@ -97,9 +100,8 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         has_cpu_evidence=thread is not None and setting.hosts.evidence(thread).is_known,
     )
     utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
-    clause = because(
-        decision, time, instances=1, sync=sync, api=api, blocked_on=_by_size(figures.host.idle_on_ns, ROOT)
-    )
+    idle_on = _by_size(figures.host.idle_on_ns, ROOT)
+    clause = because(decision, time, instances=1, sync=sync, api=api, memcpy=copies, blocked_on=idle_on)
     gpu = trace.gpus[device.index]
     return DeviceReport(
         id=gpu.id,
@@ -122,7 +124,10 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         queue_depth_max=int(chosen.queue.max()) if (chosen.queue >= 0).any() else None,
         cpu_utilization=utilization,
         host_active_ns=active if thread is not None else None,
-        verdict=_verdict(decision, confidence, clause, is_replayed=savings is not None),
+        verdict=replace(
+            _verdict(decision, confidence, clause, is_replayed=savings is not None),
+            without_ns=replayed.alone_ns.get(device.index, {}).get(decision.bound) if savings else None,
+        ),
         checklist=checklist(time, gaps, api, sync, copies, utilization, active, window),
         clock_shift_ns=device.shift.shift_ns,
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
@@ -222,7 +227,9 @@ def _region(
             clock_shifted=any(device.shift.shift_ns for device in timeline.devices),
             has_cpu_evidence=known,
         )
-        clause = because(decision, time, instances=instances, sync=sync, api=api, blocked_on=idle_on)
+        clause = because(
+            decision, time, instances=instances, sync=sync, api=api, memcpy=figures.copies[region], blocked_on=idle_on
+        )
     else:
         confidence = host_confidence(time, has_cpu_evidence=known)
         clause = host_because(time, idle_on)

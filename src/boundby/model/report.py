@@ -159,6 +159,7 @@ class Verdict:
     mixed_of: tuple[str, str] | None = None
     because: str = ""  # the two or three numbers that decide it, one short clause
     savings: tuple[Saving, ...] = ()  # every removable cause, best first
+    without_ns: int | None = None  # the window without the bound alone, by replay (devices)
     decided_by: str = "account"  # "replay" where the trace's dependencies decided, else "account"
 
 

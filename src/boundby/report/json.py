@@ -121,6 +121,7 @@ def _verdict(verdict: Verdict) -> Json:
         "runner_up": other.cause if other else None,
         "runner_up_saving_ns": other.saving_ns if other else None,
         "bound_next": verdict.bound_next,
+        "without_ns": verdict.without_ns,
         "decided_by": verdict.decided_by,
         "mixed_of": list(verdict.mixed_of) if verdict.mixed_of else None,
         "savings": [asdict(saving) for saving in verdict.savings],

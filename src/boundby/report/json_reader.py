@@ -105,6 +105,7 @@ def _verdict(item: Item) -> Verdict:
         saving_ns=item.get("saving_ns"),
         runner_up=Saving(cause, item["runner_up_saving_ns"]) if cause is not None else None,
         bound_next=item.get("bound_next"),
+        without_ns=item.get("without_ns"),
         decided_by=item.get("decided_by", "account"),
         mixed_of=(mixed[0], mixed[1]) if mixed else None,
         because=item.get("because", ""),

@@ -56,6 +56,8 @@ def outlook(verdict: Verdict, window_ns: int) -> str:
     main = verdict.mixed_of[0] if verdict.bound == "mixed" and verdict.mixed_of else verdict.bound
     if saved is None or main not in WITHOUT or not window_ns:
         return ""
+    if verdict.without_ns is not None:
+        saved = window_ns - verdict.without_ns
     text = f"{_capitalised(WITHOUT[main])}: {_saving(saved, window_ns)}"
     if verdict.bound == "mixed" and verdict.runner_up and verdict.runner_up.cause in WITHOUT:
         other = verdict.runner_up
@@ -162,7 +164,7 @@ def window(report: Report) -> str:
     longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
     span = units.duration(longest.window_ns)
     if report.window == "gpu":
-        text = f"{span} of GPU work"
+        text = f"{span} from first to last GPU work"
     elif report.window == "all":
         text = f"{span}, the whole trace"
     else:

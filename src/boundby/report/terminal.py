@@ -89,6 +89,8 @@ def _head(report: Report, face: Face) -> list[Text]:
 def _no_regions(report: Report, face: Face) -> list[Text]:
     if any(region.path for region in report.regions) or not (report.devices or report.threads):
         return []
+    if report.trace.captured.nvtx:
+        return face.wrapped("No region is left after the selection; --min-share 0 shows all.", style=DIM)
     text = "No NVTX ranges: the verdict covers the whole window. Annotate the program to see where its time goes."
     return face.wrapped(text, style=DIM)
 

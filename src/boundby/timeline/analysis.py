@@ -71,6 +71,8 @@ def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -
             )
         wanted = np.array([gpu.id in devices for gpu in trace.gpus], bool)
         trace = replace(trace, operations=trace.operations.take(wanted[trace.operations.device]))
+        used = {trace.processes[number].pid for number in np.unique(trace.operations.process).tolist() if number >= 0}
+        processes = tuple(sorted(used & set(processes or used)))  # others have nothing to do with these devices
     if processes:
         pids = [process.pid for process in trace.processes]
         if missing := sorted(set(processes) - set(pids)):

@@ -50,7 +50,8 @@ def gather_evidence(trace: Trace, thread: int, blocking: npt.NDArray[np.bool_]) 
     if high > low:
         time, is_in = trace.schedule.start_ns[low:high], trace.schedule.is_in[low:high]
         last = max(trace.span_ns[1], int(time[-1]))
-        until = np.append(time[1:], last)
+        # A thread last seen leaving the CPU may have ended: it is not known to sleep after that.
+        until = np.append(time[1:], last if is_in[-1] else time[-1])
         # Before the first switch the thread was in the other state, but since when is not known.
         on, off = union(time[is_in], until[is_in]), union(time[~is_in], until[~is_in])
     if trace.captured.osrt:
@@ -59,3 +60,20 @@ def gather_evidence(trace: Trace, thread: int, blocking: npt.NDArray[np.bool_]) 
         blocks = blocking[trace.os_calls.name[rows]]
         in_call = union(trace.os_calls.start_ns[rows][blocks], trace.os_calls.end_ns[rows][blocks])
     return CpuEvidence(on, off, in_call)
+
+
+def lifetime(trace: Trace, thread: int) -> tuple[int, int] | None:
+    """First and last instant at which a thread shows itself in any table; None if it never does."""
+    bounds: list[int] = []
+    for table in (trace.api, trace.ranges, trace.os_calls):
+        low, high = np.searchsorted(table.thread, [thread, thread + 1])
+        if high > low:
+            bounds += [int(table.start_ns[low]), int(table.end_ns[low:high].max())]
+    for events in (trace.schedule, trace.samples):
+        low, high = np.searchsorted(events.thread, [thread, thread + 1])
+        if high > low:
+            bounds += [int(events.start_ns[low]), int(events.start_ns[high - 1])]
+    low, high = np.searchsorted(trace.schedule.thread, [thread, thread + 1])
+    if high > low and trace.schedule.is_in[high - 1]:
+        bounds.append(trace.span_ns[1])  # still on a CPU when the trace ended
+    return (min(bounds), max(bounds)) if bounds else None

@@ -12,6 +12,8 @@ from boundby.model.arrays import sorted_distinct
 from boundby.model.causes import Cause
 from boundby.model.trace import Int64Array, Trace
 from boundby.timeline import segments
+from boundby.timeline.evidence import lifetime
+from boundby.timeline.hosts import ELSEWHERE
 from boundby.timeline.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.timeline.segments import Segments
 from boundby.timeline.steps import StepFunction, cut, simplify
@@ -48,7 +50,8 @@ def account_threads(setting: Setting, low: int, high: int) -> tuple[ThreadAccoun
         rows = trace.ranges.thread == thread
         covered = clip(union(trace.ranges.start_ns[rows], trace.ranges.end_ns[rows]), low, high)
         if not annotated:
-            covered = IntervalSet(np.array([low], np.int64), np.array([high], np.int64))
+            first, last = lifetime(trace, thread) or (low, high)
+            covered = clip(IntervalSet(np.array([first], np.int64), np.array([last], np.int64)), low, high)
         if len(covered.start):
             accounts.append(ThreadAccount(thread, low, high, covered, _segments(setting, thread, covered)))
     return tuple(accounts)
@@ -72,6 +75,7 @@ def _segments(setting: Setting, thread: int, covered: IntervalSet) -> Segments:
 def known_states(trace: Trace, hosts: Hosts, thread: int) -> StepFunction:
     """The thread's states, with ``unattributed`` where nothing captured shows whether it ran."""
     states, evidence = hosts.states(thread), hosts.evidence(thread)
+    states = StepFunction(states.time, np.where(states.value == ELSEWHERE, int(Cause.UNATTRIBUTED), states.value))
     if evidence.in_blocking_call is not None:
         return states  # outside every blocking call a thread runs
     shown = evidence.on_cpu if evidence.on_cpu is not None else sampled(trace, thread)

@@ -13,7 +13,7 @@ from boundby.model.trace import BoolArray, Int64Array, MemoryKind, OpKind, Trace
 from boundby.timeline.calls import CallClass, OverheadClass, classify_overhead
 from boundby.timeline.correlate import Calls
 from boundby.timeline.crews import Crews
-from boundby.timeline.evidence import CpuEvidence, blocking_names, gather_evidence
+from boundby.timeline.evidence import CpuEvidence, blocking_names, gather_evidence, lifetime
 from boundby.timeline.figures import queue_depth
 from boundby.timeline.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, union
 from boundby.timeline.steps import NOTHING, StepFunction, simplify
@@ -58,7 +58,7 @@ class Hosts:
         self._waits_until = _implicit_waits(trace, calls)
         self._stalls = stalled_allocations(calls, self._busy_of, trace)
         self._copies = _pageable_copies(trace, calls)
-        self._queue_full = _queue_full(trace, calls)
+        self.queue_full = _queue_full(trace, calls)
 
     def evidence(self, thread: int) -> CpuEvidence:
         """What the capture knows of the thread's scheduling."""
@@ -86,7 +86,7 @@ class Hosts:
         pageable copies while the copy itself runs, and in launches for which the queue has no room."""
         calls, rows = self._calls, self._calls.rows_of(thread)
         start, end = calls.start_ns[rows], calls.end_ns[rows]
-        held = self._copies[rows] | self._queue_full[rows]
+        held = self._copies[rows] | self.queue_full[rows]
         waits = intersect(union(start[held], end[held]), self._busy_of(self._trace.threads[thread].process))
         blocked = self.blocked(thread)
         return union(np.concatenate((blocked.start, waits.start)), np.concatenate((blocked.end, waits.end)))
@@ -146,10 +146,13 @@ class Hosts:
         elsewhere = EMPTY if evidence.is_known else self._crew_took_over(thread, start, end)
         overhead = self._overhead(thread, OverheadClass.PROFILER)
         loading = self._overhead(thread, OverheadClass.INIT)
-        bounds = np.array([low], np.int64)
+        life = lifetime(self._trace, thread)
+        bounds = np.array([low, *(life or ())], np.int64)
         cuts = sorted_distinct(bounds, start, end, dispatch_end, *asleep, *elsewhere, *overhead, *loading)
         # Later lines override earlier ones.
         state = np.full(len(cuts), int(Cause.CPU), np.int64)
+        if life is not None and evidence.is_known:  # before and after it, nothing shows that the thread exists
+            state[(cuts < life[0]) | (cuts >= life[1])] = ELSEWHERE
         state[contains(elsewhere, cuts) >= 0] = ELSEWHERE
         state[contains(IntervalSet(end, dispatch_end), cuts) >= 0] = Cause.CUDA_API
         state[contains(asleep, cuts) >= 0] = Cause.HOST_BLOCKED

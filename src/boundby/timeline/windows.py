@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from boundby.model.errors import SelectionError
 from boundby.model.trace import Int64Array, Trace
+from boundby.model.units import duration
 from boundby.timeline.account import DeviceOperations, Setting
 from boundby.timeline.projection import project
 from boundby.timeline.regions import Ownership, Regions
@@ -39,7 +40,9 @@ def parse_window(text: str, skip_first: int = 0) -> Window:
         raise SelectionError("The number of instances to skip is negative.", "Give --skip-first 0 or more.")
     if text in ("gpu", "all"):
         return Window(text, skip_first=skip_first)
-    if text.startswith("nvtx:") and len(text) > 5:
+    if text == "nvtx:":
+        raise SelectionError("The window nvtx: names no range.", "Write nvtx:NAME, such as nvtx:step or 'nvtx:step *'.")
+    if text.startswith("nvtx:"):
         return Window("nvtx", range_glob=text[5:], skip_first=skip_first)
     low, colon, high = text.partition(":")
     if colon:
@@ -74,6 +77,10 @@ def device_window(
         span = setting.trace.span_ns
         low, high = min(low, span[0] + shift_ns), max(high, span[1])
     elif window.kind == "span":
+        first, last = setting.trace.span_ns
+        if (window.low_ns or first) >= last or (window.high_ns is not None and window.high_ns <= first):
+            between = f"{duration(first)} to {duration(last)}"
+            raise SelectionError("The window lies outside the trace.", f"Choose a part of {between}.")
         low = low if window.low_ns is None else window.low_ns + shift_ns
         high = high if window.high_ns is None else window.high_ns + shift_ns
     elif window.kind == "nvtx":
@@ -154,6 +161,19 @@ def _after_first(window: Window, setting: Setting, operations: DeviceOperations,
     return int(start[chosen]) if end[chosen] > start[chosen] else int(setting.trace.ranges.start_ns[chosen])
 
 
+def step_region(trace: Trace, regions: Regions) -> int | None:
+    """The region that looks like the steps of the program: of the outermost repeated ones the one that takes most."""
+    ranges = trace.ranges
+    count = np.bincount(regions.of_range, minlength=len(regions))
+    covered = np.bincount(
+        regions.of_range, weights=(ranges.end_ns - ranges.start_ns).astype(float), minlength=len(regions)
+    )
+    candidates = np.flatnonzero(count > 1)
+    if len(candidates) == 0:
+        return None
+    return int(candidates[np.lexsort((candidates, -covered[candidates], regions.depth[candidates]))[0]])
+
+
 def _step_ranges(window: Window, trace: Trace, regions: Regions, low: int, high: int) -> npt.NDArray[np.intp]:
     """The instances that ``skip_first`` counts, in order: of the named range, else of the region that looks
     like the steps of the program: the outermost repeated one that covers the most time."""
@@ -166,19 +186,12 @@ def _step_ranges(window: Window, trace: Trace, regions: Regions, low: int, high:
                 "The report holds no NVTX ranges, so there are no instances to skip.",
                 "Choose the window by time instead: --window START:END.",
             )
-        inside = (ranges.end_ns > low) & (ranges.start_ns < high)
-        count = np.bincount(regions.of_range[inside], minlength=len(regions))
-        covered = np.bincount(
-            regions.of_range[inside],
-            weights=(ranges.end_ns - ranges.start_ns)[inside].astype(float),
-            minlength=len(regions),
-        )
-        candidates = np.flatnonzero(count > max(window.skip_first, 1))
-        if len(candidates) == 0:
+        best = step_region(trace, regions)
+        if best is None:
             raise SelectionError(
-                f"No range repeats more than {window.skip_first} times.", "Skip fewer instances with --skip-first."
+                "No range repeats, so there are no steps to skip.", "Choose the window by time instead."
             )
-        best = candidates[np.lexsort((candidates, -covered[candidates], regions.depth[candidates]))[0]]
+        inside = (ranges.end_ns > low) & (ranges.start_ns < high)
         rows = np.flatnonzero((regions.of_range == best) & inside)
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     if len(rows) <= window.skip_first:

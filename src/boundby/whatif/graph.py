@@ -15,9 +15,10 @@ from boundby.model.causes import Cause
 from boundby.model.trace import BoolArray, MemoryKind, OpKind
 from boundby.timeline.account import Setting
 from boundby.timeline.calls import CallClass
+from boundby.timeline.evidence import lifetime
 from boundby.timeline.gaps import running
 from boundby.timeline.hosts import DISPATCH_LIMIT_NS
-from boundby.timeline.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
+from boundby.timeline.intervals import EMPTY, Coverage, IntervalSet, complement, intersect, subtract, union
 from boundby.timeline.steps import StepFunction, cut
 
 Int = npt.NDArray[np.int64]
@@ -56,6 +57,7 @@ class Graph:
     waits_for: Int  # operation whose end (or start) lets the call return; NONE
     waits_for_start: BoolArray  # the call returns by the operation's start, not its end
     wait_lag_ns: Int  # from then to the call's return
+    waits_for_room: BoolArray  # not a sync: the launch queue was full
     wait_cost_ns: Int  # what is left of the call where the wait is gone
     follows: Int  # a call of the process's leading chain that woke this one's thread; NONE
     follow_lag_ns: Int  # from that call's end to this one's start
@@ -131,6 +133,7 @@ def build_graph(setting: Setting) -> Graph:
         waits_for=waits.operation,
         waits_for_start=waits.by_start,
         wait_lag_ns=waits.lag,
+        waits_for_room=waits.for_room,
         wait_cost_ns=waits.cost,
         follows=woken_by,
         follow_lag_ns=woken_lag,
@@ -226,7 +229,12 @@ def _crew_asleep(setting: Setting, thread: int) -> IntervalSet:
     to run for it."""
     found: IntervalSet | None = None
     for member in setting.crews.members(thread).tolist():
-        asleep = setting.hosts.evidence(member).asleep
+        evidence, life = setting.hosts.evidence(member), lifetime(setting.trace, member)
+        asleep = evidence.asleep
+        if life is not None and evidence.is_known:  # a thread that is not there does not work either
+            low, high = setting.trace.span_ns
+            gone = complement(IntervalSet(np.array([life[0]], np.int64), np.array([life[1]], np.int64)), low, high)
+            asleep = union(np.concatenate((asleep.start, gone.start)), np.concatenate((asleep.end, gone.end)))
         found = asleep if found is None else intersect(found, asleep)
     if found is None or len(found.start) == 0:
         return EMPTY
@@ -243,6 +251,7 @@ def _crew_asleep(setting: Setting, thread: int) -> IntervalSet:
 class _Waits:
     operation: Int
     by_start: BoolArray
+    for_room: BoolArray
     lag: Int
     cost: Int
 
@@ -285,6 +294,17 @@ def _waits(
     until_start = (blocking | pageable[copies]) & ~until_end & (end[call] > table.start_ns[copies])
     operation[call[until_end | until_start]] = copies[until_end | until_start]
     by_start[call[until_start]] = True
+    for_room = setting.hosts.queue_full[order] & (operation == NONE)
+    for number in np.unique(process[for_room]).tolist():
+        rows = np.flatnonzero(for_room & (process == number))
+        mine = np.flatnonzero(table.process == number)
+        by_begin = mine[np.argsort(table.start_ns[mine], kind="stable")]
+        place = np.searchsorted(table.start_ns[by_begin], end[rows], side="left") - 1
+        operation[rows[place >= 0]] = by_begin[place[place >= 0]]
+    for_room &= operation != NONE
+    by_start[for_room] = True
+    launches = (kind == CallClass.LAUNCH) & ~for_room
+    cost[for_room] = int(np.median((end - start)[launches])) if launches.any() else USUAL_ARRIVAL_NS
     done = (
         np.where(by_start, table.start_ns[np.maximum(operation, 0)], table.end_ns[np.maximum(operation, 0)])
         if len(table)
@@ -294,7 +314,7 @@ def _waits(
     lag = np.where(plain & ~real, np.minimum(lag, returning), lag)
     held = call[until_end | until_start]
     cost[held] = np.clip(table.start_ns[copies[until_end | until_start]] - start[held], 0, USUAL_ARRIVAL_NS)
-    return _Waits(operation, by_start, lag, cost)
+    return _Waits(operation, by_start, for_room, lag, cost)
 
 
 def _latest_finished(rows: Int, begin: Int, finish: Int, launched: Int, low: Int, high: Int) -> Int:

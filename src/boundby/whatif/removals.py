@@ -24,8 +24,8 @@ Change = Callable[[Graph, Costs, Scope], Costs]
 REGION_SHARE = 0.01
 # More regions than this are not replayed, largest first.
 MOST_REGIONS = 60
-# A cause of which a region holds less than this share of the window is not replayed there.
-CAUSE_SHARE = 0.005
+# A cause of which a region holds less than this share of its own time is not replayed there.
+CAUSE_SHARE = 0.02
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
 UNEXPLAINED_SHARE = 0.10
 UNLAUNCHED_SHARE = 0.10
@@ -109,12 +109,13 @@ def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
     predicted: dict[int, dict[str, int]] = {item.index: {} for item in timeline.devices}
     for name, causes in SCENARIOS.items():
         for item, length in zip(timeline.devices, predictor.windows(causes), strict=True):
-            predicted[item.index][name] = length
+            # Removing something never makes a program slower; a replay's rounding of dependencies can.
+            predicted[item.index][name] = min(length, item.high_ns - item.low_ns)
     region = {}
     for number in chosen:
         inside = _subtree(timeline.setting.ownership.regions.parent, number)
-        worth = _worth_replaying(predictor.graph, predictor.scope(inside), timeline.total_ns)
-        region[number] = _region_savings(predictor, inside, worth, sum(measured))
+        worth = _worth_replaying(predictor.graph, predictor.scope(inside), int(inclusive[number].sum()))
+        region[number] = _region_savings(predictor, inside, worth, measured)
     return Removals(
         device=device,
         following={index: _following(predictor, position, device[index]) for position, index in enumerate(device)},
@@ -146,15 +147,20 @@ def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
     return {cause for cause in REMOVABLE if held[cause] >= CAUSE_SHARE * total_ns}
 
 
-def _region_savings(predictor: Predictor, inside: Bool, worth: set[Cause], measured: int) -> dict[str, int]:
-    """Savings of removals inside one region only: its waits, and every other cause once its waits are gone."""
+def _region_savings(predictor: Predictor, inside: Bool, worth: set[Cause], measured: list[int]) -> dict[str, int]:
+    """Savings of removals inside one region only: its waits, and every other cause once its waits are gone. Of
+    several devices, which run at the same time, the one that saves most."""
     found = dict.fromkeys((cause.key for cause in REMOVABLE), 0)
     if worth:
-        waitless = sum(predictor.windows(("sync",), inside))
-        found[Cause.SYNC.key] = max(measured - waitless, 0)
+        waitless = predictor.windows(("sync",), inside)
+        found[Cause.SYNC.key] = _most_saved(measured, waitless)
         for cause in sorted(worth - {Cause.SYNC}):
-            found[cause.key] = max(waitless - sum(predictor.windows(("sync", cause.key), inside)), 0)
+            found[cause.key] = _most_saved(waitless, predictor.windows(("sync", cause.key), inside))
     return found
+
+
+def _most_saved(before: list[int], after: list[int]) -> int:
+    return max(0, *(b - a for b, a in zip(before, after, strict=True)))
 
 
 def _following(predictor: Predictor, position: int, savings: Mapping[str, int]) -> dict[str, int]:

@@ -68,7 +68,7 @@ def remove(graph: Graph, costs: Costs, causes: Sequence[str], scope: Scope) -> C
 
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Blocking calls return at once; copies stay on the device. Allocations keep their own time."""
-    gone = scope.calls & (costs.waits_for != NONE)
+    gone = scope.calls & (costs.waits_for != NONE) & ~graph.waits_for_room
     is_sync = scope.calls & (graph.kind == CallClass.SYNC)
     cost = np.where(gone, np.minimum(costs.call_ns, graph.wait_cost_ns), costs.call_ns)
     return replace(costs, waits_for=np.where(gone, NONE, costs.waits_for), call_ns=np.where(is_sync, 0, cost))
@@ -134,7 +134,8 @@ def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     calls = np.zeros(graph.calls, bool)
     launch = graph.launch[copies]
     calls[launch[launch >= 0]] = True
-    blocking = calls & ((graph.kind == CallClass.BLOCKING_COPY) | (graph.waits_for != NONE))
+    waits = (graph.waits_for != NONE) & ~graph.waits_for_room
+    blocking = calls & ((graph.kind == CallClass.BLOCKING_COPY) | waits)
     return replace(
         costs,
         waits_for=np.where(blocking, NONE, costs.waits_for),
