@@ -12,11 +12,11 @@ from boundby.diagnose import summary
 from boundby.diagnose.figures import Figures, measure
 from boundby.model.errors import SelectionError
 from boundby.model.report import Report, TraceSummary, TraceWarning, WhatIf
-from boundby.model.trace import Trace
+from boundby.model.trace import OpKind, Trace
 from boundby.model.units import percent
 from boundby.read import read_sqlite
 from boundby.timeline.analysis import Timeline, build_timeline, select
-from boundby.timeline.windows import matching_ranges, parse_window, regions_matching
+from boundby.timeline.windows import matching_ranges, parse_window, regions_matching, step_region
 from boundby.whatif import SCENARIOS, Answer, answer, removals, unreliable_timeline
 
 Progress = Callable[[str, float | None], None]
@@ -57,7 +57,7 @@ def analyze(
     figures = measure(timeline)
     replayed, what_if = _replay(timeline, figures, step)
     return Report(
-        trace=_describe(trace, timeline),
+        trace=_describe(trace, timeline, skip_first),
         devices=summary.devices(timeline, figures, replayed),
         threads=summary.threads(timeline),
         regions=summary.regions(timeline, figures, replayed, glob=region, min_share=min_share),
@@ -65,6 +65,10 @@ def analyze(
         window=window,
         region_glob=region,
         min_share=min_share,
+        skip_first=skip_first,
+        device_ids=tuple(devices),
+        process_ids=tuple(processes),
+        fold=fold,
     )
 
 
@@ -164,7 +168,7 @@ def _silent(stage: str, fraction: float | None) -> None:
     """No progress is shown."""
 
 
-def _describe(trace: Trace, timeline: Timeline) -> TraceSummary:
+def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary:
     shifts = [
         TraceWarning(
             "clock-skew",
@@ -174,6 +178,17 @@ def _describe(trace: Trace, timeline: Timeline) -> TraceSummary:
         for device in timeline.devices
         if device.shift.shift_ns
     ]
+    if (trace.operations.kind == OpKind.GRAPH).any():
+        text = (
+            "CUDA graphs were traced as one operation each: kernels, copies and gaps inside them cannot be seen, and "
+            "all their time counts as compute. Capture with --cuda-graph-trace=node to see them."
+        )
+        shifts.append(TraceWarning("graph-level", text))
+    steps = step_region(trace, timeline.setting.ownership.regions) if skip_first else None
+    if steps is not None and timeline.window.range_glob is None:
+        path = "/".join(timeline.setting.ownership.regions.path(steps))
+        total = int((timeline.setting.ownership.regions.of_range == steps).sum())
+        shifts.insert(0, TraceWarning("skipped-first", f"The first {skip_first} of {total} {path} were left out."))
     return TraceSummary(
         path=trace.path,
         source=trace.source,

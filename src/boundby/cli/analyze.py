@@ -97,7 +97,8 @@ def analyze(
 ) -> int:
     """Say what the program in each REPORT is bound by.
 
-    A REPORT is what nsys wrote (.nsys-rep or .qdrep; an nsys is needed to read these) or its SQLite export.
+    A REPORT is what nsys wrote (.nsys-rep or .qdrep; an nsys is needed to read these), its SQLite export, or the
+    folder of a run that "boundby profile" made.
 
     \b
     boundby analyze report.nsys-rep
@@ -107,6 +108,8 @@ def analyze(
     share = None if min_share is None else min_share / 100
     selection = Selection(window, skip_first, region, devices, processes, share, not no_fold, nsys, keep_export)
     output = None if output == Path("-") else output
+    if output is not None and len(reports) > 1 and not output.suffix and not output.exists():
+        output.mkdir(parents=True)  # a new folder for the results of several reports
     target = Result(_format(format_name, output, reports), output, save, quiet, color, width)
     _check(target, reports)
     return _run(reports, selection, target)
@@ -198,18 +201,18 @@ def _show(
     from boundby.report import write
 
     if file is not None:
-        text = _renderer(target, selection.min_share, stdout.plain())(report)
+        text = renderer(target, selection.min_share, stdout.plain())(report)
         write.write_text(file, text, inputs=inputs)
         _note(f"wrote {file}", target)
         return
     surface = stdout.surface(width=target.width, color=target.color)
-    text = _renderer(target, selection.min_share, surface)(report)
+    text = renderer(target, selection.min_share, surface)(report)
     if not first:
         text = f"\n---\n\n{text}" if target.format == "markdown" else f"\n\n{text}"
     stdout.put(text, utf8=target.format != "terminal")
 
 
-def _renderer(target: Result, min_share: float | None, surface: Surface) -> Callable[[Report], str]:
+def renderer(target: Result, min_share: float | None, surface: Surface) -> Callable[[Report], str]:
     """The chosen format's ``render``; only its module is imported."""
     if target.format == "json":
         from boundby.report import json

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     *("-s", "--scenario", "scenarios"),
     metavar="SCENARIO",
     multiple=True,
-    help="What is removed or made faster: no_sync, kernels=2, 'kernel:*gemm*=3', cpu=10, copies_overlapped, or several "
-    "joined by + . Repeat it for several answers. [every named scenario]",
+    help="What is removed or made faster, such as no_sync, kernels=2, 'kernel:*gemm*=3', cpu=10; joined by + for both at "
+    "once. Can be repeated. Without it: every named scenario.",
 )
 @click.option("--region", metavar="GLOB", help="Change only what belongs to these regions, such as 'step/loss'.")
 @click.option("--window", metavar="gpu|all|START:END|nvtx:NAME", default="gpu", help="As for analyze.")
@@ -44,7 +44,9 @@ def what_if(
     nsys: Path | None,
     format_name: str,
 ) -> int:
-    """Predict what a change to the program in REPORT would save, by replaying its own dependencies.
+    """Predict what a change to the program in REPORT would save.
+
+    The prediction is a replay of the dependencies that the trace holds, with that cost removed.
 
     \b
     boundby what-if report.sqlite

@@ -100,6 +100,16 @@ MEANING: dict[str, str] = {
     "profiler": "the device is idle under the profiler's own overhead",
     "unattributed": "the trace does not show why the device is idle",
 }
+# The same for accounts of host threads, in traces without GPU work.
+HOST_MEANING: dict[str, str] = {
+    "sync": "the thread waits for the device",
+    "cuda_api": "the thread is in CUDA calls or dispatches to the next one",
+    "init": "the thread loads modules, creates contexts or allocates memory",
+    "cpu": "the thread runs its own code",
+    "host_blocked": "the thread sleeps in the operating system (files, locks, workers)",
+    "profiler": "the profiler's own overhead",
+    "unattributed": "the trace does not show whether the thread runs",
+}
 SCENARIO_LABEL: dict[str, str] = {
     "no_sync": "without host waits",
     "no_launch_overhead": "without launch overhead",

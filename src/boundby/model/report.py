@@ -298,6 +298,10 @@ class Report:
     window: str = "gpu"
     region_glob: str | None = None
     min_share: float = 0.0
+    skip_first: int = 0
+    device_ids: tuple[int, ...] = ()  # empty: all
+    process_ids: tuple[int, ...] = ()
+    fold: bool = True
 
     def to_dict(self) -> dict[str, object]:
         """The JSON form (DESIGN section 9) as plain dicts and lists."""

@@ -58,7 +58,15 @@ def to_dict(report: Report) -> Json:
     data: Json = {
         "format_version": FORMAT_VERSION,
         "tool": {"name": "boundby", "version": __version__},
-        "analysis": {"window": report.window, "region_glob": report.region_glob, "min_share": report.min_share},
+        "analysis": {
+            "window": report.window,
+            "skip_first": report.skip_first,
+            "region_glob": report.region_glob,
+            "device_ids": list(report.device_ids),
+            "process_ids": list(report.process_ids),
+            "min_share": report.min_share,
+            "fold": report.fold,
+        },
         "trace": _trace(report.trace),
         "devices": [_device(device) for device in report.devices],
         "threads": [_thread(thread) for thread in report.threads],

@@ -74,6 +74,10 @@ def _report(data: Item) -> Report:
         window=analysis.get("window", "gpu"),
         region_glob=analysis.get("region_glob"),
         min_share=float(analysis.get("min_share", 0.0)),
+        skip_first=int(analysis.get("skip_first", 0)),
+        device_ids=tuple(analysis.get("device_ids", ())),
+        process_ids=tuple(analysis.get("process_ids", ())),
+        fold=bool(analysis.get("fold", True)),
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from boundby.model import units
-from boundby.model.causes import LETTER, MEANING
+from boundby.model.causes import HOST_MEANING, LETTER, MEANING
 from boundby.model.report import Check, Finding, Report, Verdict
 from boundby.report import sentences
 from boundby.report.bars import FOLD_BELOW, letters, segments
@@ -68,13 +68,20 @@ def _accounts(report: Report) -> Iterable[str]:
         yield _account(sentences.gpu(device), device.verdict, device.time, device.window_ns, folded=folded)
     for thread in report.threads:
         note = sentences.blocked_on(thread.blocked_on)
-        yield _account(sentences.thread(thread), thread.verdict, thread.time, thread.total_ns, note)
+        yield _account(sentences.thread(thread), thread.verdict, thread.time, thread.total_ns, note, words=HOST_MEANING)
     if not report.devices and not report.threads:
         yield "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
 
 
 def _account(
-    subject: str, verdict: Verdict, time: Mapping[str, int], whole_ns: int, note: str = "", *, folded: bool = False
+    subject: str,
+    verdict: Verdict,
+    time: Mapping[str, int],
+    whole_ns: int,
+    note: str = "",
+    *,
+    folded: bool = False,
+    words: Mapping[str, str] = MEANING,
 ) -> str:
     sentence = sentences.headline(verdict, subject)
     lines = [f"### {escape(str(sentence))}", ""]
@@ -90,7 +97,7 @@ def _account(
             f"`{part.letter}` {part.label}",
             units.percent(part.fraction),
             units.duration(part.ns),
-            MEANING.get(part.cause, ""),
+            words.get(part.cause, ""),
         )
         for part in parts
     ]

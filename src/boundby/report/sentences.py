@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, SCENARIO_LABEL, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, HOST_MEANING, MEANING, SCENARIO_LABEL, SHORT_LABEL
 from boundby.model.report import DeviceReport, RegionReport, Report, ThreadReport, Verdict, WhatIf
+from boundby.report.bars import FOLD_BELOW
 from boundby.report.text import clean
 
 #: What a saving supposes to be gone.
@@ -211,3 +212,14 @@ def notable_scenarios(report: Report) -> list[tuple[str, WhatIf]]:
         for item in report.what_if
         if abs(item.baseline_ns - item.predicted_ns) >= NOTABLE_CHANGE * item.baseline_ns
     ]
+
+
+def meanings(report: Report) -> dict[str, str]:
+    """The causes that show in any account of the report, with what each means."""
+    accounts = [*(device.time for device in report.devices), *(thread.time for thread in report.threads)]
+    words = MEANING if report.devices else HOST_MEANING
+    return {
+        cause: words[cause]
+        for cause in words
+        if any(time.get(cause, 0) > FOLD_BELOW * sum(time.values()) for time in accounts)
+    }

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from boundby.model import units
+from boundby.model.causes import LETTER, SHORT_LABEL
 from boundby.model.report import Check, Report
 from boundby.report import sentences, tree
 from boundby.report.accounts import device_lines, thread_lines
@@ -44,6 +45,7 @@ def render(
         _what_if(report, face),
         _checklist(report, face),
         _not_captured(report, face),
+        _words(report, face),
         _warnings(report, face),
     ]
     lines = [line for section in sections if section for line in (*section, Text())]
@@ -124,6 +126,17 @@ def _what_if(report: Report, face: Face) -> list[Text]:
         predicted = units.duration(item.predicted_ns)
         change = sentences.change(item.baseline_ns - item.predicted_ns, item.baseline_ns)
         lines.append(face.line(pad(label, width), pad(predicted, 10, "right"), pad(change, 8, "right")))
+    return lines
+
+
+def _words(report: Report, face: Face) -> list[Text]:
+    """What the causes in the bars mean, for those that are in them."""
+    meanings = sentences.meanings(report)
+    width = max((len(SHORT_LABEL[cause]) for cause in meanings), default=0)
+    lines = [face.heading("WORDS")] if meanings else []
+    for cause, meaning in meanings.items():
+        first = face.line((LETTER[cause], STRONG), f" {SHORT_LABEL[cause]}".ljust(width + 3))
+        lines += face.wrapped(meaning, first=first, style=DIM)
     return lines
 
 

@@ -1,8 +1,8 @@
 """A small program without a GPU, annotated with NVTX: steps that load, compute, and hand over to a worker.
 
-Usage: cpu_steps.py [STEPS]. One step takes 0.1 s: 40 ms asleep in ``load``, 50 ms of Python in ``compute``
-(two times ``half``), and 10 ms in ``hand over``, where it waits until the worker thread has slept through
-``store``. The rest of the time the worker waits for its queue.
+Usage: cpu_steps.py [STEPS]; it is also the workload ``cpu_steps``. One step takes 0.1 s: 40 ms asleep in ``load``,
+50 ms of Python in ``compute`` (two times ``half``), and 10 ms in ``hand over``, where it waits until the worker thread
+has slept through ``store``. The rest of the time the worker waits for its queue.
 """
 
 from __future__ import annotations
@@ -11,9 +11,17 @@ import queue
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nvtx  # type: ignore[import-untyped, unused-ignore]
+from boundby.annotate import nvtx_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from boundby.workloads.registry import Step
+    from boundby.workloads.setup import Setup
 
 LOAD_S = 0.040
 HALF_S = 0.025
@@ -22,7 +30,7 @@ STORE_S = 0.010
 
 def load() -> bytes:
     """Wait as for a slow disk, then read a file."""
-    with nvtx.annotate("load"):
+    with nvtx_range("load"):
         time.sleep(LOAD_S)
         return Path(__file__).read_bytes()
 
@@ -30,9 +38,9 @@ def load() -> bytes:
 def compute(data: bytes) -> int:
     """Keep one core busy for a known time, in two halves."""
     total = 0
-    with nvtx.annotate("compute"):
+    with nvtx_range("compute"):
         for _ in range(2):
-            with nvtx.annotate("half"):
+            with nvtx_range("half"):
                 end = time.perf_counter() + HALF_S
                 while time.perf_counter() < end:
                     total = (total + sum(data)) % 65521
@@ -49,7 +57,7 @@ class Worker:
         self._thread.start()
 
     def hand_over(self, result: int) -> None:
-        with nvtx.annotate("hand over"):
+        with nvtx_range("hand over"):
             self._results.put(result)
             self._stored.acquire()
 
@@ -59,9 +67,25 @@ class Worker:
 
     def _run(self) -> None:
         while self._results.get() is not None:
-            with nvtx.annotate("store"):
+            with nvtx_range("store"):
                 time.sleep(STORE_S)
             self._stored.release()
+
+
+@contextmanager
+def program(_setup: Setup) -> Iterator[Step]:
+    """The same as a workload, whose steps are marked by what runs it. A step gives the sum that it handed over."""
+    worker = Worker()
+
+    def step(_number: int) -> int:
+        result = compute(load())
+        worker.hand_over(result)
+        return result
+
+    try:
+        yield step
+    finally:
+        worker.stop()
 
 
 def main(steps: int) -> None:
@@ -69,7 +93,7 @@ def main(steps: int) -> None:
     worker = Worker()
     try:
         for _ in range(steps):
-            with nvtx.annotate("step"):
+            with nvtx_range("step"):
                 worker.hand_over(compute(load()))
     finally:  # also on Ctrl-C, or the worker would wait for ever
         worker.stop()

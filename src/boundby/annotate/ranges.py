@@ -1,0 +1,114 @@
+"""``nvtx_range``: a block, a function, a coroutine function or a generator as a range in the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from boundby.annotate import backends, open_ranges
+from boundby.annotate.backends import Backend, Label, Marker
+from boundby.annotate.colors import argb
+from boundby.annotate.decorate import decorate
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Start/end ranges that ``async with`` has open in this task, innermost last.
+_started: ContextVar[tuple[tuple[nvtx_range, Marker | None, Any], ...]] = ContextVar("boundby_started", default=())
+
+
+class nvtx_range:  # noqa: N801 (it reads as a function: with nvtx_range("x"), @nvtx_range("x"))
+    """A range in the trace: ``with nvtx_range("load"):`` or ``@nvtx_range("load")``. It may be used many times.
+
+    It closes however the block ends. As a decorator it takes functions, methods, class and static methods, and:
+
+    - coroutine functions, generators, async generators: **one range for each stretch that runs**, closed while the
+      function is suspended. A push/pop range that stayed open would swallow whatever else the thread does meanwhile
+      (other tasks, the consumer of the generator), and the pops of two tasks would get crossed. A start/end range
+      for the whole call would belong to the process instead of a thread, where two tasks at once blur into each
+      other. So a region's instances are stretches, and its time is the time that its own code took.
+    - ``async with nvtx_range("request"):`` is a start/end range, from entry to exit with all waiting in it: nobody
+      is told when a block gets suspended. It owns only time that no push/pop range owns.
+    - a plain ``with`` is a push/pop range; in a coroutine keep ``await`` out of it.
+
+    Args:
+        name: what the trace shows. Numbers at its end fold: ``batch 1`` and ``batch 2`` are one region.
+        domain: an NVTX domain to keep these ranges apart (torch's NVTX has none: the nvtx package serves then).
+        color: a common name, "#rrggbb", or 0xAARRGGBB.
+        category: an NVTX category, by name or number.
+    """
+
+    __slots__ = ("_backend", "_label", "_marker")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        domain: str | None = None,
+        color: str | int | None = None,
+        category: str | int | None = None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"nvtx_range needs a name, as in nvtx_range('load'), and not {name!r}.")
+        self._label = Label(name, domain, argb(color), category)
+        self._backend: Backend | None = None
+        self._marker: Marker | None = None
+
+    @property
+    def name(self) -> str:
+        """What the trace shows."""
+        return self._label.name
+
+    def __repr__(self) -> str:
+        return f"nvtx_range({self._label.name!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., nvtx_range], tuple[Label]]:
+        return _from_label, (self._label,)
+
+    def __enter__(self) -> nvtx_range:
+        marker = self._marker
+        if self._backend is None or self._backend is not backends.chosen:
+            marker = self._prepare()
+        if marker is not None:
+            open_ranges.push(self, marker)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._marker is not None:
+            open_ranges.pop(self)
+
+    async def __aenter__(self) -> nvtx_range:
+        marker = self._prepare()
+        handle = marker.start() if marker is not None else None
+        _started.set((*_started.get(), (self, marker, handle)))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        started = _started.get()
+        for place in reversed(range(len(started))):
+            owner, marker, handle = started[place]
+            if owner is self:
+                _started.set((*started[:place], *started[place + 1 :]))
+                if marker is not None:
+                    marker.end(handle)
+                return
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate: every call of ``function`` is a range of this name."""
+        decorated: Callable[P, R] = decorate(function, self)
+        return decorated
+
+    def _prepare(self) -> Marker | None:
+        self._backend = backends.current()
+        self._marker = self._backend.marker(self._label)
+        return self._marker
+
+
+def _from_label(label: Label) -> nvtx_range:
+    return nvtx_range(label.name, domain=label.domain, color=label.color, category=label.category)

@@ -1,0 +1,135 @@
+"""The workloads by name: what each is bound by, its variants, and where it lives. Importing this imports none."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from boundby.workloads.setup import Setup
+
+Step = Callable[[int], Any]
+"""Runs step number N and gives its result, for which it need not wait."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A program in several variants that compute the same."""
+
+    name: str
+    bound: str  # what ``before`` is bound by on a GPU, or on the host where it uses none
+    summary: str
+    variants: Mapping[str, str]  # name -> what it does; the first one is the default
+    module: str = ""  # in this package; the name, unless that is a module of Python itself
+    needs_torch: bool = True
+    cuda_only: frozenset[str] = frozenset()  # variants
+    cpu_steps: int = 5  # measured by default on a CPU
+
+    def program(self, setup: Setup) -> AbstractContextManager[Step]:
+        """Build model and data; entered, it gives the step to run."""
+        module = importlib.import_module(f"boundby.workloads.{self.module or self.name}")
+        built: AbstractContextManager[Step] = module.program(setup)
+        return built
+
+
+WORKLOADS: tuple[Workload, ...] = (
+    Workload(
+        "gpu_compute",
+        "gpu_compute",
+        "train a transformer",
+        {
+            "before": "in fp32",
+            "after": "bf16 by autocast",
+            "compile": "bf16, compiled by torch.compile",
+        },
+    ),
+    Workload(
+        "cuda_api",
+        "cuda_api",
+        "a small network on each of many items",
+        {
+            "before": "item by item, a few tiny kernels each",
+            "after": "all items as one batch",
+            "graphs": "one batch, replayed as a CUDA graph",
+        },
+        cuda_only=frozenset({"graphs"}),
+    ),
+    Workload(
+        "sync",
+        "sync",
+        "train a segmentation network with a class-balanced loss",
+        {
+            "before": "nonzero, unique, boolean masks, a branch on a tensor",
+            "after": "torch.where, sort and count, ignore_index",
+        },
+    ),
+    Workload(
+        "sync_loop",
+        "sync",
+        "recognise speech, then decode the result (CTC)",
+        {
+            "before": "frame by frame with .item()",
+            "after": "all frames at once on the device, one copy to the host",
+        },
+    ),
+    Workload(
+        "cpu",
+        "cpu",
+        "classify images that need cropping, gamma and resizing",
+        {
+            "before": "prepared by NumPy on the host, image by image",
+            "after": "raw bytes copied, prepared on the device",
+        },
+    ),
+    Workload(
+        "input",
+        "host_blocked",
+        "train on samples that are slow to load",
+        {
+            "before": "loaded in the training process",
+            "after": "loaded ahead by workers",
+        },
+    ),
+    Workload(
+        "copy",
+        "gpu_copy",
+        "run large batches through a small network and fetch all results",
+        {
+            "before": "blocking copies from and to pageable memory",
+            "after": "pinned memory, copies on streams of their own behind the computation",
+        },
+        module="copies",
+    ),
+    Workload(
+        "pipeline",
+        "mixed",
+        "detect, choose boxes on the host, classify them",
+        {
+            "before": "one after the other for each frame",
+            "after": "the next frame's detection runs while the host chooses",
+        },
+    ),
+    Workload(
+        "numpy_only",
+        "cpu",
+        "cluster points (k-means), without torch and GPU",
+        {
+            "before": "a Python loop over points",
+            "after": "vectorised",
+        },
+        needs_torch=False,
+        cpu_steps=10,
+    ),
+    Workload(
+        "cpu_steps",
+        "host_blocked",
+        "load, compute, hand over to a thread: known times, without torch and GPU",
+        {"before": "the only variant"},
+        needs_torch=False,
+        cpu_steps=10,
+    ),
+)
+
+BY_NAME: Mapping[str, Workload] = {workload.name: workload for workload in WORKLOADS}
