@@ -26,7 +26,7 @@ from boundby.diagnose.hostfigures import (
     crew_cpu_time,
     launching_thread,
 )
-from boundby.diagnose.verdict import Decision, decide, decide_host
+from boundby.diagnose.verdict import Decision, decide, decide_host, is_saturated
 from boundby.model.causes import CAUSES
 from boundby.model.report import (
     ApiCalls,
@@ -212,7 +212,13 @@ def _region(
     found = None if replayed.unreliable else replayed.region.get(region)
     if is_root and len(timeline.devices) == 1 and not replayed.unreliable:
         found = replayed.device.get(timeline.devices[0].index)
-    decision = decide(time, active_ns, None if found else most, replayed=found)
+    decision = decide(
+        time,
+        active_ns,
+        None if found else most,
+        replayed=found,
+        saturated=_all_saturated(timeline, replayed) if found else None,
+    )
     savings = {saving.cause: saving.saving_ns for saving in decision.savings}
     if decision.bound == "hidden" and not figures.operation_count[region]:
         decision = decide_host(host_ns, active_ns, api, sync, sum(blocked.values()))
@@ -261,6 +267,15 @@ def _region(
         open_instances=int(figures.open_instances[region]),
     )
     return report, savings
+
+
+def _all_saturated(timeline: Timeline, replayed: Replayed) -> bool:
+    """True if every device is: then regions are judged on the devices' own work."""
+    accounts = [(device.index, device.segments.by_cause()) for device in timeline.devices]
+    return all(
+        is_saturated({cause: int(total[cause]) for cause in CAUSES}, replayed.device.get(index))
+        for index, total in accounts
+    )
 
 
 def _host_calls(figures: Figures, region: int, host_ns: int, *, captured: bool) -> tuple[ApiCalls, Syncs]:

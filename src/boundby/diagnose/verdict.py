@@ -37,11 +37,12 @@ def decide(
     *,
     replayed: Mapping[str, int] | None = None,
     following: Mapping[str, int] | None = None,
+    saturated: bool | None = None,
 ) -> Decision:
     """Decide from an account and the time in which the launching thread neither waits nor sleeps.
 
     ``replayed`` are savings by cause found by replay; they take the place of the account's. ``following`` are
-    those that are left when the best cause is gone.
+    those that are left when the best cause is gone. ``saturated``: whether the device is (None: judge it here).
 
     ``most`` bounds each saving: what lies inside something cannot save more than removing it everywhere there.
 
@@ -53,14 +54,8 @@ def decide(
         return Decision("hidden", (), None, None, None)
     estimated = _savings(time, window, host_active_ns) if replayed is None else _ranked(replayed)
     savings = _bounded(estimated, most)
-    busy = sum(time[cause] for cause in BUSY_CAUSES)
-    saturated = busy >= SATURATED * window and all(time[c] < IDLE_WORTH * window for c in _IDLE_REMOVABLE)
-    if saturated:
-        busiest = max(BUSY_CAUSES, key=lambda cause: (time[cause], -cause))
-        limit = sum(saving.saving_ns for saving in savings if saving.cause in {c.key for c in BUSY_CAUSES}) / window
-        others = [s for s in (savings if following is None else _ranked(following)) if s.cause != busiest.key]
-        then = others[0].cause if others and others[0].saving_ns >= LEAST_SAVING * window else None
-        return Decision(busiest.key, savings, None, then, limit)
+    if is_saturated(time, replayed) if saturated is None else saturated and any(time[c] for c in BUSY_CAUSES):
+        return _decide_saturated(time, savings, following, window)
     best = savings[0]
     if best.saving_ns < LEAST_SAVING * window:
         return Decision("unknown", savings, None, None, None)
@@ -72,6 +67,27 @@ def decide(
         then = rest.cause if rest.saving_ns >= LEAST_SAVING * window else None
         return Decision(best.cause, savings, None, then, None)
     return Decision(best.cause, savings, None, _next(time, best.cause, host_active_ns), None)
+
+
+def is_saturated(time: Mapping[Cause, int], replayed: Mapping[str, int] | None = None) -> bool:
+    """True if the device is busy nearly always and no idle cause is worth much, by replay or else by its share."""
+    window, busy = sum(time.values()), sum(time[cause] for cause in BUSY_CAUSES)
+    idle = [time[cause] if replayed is None else replayed.get(cause.key, 0) for cause in _IDLE_REMOVABLE]
+    return busy >= SATURATED * window and max(idle) < IDLE_WORTH * window
+
+
+def _decide_saturated(
+    time: Mapping[Cause, int], savings: tuple[Saving, ...], following: Mapping[str, int] | None, window: int
+) -> Decision:
+    """Only the device's own work competes: what saves most, or the busiest class where none saves anything."""
+    keys = {cause.key for cause in BUSY_CAUSES}
+    own = [saving for saving in savings if saving.cause in keys]
+    busiest = max(BUSY_CAUSES, key=lambda cause: (time[cause], -cause)).key
+    bound = own[0].cause if own[0].saving_ns >= LEAST_SAVING * window else busiest
+    limit = sum(saving.saving_ns for saving in own) / window
+    others = [saving for saving in (savings if following is None else _ranked(following)) if saving.cause != bound]
+    then = others[0].cause if others and others[0].saving_ns >= LEAST_SAVING * window else None
+    return Decision(bound, savings, None, then, min(limit, 1.0))
 
 
 def _ranked(savings: Mapping[str, int]) -> tuple[Saving, ...]:
@@ -110,8 +126,7 @@ def _next(time: Mapping[Cause, int], removed: str, host_active_ns: int) -> str |
 def _bound_alone(time: Mapping[Cause, int], host_active_ns: int) -> str:
     """The bound alone, without looking further ahead; of a mixed one the better half."""
     window = sum(time.values())
-    busy = sum(time[cause] for cause in BUSY_CAUSES)
-    if busy >= SATURATED * window and all(time[c] < IDLE_WORTH * window for c in _IDLE_REMOVABLE):
+    if is_saturated(time):
         return max(BUSY_CAUSES, key=lambda cause: (time[cause], -cause)).key
     best = _savings(time, window, host_active_ns)[0]
     return best.cause if best.saving_ns >= LEAST_SAVING * window else "unknown"

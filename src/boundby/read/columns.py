@@ -11,7 +11,7 @@ import numpy as np
 
 from boundby.model.errors import InputError
 from boundby.model.trace import Int64Array
-from boundby.read.database import EXPORT_AGAIN, SQLITE_ERRORS, explain
+from boundby.read.database import SQLITE_ERRORS, explain, export_again
 
 ROWS_PER_CHUNK = 250_000  # bounds the memory of rows on their way into arrays
 
@@ -83,7 +83,7 @@ class Database:
         except (ValueError, TypeError, OverflowError) as error:
             raise InputError(
                 f"{self.path} is damaged: table {table} holds something that is not a number where one belongs.",
-                EXPORT_AGAIN,
+                export_again(self.path),
             ) from error
 
     def strings(self, ids: Int64Array) -> Mapping[int, str]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import sqlite3
 import stat
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from boundby.model.errors import InputError
@@ -22,11 +25,28 @@ from boundby.read.recognise import recognise
 MAGIC = b"SQLite format 3\x00"
 BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
 
-EXPORT_AGAIN = "Export the report again: nsys export --type sqlite REPORT.nsys-rep"
-
 #: What reading can raise. UnicodeDecodeError: Python fails to decode SQLite's message about a damaged schema.
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _LONGEST_REASON = 80  # SQLite repeats whole statements in its messages
+
+
+class _Connection(sqlite3.Connection):
+    """Closes its cursors before itself. SQLite keeps the file locked as long as one lives, and one can live on in
+    the traceback of an error that somebody keeps."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._queries: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        cursor = super().execute(*arguments)
+        self._queries.add(cursor)
+        return cursor
+
+    def close(self) -> None:
+        for cursor in list(self._queries):
+            cursor.close()
+        super().close()
 
 
 @contextlib.contextmanager
@@ -37,14 +57,13 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
         source, query = path, "mode=ro"
         if header[18] == 2 or header[19] == 2:  # WAL mode
             query = "mode=ro&immutable=1"
-            log = path.with_name(path.name + "-wal")
+            log = _beside(path, "-wal")
             if log.exists() and log.stat().st_size:
                 source = _copy_with_log(path, log, Path(cleanup.enter_context(tempfile.TemporaryDirectory())))
                 query = "mode=rw"  # the copy is ours: SQLite may replay its log
         try:
-            connection = sqlite3.connect(
-                f"file:{quote(os.fsencode(source.absolute()))}?{query}", uri=True, timeout=BUSY_TIMEOUT_S
-            )
+            address = f"file:{quote(os.fsencode(source.absolute()))}?{query}"
+            connection = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, factory=_Connection)
             cleanup.enter_context(contextlib.closing(connection))
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             connection.isolation_level = None
@@ -64,14 +83,27 @@ def explain(path: Path, error: Exception) -> InputError:
             "Wait until it has finished, then try again.",
         )
     if "readonly" in text or "unable to open" in text or "disk I/O" in text:
-        if path.with_name(path.name + "-journal").exists():
-            return InputError(f"{path} was left half written: its rollback journal still lies beside it.", EXPORT_AGAIN)
+        if _beside(path, "-journal").exists():
+            reason = "its rollback journal still lies beside it"
+            return InputError(f"{path} was left half written: {reason}.", export_again(path))
         return InputError(f"{path} cannot be opened ({text}).", "Check the file and its folder's permissions.")
     if "not a database" in text or "file is encrypted" in text:
-        return InputError(f"{path} is not an SQLite database.", EXPORT_AGAIN)
+        return InputError(f"{path} is not an SQLite database.", export_again(path))
     reason = " ".join(text.split())
     reason = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
-    return InputError(f"{path} is damaged (SQLite says: {reason}).", EXPORT_AGAIN)
+    return InputError(f"{path} is damaged (SQLite says: {reason}).", export_again(path))
+
+
+def export_again(path: Path) -> str:
+    """The next step where the export is at fault. nsys overwrites no file unless it is told to."""
+    report = shlex.quote(path.with_suffix(".nsys-rep").name)
+    return f"Export it again (nsys export --type sqlite --force-overwrite true {report}), or give {report} itself."
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """A file that SQLite keeps beside the database: beside the file itself where the path is a link."""
+    real = path.resolve()
+    return real.with_name(real.name + suffix)
 
 
 def _check_file(path: Path) -> bytes:
@@ -81,25 +113,29 @@ def _check_file(path: Path) -> bytes:
     except ValueError:  # a NUL in the name
         raise InputError(f"{str(path)!r} is no file name.", "Check the path.") from None
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist.", "Check the path.") from None
+        link = f" (a link to {path.readlink()})" if path.is_symlink() else ""
+        raise InputError(f"{path}{link} does not exist.", "Check the path.") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}).", "Check the path and its permissions.") from None
     if stat.S_ISDIR(status.st_mode):
-        raise InputError(f"{path} is a folder.", "Name the .nsys-rep or .sqlite file inside it.")
+        raise InputError(f"{path} is a folder.", "Name a report in it: a .nsys-rep file or its .sqlite export.")
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{path} is not a regular file.", "Name a .nsys-rep or .sqlite file.")
+        raise InputError(
+            f"{path} is no ordinary file: a report cannot be read from a pipe or a device.",
+            "Write it to a file first, and name that.",
+        )
     if status.st_size == 0:
-        raise InputError(f"{path} is empty.", "The capture or export did not finish. " + EXPORT_AGAIN)
+        raise InputError(f"{path} is empty: the export or the copy did not finish.", export_again(path))
     try:
         with path.open("rb") as file:
             header = file.read(100)
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read ({error.strerror}).", f"You need read permission: chmod u+r {path.name}"
+            f"{path} cannot be read ({error.strerror}).", f"You need read permission: chmod +r {shlex.quote(str(path))}"
         ) from None
     if not MAGIC.startswith(header[:16]) and not header.startswith(MAGIC):
         what, next_step = recognise(header)
-        raise InputError(f"{path} {what}.", next_step)
+        raise InputError(f"{path} {what}.", next_step.replace("FILE", shlex.quote(str(path))))
     _check_length(path, header, status.st_size)
     return header
 
@@ -109,13 +145,13 @@ def _check_length(path: Path, header: bytes, size: int) -> None:
     page_size = int.from_bytes(header[16:18], "big")
     page_size = 65536 if page_size == 1 else page_size
     if len(header) == 100 and (page_size < 512 or page_size & (page_size - 1)):
-        raise InputError(f"{path} is damaged (its header is not valid).", EXPORT_AGAIN)
+        raise InputError(f"{path} is damaged (its header is not valid).", export_again(path))
     pages = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else 0  # 0: not kept up to date
     whole = max(pages * page_size, 100)
     if size < whole:
         raise InputError(
             f"{path} is truncated: {size:,} of {whole:,} bytes are there.",
-            "Copy it again in full. " + EXPORT_AGAIN,
+            f"Copy it again in full. {export_again(path)}",
         )
 
 

@@ -15,7 +15,7 @@ from boundby.model.errors import InputError
 from boundby.model.trace import Int64Array, Trace
 from boundby.read import gpu_tables, host_tables, metadata
 from boundby.read.columns import MISSING, Database
-from boundby.read.database import EXPORT_AGAIN, open_readonly
+from boundby.read.database import export_again, open_readonly
 from boundby.read.identity import Identities
 from boundby.read.names import NamePool
 from boundby.read.sift import sift
@@ -54,8 +54,9 @@ def read_sqlite(
     """
     step = progress or _silent
     location = Path(path)
+    shown = location if name is None else Path(name)
     with open_readonly(location) as connection:
-        database = Database(connection, location)
+        database = Database(connection, shown)
         _check_tables(database)
         step("reading GPU operations", 0.0)
         raw_operations = gpu_tables.read_operations(database)
@@ -70,7 +71,7 @@ def read_sqlite(
         raw_overhead = host_tables.read_overhead(database)
         about = metadata.read_metadata(database)
         notes = sift(
-            location,
+            shown,
             {
                 "GPU operations": raw_operations,
                 "CUDA API calls": raw_api,
@@ -146,9 +147,13 @@ def _check_tables(database: Database) -> None:
         _check_columns(database)
         return
     if "StringIds" in tables:
-        raise InputError(f"{database.path} is a half-written export: it holds texts but no events.", EXPORT_AGAIN)
+        raise InputError(
+            f"{database.path} is a half-written export: it holds texts but no events.", export_again(database.path)
+        )
     if not tables:
-        raise InputError(f"{database.path} is an empty SQLite database: the export did not finish.", EXPORT_AGAIN)
+        raise InputError(
+            f"{database.path} is an empty SQLite database: the export did not finish.", export_again(database.path)
+        )
     some = ", ".join(sorted(tables)[:3])
     raise InputError(
         f"{database.path} is an SQLite database of another program (tables: {some} ...), not an nsys export.",
@@ -164,11 +169,13 @@ def _check_columns(database: Database) -> None:
             raise InputError(
                 f"{database.path} is no export that boundby can read: "
                 f"its table {table} has no column {' and none '.join(missing)}.",
-                EXPORT_AGAIN,
+                export_again(database.path),
             )
     named = [table for table, columns in _REQUIRED.items() if "nameId" in columns and table in database.tables]
     if named and not database.has("StringIds", "id", "value"):
-        raise InputError(f"{database.path} is incomplete: it lacks StringIds, the table of all names.", EXPORT_AGAIN)
+        raise InputError(
+            f"{database.path} is incomplete: it lacks StringIds, the table of all names.", export_again(database.path)
+        )
 
 
 def _no_events(database: Database, about: metadata.Metadata) -> InputError:
@@ -177,7 +184,9 @@ def _no_events(database: Database, about: metadata.Metadata) -> InputError:
             f"{database.path} holds no events: the capture recorded nothing boundby can read.",
             "Capture again with: nsys profile --trace=cuda,nvtx,osrt PROGRAM",
         )
-    return InputError(f"{database.path} is a half-written export: it ends before the first event table.", EXPORT_AGAIN)
+    return InputError(
+        f"{database.path} is a half-written export: it ends before the first event table.", export_again(database.path)
+    )
 
 
 def _span(*tables: dict[str, Int64Array]) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ from boundby.model.errors import InputError
 from boundby.model.report import TraceWarning
 from boundby.model.trace import BoolArray, Int64Array
 from boundby.read.columns import MISSING
-from boundby.read.database import EXPORT_AGAIN
+from boundby.read.database import export_again
 
 Raw = dict[str, Int64Array]
 
@@ -24,6 +24,7 @@ MOST_SPAN_NS = 1 << 53  # 104 days: no capture is as long, and a thousand such i
 MOST_SUM = float(1 << 62)
 MOST_BYTES = 1 << 48  # 256 TiB in one copy
 _LAST = np.iinfo(np.int64).max
+_LEAST_ID = MISSING + (1 << 24)  # below, a thread's process would look like none
 CORRELATIONS = 1 << 32  # CUPTI counts calls in 32 bits; the join packs (process, id) into 64
 
 
@@ -41,7 +42,7 @@ def sift(path: Path, tables: Mapping[str, Raw]) -> tuple[TraceWarning, ...]:
             left_out += bad
         notes += _mend(what, raw)
     if left_out and not any(len(raw["start"]) for raw in tables.values()):
-        raise InputError(f"{path} is damaged: none of its events has a usable time and thread.", EXPORT_AGAIN)
+        raise InputError(f"{path} is damaged: none of its events has a usable time and thread.", export_again(path))
     _check_sums(path, tables)
     return tuple(TraceWarning("broken-rows", note) for note in notes)
 
@@ -63,7 +64,7 @@ def _placeable(raw: Raw, near: tuple[int, int] | None) -> BoolArray:
     start, end = raw["start"], raw.get("end")
     good: BoolArray = start != MISSING
     if "globalTid" in raw:
-        good &= raw["globalTid"] != MISSING
+        good &= raw["globalTid"] >= _LEAST_ID
     elif end is not None:  # a GPU operation: it has ended, or it would not be there
         good &= (end != MISSING) & (end >= start)
     if "isSchedIn" in raw:
@@ -83,6 +84,8 @@ def _mend(what: str, raw: Raw) -> list[str]:
         if backwards.any():
             notes.append(f"{_count(int(backwards.sum()), what)} ended before they started and count as instants.")
             raw["end"] = np.where(backwards, raw["start"], raw["end"])
+    if "globalPid" in raw:
+        raw["globalPid"] = np.where(raw["globalPid"] < _LEAST_ID, MISSING, raw["globalPid"])
     for column, limit, text in (
         ("correlationId", CORRELATIONS, "had impossible correlation ids and were matched with nothing."),
         ("bytes", MOST_BYTES, "had impossible sizes and count as 0 bytes."),
@@ -108,7 +111,9 @@ def _check_sums(path: Path, tables: Mapping[str, Raw]) -> None:
         if "bytes" in raw:
             sums.append(float(np.sum(raw["bytes"][raw["bytes"] != MISSING], dtype=np.float64)))
         if any(total > MOST_SUM for total in sums):
-            raise InputError(f"{path} is damaged: the times or sizes of its {what} add up to too much.", EXPORT_AGAIN)
+            raise InputError(
+                f"{path} is damaged: the times or sizes of its {what} add up to too much.", export_again(path)
+            )
 
 
 def _count(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The file that ``Export`` makes: tables with their columns, texts as ids, in order or shuffled."""
+"""The file that ``rows.Export`` makes: tables with their columns, texts as ids, in order or shuffled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from tests.support.export_schema import Column
+from boundby.simulate.schema import Column
 
 _TIMES = frozenset(("start", "end", "timestamp"))
 

@@ -1,0 +1,131 @@
+"""``boundby simulate``: a program with a known answer, written as an nsys export."""
+
+from __future__ import annotations
+
+import random
+import runpy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from boundby.cli import outcome
+from boundby.model.errors import InputError, SelectionError
+
+if TYPE_CHECKING:
+    from boundby.simulate.case import Case
+
+SCHEMAS = ("2019", "2022", "2023", "2026")
+DEFAULT_STEPS = 20
+
+
+@click.command(epilog=outcome.EPILOG)
+@click.option("--pattern", metavar="NAME", help="A program that boundby knows; see --list.")
+@click.option("--program", metavar="FILE.py:make", help="A program of your own: a function that returns it.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The export to write, such as out.sqlite.")
+@click.option("--seed", type=int, default=0, help="Draws sizes and jitter; the same seed gives the same export.")
+@click.option("--steps", type=click.IntRange(min=1), help=f"How many steps of a pattern run. [{DEFAULT_STEPS}].")
+@click.option("--schema", type=click.Choice(SCHEMAS), default="2023", help="The nsys generation to write as. [2023].")
+@click.option("--truth", is_flag=True, help="Say what the program is bound by, and its time without each cost.")
+@click.option("--list", "show_list", is_flag=True, help="List the patterns.")
+def simulate(
+    pattern: str | None,
+    program: str | None,
+    output: Path | None,
+    seed: int,
+    steps: int | None,
+    schema: str,
+    truth: bool,
+    show_list: bool,
+) -> None:
+    """Run a program on a simulated GPU and write an nsys export.
+
+    Every cost is known, so the true bound and the time without each cost are known too. The export is marked as
+    simulated; boundby and nsys stats read it like any other.
+
+    \b
+    boundby simulate --pattern sync -o sync.sqlite --truth
+    boundby analyze sync.sqlite
+    """
+    if show_list:
+        click.echo(_list(), nl=False)
+        return
+    if (pattern is None) == (program is None):
+        raise click.UsageError("Give one of --pattern NAME and --program FILE.py:make, or --list.")
+    if output is None and not truth:
+        raise click.UsageError("Give -o FILE to write the export, or --truth to see the answer.")
+    if program is not None and steps is not None:
+        raise click.UsageError("--steps goes with --pattern: a program of your own says itself how often it loops.")
+    case = _pattern(pattern, seed, steps or DEFAULT_STEPS) if pattern is not None else _load(program or "", seed)
+    _run(case, output, schema, truth=truth)
+
+
+def _run(case: Case, output: Path | None, schema: str, *, truth: bool) -> None:
+    from boundby.simulate.engine import DeadlockError
+    from boundby.simulate.export import write_export
+
+    try:
+        run = case.run()
+    except DeadlockError as error:
+        raise InputError(str(error), "Every Await needs a Signal of the same name in its process.") from error
+    if output is not None:
+        from boundby.report import write
+
+        write.check(output, force=False)
+        write_export(run, output, schema)
+        click.echo(f"wrote {output}")
+    if truth:
+        click.echo(_truth(case), nl=False)
+
+
+def _list() -> str:
+    from boundby.simulate.patterns import PATTERNS
+
+    return "".join(f"{name:<10} {known.about} [{known.bound}]\n" for name, known in PATTERNS.items())
+
+
+def _truth(case: Case) -> str:
+    from boundby.model.units import duration
+
+    lines = []
+    for device in case.truths.devices():
+        known = case.truths.truth(device=device)
+        lines.append(f"GPU {device}: {known.bound}, {duration(known.window_ns)}")
+        lines += [f"  {name:<20} {duration(window)}" for name, window in known.scenarios.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _pattern(name: str, seed: int, steps: int) -> Case:
+    from boundby.simulate.case import Case
+    from boundby.simulate.machine import Machine
+    from boundby.simulate.patterns import PATTERNS
+
+    if name not in PATTERNS:
+        raise SelectionError(f"There is no pattern {name!r}.", f"Choose one of {', '.join(PATTERNS)}.")
+    known = PATTERNS[name]
+    machine = Machine(host_jitter=0.05, device_jitter=0.01)
+    return Case(name, known.make(random.Random(seed), steps), machine, seed, known.healthy)
+
+
+def _load(place: str, seed: int) -> Case:
+    """Run a file of the user's and call the function in it."""
+    from boundby.simulate.case import Case
+    from boundby.simulate.machine import Machine
+    from boundby.simulate.program import Program
+
+    file, _, name = place.rpartition(":")
+    if not file:
+        file, name = place, "make"
+    if not Path(file).is_file():
+        raise InputError(f"There is no file {file}.", "Give FILE.py:FUNCTION.")
+    try:
+        found = runpy.run_path(file).get(name)
+        made = found() if callable(found) else None
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{place} failed: {type(error).__name__}: {error}.", "Mend it and run again.") from error
+    if isinstance(made, Program):
+        return Case(name, made, Machine(), seed)
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Program) and isinstance(made[1], Machine):
+        return Case(name, *made, seed)
+    hint = "The function takes nothing and returns a boundby.simulate.program.Program, or that and a Machine."
+    raise InputError(f"{place} gives no program.", hint)

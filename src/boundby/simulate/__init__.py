@@ -1,0 +1,1 @@
+"""Programs with known answers: written down, run on a model of the machine, exported as nsys would."""

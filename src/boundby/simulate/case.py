@@ -1,0 +1,129 @@
+"""A program with its machine and seed: what a run needs, and as JSON what a failure leaves behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from boundby.model.errors import InputError
+from boundby.simulate.counterfactual import Truths
+from boundby.simulate.engine import Run, simulate
+from boundby.simulate.machine import Machine
+from boundby.simulate.program import INSTRUCTIONS, Instruction, Node, Process, Program, Thread
+from boundby.simulate.script import realise
+
+FORMAT_VERSION = 1  # 1: first
+_KINDS = {kind.__name__: kind for kind in INSTRUCTIONS}
+
+
+@dataclass(frozen=True)
+class Case:
+    """``label``: the pattern it was made after. ``healthy``: nothing in it should be accused. ``is_plain``: one
+    thread, one stream, no jitter, so that nothing is left to chance or to guessing."""
+
+    label: str
+    program: Program
+    machine: Machine = field(default_factory=Machine)
+    seed: int = 0
+    healthy: bool = False
+    is_plain: bool = False
+
+    def run(self) -> Run:
+        """What happens."""
+        return simulate(realise(self.program, self.machine, self.seed))
+
+    @cached_property
+    def truths(self) -> Truths:
+        """What would happen."""
+        return Truths(self.program, self.machine, self.seed)
+
+
+def save(case: Case, path: Path) -> None:
+    """Write a case as JSON."""
+    path.write_text(dumps(case), encoding="utf-8")
+
+
+def load(path: Path) -> Case:
+    """Read a case. Raises InputError for anything that is none."""
+    try:
+        return loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{path} is no case of a simulated program: {error}.", "Give a file that was saved."
+        ) from error
+
+
+def dumps(case: Case) -> str:
+    """A case as JSON text, the same bytes every time."""
+    machine = {name: value for name, value in asdict(case.machine).items() if value != getattr(Machine(), name)}
+    data = {
+        "format_version": FORMAT_VERSION,
+        "label": case.label,
+        "seed": case.seed,
+        "healthy": case.healthy,
+        "is_plain": case.is_plain,
+        "machine": machine,
+        "program": {
+            "name": case.program.name,
+            "command": case.program.command,
+            "processes": [
+                {"name": process.name, "threads": [_thread(thread) for thread in process.threads]}
+                for process in case.program.processes
+            ],
+        },
+    }
+    return json.dumps(data, indent=1) + "\n"
+
+
+def loads(text: str) -> Case:
+    """The case that ``dumps`` wrote; ValueError, TypeError or KeyError for anything else."""
+    data = json.loads(text)
+    if data["format_version"] != FORMAT_VERSION:
+        raise ValueError(f"format_version {data['format_version']} is not known")
+    processes = tuple(
+        Process(tuple(_read_thread(thread) for thread in process["threads"]), process["name"])
+        for process in data["program"]["processes"]
+    )
+    program = Program(processes, data["program"]["name"], tuple(data["program"]["command"]))
+    machine = Machine(**data["machine"])
+    return Case(data["label"], program, machine, data["seed"], data["healthy"], data["is_plain"])
+
+
+def _thread(thread: Thread) -> dict[str, Any]:
+    return {"name": thread.name, "delegate": thread.delegate, "body": [_instruction(one) for one in thread.body]}
+
+
+def _read_thread(data: Mapping[str, Any]) -> Thread:
+    return Thread(tuple(_read_instruction(one) for one in data["body"]), data["name"], data["delegate"])
+
+
+def _instruction(instruction: Instruction) -> dict[str, Any]:
+    """``{"do": kind, ...}`` with what differs from the defaults."""
+    data: dict[str, Any] = {"do": type(instruction).__name__}
+    for one in fields(instruction):
+        value = getattr(instruction, one.name)
+        if one.name == "body":
+            value = [_instruction(part) for part in value]
+        elif one.name == "nodes":
+            value = [[node.kernel, node.ns] for node in value]
+        elif one.default is not MISSING and value == one.default:
+            continue
+        data[one.name] = value
+    return data
+
+
+def _read_instruction(data: Mapping[str, Any]) -> Instruction:
+    values = {name: value for name, value in data.items() if name != "do"}
+    if "body" in values:
+        values["body"] = tuple(_read_instruction(one) for one in values["body"])
+    if "nodes" in values:
+        values["nodes"] = tuple(Node(*node) for node in values["nodes"])
+    made: Instruction = _KINDS[data["do"]](**values)
+    return made
+
+
+__all__ = ["Case", "dumps", "load", "loads", "save"]

@@ -1,0 +1,319 @@
+"""The truth: the same program with a cost removed, run again on the same machine (DESIGN sections 4 and 6).
+
+>>> from boundby.simulate.program import Launch, Loop, Work, item, program
+>>> known = Truths(program(Loop(10, [Launch("gemm", 200_000), item(), Work(150_000)])))
+>>> known.truth().bound
+'sync'
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Flag, auto
+
+from boundby.simulate.engine import Run, simulate
+from boundby.simulate.machine import Machine
+from boundby.simulate.program import Program
+from boundby.simulate.script import CALLS, OWN_CODE, Do, Kind, Path, Script, ScriptThread, Step, Wait, realise
+from boundby.simulate.window import GPU_CAUSES, devices, exposed, window_ns
+
+#: That much of the host interval after a call is dispatch; the rest is the program's own work (DESIGN section 3).
+DISPATCH_LIMIT_NS = 100_000
+#: Two savings this close (of the window) are not told apart.
+MIXED_WITHIN = 0.03
+#: No cause that saves less of the window is named.
+LEAST_SAVING = 0.01
+#: A device this busy without an idle cause worth IDLE_WORTH is bound by its own work, however close the host is.
+SATURATED, IDLE_WORTH = 0.90, 0.05
+#: A region is hidden if removing all of it changes less than this of the window.
+NOTHING = 0.001
+
+
+class Removal(Flag):
+    """What is taken out of a program."""
+
+    NONE = 0
+    WAITS = auto()  # host waits for the device: syncs, blocking and pageable copies, allocations that stall
+    LAUNCHES = auto()  # time of calls that do not wait, dispatch between calls, launch latency
+    KERNELS = auto()  # kernels that are not communication, and graphs
+    COMM = auto()
+    COPIES = auto()  # copies and sets on the device, and all host time of copies that the host waits for
+    CPU = auto()  # host work beyond dispatch
+    SLEEPS = auto()  # host time blocked in the operating system (not: waiting for another thread)
+    INIT = auto()  # allocation, contexts, module loads
+    QUEUE = auto()  # the limit of the launch queue
+
+
+EVERYTHING = ~Removal.NONE
+#: scenario id -> what it removes
+SCENARIOS: dict[str, Removal] = {
+    "no_sync": Removal.WAITS,
+    "no_launch_overhead": Removal.LAUNCHES,
+    "infinite_gpu": Removal.KERNELS,
+    "copies_free": Removal.COPIES,
+    "cpu_free": Removal.CPU,
+    "input_free": Removal.SLEEPS,
+    "comm_free": Removal.COMM,
+    "init_free": Removal.INIT,
+    "infinite_host": Removal.WAITS | Removal.LAUNCHES | Removal.CPU | Removal.SLEEPS | Removal.INIT | Removal.QUEUE,
+}
+#: cause -> what it removes; all but sync from the program that no longer waits
+CAUSES: dict[str, Removal] = {
+    "sync": Removal.WAITS,
+    "gpu_compute": Removal.KERNELS,
+    "gpu_comm": Removal.COMM,
+    "gpu_copy": Removal.COPIES,
+    "cuda_api": Removal.LAUNCHES,
+    "init": Removal.INIT,
+    "cpu": Removal.CPU,
+    "host_blocked": Removal.SLEEPS,
+}
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is true of a device (region ``()``) or of a region on it; times of the device's window in ns.
+
+    ``scenarios``: the window under each scenario id, in this region only. ``savings``: what removing each cause
+    saves as verdicts count it, best first. ``busy_ns``: the account's busy time by cause (a region's with what it
+    holds). ``everything_ns``: the window with all of the region removed. ``mixed_of``: the two best.
+    """
+
+    device: int
+    region: Path
+    window_ns: int
+    scenarios: Mapping[str, int]
+    savings: tuple[tuple[str, int], ...]
+    busy_ns: Mapping[str, int]
+    everything_ns: int
+    saturated: bool
+    bound: str
+    mixed_of: tuple[str, str] | None
+
+    @property
+    def margin_fraction(self) -> float:
+        """How far the second best removal is behind the best, as a fraction of the window."""
+        return (self.savings[0][1] - self.savings[1][1]) / self.window_ns if self.window_ns else 0.0
+
+
+class Truths:
+    """A program, run as it is and without whatever is asked for; every counterfactual is run once."""
+
+    def __init__(self, program: Program, machine: Machine | None = None, seed: int = 0) -> None:
+        first = realise(program, machine, seed)
+        run = simulate(first)
+        self.script = _split(_own(first, run), run)
+        self.run = replace(run, script=self.script)
+        self._windows: dict[tuple[Removal, Path], dict[int, int]] = {}
+        self._exposed: dict[int, dict[tuple[Path, str], int]] = {}
+
+    def devices(self) -> tuple[int, ...]:
+        """The devices that did anything."""
+        return devices(self.run)
+
+    def regions(self) -> tuple[Path, ...]:
+        """All regions' paths, parents before children. Numbers of loops are written ``*``."""
+        found = {step.path[:depth] for thread in self.script.threads for step in thread.steps
+                 for depth in range(1, len(step.path) + 1)}  # fmt: skip
+        return tuple(sorted(found))
+
+    def window(self, removal: Removal = Removal.NONE, *, region: Path = (), device: int = 0) -> int:
+        """The window of a device once something is removed, everywhere or in one region."""
+        key = removal, region
+        if key not in self._windows:
+            changed = without(self.script, removal, region)
+            run = self.run if changed is self.script else simulate(changed)
+            self._windows[key] = {number: window_ns(run, number) for number in self.devices()}
+        return self._windows[key].get(device, 0)
+
+    def truth(self, *, region: Path = (), device: int = 0) -> Truth:
+        """Scenarios, savings and verdict of a device or of one region on it."""
+        base = self.window(device=device)
+        waitless = self.window(Removal.WAITS, region=region, device=device)
+        savings = {"sync": base - waitless}
+        for cause, removal in CAUSES.items():
+            if cause != "sync":
+                savings[cause] = waitless - self.window(removal | Removal.WAITS, region=region, device=device)
+        everything = self.window(EVERYTHING, region=region, device=device)
+        order = sorted(savings.items(), key=lambda entry: (-entry[1], entry[0]))
+        saturated = self._saturated(device) if region else self._is_saturated(device, savings)
+        busy = self.busy(region=region, device=device)
+        bound, mixed = _decide(base, dict(order), busy, base - everything, saturated, is_region=bool(region))
+        scenarios = {name: self.window(removal, region=region, device=device) for name, removal in SCENARIOS.items()}
+        return Truth(device, region, base, scenarios, tuple(order), busy, everything, saturated, bound, mixed)
+
+    def busy(self, *, region: Path = (), device: int = 0) -> dict[str, int]:
+        """Busy time of the device by cause: what the region owns with all that lies in it."""
+        if device not in self._exposed:
+            paths = _paths(self.script)
+            self._exposed[device] = exposed(self.run, device, paths)
+        found = dict.fromkeys(GPU_CAUSES, 0)
+        for (path, cause), ns in self._exposed[device].items():
+            if path[: len(region)] == region:
+                found[cause] += ns
+        return found
+
+    def _saturated(self, device: int) -> bool:
+        return self.truth(device=device).saturated
+
+    def _is_saturated(self, device: int, savings: Mapping[str, int]) -> bool:
+        window = self.window(device=device)
+        busy = sum(self.busy(device=device).values())
+        idle = max(saving for cause, saving in savings.items() if cause not in GPU_CAUSES)
+        return busy >= SATURATED * window and idle < IDLE_WORTH * window
+
+
+def _decide(
+    window: int, savings: Mapping[str, int], busy: Mapping[str, int], all_saved: int, saturated: bool, is_region: bool
+) -> tuple[str, tuple[str, str] | None]:
+    """The bound of section 4. On a saturated device only its own work is looked at, as far as there is any."""
+    if not window or (is_region and abs(all_saved) < NOTHING * window):
+        return "hidden", None
+    names = list(savings)
+    if saturated and any(busy.values()):
+        names = [cause for cause in names if cause in GPU_CAUSES]
+        if savings[names[0]] < LEAST_SAVING * window:
+            return max(GPU_CAUSES, key=lambda cause: busy[cause]), None
+    first, second = names[:2]
+    if savings[first] < LEAST_SAVING * window:
+        return "unknown", None
+    if savings[second] >= LEAST_SAVING * window and savings[first] - savings[second] < MIXED_WITHIN * window:
+        return "mixed", (first, second)
+    return first, None
+
+
+def without(script: Script, removal: Removal, region: Path = ()) -> Script:
+    """The script with some costs gone, everywhere or in one region (with all that lies in it).
+
+    Host work is divided and owned as in ``Truths``: use its ``script``.
+    """
+    if not removal:
+        return script
+    depth = len(region)
+    threads = []
+    for thread in script.threads:
+        steps = [_strip(step, removal) if step.path[:depth] == region else step for step in thread.steps]
+        threads.append(replace(thread, steps=tuple(steps)))
+    limit = None if Removal.QUEUE in removal and not region else script.queue_limit
+    return replace(script, threads=tuple(threads), queue_limit=limit)
+
+
+def _strip(step: Step, removal: Removal) -> Step:
+    """One step without what is removed."""
+    if step.do in OWN_CODE:
+        gone = (step.excess_ns if Removal.CPU in removal else 0) + (
+            step.host_ns - step.excess_ns if Removal.LAUNCHES in removal else 0
+        )
+        return step._replace(host_ns=step.host_ns - gone) if gone else step
+    if step.do == Do.SLEEP:
+        return step._replace(host_ns=0) if Removal.SLEEPS in removal else step
+    if step.do not in CALLS:
+        return step
+    if Removal.INIT in removal and step.init_ns:
+        step = step._replace(init_ns=0)
+    if Removal.WAITS in removal and step.wait != Wait.NONE:
+        # A sync is gone; a copy is as if it were asynchronous and its memory pinned.
+        host_ns = step.host_ns if step.operation else 0
+        step = step._replace(wait=Wait.NONE, return_ns=0, host_ns=host_ns)
+    if Removal.COPIES in removal and step.operation and step.operation.kind in (Kind.COPY, Kind.SET):
+        step = _strip_copy(step)
+    if Removal.LAUNCHES in removal:
+        step = _strip_launch(step)
+    if step.operation and _removes(step.operation.kind, removal):
+        step = step._replace(operation=step.operation._replace(ns=0, nodes=()))
+    return step
+
+
+def _strip_copy(step: Step) -> Step:
+    """No time on the device; a call that would wait for its own copy takes none on the host either."""
+    assert step.operation is not None
+    operation = step.operation._replace(ns=0, lead_ns=0)
+    if step.held:
+        operation = operation._replace(submit_ns=0)
+        step = step._replace(host_ns=0, wait=Wait.NONE, return_ns=0)
+    return step._replace(operation=operation)
+
+
+def _strip_launch(step: Step) -> Step:
+    """No call time unless the host waits in the call, and no latency on the way to the device."""
+    if step.wait == Wait.NONE:
+        step = step._replace(host_ns=0, arrive_ns=0)
+    if step.operation is not None:
+        submit = step.operation.submit_ns if step.wait != Wait.NONE else 0
+        step = step._replace(operation=step.operation._replace(submit_ns=submit, latency_ns=0))
+    return step
+
+
+def _removes(kind: Kind, removal: Removal) -> bool:
+    if kind in (Kind.KERNEL, Kind.GRAPH):
+        return Removal.KERNELS in removal
+    return kind == Kind.COMM and Removal.COMM in removal
+
+
+def _split(script: Script, run: Run) -> Script:
+    """Say of all host work how much lies beyond the dispatch limit, counted from the end of the last call."""
+    threads = []
+    for at, thread in enumerate(script.threads):
+        steps = list(thread.steps)
+        limit: int | None = None  # until when host work is dispatch; before the first call nothing is
+        for number, step in enumerate(steps):
+            start, end = run.start_ns[at][number], run.end_ns[at][number]
+            if step.do in CALLS:
+                limit = end + DISPATCH_LIMIT_NS
+            elif step.do in OWN_CODE:
+                excess = end - start if limit is None else end - min(max(start, limit), end)
+                steps[number] = step._replace(excess_ns=excess)
+        threads.append(replace(thread, steps=tuple(steps)))
+    return replace(script, threads=tuple(threads))
+
+
+def _own(script: Script, run: Run) -> Script:
+    """Give steps outside any range of their thread to the range open on the process's annotated thread, and put
+    the ranges of a delegate inside it."""
+    threads = list(script.threads)
+    for process in {thread.process for thread in threads}:
+        members = [at for at, thread in enumerate(threads) if thread.process == process]
+        annotated = [at for at in members if any(step.do == Do.PUSH for step in threads[at].steps)]
+        if not annotated:
+            continue
+        lender = annotated[0]
+        times, paths = _open_paths(threads[lender], run.start_ns[lender], run.end_ns[lender])
+        for at in members:
+            if at != lender:
+                threads[at] = _borrow(threads[at], run.start_ns[at], times, paths)
+    return replace(script, threads=tuple(threads))
+
+
+def _open_paths(thread: ScriptThread, starts: Iterable[int], ends: Iterable[int]) -> tuple[list[int], list[Path]]:
+    """When the innermost open path changes, and to what."""
+    times, paths = [], []
+    for step, start, end in zip(thread.steps, starts, ends, strict=True):
+        if step.do in (Do.PUSH, Do.POP):
+            times.append(start if step.do == Do.PUSH else end)
+            paths.append(step.path if step.do == Do.PUSH else step.path[:-1])
+    return times, paths
+
+
+def _borrow(thread: ScriptThread, starts: Iterable[int], times: list[int], paths: list[Path]) -> ScriptThread:
+    steps = []
+    for step, start in zip(thread.steps, starts, strict=True):
+        if thread.delegate or not step.path:
+            place = bisect_right(times, start) - 1
+            lent = paths[place] if place >= 0 else ()
+            step = step._replace(path=lent + step.path)
+        steps.append(step)
+    return replace(thread, steps=tuple(steps))
+
+
+def _paths(script: Script) -> dict[tuple[int, int], Path]:
+    return {
+        (at, number): step.path
+        for at, thread in enumerate(script.threads)
+        for number, step in enumerate(thread.steps)
+        if step.operation is not None
+    }
+
+
+__all__ = ["CAUSES", "DISPATCH_LIMIT_NS", "SCENARIOS", "Removal", "Truth", "Truths", "without"]

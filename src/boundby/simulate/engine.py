@@ -1,0 +1,348 @@
+"""The event-driven machine: host threads and devices, one event after the other in the order of time.
+
+Nothing here looks ahead or sorts afterwards: a host thread runs until something else comes first, a device starts
+what is ready when there is room, and whoever waits is woken. Ties go to the device, then to whoever came first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from boundby.simulate.script import Do, Engine, Operation, Script, ScriptThread, Step, Wait
+
+_DONE, _READY, _STAGED, _RESUME = 0, 1, 2, 3  # kinds of events, in the order of equal times
+_WHOLE_GPU = 1000  # thousandths
+
+
+class DeadlockError(ValueError):
+    """Threads wait for what never comes: the program is wrong."""
+
+
+@dataclass(frozen=True)
+class Executed:
+    """One operation as it ran: of which thread and step (indexes into the script), and when, in ns."""
+
+    thread: int
+    step: int
+    start_ns: int
+    end_ns: int
+    spec: Operation
+
+
+@dataclass(frozen=True)
+class Run:
+    """What happened. ``start_ns[t][s]`` and ``end_ns[t][s]``: step ``s`` of thread ``t``. ``operations`` in the order
+    in which they were launched."""
+
+    script: Script
+    start_ns: tuple[list[int], ...]
+    end_ns: tuple[list[int], ...]
+    operations: tuple[Executed, ...]
+
+
+class _Task:
+    """An operation or an event's record on its way: what it waits for, and who waits for it."""
+
+    __slots__ = ("after", "end", "key", "pending", "place", "ready", "spec", "staged", "start", "waiting")
+
+    def __init__(self, spec: Operation | None, key: tuple[int, int, int], place: tuple[int, int], ready: int) -> None:
+        self.spec = spec
+        self.key = key  # process, device, stream
+        self.place = place
+        self.ready = ready  # not before
+        self.pending = 0
+        self.start = -1
+        self.end = -1
+        self.after: list[tuple[_Task, int]] = []  # who needs this one, and how long after its end
+        self.waiting: list[_Host] = []
+        self.staged: _Host | None = None
+
+
+class _Host:
+    """A thread: where it is and what it waits for."""
+
+    __slots__ = ("at", "ends", "last", "next", "process", "starts", "steps", "waits")
+
+    def __init__(self, at: int, thread: ScriptThread) -> None:
+        self.at = at
+        self.process = thread.process
+        self.steps = thread.steps
+        self.next = 0  # index of the step to begin, or of the one that waits
+        self.starts = [0] * len(thread.steps)
+        self.ends = [0] * len(thread.steps)
+        self.waits = 0  # unfinished tasks
+        self.last: int | None = None  # when a wait ended, for the step that waited
+
+
+class _Device:
+    """Room on one device, and what is ready and has none."""
+
+    def __init__(self, copy_engines: int) -> None:
+        self.free = {Engine.COMPUTE: _WHOLE_GPU, Engine.HTOD: copy_engines, Engine.DTOH: copy_engines}
+        self.queue: dict[Engine, deque[_Task]] = {engine: deque() for engine in self.free}
+
+
+def simulate(script: Script) -> Run:
+    """Run a script from time 0 until every thread is through and every device idle."""
+    return _Simulation(script).run()
+
+
+class _Simulation:
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.heap: list[tuple[int, int, int, _Task | _Host]] = []
+        self.count = 0
+        self.hosts = [_Host(number, thread) for number, thread in enumerate(script.threads)]
+        self.devices: dict[int, _Device] = {}
+        self.tails: dict[tuple[int, int], dict[int, _Task]] = {}  # (process, device) -> stream -> latest
+        self.events: dict[tuple[int, str], _Task] = {}
+        self.signals: dict[tuple[int, str], int] = {}
+        self.awaiting: dict[tuple[int, str], deque[_Host]] = {}
+        self.queued: dict[tuple[int, int, int], int] = {}
+        self.room: dict[tuple[int, int, int], deque[_Host]] = {}
+        self.launched: list[_Task] = []
+
+    def run(self) -> Run:
+        for host in self.hosts:
+            self.push(0, _RESUME, host)
+        heap = self.heap
+        while heap:
+            time, kind, _, who = heapq.heappop(heap)
+            if isinstance(who, _Host):
+                self.advance(who, time)
+            elif kind == _DONE:
+                self.finish(who, time)
+            elif kind == _READY:
+                self.make_ready(who, time)
+            elif who.staged is not None:
+                self.wake(who.staged, time)
+        self.check()
+        operations = [
+            Executed(*task.place, task.start, task.end, task.spec) for task in self.launched if task.spec is not None
+        ]
+        return Run(
+            self.script,
+            tuple(host.starts for host in self.hosts),
+            tuple(host.ends for host in self.hosts),
+            tuple(operations),
+        )
+
+    def push(self, time: int, kind: int, who: _Task | _Host) -> None:
+        self.count += 1
+        heapq.heappush(self.heap, (time, kind, self.count, who))
+
+    def check(self) -> None:
+        stuck = [host for host in self.hosts if host.next < len(host.steps)]
+        if stuck:
+            where = ", ".join(f"thread {host.at} in {host.steps[host.next].text!r}" for host in stuck)
+            raise DeadlockError(f"The program waits for signals that never come: {where}.")
+
+    # Host
+
+    def advance(self, host: _Host, time: int) -> None:
+        """Run a thread's steps until it waits or something else comes first."""
+        steps, heap = host.steps, self.heap
+        while host.next < len(steps):
+            step = steps[host.next]
+            if host.last is None:
+                host.starts[host.next] = time
+                end = self.begin(host, step, time)
+                if end is None:
+                    return  # whoever it waits for will wake it
+            else:
+                begun, host.last = host.starts[host.next], None
+                end = self.end_of_wait(step, begun, time)
+            host.ends[host.next] = time = end
+            host.next += 1
+            if heap and heap[0][0] <= time:
+                self.push(time, _RESUME, host)
+                return
+
+    def begin(self, host: _Host, step: Step, time: int) -> int | None:
+        """Do a step that begins now; when it ends, or None: it waits."""
+        do = step.do
+        if do == Do.LAUNCH:
+            return self.launch(host, step, time)
+        if do == Do.CALL:
+            if step.wait != Wait.NONE and self.wait_for(host, self.targets(host, step)):
+                return None
+            return time + step.host_ns + step.init_ns
+        if do in (Do.RECORD, Do.WAIT_EVENT):
+            self.mark(host, step, time)
+        elif do == Do.SIGNAL:
+            self.signal((host.process, step.text), time)
+        elif do == Do.AWAIT:
+            key = host.process, step.text
+            if not self.signals.get(key):
+                self.awaiting.setdefault(key, deque()).append(host)
+                return None
+            self.signals[key] -= 1
+        return time + step.host_ns
+
+    def end_of_wait(self, step: Step, begun: int, done: int) -> int:
+        """When a step ends whose wait was over at ``done``."""
+        if step.do == Do.AWAIT:
+            return done
+        if step.do == Do.LAUNCH:
+            return max(begun + step.init_ns + step.host_ns, done + step.return_ns)
+        return max(begun + step.host_ns, done + step.return_ns) + step.init_ns
+
+    def targets(self, host: _Host, step: Step) -> Iterable[_Task]:
+        tails = self.tails.get((host.process, step.device), {})
+        if step.wait == Wait.DEVICE:
+            return tails.values()
+        found = self.events.get((host.process, step.text)) if step.wait == Wait.EVENT else tails.get(step.stream)
+        return (found,) if found is not None else ()
+
+    def wait_for(self, host: _Host, targets: Iterable[_Task]) -> bool:
+        for task in targets:
+            if task.end < 0:
+                task.waiting.append(host)
+                host.waits += 1
+        return host.waits > 0
+
+    def wake(self, host: _Host, time: int) -> None:
+        """What a thread waited for is over; its call returns a little later."""
+        host.last = time
+        self.push(time, _RESUME, host)
+
+    def signal(self, key: tuple[int, str], time: int) -> None:
+        if self.awaiting.get(key):
+            host = self.awaiting[key].popleft()
+            self.wake(host, time + self.script.machine.wake_ns)
+        else:
+            self.signals[key] = self.signals.get(key, 0) + 1
+
+    # From host to device
+
+    def launch(self, host: _Host, step: Step, time: int) -> int | None:
+        """Hand an operation over. A full queue holds the call up before anything else."""
+        key = host.process, step.device, step.stream
+        limit = self.script.queue_limit
+        if limit is not None and self.queued.get(key, 0) >= limit:
+            self.room.setdefault(key, deque()).append(host)
+            return None
+        spec = step.operation
+        assert spec is not None
+        ready = time + step.init_ns + spec.submit_ns + spec.latency_ns
+        task = _Task(spec, key, (host.at, host.next), ready)
+        self.queued[key] = self.queued.get(key, 0) + 1
+        self.launched.append(task)
+        self.enqueue(task, spec.switch_ns)
+        if step.wait == Wait.OWN_END:
+            task.waiting.append(host)
+            host.waits += 1
+            return None
+        if step.wait == Wait.OWN_STAGED:
+            task.staged = host
+            return None
+        return time + step.init_ns + step.host_ns
+
+    def mark(self, host: _Host, step: Step, time: int) -> None:
+        """Put an event's record, or a wait for one, into the stream."""
+        key = host.process, step.device, step.stream
+        task = _Task(None, key, (host.at, host.next), time + step.arrive_ns)
+        name = host.process, step.text
+        if step.do == Do.RECORD:
+            self.events[name] = task
+        elif name in self.events:
+            self.follow(task, self.events[name], 0)
+        self.enqueue(task, 0)
+
+    def enqueue(self, task: _Task, lag: int) -> None:
+        """Behind the stream's latest, and behind other streams where the legacy default stream says so."""
+        process, device, stream = task.key
+        tails = self.tails.setdefault((process, device), {})
+        if self.script.machine.legacy_default_stream:
+            before = tails.values() if stream == 0 else [tails[s] for s in (0, stream) if s in tails]
+        else:
+            before = [tails[stream]] if stream in tails else []
+        for earlier in before:
+            self.follow(task, earlier, lag)
+        tails[stream] = task
+        if not task.pending:
+            self.push(task.ready, _READY, task)
+
+    def follow(self, task: _Task, earlier: _Task, lag: int) -> None:
+        if earlier.end >= 0:
+            task.ready = max(task.ready, earlier.end + lag)
+        else:
+            earlier.after.append((task, lag))
+            task.pending += 1
+
+    # Device
+
+    def make_ready(self, task: _Task, time: int) -> None:
+        """All that a task waited for is over: start it, or let it queue for room."""
+        spec = task.spec
+        if spec is None:
+            self.finish(task, time)
+        elif spec.engine == Engine.NONE:
+            self.start(task, time)
+        else:
+            device = self.device(task)
+            device.queue[spec.engine].append(task)
+            self.fill(device, spec.engine, time)
+
+    def device(self, task: _Task) -> _Device:
+        number = task.key[1]
+        if number not in self.devices:
+            self.devices[number] = _Device(self.script.machine.copy_engines)
+        return self.devices[number]
+
+    def fill(self, device: _Device, engine: Engine, time: int) -> None:
+        """Start what has room, in the order in which it became ready: none overtakes one that does not fit."""
+        queue = device.queue[engine]
+        while queue and queue[0].spec is not None and device.free[engine] >= _need(queue[0].spec):
+            task = queue.popleft()
+            assert task.spec is not None
+            device.free[engine] -= _need(task.spec)
+            self.start(task, time)
+
+    def start(self, task: _Task, time: int) -> None:
+        assert task.spec is not None
+        task.start = time
+        self.push(time + task.spec.ns, _DONE, task)
+        if task.staged is not None:
+            self.push(time + task.spec.lead_ns, _STAGED, task)
+
+    def finish(self, task: _Task, time: int) -> None:
+        task.end = time
+        if task.spec is not None:
+            self.leave(task, task.spec, time)
+        for later, lag in task.after:
+            later.ready = max(later.ready, time + lag)
+            later.pending -= 1
+            if not later.pending:
+                self.push(max(later.ready, time), _READY, later)
+        task.after.clear()
+        for host in task.waiting:
+            host.waits -= 1
+            if not host.waits:
+                self.wake(host, time)
+        task.waiting.clear()
+
+    def leave(self, task: _Task, spec: Operation, time: int) -> None:
+        """Give back its room on the device and its place in the queue."""
+        if spec.engine != Engine.NONE:
+            device = self.device(task)
+            device.free[spec.engine] += _need(spec)
+            self.fill(device, spec.engine, time)
+        self.queued[task.key] -= 1
+        if self.room.get(task.key):
+            host = self.room[task.key].popleft()
+            end = self.launch(host, host.steps[host.next], time)
+            if end is not None:
+                host.ends[host.next] = end
+                host.next += 1
+                self.push(end, _RESUME, host)
+
+
+def _need(spec: Operation) -> int:
+    return spec.share if spec.engine == Engine.COMPUTE else 1
+
+
+__all__ = ["DeadlockError", "Executed", "Run", "simulate"]

@@ -1,0 +1,193 @@
+"""A run as an export in nsys' own schema, marked as simulated."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from boundby.__about__ import __version__
+from boundby.model.errors import OutputError
+from boundby.simulate.engine import Executed, Run
+from boundby.simulate.rows import Call, Export, Thread
+from boundby.simulate.schema import GENERATIONS
+from boundby.simulate.script import CALLS, Do, Kind, ScriptThread, Step, Wait
+
+#: What META_DATA_EXPORT says, and the name of every GPU (older schemas have no metadata).
+PRODUCT = "boundby simulate"
+GPU_NAME = "Simulated GPU"
+FIRST_PID = 1000
+DEFAULT_STREAM, FIRST_STREAM = 7, 13  # as nsys numbers them: the default stream, and those that programs make
+#: nsys leaves shorter OS calls out.
+OSRT_THRESHOLD_NS = 1_000
+# Version suffixes as CUPTI writes them; driver calls have none.
+_VERSION = {"cudaLaunchKernel": "_v7000", "cudaGraphLaunch": "_v10000", "cudaStreamIsCapturing": "_v10000"}
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Which kinds of data the capture holds beside CUDA's. ``graph_nodes``: graphs node by node, not as a whole.
+    ``registered_ranges``: ranges name their text by number, as registered strings do."""
+
+    nvtx: bool = True
+    osrt: bool = True
+    sched: bool = True
+    graph_nodes: bool = False
+    registered_ranges: bool = False
+
+
+def to_export(run: Run, capture: Capture | None = None) -> Export:
+    """The rows of a run."""
+    return _Exporter(run, capture or Capture()).export
+
+
+def write_export(run: Run, path: Path, schema: str = "2023", capture: Capture | None = None) -> Path:
+    """Write a run as an export, whole or not at all and over nothing that is there. Raises OutputError."""
+    if schema not in GENERATIONS:
+        raise OutputError(f"There is no schema {schema}.", f"Choose one of {', '.join(GENERATIONS)}.")
+    with new_file(path) as place:
+        to_export(run, capture).write(place, schema)
+    return path
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A place beside ``path`` to write to, which becomes ``path`` in the end if nothing went wrong and nothing else
+    has taken the name."""
+    try:
+        if os.path.lexists(path):
+            raise OutputError(f"{path} is already there.", "Choose another name, or remove it.")
+        with tempfile.TemporaryDirectory(prefix=".boundby-", dir=path.parent) as folder:
+            place = Path(folder) / "export.sqlite"
+            yield place
+            _publish(place, path)
+    except OSError as error:
+        raise OutputError(f"Cannot write {path}: {error.strerror or error}.", "Write elsewhere.") from error
+
+
+def _publish(place: Path, path: Path) -> None:
+    """Give the file its name. A link never replaces; where there are none, a look must do."""
+    try:
+        os.link(place, path)
+    except FileExistsError:
+        raise OutputError(f"{path} is already there.", "Choose another name, or remove it.") from None
+    except OSError:
+        if os.path.lexists(path):
+            raise OutputError(f"{path} is already there.", "Choose another name, or remove it.") from None
+        place.rename(path)
+
+
+class _Exporter:
+    """Goes through a run thread by thread."""
+
+    def __init__(self, run: Run, capture: Capture) -> None:
+        self.run = run
+        self.capture = capture
+        program = run.script.program
+        self.export = Export(
+            program.command,
+            {"EXPORT_PRODUCT_NAME": PRODUCT, "SIMULATED": f"by boundby {__version__}: {program.name}"},
+        )
+        self.clock = random.Random("clock")  # the error of device times is no part of what happened
+        self.operations = {(one.thread, one.step): one for one in run.operations}
+        self.events: dict[tuple[int, str], int] = {}
+        self.gpus: set[int] = set()
+        for at, thread in enumerate(run.script.threads):
+            self.write_thread(at, thread)
+
+    def write_thread(self, at: int, thread: ScriptThread) -> None:
+        pid = FIRST_PID * (thread.process + 1)
+        place = self.export.thread(pid, pid + thread.number, thread.name)
+        starts, ends = self.run.start_ns[at], self.run.end_ns[at]
+        if self.capture.sched:
+            self.export.sched(place, 0, True)
+        open_ranges: list[int] = []
+        for number, step in enumerate(thread.steps):
+            start, end = starts[number], ends[number]
+            if step.do in CALLS:
+                self.write_call(place, step, start, end, self.operations.get((at, number)))
+            elif step.do in (Do.SLEEP, Do.AWAIT):
+                self.write_sleep(place, step, start, end)
+            elif step.do == Do.PUSH:
+                open_ranges.append(start)
+            elif step.do == Do.POP and self.capture.nvtx:
+                registered = self.capture.registered_ranges
+                self.export.nvtx(place, open_ranges.pop(), end, step.text, domain=step.domain, registered=registered)
+        if self.capture.sched:
+            self.export.sched(place, ends[-1] if ends else 0, False)
+
+    def write_call(self, place: Thread, step: Step, start: int, end: int, operation: Executed | None) -> None:
+        name = step.call + ("" if not step.call.startswith("cuda") else _VERSION.get(step.call, "_v3020"))
+        event = self.event(place, step.text) if step.text else None
+        call = self.export.api(place, start, end, name, stream=_stream(step.stream), event=event)
+        if event is not None:
+            if step.do == Do.RECORD:
+                self.export.record(call, event, device=step.device, stream=_stream(step.stream))
+            elif step.do == Do.WAIT_EVENT:
+                self.export.stream_wait(call, start, end, event, device=step.device, stream=_stream(step.stream))
+        if operation is not None:
+            self.write_operation(call, step, operation)
+        if self.capture.sched and not self.run.script.machine.sync_spins and step.wait != Wait.NONE:
+            self.sleep(place, start, end)
+
+    def write_operation(self, call: Call, step: Step, operation: Executed) -> None:
+        export, spec = self.export, operation.spec
+        if step.device not in self.gpus:
+            self.gpus.add(step.device)
+            export.gpu(step.device, GPU_NAME)
+        start = self.device_time(operation.start_ns)
+        end = max(start, self.device_time(operation.end_ns))
+        device, stream = step.device, _stream(step.stream)
+        if spec.kind == Kind.GRAPH and self.capture.graph_nodes:
+            for number, (kernel, offset, length) in enumerate(spec.nodes):
+                low = start + offset
+                export.kernel(call, low, low + length, name=kernel, device=device, stream=stream, graph_node=number + 1)
+        elif spec.kind == Kind.GRAPH:
+            export.graph(call, start, end, device=device, stream=stream)
+        elif spec.kind == Kind.SET:
+            export.memset(call, start, end, bytes=spec.bytes, device=device, stream=stream)
+        elif spec.kind == Kind.COPY:
+            source = spec.memory if spec.direction == "HtoD" else "device"
+            target = spec.memory if spec.direction == "DtoH" else "device"
+            export.memcpy(
+                *(call, start, end),
+                bytes=spec.bytes,
+                kind=spec.direction,
+                source=source,
+                target=target,
+                device=device,
+                stream=stream,
+            )
+        else:
+            export.kernel(call, start, end, name=spec.name, device=device, stream=stream)
+
+    def write_sleep(self, place: Thread, step: Step, start: int, end: int) -> None:
+        if end > start and self.capture.sched:
+            self.sleep(place, start, end)
+        if end - start >= OSRT_THRESHOLD_NS and self.capture.osrt:
+            self.export.osrt(place, start, end, step.text if step.do == Do.SLEEP else "pthread_cond_wait")
+
+    def sleep(self, place: Thread, start: int, end: int) -> None:
+        self.export.sched(place, start, False)
+        self.export.sched(place, end, True)
+
+    def event(self, place: Thread, name: str) -> int:
+        """Event ids count per process, from 1."""
+        key = place.pid, name
+        return self.events.setdefault(key, 1 + sum(pid == place.pid for pid, _ in self.events))
+
+    def device_time(self, time: int) -> int:
+        machine = self.run.script.machine
+        error = self.clock.randint(-machine.clock_noise_ns, machine.clock_noise_ns) if machine.clock_noise_ns else 0
+        return time + machine.clock_skew_ns + error
+
+
+def _stream(number: int) -> int:
+    return DEFAULT_STREAM if number == 0 else FIRST_STREAM + number - 1
+
+
+__all__ = ["Capture", "to_export", "write_export"]

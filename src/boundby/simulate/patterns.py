@@ -1,0 +1,247 @@
+"""Small named programs, each a textbook case of one bound or of one way to lay a program out."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from boundby.simulate.program import (
+    MS,
+    US,
+    Alloc,
+    Await,
+    Copy,
+    GraphLaunch,
+    Init,
+    Launch,
+    Loop,
+    Node,
+    Process,
+    Program,
+    Range,
+    Record,
+    Signal,
+    Sleep,
+    Sync,
+    Thread,
+    WaitEvent,
+    Work,
+    item,
+    program,
+    threads,
+)
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A program maker. ``bound``: the verdict it was made for. ``healthy``: nothing in it should be accused."""
+
+    about: str
+    bound: str
+    make: Callable[[random.Random, int], Program]
+    healthy: bool = False
+
+
+def log_uniform(chance: random.Random, low: float, high: float) -> int:
+    """A whole number between the two, each order of magnitude as likely as any other."""
+    return round(math.exp(chance.uniform(math.log(low), math.log(high))))
+
+
+def _compute(chance: random.Random, steps: int) -> Program:
+    size = log_uniform(chance, 200 * US, 2 * MS)
+    forward = [Work(30 * US), *(Launch(f"gemm_{layer}", size) for layer in range(4))]
+    backward = [Work(30 * US), *(Launch(f"gemm_grad_{layer}", size) for layer in range(6))]
+    step = Range("step {i}", [Range("forward", forward), Range("backward", backward)])
+    return program(Loop(steps, [step]), Sync(), name="compute")
+
+
+def _comm(chance: random.Random, steps: int) -> Program:
+    size = log_uniform(chance, 100 * US, 1 * MS)
+    step = Range(
+        "step {i}",
+        [
+            Range("backward", [Work(20 * US), Launch("gemm_grad", size), Launch("gemm_grad", size)]),
+            Range("reduce", [Launch(NCCL, 5 * size, comm=True)]),
+            Range("optimizer", [Launch("adam", size // 4)]),
+        ],
+    )
+    return program(Loop(steps, [step]), Sync(), name="comm")
+
+
+def _copy(chance: random.Random, steps: int) -> Program:
+    size = log_uniform(chance, 4e6, 100e6)
+    compute = size // 50  # half of the copy's time with pinned memory
+    step = Range(
+        "step {i}",
+        [
+            Range("load", [Work(20 * US), Copy(size, "HtoD")]),
+            Range("forward", [Launch("gemm", compute), Launch("relu", compute // 4)]),
+        ],
+    )
+    return program(Loop(steps, [step]), Sync(), name="copy")
+
+
+def _api(chance: random.Random, steps: int) -> Program:
+    between = log_uniform(chance, 2 * US, 20 * US)
+    small = [Launch("vectorized_elementwise", log_uniform(chance, 1.5 * US, 5 * US)), Work(between, 0.2)]
+    step = Range("step {i}", [Range("forward", [Loop(40, small)]), Range("optimizer", [Loop(40, small)])])
+    return program(Loop(steps, [step]), Sync(), name="api")
+
+
+def _sync(chance: random.Random, steps: int) -> Program:
+    size = log_uniform(chance, 100 * US, 400 * US)
+    part = [Launch("gemm", size // 2), Launch("reduce", size // 2), *item(), *_dispatch(size)]
+    step = Range("step {i}", [Range("forward", part), Range("loss", part + part)])
+    return program(Loop(steps, [step]), name="sync")
+
+
+def _dispatch(ns: int) -> list[Work | Launch]:
+    """Host work of about this length as a framework does it: in short turns between small launches."""
+    turns = max(1, round(ns / (50 * US)))
+    return [part for _ in range(turns) for part in (Work(ns // turns - 5 * US), Launch("fill", 2 * US))]
+
+
+def _cpu(chance: random.Random, steps: int) -> Program:
+    size = log_uniform(chance, 1 * MS, 10 * MS)
+    step = Range(
+        "step {i}",
+        [Range("augment", [Work(size, 0.1)]), Range("forward", [Loop(5, [Launch("gemm", size // 40), Work(10 * US)])])],
+    )
+    return program(Loop(steps, [step]), Sync(), name="cpu")
+
+
+def _blocked(chance: random.Random, steps: int) -> Program:
+    size = log_uniform(chance, 1 * MS, 10 * MS)
+    step = Range(
+        "step {i}",
+        [Range("data", [Sleep(size, "read", 0.1)]), Range("forward", [Loop(5, [Launch("gemm", size // 40)])])],
+    )
+    return program(Loop(steps, [step]), Sync(), name="blocked")
+
+
+def _init(chance: random.Random, steps: int) -> Program:
+    size = log_uniform(chance, 500 * US, 5 * MS)
+    step = Range(
+        "step {i}",
+        [
+            Range("allocate", [Alloc(size), Alloc(size // 4, call="cudaFree")]),
+            Range("forward", [Launch("gemm", size // 8), Launch("relu", size // 20), Work(20 * US)]),
+        ],
+    )
+    return program(Launch("warm_up", 10 * US), Init(2 * size), Loop(steps, [step]), Sync(), name="init")
+
+
+def _healthy(chance: random.Random, steps: int) -> Program:
+    """Kernels one after the other, launched far ahead; input comes through another thread and stream."""
+    size = log_uniform(chance, 200 * US, 1 * MS)
+    feeder = Loop(
+        steps,
+        [
+            Await("room"),
+            Sleep(3 * size, "read", 0.1),
+            Work(size, 0.1),
+            Copy(1 << 20, "HtoD", stream=1),
+            Record("batch", stream=1),
+            Signal("batch"),
+        ],
+    )
+    step = Range(
+        "step {i}",
+        [
+            Range("data", [Await("batch"), WaitEvent("batch"), Signal("room")]),
+            Range("forward", [Loop(6, [Launch("gemm", size), Work(15 * US)])]),
+            Range("backward", [Loop(12, [Launch("gemm_grad", size), Work(15 * US)])]),
+        ],
+    )
+    main = Thread((Signal("room"), Signal("room"), Loop(steps, [step]), Sync()))
+    return threads(main, Thread((feeder,), "feeder"), name="healthy")
+
+
+def _autograd(chance: random.Random, steps: int) -> Program:
+    """Launch bound, on two threads that take turns: PyTorch's main thread and its backward thread."""
+    kernel = log_uniform(chance, 2 * US, 5 * US)
+    ops = Loop(30, [Launch("elementwise", kernel), Work(12 * US, 0.2)])
+    step = Range(
+        "step {i}",
+        [
+            Range("forward", [ops]),
+            Range("backward", [Signal("backward"), Await("backward done")]),
+            Range("optimizer", [ops]),
+        ],
+    )
+    helper = Loop(steps, [Await("backward"), ops, ops, Signal("backward done")])
+    main, backward = Thread((Loop(steps, [step]), Sync())), Thread((helper,), "pt_autograd_0", delegate=True)
+    return threads(main, backward, name="autograd")
+
+
+def _feeding(chance: random.Random, steps: int) -> Program:
+    """A data thread that decodes more slowly than the device computes."""
+    size = log_uniform(chance, 1 * MS, 5 * MS)
+    feeder = Loop(steps, [Await("room"), Sleep(size // 10, "read"), Work(size, 0.1), Signal("batch")])
+    step = Range(
+        "step {i}",
+        [
+            Range("data", [Await("batch"), Signal("room")]),
+            Range("forward", [Copy(1 << 20, "HtoD"), Loop(5, [Launch("gemm", size // 15), Work(20 * US)])]),
+        ],
+    )
+    main = Thread((Signal("room"), Signal("room"), Loop(steps, [step]), Sync()))
+    return threads(main, Thread((feeder,), "feeder"), name="feeding")
+
+
+def _streams(chance: random.Random, steps: int) -> Program:
+    """Copies on one stream, kernels on another, communication on a third that does not fit behind the kernels."""
+    size = log_uniform(chance, 200 * US, 1 * MS)
+    step = Range(
+        "step {i}",
+        [
+            Range("load", [Copy(size * 10, "HtoD", stream=1), Record("loaded", 1), WaitEvent("loaded")]),
+            Range("backward", [Launch("gemm_grad", size, share=0.8), Work(20 * US), Record("grads")]),
+            Range("reduce", [WaitEvent("grads", 2), Launch(NCCL, 3 * size, 2, comm=True, share=0.2)]),
+            Range("forward", [Launch("gemm", size, share=0.8), Record("reduced", 2), WaitEvent("reduced")]),
+        ],
+    )
+    return program(Loop(steps, [step]), Sync(), name="streams")
+
+
+def _graphs(chance: random.Random, steps: int) -> Program:
+    """CUDA graphs of many kernels, one call each, and a value read back now and then."""
+    kernel = log_uniform(chance, 5 * US, 50 * US)
+    graph = GraphLaunch(tuple(Node(f"fused_{number}", kernel) for number in range(40)))
+    step = Range("step {i}", [Range("replay", [graph, graph]), Range("log", [Work(40 * US)])])
+    return program(Loop(steps, [step]), item(), Sync(), name="graphs")
+
+
+def _two_gpus(chance: random.Random, steps: int) -> Program:
+    """Two processes, a device each, that reduce their gradients."""
+    size = log_uniform(chance, 200 * US, 1 * MS)
+
+    def rank(device: int) -> Process:
+        compute = Loop(4, [Launch("gemm", size, device=device), Work(20 * US)])
+        reduce = Launch(NCCL, size, device=device, comm=True)
+        body = [Range("step {i}", [Range("compute", [compute]), Range("reduce", [reduce])])]
+        return Process((Thread((Loop(steps, body), Sync(device=device))),))
+
+    return Program((rank(0), rank(1)), "two_gpus")
+
+
+PATTERNS: Mapping[str, Pattern] = {
+    "compute": Pattern("Long kernels, launched far ahead.", "gpu_compute", _compute),
+    "comm": Pattern("Communication after every step.", "gpu_comm", _comm),
+    "copy": Pattern("More time in copies than in kernels.", "gpu_copy", _copy),
+    "api": Pattern("Many tiny kernels.", "cuda_api", _api),
+    "sync": Pattern("Host and device take turns.", "sync", _sync),
+    "cpu": Pattern("Long host work before a few kernels.", "cpu", _cpu),
+    "blocked": Pattern("Slow files before a few kernels.", "host_blocked", _blocked),
+    "init": Pattern("Memory is allocated and freed in every step.", "init", _init),
+    "healthy": Pattern("Nothing to mend: a busy GPU, input prefetched.", "gpu_compute", _healthy, healthy=True),
+    "autograd": Pattern("Tiny kernels from two threads in turns.", "cuda_api", _autograd),
+    "feeding": Pattern("A data thread that decodes too slowly.", "cpu", _feeding),
+    "streams": Pattern("Copies, kernels and communication on streams of their own.", "gpu_comm", _streams),
+    "graphs": Pattern("CUDA graphs.", "gpu_compute", _graphs, healthy=True),
+    "two_gpus": Pattern("Two processes with a GPU each.", "gpu_compute", _two_gpus),
+}

@@ -1,0 +1,301 @@
+"""Programs in a small readable form: what host threads do, one instruction after the other.
+
+>>> step = Range("step {i}", [Launch("gemm", 300 * US), Launch("relu", 20 * US), *item(), Work(150 * US)])
+>>> train = program(Loop(100, [step]))
+>>> len(train.processes[0].threads[0].body)
+1
+
+All times are nanoseconds, all sizes bytes. Bodies become tuples, so that programs can be compared and hashed.
+What the machine adds (call times, latencies, bandwidth, jitter) is not here but in ``machine.Machine``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+
+Direction = Literal["HtoD", "DtoH", "DtoD"]
+Memory = Literal["pageable", "pinned", "device"]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One thing that a thread does, or a body of such things."""
+
+
+@dataclass(frozen=True)
+class Work(Instruction):
+    """Host code on a CPU. ``spread``: sigma of a lognormal factor for each time it runs."""
+
+    ns: int
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sleep(Instruction):
+    """The thread is blocked in the operating system, in the call ``on``: a file, a socket, a worker process."""
+
+    ns: int
+    on: str = "poll"
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class Launch(Instruction):
+    """A kernel of ``ns`` on the device. ``comm``: it is communication (name it nccl...). ``share``: the part of the
+    GPU that it needs; kernels of different streams run together while their shares fit in 1. ``load_ns``: what the
+    first launch of this kernel in the process takes longer (lazy module load)."""
+
+    kernel: str
+    ns: int
+    stream: int = 0
+    device: int = 0
+    comm: bool = False
+    share: float = 1.0
+    load_ns: int = 0
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A kernel of a CUDA graph."""
+
+    kernel: str
+    ns: int
+
+
+@dataclass(frozen=True)
+class GraphLaunch(Instruction):
+    """One call that runs its nodes in order on the device."""
+
+    nodes: Sequence[Node]
+    stream: int = 0
+    device: int = 0
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(self.nodes))
+
+
+@dataclass(frozen=True)
+class Copy(Instruction):
+    """cudaMemcpyAsync, or cudaMemcpy where ``blocking``. ``memory``: the kind of the host's side."""
+
+    bytes: int
+    direction: Direction = "HtoD"
+    memory: Memory = "pinned"
+    blocking: bool = False
+    stream: int = 0
+    device: int = 0
+
+
+@dataclass(frozen=True)
+class Memset(Instruction):
+    """cudaMemsetAsync."""
+
+    bytes: int
+    stream: int = 0
+    device: int = 0
+
+
+@dataclass(frozen=True)
+class Sync(Instruction):
+    """The host waits: for everything on a device, for a stream, or for the latest record of an event."""
+
+    what: Literal["device", "stream", "event"] = "device"
+    stream: int = 0
+    device: int = 0
+    event: str = ""
+
+
+@dataclass(frozen=True)
+class Record(Instruction):
+    """cudaEventRecord: the event is done when all that the stream holds now is done."""
+
+    event: str
+    stream: int = 0
+    device: int = 0
+
+
+@dataclass(frozen=True)
+class WaitEvent(Instruction):
+    """cudaStreamWaitEvent: the stream, not the host, waits for the latest record. Never recorded: no wait."""
+
+    event: str
+    stream: int = 0
+    device: int = 0
+
+
+@dataclass(frozen=True)
+class Alloc(Instruction):
+    """Memory (de)allocation; ``waits``: it waits first for all that the process runs on the device."""
+
+    ns: int
+    waits: bool = False
+    call: str = "cudaMalloc"
+    device: int = 0
+
+
+@dataclass(frozen=True)
+class Init(Instruction):
+    """Context creation, module load, JIT."""
+
+    ns: int
+    call: str = "cuLibraryLoadData"
+
+
+@dataclass(frozen=True)
+class Call(Instruction):
+    """Any other CUDA call: a query, an attribute."""
+
+    ns: int = 1 * US
+    name: str = "cudaStreamIsCapturing"
+
+
+@dataclass(frozen=True)
+class Signal(Instruction):
+    """Hand over to whoever of the process awaits this name (a counting semaphore)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Await(Instruction):
+    """Wait in the operating system for a ``Signal`` of this name; one that came before counts."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Range(Instruction):
+    """An NVTX push/pop range. ``{i}`` in the name is the turn of the innermost loop."""
+
+    name: str
+    body: Sequence[Instruction]
+    domain: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "body", tuple(_flat(self.body)))
+
+
+@dataclass(frozen=True)
+class Loop(Instruction):
+    """The body, ``n`` times."""
+
+    n: int
+    body: Sequence[Instruction]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "body", tuple(_flat(self.body)))
+
+
+INSTRUCTIONS: tuple[type[Instruction], ...] = tuple(Instruction.__subclasses__())
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A host thread. ``delegate``: it works on behalf of the process's first annotated thread, as autograd's does,
+    and its ranges lie inside the one open there."""
+
+    body: Sequence[Instruction]
+    name: str = "python"
+    delegate: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "body", tuple(_flat(self.body)))
+
+
+@dataclass(frozen=True)
+class Process:
+    """Threads that share streams, events and signals. The first is the main thread."""
+
+    threads: Sequence[Thread]
+    name: str = "python"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "threads", tuple(self.threads))
+
+
+@dataclass(frozen=True)
+class Program:
+    """Processes that start together and share the machine's devices."""
+
+    processes: Sequence[Process]
+    name: str = "program"
+    command: Sequence[str] = ("python", "train.py")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "processes", tuple(self.processes))
+        object.__setattr__(self, "command", tuple(self.command))
+        for problem in _problems(self):
+            raise ValueError(problem)
+
+
+def program(*body: Instruction | Iterable[Instruction], name: str = "program") -> Program:
+    """A program of one thread."""
+    return threads(Thread(tuple(_flat(body))), name=name)
+
+
+def threads(*members: Thread, name: str = "program") -> Program:
+    """A program of one process with these threads."""
+    return Program((Process(members),), name)
+
+
+def item(bytes: int = 4, *, stream: int = 0, device: int = 0, memory: Memory = "pinned") -> list[Instruction]:
+    """``tensor.item()`` as PyTorch does it: a small copy to the host, then a wait for the stream."""
+    return [
+        Copy(bytes, "DtoH", memory, stream=stream, device=device),
+        Sync("stream", stream=stream, device=device),
+    ]
+
+
+def walk(body: Iterable[Instruction]) -> Iterator[Instruction]:
+    """Every instruction once, loops and ranges before what they hold."""
+    for instruction in body:
+        yield instruction
+        if isinstance(instruction, Loop | Range):
+            yield from walk(instruction.body)
+
+
+def _flat(body: Iterable[object]) -> Iterator[Instruction]:
+    for part in body:
+        if isinstance(part, Instruction):
+            yield part
+        elif isinstance(part, Iterable) and not isinstance(part, str | bytes):
+            yield from _flat(part)
+        else:
+            raise TypeError(f"{part!r} is no instruction")
+
+
+def _problems(program: Program) -> Iterator[str]:
+    if not program.processes or any(not process.threads for process in program.processes):
+        yield "a program needs a process, and a process a thread"
+    for process in program.processes:
+        for thread in process.threads:
+            for found in walk(thread.body):
+                yield from (f"{found!r}: {problem}" for problem in _faults(found))
+
+
+def _faults(found: Instruction) -> Iterator[str]:
+    for name in ("ns", "bytes", "load_ns", "n", "stream", "device", "spread"):
+        if getattr(found, name, 0) < 0:
+            yield f"{name} is negative"
+    if isinstance(found, Launch | GraphLaunch) and not 0 <= found.share <= 1:
+        yield "share must lie between 0 and 1"
+    if isinstance(found, Launch) and found.comm != ("nccl" in found.kernel.lower()):
+        yield "a communication kernel, and no other, has nccl in its name"
+    if isinstance(found, GraphLaunch) and not found.nodes:
+        yield "a graph needs a node"
+    if isinstance(found, Copy):
+        if found.direction not in ("HtoD", "DtoH", "DtoD") or found.memory not in ("pageable", "pinned", "device"):
+            yield "no such direction or memory"
+        if (found.direction == "DtoD") != (found.memory == "device"):
+            yield "a DtoD copy is between device memory, any other has host memory on one side"
+    if isinstance(found, Sync):
+        if found.what not in ("device", "stream", "event"):
+            yield "what is device, stream or event"
+        if (found.what == "event") != bool(found.event):
+            yield "an event is named for what='event' only"

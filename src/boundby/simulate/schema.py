@@ -1,0 +1,154 @@
+"""Tables of nsys' SQLite exports as real ones of four generations hold them: columns, their order and their types."""
+
+from __future__ import annotations
+
+import functools
+
+GENERATIONS = ("2019", "2022", "2023", "2026")
+
+# One word a column: NAME, then ``!`` for NOT NULL, ``*`` for the primary key, ``:T`` for TEXT, ``:R`` for REAL (all
+# others are INTEGER), and ``@FROM-TO`` for the generations that have it (both included, either may be left out).
+_OPERATION = "start! end! deviceId! contextId! greenContextId@2023- streamId! correlationId globalPid"
+_CUDA_GPU = (
+    "vmId! name!:T pciBusId:T globalMemoryBandwidth! globalMemorySize! constantMemorySize! l2CacheSize! "
+    "numThreadsPerWarp! coreClockRate! numMemcpyEngines! numMultiprocessors! maxIPC! maxWarpsPerMultiprocessor! "
+    "maxBlocksPerMultiprocessor! maxRegistersPerBlock! maxSharedMemoryPerBlock! maxThreadsPerBlock! maxBlockDimX! "
+    "maxBlockDimY! maxBlockDimZ! maxGridDimX! maxGridDimY! maxGridDimZ! computeCapabilityMajor! "
+    "computeCapabilityMinor! deviceId! pid maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor"
+)
+_GPU = (
+    "vmId! deviceId!@-2019 id!@2022- name:T busLocation:T isDiscrete l2CacheSize@2022- totalMemory@2022- "
+    "memoryBandwidth@2022- clockRate@2022- smCount@2022- pwGpuId@2022- uuid:T@2022- luid@2022- chipName:T@2022- "
+    "cuDevice@2022- computeMajor@2022- computeMinor@2022- smMajor@2022- smMinor@2022-"
+)
+_TABLES: dict[str, str] = {
+    "StringIds": "id!* value!:T",
+    "ANALYSIS_FILE@2023-": "id!* filename:T contentId globalPid!",
+    "ProcessStreams": "globalPid! filenameId! contentId!",
+    "ANALYSIS_DETAILS@2022-": "globalVid! duration! startTime! stopTime!",
+    "PROCESSES@2022-": "globalPid pid name:T",
+    "DIAGNOSTIC_EVENT@2023-": "timestamp! timestampType! source! severity! text!:T globalPid",
+    "SCHED_EVENTS": "start! cpu! isSchedIn! globalTid threadState@2026- threadBlock@2026-",
+    "COMPOSITE_EVENTS": "id!* start! cpu threadState globalTid cpuCycles!",
+    "PROFILER_OVERHEAD": "start! end! globalTid correlationId@-2019 nameId! returnValue!@-2023 overheadType!@2026-",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD@2026-": "start! end! eventClass! globalTid correlationId nameId overheadType!",
+    "OSRT_API": (
+        "start! end! eventClass! globalTid correlationId@-2019 nameId! returnValue! nestingLevel callchainId!"
+    ),
+    "NVTX_EVENTS": (
+        "start! end eventType! rangeId category color text:T globalTid endGlobalTid textId domainId uint64Value "
+        "int64Value doubleValue:R uint32Value int32Value floatValue:R jsonTextId jsonText:T binaryData:T@2026-"
+    ),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": (
+        "start! end! eventClass! globalTid correlationId nameId! returnValue! callchainId@2022-"
+    ),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": (
+        f"{_OPERATION} bytes! copyKind! deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId "
+        "dstContextId migrationCause@2022- graphNodeId virtualAddress@2022- copyCount@2026-"
+    ),
+    "CUPTI_ACTIVITY_KIND_MEMSET": f"{_OPERATION} value! bytes! graphNodeId memKind",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
+        f"{_OPERATION} deprecatedSyncType@2026- syncType! eventId! eventSyncId@2026-"
+    ),
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT@2022-": (
+        "deviceId! contextId! greenContextId@2023- streamId! correlationId globalPid eventId!"
+    ),
+    "CUPTI_ACTIVITY_KIND_KERNEL": (
+        f"{_OPERATION} demangledName! shortName! mangledName@2022- launchType cacheConfig registersPerThread! gridX! "
+        "gridY! gridZ! blockX! blockY! blockZ! staticSharedMemory! dynamicSharedMemory! localMemoryPerThread! "
+        "localMemoryTotal! gridId! sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig@2022- "
+        "qmdBulkReleaseDone@2026- qmdPreexitDone@2026- qmdLastCtaDone@2026- graphId@2026- clusterX@2026- "
+        "clusterY@2026- clusterZ@2026- clusterSchedulingPolicy@2026- maxPotentialClusterSize@2026- "
+        "maxActiveClusters@2026- sharedMemoryRequestedPercentage@2026- tensorSizeMinusOneElements!:T@2026-"
+    ),
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE@2022-": f"{_OPERATION} graphId! graphExecId!",
+    "ThreadNames": "nameId! priority globalTid",
+    "TARGET_INFO_CUDA_GPU@-2019": _CUDA_GPU,
+    "TARGET_INFO_GPU": _GPU,
+    "TARGET_INFO_CUDA_DEVICE@2026-": "gpuId cudaId! pid! uuid:T numMultiprocessors",
+    "ENUM_CUDA_MEMCPY_OPER@2023-": "id!* name:T label:T",
+    "ENUM_CUDA_MEM_KIND@2023-": "id!* name:T label:T",
+    "ENUM_CUPTI_SYNC_TYPE@2023-": "id!* name:T label:T",
+    "META_DATA_CAPTURE@2023-": "name!:T value:T",
+    "EXPORT_META_DATA@2022-2022": "name!:T value:T",
+    "META_DATA_EXPORT@2023-": "name!:T value:T",
+}
+
+COPY_KINDS = {
+    "UNKNOWN": 0,
+    "HtoD": 1,
+    "DtoH": 2,
+    "HtoA": 3,
+    "AtoH": 4,
+    "AtoA": 5,
+    "AtoD": 6,
+    "DtoA": 7,
+    "DtoD": 8,
+    "HtoH": 9,
+    "PtoP": 10,
+    "UVM_HtoD": 11,
+    "UVM_DtoH": 12,
+    "UVM_DtoD": 13,
+}
+MEMORY_KINDS = {
+    "pageable": 0,
+    "pinned": 1,
+    "device": 2,
+    "array": 3,
+    "managed": 4,
+    "device_static": 5,
+    "managed_static": 6,
+    "unknown": 7,
+}
+#: syncType of (event, stream, device, wait of a stream): the codes changed, and so nobody may trust them.
+SYNC_CODES = {"2019": (1, 3, 4, 2), "2022": (1, 3, 4, 2), "2023": (1, 3, 4, 2), "2026": (1, 2, 4, 3)}
+ENUMS: dict[str, dict[int, str]] = {
+    "ENUM_CUDA_MEMCPY_OPER": {code: f"CUDA_MEMCPY_KIND_{name.upper()}" for name, code in COPY_KINDS.items()},
+    "ENUM_CUDA_MEM_KIND": {code: f"CUDA_MEMOPR_MEMORY_KIND_{name.upper()}" for name, code in MEMORY_KINDS.items()},
+    "ENUM_CUPTI_SYNC_TYPE": {1: "EVENT_SYNCHRONIZE", 2: "STREAM_WAIT_EVENT", 3: "STREAM_SYNCHRONIZE"},
+}
+VERSIONS = {
+    "2022": ("2022.1.1.61", "2.9.1"),
+    "2023": ("2023.4.4.54", "3.7.2"),
+    "2026": ("2026.2.1.210", "3.25.0"),
+}
+
+
+class Column:
+    """One column: its name and what its declaration says."""
+
+    def __init__(self, word: str) -> None:
+        word, _, self.generations = word.partition("@")
+        name, _, kind = word.partition(":")
+        self.type = {"": "INTEGER", "T": "TEXT", "R": "REAL"}[kind]
+        self.is_required = "!" in name
+        self.is_key = "*" in name
+        self.name = name.rstrip("!*")
+
+    def declaration(self) -> str:
+        """As in nsys' CREATE TABLE statements."""
+        required = " NOT NULL" if self.is_required else ""
+        return f"    {self.name:<27} {self.type}{required}{' PRIMARY KEY' if self.is_key else ''}"
+
+    def filler(self) -> int | str | None:
+        """What stands where a row says nothing."""
+        if not self.is_required:
+            return None
+        return "[]" if self.type == "TEXT" else 0
+
+
+@functools.cache
+def tables(generation: str) -> dict[str, tuple[Column, ...]]:
+    """All tables that exports of a generation can hold, in the exporter's order."""
+    found = {}
+    for word, text in _TABLES.items():
+        name, _, generations = word.partition("@")
+        if _covers(generations, generation):
+            columns = (Column(column) for column in text.split())
+            found[name] = tuple(column for column in columns if _covers(column.generations, generation))
+    return found
+
+
+def _covers(generations: str, generation: str) -> bool:
+    first, dash, last = generations.partition("-")
+    return not dash or (first or "0000") <= generation <= (last or "9999")

@@ -1,0 +1,84 @@
+"""Random programs and their JSON; the textbook patterns and what boundby says of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import boundby
+from boundby.model.errors import InputError
+from boundby.simulate import case as cases
+from boundby.simulate.case import Case
+from boundby.simulate.export import write_export
+from boundby.simulate.generate import generate
+from boundby.simulate.machine import Machine
+from boundby.simulate.patterns import PATTERNS
+from boundby.simulate.program import INSTRUCTIONS, walk
+
+PURE = ("compute", "comm", "copy", "api", "sync", "cpu", "blocked", "init")
+JITTER = Machine(host_jitter=0.05, device_jitter=0.01)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_is_what_it_says(name: str, seed: int) -> None:
+    known = PATTERNS[name]
+    truths = Case(name, known.make(random.Random(seed), 10), JITTER, seed).truths
+    for device in truths.devices():
+        truth = truths.truth(device=device)
+        assert truth.bound == known.bound
+        assert truth.saturated or not known.healthy
+    if known.healthy:
+        for region in truths.regions():
+            assert truths.truth(region=region).bound in ("gpu_compute", "hidden", "unknown")
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_boundby_finds_the_bound_of_a_pure_pattern(name: str, tmp_path: Path) -> None:
+    case = Case(name, PATTERNS[name].make(random.Random(0), 10), JITTER)
+    report = boundby.analyze(write_export(case.run(), tmp_path / "pure.sqlite"))
+    assert [device.verdict.bound for device in report.devices] == [case.truths.truth().bound] == [PATTERNS[name].bound]
+
+
+def test_a_seed_is_a_program() -> None:
+    assert generate(5) == generate(5)
+    assert generate(5) != generate(6)
+
+
+def test_all_kinds_come_up() -> None:
+    made = [generate(seed) for seed in range(300)]
+    used = Counter(
+        type(one)
+        for case in made
+        for process in case.program.processes
+        for thread in process.threads
+        for one in walk(thread.body)
+    )
+    assert set(used) == set(INSTRUCTIONS) - {type(None)}
+    assert set(PATTERNS) <= {case.label for case in made}
+    assert sum(case.healthy for case in made) >= 5
+    assert sum(case.is_plain for case in made) >= 20
+    threads = Counter(len(case.program.processes[0].threads) for case in made)
+    assert min(threads[1], threads[2], threads[3]) >= 10
+
+
+def test_a_case_survives_json(tmp_path: Path) -> None:
+    for seed in range(60):
+        case = generate(seed)
+        assert cases.loads(cases.dumps(case)) == case
+    path = tmp_path / "case.json"
+    cases.save(case, path)
+    assert cases.load(path).run() == case.run()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": 99}', '{"format_version": 1, "program": 3}'])
+def test_what_is_no_case_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "case.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="no case"):
+        cases.load(path)
+    with pytest.raises(InputError, match="no case"):
+        cases.load(tmp_path / "absent.json")

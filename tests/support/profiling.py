@@ -1,0 +1,175 @@
+"""Runs of ``boundby profile`` as a process of its own, on a program that behaves as it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from boundby.capture.locate import Nsys
+from tests.support.nsys import REPOSITORY
+
+#: One run takes 2 to 3 s; more when others use the machine too.
+RUN_TIMEOUT_S = 90
+#: What a program does is its first argument. It opens 3 ranges ``part`` in a range ``work``, and says "ready".
+PROGRAM = """\
+import os, signal, sys, time
+import nvtx
+
+how = sys.argv[1]
+with nvtx.annotate("work"):
+    for number in range(3):
+        with nvtx.annotate("part"):
+            time.sleep(0.02)
+print("ready", flush=True)
+print("to stderr", file=sys.stderr, flush=True)
+if how == "echo":
+    print("read", sys.stdin.read().strip(), "tty", sys.stdout.isatty(), "argv", sys.argv[2:], flush=True)
+elif how == "exit":
+    sys.exit(int(sys.argv[2]))
+elif how == "raise":
+    raise ValueError("as asked")
+elif how == "signal":
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+elif how == "sleep":
+    time.sleep(60)
+elif how == "deaf":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    print("deaf", flush=True)
+    time.sleep(60)
+elif how == "cleanup":
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("cleaned up", flush=True)
+        sys.exit(9)
+elif how == "fork":
+    children = [os.fork() for _ in range(3)]
+    if 0 in children:
+        time.sleep(0.1)
+        os._exit(0)
+    for child in children:
+        os.waitpid(child, 0)
+elif how == "ranges":
+    for number in range(2):
+        with nvtx.annotate("active"):
+            for _ in range(4):
+                with nvtx.annotate("inner"):
+                    time.sleep(0.01)
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run of boundby ended."""
+
+    code: int
+    out: str
+    err: str
+    folder: Path
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """run.json."""
+        told: dict[str, Any] = json.loads((self.folder / "run.json").read_text())
+        return told
+
+    @property
+    def ranges(self) -> dict[str, int]:
+        """How many push/pop ranges of each name the export holds."""
+        return ranges_of(self.folder / "report.sqlite")
+
+
+def ranges_of(export: Path) -> dict[str, int]:
+    """How many push/pop ranges of each name an export holds."""
+    query = "SELECT coalesce(text, value), count(*) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId"
+    with contextlib.closing(sqlite3.connect(export)) as database:
+        try:
+            return dict(database.execute(f"{query} WHERE eventType = 59 GROUP BY 1").fetchall())
+        except sqlite3.OperationalError:  # no such table: none were recorded
+            return {}
+
+
+@dataclass
+class Started:
+    """A run that is going on."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    said: str = ""
+
+    def wait_for(self, word: str) -> None:
+        """Read until the program has said a word."""
+        assert self.process.stdout is not None
+        while word not in self.said:
+            line = self.process.stdout.readline()
+            assert line, f"ended without saying {word}: {self.said} {self.process.communicate()}"
+            self.said += line
+
+    def send(self, *numbers: signal.Signals) -> None:
+        for number in numbers:
+            self.process.send_signal(number)
+            time.sleep(0.2)
+
+    def finish(self) -> Ran:
+        out, err = self.process.communicate(timeout=RUN_TIMEOUT_S)
+        return Ran(self.process.returncode, self.said + out, err, self.folder)
+
+
+@dataclass(frozen=True)
+class Profiler:
+    """Starts ``boundby profile`` with one nsys, in one folder."""
+
+    nsys: Nsys
+    place: Path
+
+    @property
+    def program(self) -> Path:
+        path = self.place / "behave.py"
+        path.write_text(PROGRAM)
+        return path
+
+    def start(
+        self, options: Sequence[str], program: Sequence[str | Path], env: Mapping[str, str] | None = None
+    ) -> Started:
+        folder = self.place / "out"
+        command = [sys.executable, "-m", "boundby.cli.main", "profile", f"--nsys={self.nsys.path}", f"-o{folder}"]
+        process = subprocess.Popen(
+            [*command, *options, "--", *map(str, program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.place,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), **(env or {})},
+        )
+        return Started(process, folder)
+
+    def behaving(self, *arguments: str, options: Sequence[str] = ("--format=none",)) -> Started:
+        """Start the program of this module."""
+        return self.start(options, [sys.executable, self.program, *arguments])
+
+    def run(self, *arguments: str, options: Sequence[str] = ("--format=none",), stdin: str = "") -> Ran:
+        """Run the program of this module to its end."""
+        started = self.behaving(*arguments, options=options)
+        out, err = started.process.communicate(stdin, timeout=RUN_TIMEOUT_S)
+        return Ran(started.process.returncode, out, err, started.folder)
+
+
+def agents(session: str = "boundby-") -> Iterator[str]:
+    """Command lines of agents that nsys has left running for our sessions (those of tests have other names)."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if "--start-agent" in line and session in line:
+                yield line
