@@ -13,12 +13,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from boundby.__about__ import __version__
+from boundby.model.errors import InputError, OutputError, SelectionError, ToolError, UserError
 
 if TYPE_CHECKING:
     from boundby.model.report import Report
     from boundby.pipeline import analyze, what_if
 
-__all__ = ["Report", "__version__", "analyze", "what_if"]
+__all__ = [
+    "InputError",
+    "OutputError",
+    "Report",
+    "SelectionError",
+    "ToolError",
+    "UserError",
+    "__version__",
+    "analyze",
+    "what_if",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -94,7 +94,8 @@ class Brute:
             alone = [call[1] - call[0] for call, shared in calls if not shared]
             for call, shared in calls:
                 last = max(
-                    (t + US for t in range(0, call[1], US) if self.is_busy(t) and not self.is_busy(t + US)), default=0
+                    (t + US for t in range(0, call[1], US) if self.is_busy(t) and not self.is_busy(t + US)),
+                    default=-FAR,
                 )
                 late = call[1] - call[0] - median(alone) >= shared / 2 if alone else call[1] - last <= shared
                 if shared and late:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.timeline.nesting import depths, latest_open, nest
+from boundby.timeline.nesting import close_leaks, depths, latest_open, nest
 from boundby.timeline.steps import NOTHING, StepFunction, cut, otherwise, simplify
 
 free = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15)), max_size=12)
@@ -83,3 +83,13 @@ def test_cut_covers_each_interval_with_one_value_a_piece(function: StepFunction,
         assert times == list(range(start[number], end[number]))
         values = [v for s, e, v in zip(begin[mine], finish[mine], value[mine], strict=True) for _ in range(s, e)]
         assert values == function.at(np.array(times)).tolist()
+
+
+def test_forgotten_pops_do_not_nest_without_end() -> None:
+    # step, forward, step, forward, step: never popped
+    start = np.array([0, 1, 10, 11, 20], np.int64)
+    end = close_leaks(start, np.full(5, 100, np.int64), np.array([1, 2, 1, 2, 1]))
+    assert end.tolist() == [10, 10, 20, 20, 100]
+    assert depths(nest(start, end).parent).tolist() == [0, 1, 0, 1, 0]
+    once = close_leaks(np.array([0, 5]), np.array([9, 9]), np.array([1, 2]))
+    assert once.tolist() == [9, 9]

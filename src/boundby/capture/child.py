@@ -73,6 +73,7 @@ def run_child(
     folder: Path | None = None,
     timeout_s: float | None = None,
     progress: Progress | None = None,
+    lines_kept: int | None = LINES_KEPT,
 ) -> Finished:
     """Run a command to its end. Whatever interrupts this (Ctrl-C, a callback that raises) ends the child too.
 
@@ -91,7 +92,7 @@ def run_child(
         start_new_session=True,
     )
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    output = _Output(progress)
+    output = _Output(progress, lines_kept)
     try:
         _read(child, output, deadline)
         child.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -142,9 +143,13 @@ class _Output:
     """Splits a byte stream into lines and progress."""
 
     progress: Progress | None
+    lines_kept: int | None
     _rest: bytes = b""
     _percent: int = -1
-    _lines: deque[str] = field(default_factory=lambda: deque(maxlen=LINES_KEPT))
+    _lines: deque[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lines = deque(maxlen=self.lines_kept)
 
     def feed(self, data: bytes) -> None:
         *whole, self._rest = re.split(rb"[\r\n]", self._rest + data)

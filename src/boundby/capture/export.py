@@ -46,15 +46,7 @@ def export_sqlite(report: Path, destination: Path, nsys: Nsys, *, progress: Prog
         if STREAM_MAGIC in header or report.suffix.lower() == ".qdstrm":
             report = _import_stream(report, work, nsys)
         exported = work / "export.sqlite"
-        # Words that every version since 2020 knows, and a full path, which none takes for an option.
-        command: list[str | Path] = [
-            nsys.path,
-            "export",
-            "--type=sqlite",
-            f"--output={exported}",
-            report.absolute(),
-        ]
-        finished = _run(command, work, progress)
+        finished = _run(_command(report, exported, nsys, "sqlite"), work, progress)
         if admits_failure(finished) or not is_whole(exported):
             raise export_error(finished, report, exported, nsys)
         _move(exported, destination)
@@ -68,6 +60,13 @@ def export_to_temporary(report: Path, nsys: Nsys, *, progress: Progress | None =
     """Export to a folder in the temporary folder (``TMPDIR``), which is removed at the end."""
     with _work_folder(Path(tempfile.gettempdir())) as work:
         yield export_sqlite(report, work / f"{Path(report).stem}.sqlite", nsys, progress=progress)
+
+
+def run_export(report: Path, destination: Path, nsys: Nsys, kind: str) -> None:
+    """Export to another format (``json``, ``text``); ``destination`` lies in a folder of the caller's own."""
+    finished = _run(_command(report, destination, nsys, kind), destination.parent)
+    if admits_failure(finished) or not destination.is_file():
+        raise export_error(finished, report, destination, nsys)
 
 
 def is_whole(exported: Path) -> bool:
@@ -117,6 +116,11 @@ def _work_folder(parent: Path) -> Iterator[Path]:
         raise _cannot_write(parent, error) from error
     with folder as path:
         yield Path(path).absolute()
+
+
+def _command(report: Path, exported: Path, nsys: Nsys, kind: str) -> list[str | Path]:
+    # Words that every version since 2020 knows, and a full path, which none takes for an option.
+    return [nsys.path, "export", f"--type={kind}", f"--output={exported}", report.absolute()]
 
 
 def _run(command: list[str | Path], work: Path, progress: Progress | None = None) -> Finished:

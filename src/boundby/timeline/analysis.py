@@ -21,6 +21,7 @@ from boundby.timeline.crews import form_crews
 from boundby.timeline.hostaccount import ThreadAccount, account_threads
 from boundby.timeline.hosts import Hosts
 from boundby.timeline.intervals import IntervalSet
+from boundby.timeline.nesting import close_leaks
 from boundby.timeline.projection import project, range_of_operations
 from boundby.timeline.regions import build_ownership
 from boundby.timeline.segments import Segments
@@ -96,6 +97,7 @@ def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -
 
 def build_timeline(trace: Trace, window: Window, *, fold: bool = True) -> Timeline:
     """Work out the account of every device (or, without GPU work, of every annotated thread) in its window."""
+    trace = _close_leaks(trace)
     calls = correlate(trace)
     trace, shifts = _set_clocks(trace, calls)
     crews = form_crews(trace, calls)
@@ -121,6 +123,21 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True) -> Timeli
     spans = [(device.low_ns, device.high_ns) for device in devices]
     counted = _counted(trace, window, start, end, spans or [(t.low_ns, t.high_ns) for t in threads])
     return Timeline(setting, tuple(devices), threads, start, end, counted, window)
+
+
+def _close_leaks(trace: Trace) -> Trace:
+    """End ranges that were pushed and never popped where the next of their name begins."""
+    ranges = trace.ranges
+    left = np.flatnonzero(ranges.is_open & ~ranges.is_start_end)
+    if len(left) < 2:
+        return trace
+    end = ranges.end_ns.copy()
+    key = ranges.name.astype(np.int64) * len(trace.domains) + ranges.domain
+    for thread in np.unique(ranges.thread[left]).tolist():
+        mine = left[ranges.thread[left] == thread]
+        end[mine] = close_leaks(ranges.start_ns[mine], end[mine], key[mine])
+    order = np.lexsort((-end, ranges.start_ns, ranges.thread))
+    return replace(trace, ranges=replace(ranges, end_ns=end).take(order))
 
 
 def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift]]:

@@ -245,7 +245,11 @@ def stalled_allocations(calls: Calls, busy_of: Callable[[int], IntervalSet], tra
         busy = busy_of(int(process[group == number][0]))
         overlap = Coverage(busy).within(start, end)
         place = np.searchsorted(busy.end, end, side="right") - 1
-        lag = end - (busy.end[np.maximum(place, 0)] if len(busy.end) else end)
+        never = np.iinfo(np.int64).min // 2  # the device was not done before the call returned
+        done = (
+            np.where(place >= 0, busy.end[np.maximum(place, 0)], never) if len(busy.end) else np.full(len(mine), never)
+        )
+        lag = end - done
         alone = overlap == 0
         own = np.median((end - start)[alone]) if alone.any() else None
         waited = overlap > 0

@@ -127,3 +127,23 @@ def depths(parent: npt.NDArray[np.int64]) -> Int64Array:
             return depth
         depth += inside
         ancestor = np.where(inside, parent[np.maximum(ancestor, 0)], NOTHING)
+
+
+def close_leaks(start: Int64Array, end: Int64Array, key: npt.NDArray[np.int64]) -> Int64Array:
+    """Ends for ranges that never closed (one thread's, in order of start): a forgotten pop in a loop.
+
+    A range that opens again under the same key (name and domain) shows that the one before it, and all that was
+    opened inside that one, had been left: they end there. Without this each step would nest in the last.
+    """
+    ends: Int64Array = end.copy()
+    stack: list[int] = []
+    depth_of: dict[int, int] = {}
+    for row, number in enumerate(key.tolist()):
+        if number in depth_of:
+            for left in stack[depth_of[number] :]:
+                ends[left] = start[row]
+                del depth_of[int(key[left])]
+            del stack[len(depth_of) :]
+        depth_of[number] = len(stack)
+        stack.append(row)
+    return ends

@@ -93,7 +93,9 @@ def device_window(
 
 def empty_window() -> SelectionError:
     """The error for a window that holds nothing of any device or thread."""
-    return SelectionError("The chosen window is empty.", "Choose a longer window, or skip fewer instances.")
+    return SelectionError(
+        "The window is empty: nothing in it takes any time.", "Choose a longer window, or skip fewer instances."
+    )
 
 
 def host_window(window: Window, trace: Trace, ownership: Ownership) -> tuple[int, int]:

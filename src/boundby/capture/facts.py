@@ -1,0 +1,167 @@
+"""The circumstances of a run, for run.json: enough to run it again, and no secret in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from boundby.__about__ import __version__
+from boundby.capture.machine import Machine, ask
+
+FORMAT_VERSION = 1
+GIT_TIMEOUT_S = 10.0
+#: A first start of Python from a network file system takes seconds.
+PYTHON_TIMEOUT_S = 30.0
+#: Variables that change how fast a program runs, and hold no secret. No other value is kept.
+ENVIRONMENT = frozenset(
+    (
+        *("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING"),
+        *("CUDA_CACHE_DISABLE", "CUDA_DEVICE_ORDER", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE"),
+        *("NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "MKL_NUM_THREADS"),
+        *("OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "KMP_AFFINITY", "GOMP_CPU_AFFINITY"),
+        *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"),
+        *("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_NCCL_BLOCKING_WAIT", "TORCH_CUDA_ARCH_LIST"),
+        *("NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_SHM_DISABLE", "NCCL_DEBUG"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "TOKENIZERS_PARALLELISM", "XLA_FLAGS"),
+        *("PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONGIL", "MALLOC_ARENA_MAX"),
+    )
+)
+#: Packages whose version explains a speed.
+PACKAGES = (
+    *("torch", "torchvision", "triton", "numpy", "nvtx", "cupy", "cupy-cuda12x", "jax", "jaxlib", "tensorflow"),
+    *("transformers", "accelerate", "lightning", "pytorch-lightning", "deepspeed", "flash-attn", "xformers"),
+    *("nvidia-cudnn-cu12", "nvidia-cublas-cu12", "nvidia-nccl-cu12", "boundby"),
+)
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*\Z")
+_ASK = """\
+import json, platform, sys
+from importlib import metadata
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = metadata.version(name)
+    except Exception:
+        pass
+print(json.dumps({"version": platform.python_version(), "executable": sys.executable, "packages": found}))
+"""
+
+
+@dataclass(frozen=True)
+class Python:
+    """The Python that a program runs on."""
+
+    executable: str
+    version: str
+    packages: Mapping[str, str]
+
+
+def find_python(program: Sequence[str]) -> Path | None:
+    """The Python interpreter that a command runs on, itself or by the first line of its script (torchrun)."""
+    for word in program[:4]:  # also behind a wrapper: "env X=1 python", "numactl -l python"
+        path = shutil.which(word)
+        if path is not None and _PYTHON.match(Path(word).name):
+            return Path(path)
+    first = shutil.which(program[0])
+    return None if first is None else _of_first_line(Path(first))
+
+
+def default_python() -> Path:
+    """The Python whose packages count where no program is known: the one that boundby is installed for."""
+    return Path(sys.executable)
+
+
+def look_at_python(interpreter: Path | None, folder: Path | None = None) -> Python | None:
+    """Ask an interpreter for its version and the packages that matter; None where it does not answer."""
+    if interpreter is None:
+        return None
+    answer = ask([str(interpreter), "-c", _ASK, *PACKAGES], PYTHON_TIMEOUT_S, folder)
+    if answer is None or answer.returncode != 0 or not answer.lines:
+        return None
+    try:
+        told = json.loads(answer.lines[-1])
+        return Python(str(told["executable"]), str(told["version"]), dict(told["packages"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def look_at_git(folder: Path) -> dict[str, Any] | None:
+    """The commit that a folder is at, and whether it differs from it; None outside a repository."""
+    commit = ask(["git", "rev-parse", "HEAD"], GIT_TIMEOUT_S, folder)
+    if commit is None or commit.returncode != 0 or not commit.lines:
+        return None
+    status = ask(["git", "status", "--porcelain", "--untracked-files=no"], GIT_TIMEOUT_S, folder)
+    is_dirty = bool(status.lines) if status is not None and status.returncode == 0 else None
+    return {"commit": commit.lines[-1].strip(), "dirty": is_dirty}
+
+
+def program_folder(program: Sequence[str]) -> Path:
+    """The folder whose source code runs: that of the script, else the working folder."""
+    for word in program:
+        path = Path(word)
+        if path.suffix in (".py", ".sh") and path.is_file():
+            return path.resolve().parent
+    return Path.cwd()
+
+
+def look_at_host(machine: Machine) -> dict[str, Any]:
+    """The computer: names and sizes, nothing of its users."""
+    return {
+        "name": socket.gethostname(),
+        "system": _system(),
+        "kernel": machine.kernel,
+        "cpu": _processor(),
+        "cpu_count": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "driver": machine.driver,
+        "gpus": [{"name": gpu.name, "memory": gpu.memory} for gpu in machine.gpus],
+    }
+
+
+def environment_of(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables on the allow-list that are set."""
+    return {name: env[name] for name in sorted(ENVIRONMENT) if name in env}
+
+
+def tool() -> dict[str, str]:
+    """Who wrote the file."""
+    return {"name": "boundby", "version": __version__}
+
+
+def _of_first_line(path: Path) -> Path | None:
+    try:
+        with path.open("rb") as file:
+            line = file.readline(512)
+    except OSError:
+        return None
+    if not line.startswith(b"#!"):
+        return None
+    for word in reversed(line[2:].decode(errors="replace").split()):
+        found = shutil.which(word)
+        if found is not None and _PYTHON.match(Path(word).name):
+            return Path(found)
+    return None
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    except (OSError, AttributeError):
+        return platform.system()
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()

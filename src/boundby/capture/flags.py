@@ -1,0 +1,274 @@
+"""From what a user asks and what nsys and the machine allow to the arguments of ``nsys profile``.
+
+Flags differ from 2022 to 2026, so each is looked up in the help of the nsys that is used. What cannot be
+recorded is dropped and told, with what the report will lack.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from boundby.capture.child import ChildTimeoutError, run_child
+from boundby.capture.locate import Nsys
+from boundby.capture.machine import Machine
+from boundby.model.errors import ToolError, UserError
+
+HELP_TIMEOUT_S = 30.0
+#: What the diagnosis needs. Libraries follow the CUDA calls that they make, so that a region's cost has a name.
+DIAGNOSIS_TRACE = ("cuda", "cudnn", "cublas", "nvtx", "osrt")
+MPI_TRACE = ("mpi", "ucx")
+#: If nothing else is accepted, this is: every nsys since 2020 takes it, with a GPU or without.
+PLAIN_TRACE = ("cuda", "nvtx", "osrt")
+#: Enough for "how well do kernels fill the GPU" by region; the default of 10 kHz makes exports of gigabytes.
+GPU_METRICS_HZ = 1000
+#: The range that ``boundby.annotate.steps`` opens around its active iterations.
+STEPS_RANGE = "boundby.capture"
+_MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "srun")
+_MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
+#: Before 2023, nsys hangs on today's kernels when it samples or watches the scheduler (seen: 2022.4.2 on 6.18).
+SAMPLES_SINCE = (2023,)
+SAMPLING_HANGS_FROM_KERNEL = (6,)
+#: ``-t cuda`` is ``--trace=cuda``; only the short forms of flags that boundby sets itself, or refuses.
+SHORT = {
+    "b": "backtrace",
+    "c": "capture-range",
+    "d": "duration",
+    "f": "force-overwrite",
+    "o": "output",
+    "p": "nvtx-capture",
+    "s": "sample",
+    "t": "trace",
+    "w": "show-output",
+    "x": "stop-on-exit",
+    "y": "delay",
+    "Y": "start-later",
+}
+REFUSED = {
+    "output": "boundby chooses where the report goes: give the folder with -o.",
+    "session-new": "boundby names the session itself.",
+    "start-later": "Nobody would start the recording. Use --delay or --capture-range.",
+    "help": "For help: nsys profile --help.",
+}
+_FLAG = re.compile(r"^\s*(?:\([A-Za-z ]+\)\s*)?(?:-\w,\s*)?--([a-z][a-z0-9-]*)", re.MULTILINE)
+_TRACE = re.compile(
+    r"^\s*(?:-t,\s*)?--trace=(.*?)(?=^\s*(?:\([A-Za-z ]+\)\s*)?(?:-\w,\s*)?--[a-z]|\Z)", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user asked of the recording."""
+
+    trace: tuple[str, ...] = ()
+    """Kinds to trace; empty: what the diagnosis needs."""
+    delay_s: float = 0.0
+    duration_s: float | None = None
+    capture_range: str | None = None
+    """``nvtx:NAME``, ``cudaProfilerApi``, or ``steps``: the active ones of boundby.annotate.steps."""
+    nsys_args: tuple[str, ...] = ()
+    """Passed to ``nsys profile`` as they are; they win over boundby's own."""
+
+
+@dataclass(frozen=True)
+class Support:
+    """What one nsys takes. ``traces`` is empty where its help does not tell."""
+
+    flags: frozenset[str]
+    traces: frozenset[str]
+
+
+#: Where nobody was asked: everything passes.
+UNKNOWN_SUPPORT = Support(frozenset(), frozenset())
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Something that will not be recorded, why, and what that costs."""
+
+    what: str
+    reason: str
+    cost: str
+
+    def __str__(self) -> str:
+        return f"without {self.what}: {self.reason}, so the report {self.cost}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Arguments of ``nsys profile`` before the program, without output and session, and what they leave out."""
+
+    arguments: tuple[str, ...]
+    lacks: tuple[Lack, ...]
+    environment: Mapping[str, str]
+    """Variables that nsys needs the program to have."""
+
+
+def probe_support(nsys: Nsys) -> Support:
+    """Read ``nsys profile --help`` once."""
+    try:
+        answer = run_child([nsys.path, "profile", "--help"], env=os.environ, timeout_s=HELP_TIMEOUT_S, lines_kept=None)
+    except (ChildTimeoutError, OSError) as error:
+        raise ToolError(f"{nsys.path} does not tell its options ({error}).", "Name another with --nsys.") from error
+    return read_help(answer.text)
+
+
+def read_help(text: str) -> Support:
+    """The flags and the kinds of trace that a help text names."""
+    flags = frozenset(_FLAG.findall(text))
+    section = _TRACE.search(text)
+    traces = frozenset(re.findall(r"'([a-z][\w-]*)'", section[1])) - {"none"} if section else frozenset()
+    return Support(flags, traces)
+
+
+def plan(options: Options, support: Support, machine: Machine, nsys: Nsys, program: Sequence[str]) -> Plan:
+    """What to record, and what not."""
+    check_user_arguments(options.nsys_args)
+    lacks: list[Lack] = []
+    arguments = [_trace(options, support, machine, program, lacks)]
+    arguments += _cpu(support, machine, nsys, lacks)
+    arguments += _gpu(options, support, machine, nsys, lacks)
+    extent, environment = _extent(options, support)
+    arguments += extent
+    # The program lives or dies as it would without nsys: what it leaves running goes on, and is not waited for.
+    arguments += [f"--{name}={value}" for name, value in (("kill", "none"), ("wait", "primary"))]
+    named = flag_names(options.nsys_args)
+    kept = [each for each in arguments if _supported(each, support) and _name(each) not in named]
+    return Plan((*kept, *options.nsys_args), tuple(lacks), environment)
+
+
+def plain(options: Options, full: Plan) -> Plan:
+    """The least that still answers something, for an nsys that refuses the full plan."""
+    wanted = ("delay", "duration", "capture-range", "capture-range-end", "nvtx-capture", "kill", "wait")
+    kept = [each for each in full.arguments if _name(each) in wanted and each not in options.nsys_args]
+    quiet = ("--sample=none", "--cpuctxsw=none", f"--trace={','.join(options.trace or PLAIN_TRACE)}")
+    named = flag_names(options.nsys_args)
+    arguments = [each for each in (*quiet, *kept) if _name(each) not in named]
+    lack = Lack(
+        "all but the plain traces", "nsys refused the rest", "cannot tell surely whether the host computes or sleeps"
+    )
+    return Plan((*arguments, *options.nsys_args), (*full.lacks, lack), full.environment)
+
+
+def flag_names(arguments: Sequence[str]) -> frozenset[str]:
+    """The long names of the flags among arguments."""
+    return frozenset(name for each in arguments if (name := _name(each)))
+
+
+def check_user_arguments(arguments: Sequence[str]) -> None:
+    """Refuse what would take the recording out of boundby's hands."""
+    for name in sorted(flag_names(arguments) & set(REFUSED)):
+        raise UserError(f"--nsys-args cannot hold --{name}.", REFUSED[name])
+
+
+def _name(argument: str) -> str:
+    if argument.startswith("--"):
+        return argument[2:].partition("=")[0]
+    if argument.startswith("-") and len(argument) > 1:
+        return SHORT.get(argument[1], argument[1])
+    return ""
+
+
+def _supported(argument: str, support: Support) -> bool:
+    return not support.flags or _name(argument) in support.flags
+
+
+def _trace(options: Options, support: Support, machine: Machine, program: Sequence[str], lacks: list[Lack]) -> str:
+    wanted = list(options.trace or DIAGNOSIS_TRACE)
+    if not options.trace and is_mpi(program):
+        wanted += MPI_TRACE
+    if not options.trace and len(machine.gpus) > 1 and "nccl" in support.traces:
+        wanted.append("nccl")
+    kept = [each for each in wanted if not support.traces or each in support.traces]
+    missing = [each for each in wanted if each not in kept]
+    if missing and options.trace:
+        lacks.append(Lack(f"trace {', '.join(missing)}", "this nsys does not know it", "will lack it"))
+    return f"--trace={','.join(kept or PLAIN_TRACE)}"
+
+
+def is_mpi(program: Sequence[str], env: Mapping[str, str] = os.environ) -> bool:
+    """Whether a program runs under MPI or starts it."""
+    return PurePath(program[0]).name in _MPI_LAUNCHERS or any(name in env for name in _MPI_VARIABLES)
+
+
+def _cpu(support: Support, machine: Machine, nsys: Nsys, lacks: list[Lack]) -> list[str]:
+    reason = why_no_scheduling(support, machine, nsys)
+    if reason is not None:
+        lacks.append(
+            Lack("CPU scheduling and samples", reason, "cannot tell surely whether the host computes or sleeps")
+        )
+        return ["--sample=none", "--cpuctxsw=none"]
+    # No backtraces: unwinding a stack a thousand times a second costs the program time and the diagnosis reads none.
+    return ["--sample=process-tree", "--cpuctxsw=process-tree", "--backtrace=none"]
+
+
+def why_no_scheduling(support: Support, machine: Machine, nsys: Nsys) -> str | None:
+    """Why context switches and samples are not recorded; None where they are."""
+    if machine.no_sampling is not None:
+        return machine.no_sampling
+    if nsys.version and nsys.version_tuple < SAMPLES_SINCE and machine.kernel_version >= SAMPLING_HANGS_FROM_KERNEL:
+        return f"nsys {nsys.release} can hang on Linux {machine.kernel} when it samples"
+    return "this nsys cannot" if support.flags and "cpuctxsw" not in support.flags else None
+
+
+def _gpu(options: Options, support: Support, machine: Machine, nsys: Nsys, lacks: list[Lack]) -> list[str]:
+    if not machine.gpus:
+        lacks.append(Lack("GPU data", "no NVIDIA GPU is to be seen here", "tells only of the host"))
+        return []
+    arguments = ["--cuda-graph-trace=node"]
+    if "cuda-graph-trace" not in support.flags and support.flags:
+        lacks.append(Lack("kernels inside CUDA graphs", "this nsys cannot", "counts each graph as one piece of work"))
+    name = next((each for each in ("gpu-metrics-devices", "gpu-metrics-device") if each in support.flags), None)
+    reason = "this nsys cannot" if name is None else machine.no_counters
+    if name is not None and reason is None and name not in flag_names(options.nsys_args):
+        reason = why_no_metrics(nsys, name)
+    if reason is not None:
+        lacks.append(Lack("GPU metrics", reason, "will not tell how well running kernels fill the GPU"))
+        return arguments
+    return [*arguments, f"--{name}=all", f"--gpu-metrics-frequency={GPU_METRICS_HZ}"]
+
+
+def why_no_metrics(nsys: Nsys, name: str) -> str | None:
+    """Why this nsys cannot sample GPU metrics here; None where it lists a GPU for them."""
+    try:
+        answer = run_child([nsys.path, "profile", f"--{name}=help"], env=os.environ, timeout_s=HELP_TIMEOUT_S)
+    except (ChildTimeoutError, OSError):
+        return "nsys did not say which GPUs it can sample"
+    if re.search(r"insufficient privilege|ERR_NVGPUCTRPERM|permission", answer.text, re.IGNORECASE):
+        return "the driver does not permit it (ERR_NVGPUCTRPERM)"
+    # Lines such as "0: NVIDIA A100-SXM4-40GB PCI[0000:07:00.0]" are the GPUs that can be sampled.
+    if re.search(r"^\s*\d+:\s", answer.text, re.MULTILINE):
+        return None
+    return "nsys cannot sample this GPU"
+
+
+def _extent(options: Options, support: Support) -> tuple[list[str], dict[str, str]]:
+    """Which part of the run is recorded."""
+    arguments = []
+    environment: dict[str, str] = {}
+    if options.delay_s:
+        arguments.append(f"--delay={options.delay_s:g}")
+    if options.duration_s is not None:
+        arguments.append(f"--duration={options.duration_s:g}")
+    if options.capture_range is None:
+        return arguments, environment
+    if "capture-range" not in support.flags and support.flags:
+        raise ToolError("This nsys cannot wait for a capture range.", "Use --delay and --duration, or a newer nsys.")
+    kind, _, name = options.capture_range.partition(":")
+    if kind == "steps":
+        kind, name = "nvtx", STEPS_RANGE
+    arguments += [f"--capture-range={kind}", "--capture-range-end=stop"]
+    if kind == "nvtx":
+        # In any domain: the nvtx package and torch use different ones. And also unregistered names, as torch's are.
+        arguments.append(f"--nvtx-capture={name if '@' in name else f'{name}@*'}")
+        environment["NSYS_NVTX_PROFILER_REGISTER_ONLY"] = "0"
+    return arguments, environment
+
+
+def command_line(nsys: Nsys, chosen: Plan, report: Path, session: str, support: Support) -> list[str]:
+    """The whole of ``nsys profile``, up to the program."""
+    own = [f"--output={str(report).replace('%', '%%')}", "--force-overwrite=true", f"--session-new={session}"]
+    return [str(nsys.path), "profile", *(each for each in own if _supported(each, support)), *chosen.arguments]

@@ -1,0 +1,135 @@
+"""The folder of one run: where it lies, what is in it, and that nothing of anybody's is lost in making it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePath
+
+from boundby.capture.failure import disk_full
+from boundby.model.errors import InputError, OutputError
+
+DEFAULT_PARENT = "boundby-out"
+REPORT = "report.nsys-rep"
+STREAM = "report.qdstrm"
+EXPORT = "report.sqlite"
+ANALYSIS = "report.json"
+PAGE = "report.md"
+FACTS = "run.json"
+#: All that a run writes; --force replaces these and leaves everything else alone.
+FILES = (REPORT, STREAM, EXPORT, ANALYSIS, PAGE, FACTS)
+_LONGEST_NAME = 60
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*\Z")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that exists and can be written to."""
+
+    path: Path
+    is_new: bool
+
+    @property
+    def report(self) -> Path:
+        return self.path / REPORT
+
+    @property
+    def export(self) -> Path:
+        return self.path / EXPORT
+
+    def remove_if_empty(self) -> None:
+        """Leave nothing behind where nothing came of it."""
+        if not self.is_new:
+            return
+        with contextlib.suppress(OSError):  # not empty, so it is wanted
+            self.path.rmdir()
+            if self.path.parent.name == DEFAULT_PARENT:
+                self.path.parent.rmdir()
+
+
+def make_folder(chosen: Path | None, program: Sequence[str], now: datetime, *, force: bool = False) -> RunFolder:
+    """The folder named with -o, or a new one below ``boundby-out``.
+
+    Raises:
+        OutputError: it holds something already and ``force`` was not given, or it cannot be written.
+    """
+    if chosen is None:
+        return _make_default(Path(DEFAULT_PARENT), f"{program_name(program)}-{now:%Y%m%d-%H%M%S}")
+    is_new = not chosen.exists()
+    try:
+        chosen.mkdir(parents=True, exist_ok=True)
+        holds = sorted(path.name for path in chosen.iterdir())
+    except FileExistsError:
+        raise OutputError(f"{chosen} is a file, not a folder.", "Name a folder with -o.") from None
+    except OSError as error:
+        raise _cannot_write(chosen, error) from error
+    if holds and not force:
+        what = "an earlier run" if FACTS in holds else f"files already ({', '.join(holds[:3])})"
+        raise OutputError(f"{chosen} holds {what}.", "Name another folder with -o, or replace the run with --force.")
+    _check_writable(chosen)
+    for name in FILES if holds else ():
+        (chosen / name).unlink(missing_ok=True)
+    return RunFolder(chosen, is_new)
+
+
+def find_in_folder(folder: Path) -> Path:
+    """What to analyse of a run's folder: the export where there is one, else the report.
+
+    Raises:
+        InputError: it is no folder of a run.
+    """
+    for name in (EXPORT, REPORT, STREAM):
+        if (folder / name).is_file():
+            return folder / name
+    raise InputError(
+        f"{folder} is a folder without {EXPORT} or {REPORT}.",
+        "Give a report file, or a folder that boundby profile made.",
+    )
+
+
+def program_name(program: Sequence[str]) -> str:
+    """What people call a command: ``python -u train.py`` is ``train``, ``python -m pkg.train`` is ``pkg.train``."""
+    first = PurePath(program[0]).name
+    name = first
+    if _PYTHON.match(first) and "-m" in program[1:-1]:
+        name = program[program.index("-m", 1) + 1]
+    else:
+        scripts = (PurePath(word).stem for word in program if word.endswith((".py", ".sh")))
+        name = next(scripts, first)
+    return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:_LONGEST_NAME].strip("._-") or "run"
+
+
+def _make_default(parent: Path, name: str) -> RunFolder:
+    for number in range(1, 1000):
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            parent.mkdir(exist_ok=True)
+            path.mkdir()
+        except FileExistsError:
+            if not parent.is_dir():
+                raise OutputError(f"{parent} is a file, not a folder.", "Name a folder with -o.") from None
+            continue
+        except OSError as error:
+            raise _cannot_write(parent, error) from error
+        return RunFolder(path, True)
+    raise OutputError(f"{parent} holds 999 runs called {name}.", "Name a folder with -o.")
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+
+
+def _cannot_write(folder: Path, error: OSError) -> OutputError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return disk_full(f"a run in {folder}")
+    return OutputError(f"{folder} cannot be written: {os.strerror(error.errno or 0)}.", "Name another folder with -o.")

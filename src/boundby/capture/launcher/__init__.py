@@ -1,0 +1,69 @@
+"""``--torch-ops``: ranges for operators, modules, data and optimizer of a torch program that says nothing itself.
+
+The command is left as it is. Two environment variables reach every Python that it starts, torchrun's workers
+too: ``PYTHONPATH`` leads to ``inject/sitecustomize.py``, which Python runs at its start and which waits there for
+``import torch``; ``BOUNDBY_TORCH_OPS`` names the file where each of them notes what it did. A Python that is told
+to ignore its environment (``-I``, ``-E``, ``-S``) is not reached.
+
+``program/`` is what runs inside the program. It is loaded under a name of its own, and nothing of boundby is
+imported before torch is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+NOTES_VARIABLE = "BOUNDBY_TORCH_OPS"
+INJECTED = Path(__file__).parent / "inject"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the launcher did in one process."""
+
+    pid: int
+    torch: str
+    ranges: str
+    """What ranges are written with: ``torch``, ``nvtx`` or ``none``."""
+    operators: str
+    """``emit_nvtx``, ``dispatch`` (no sequence numbers) or ``none``."""
+    problem: str
+
+
+def launcher_environment(env: Mapping[str, str], notes: Path) -> dict[str, str]:
+    """``env`` with the launcher in it."""
+    path = os.pathsep.join(filter(None, (str(INJECTED), env.get("PYTHONPATH", ""))))
+    return {**env, "PYTHONPATH": path, NOTES_VARIABLE: str(notes)}
+
+
+def read_notes(notes: Path) -> tuple[Note, ...]:
+    """What the launcher did, one note for each process that imported torch."""
+    try:
+        lines = notes.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+    return tuple(note for line in lines if (note := _read_note(line)) is not None)
+
+
+def _read_note(line: str) -> Note | None:
+    try:
+        told = json.loads(line)
+        texts = (str(told.get(name, "")) for name in ("torch", "ranges", "operators", "problem"))
+        return Note(int(told["pid"]), *texts)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def complaints(notes: tuple[Note, ...]) -> list[str]:
+    """What a user has to know of them."""
+    if not notes:
+        return ["--torch-ops added nothing: no Python of the program that listens to PYTHONPATH imported torch."]
+    found = []
+    if all(note.ranges == "none" for note in notes):
+        found.append("--torch-ops added nothing: this torch is a build without CUDA, and the nvtx package is missing.")
+    found += sorted({f"--torch-ops: {note.problem}" for note in notes if note.problem})
+    return found

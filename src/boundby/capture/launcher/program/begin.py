@@ -1,0 +1,69 @@
+"""Set up the ranges in one process, and note down what came of it. Nothing that fails here reaches the program."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from .watch import when_imported
+
+#: The folder of the boundby that profiles, which the program's own Python need not have installed.
+BOUNDBY = Path(__file__).resolve().parents[3]
+
+
+def begin(notes: str) -> None:
+    """Hook up torch, which has just been imported."""
+    torch: Any = sys.modules["torch"]
+    told = {"torch": str(getattr(torch, "__version__", "")), "ranges": "none", "operators": "none", "problem": ""}
+    try:
+        make_importable()
+        _hook_up(torch, told)
+    except Exception as error:
+        if os.environ.get("BOUNDBY_DEBUG"):
+            raise
+        told["problem"] = f"{type(error).__name__}: {error}"
+    note(notes, told)
+
+
+def _hook_up(torch: Any, told: dict[str, str]) -> None:
+    from boundby.annotate import backend
+
+    from . import loops
+    from .modules import ModuleRanges
+    from .operators import choose
+
+    told["ranges"] = backend()
+    if told["ranges"] == "none":
+        return
+    operators = choose(torch)
+    told["operators"] = operators.name
+    ModuleRanges(torch, operators).hook_up()
+    when_imported("torch.utils.data.dataloader", lambda: loops.mark_loaders(operators))
+    when_imported("torch.optim.optimizer", loops.mark_optimizers)
+
+
+def note(notes: str, told: dict[str, str]) -> None:
+    """One line a process; short appends of several processes do not mix."""
+    with contextlib.suppress(OSError):
+        handle = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(json.dumps({"pid": os.getpid(), **told}) + "\n")
+
+
+def make_importable() -> None:
+    """Make ``import boundby`` work where the program's Python does not have it, without a folder more in sys.path."""
+    if importlib.util.find_spec("boundby") is not None:
+        return
+    spec = importlib.util.spec_from_file_location(
+        "boundby", BOUNDBY / "__init__.py", submodule_search_locations=[str(BOUNDBY)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError("boundby's own files are gone")
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["boundby"] = package
+    spec.loader.exec_module(package)

@@ -1,0 +1,250 @@
+"""Record one run of a program with nsys, and leave a folder that holds everything."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from boundby.capture import diagnostics, facts, flags, folder, handover, launcher, nothing, privacy, session
+from boundby.capture.child import Progress
+from boundby.capture.export import export_sqlite
+from boundby.capture.facts import Python
+from boundby.capture.failure import last_lines
+from boundby.capture.flags import Options, Plan, Support
+from boundby.capture.folder import RunFolder
+from boundby.capture.locate import Nsys, find_nsys
+from boundby.capture.machine import Machine, look_at_machine
+from boundby.capture.session import Ran, Say
+from boundby.capture.trap import NVTX_FIX, nvtx_trap
+from boundby.model.errors import OutputError, UserError
+
+#: What nsys says of arguments that it does not take.
+_REFUSED = re.compile(r"illegal|unrecogni[sz]ed|unknown option|usage: nsys|nsys profile --help", re.IGNORECASE)
+
+
+class ProgramError(UserError):
+    """The program cannot be started. The exit codes are those of ``env`` and ``timeout``."""
+
+    def __init__(self, message: str, next_step: str, exit_code: int) -> None:
+        super().__init__(message, next_step)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run, and how."""
+
+    program: tuple[str, ...]
+    options: Options
+    folder: Path | None = None
+    force: bool = False
+    nsys: Path | None = None
+    torch_ops: bool = False
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run that has ended."""
+
+    folder: RunFolder
+    ran: Ran
+    nsys: Nsys
+    report: Path | None
+    """The report, or the raw stream that one can be made of; None: nsys left neither."""
+    problem: UserError | None
+    """Why there is none."""
+
+    @property
+    def exit_code(self) -> int:
+        """The program's own; 0 where it has none: it never ran, or boundby stopped it when the recording was over."""
+        ran = self.ran
+        return ran.exit_code if ran.started and not ran.outlived and ran.nsys_signal is None and not ran.hung else 0
+
+
+def record(request: Request, *, say: Say) -> Recording:
+    """Run the program under nsys. ``complete`` then makes the report ready for analysis.
+
+    ``say`` is told, in a line each, what a user should know. A program that fails is no error here.
+
+    Raises:
+        ProgramError: there is no such program.
+        OutputError: the folder cannot be used.
+        ToolError: there is no nsys that runs.
+        session.GaveUpError: the user interrupted twice.
+    """
+    check_program(request.program)
+    nothing.check_room(Path(tempfile.gettempdir()), "temporary files of nsys in")
+    nsys = find_nsys(request.nsys)
+    support = flags.probe_support(nsys)
+    machine = look_at_machine()
+    chosen = flags.plan(request.options, support, machine, nsys, request.program)
+    python = facts.look_at_python(facts.find_python(request.program))
+    source = facts.look_at_git(facts.program_folder(request.program))
+    now = datetime.now().astimezone()
+    made = folder.make_folder(request.folder, request.program, now, force=request.force)
+    say(f"recording with nsys {nsys.release} into {made.path}")
+    for lack in chosen.lacks:
+        say(str(lack))
+    trap = nvtx_trap(python.packages if python else {}, nsys)
+    if trap is not None:
+        say(f"{trap}. {NVTX_FIX}")
+    try:
+        nothing.check_room(made.path, "a report in")
+        ran, chosen = _run(request, nsys, support, chosen, made, say)
+    except BaseException:
+        _clear(made)
+        raise
+    report = _find_report(made)
+    problem = None
+    if report is None:
+        problem = nothing.why_no_report(ran, request.options, made, nsys)
+        _clear(made)
+    else:
+        write_facts(made, _facts(request, nsys, chosen, machine, python, source, now, ran))
+    return Recording(made, ran, nsys, report, problem)
+
+
+def complete(recording: Recording, *, progress: Callable[[str, float | None], None] | None = None) -> Path:
+    """Export the report beside itself; gives the export.
+
+    Raises:
+        UserError: there is nothing to analyse, and why.
+    """
+    made, nsys = recording.folder, recording.nsys
+    if recording.problem is not None:
+        raise recording.problem
+    assert recording.report is not None
+
+    def exporting(fraction: float | None) -> None:
+        if progress is not None:
+            progress("exporting with nsys", fraction)
+
+    told: Progress | None = exporting if progress is not None else None
+    export_sqlite(recording.report, made.export, nsys, progress=told)
+    diagnostics.add_diagnostics(recording.report, made.export, nsys)
+    privacy.strip_environment(made.export)
+    if not diagnostics.has_events(made.export):
+        raise nothing.why_no_events(made.export)
+    return made.export
+
+
+def _clear(made: RunFolder) -> None:
+    """Leave no half of a report, and no folder made for nothing."""
+    for name in (folder.REPORT, folder.STREAM):
+        (made.path / name).unlink(missing_ok=True)
+    made.remove_if_empty()
+
+
+def check_program(program: Sequence[str]) -> None:
+    """Refuse what no shell could start, before anything is made for it."""
+    name = program[0]
+    if shutil.which(name) is not None:
+        return
+    if os.sep in name and Path(name).exists():
+        hint = f"To run a script: python {name}" if name.endswith(".py") else "Is it executable? chmod +x makes it so."
+        raise ProgramError(f"{name} is not a program that can be run.", hint, 126)
+    raise ProgramError(f"There is no program {name}.", "The command comes after the options: -- python train.py", 127)
+
+
+def write_facts(made: RunFolder, told: Mapping[str, Any]) -> None:
+    """Write run.json."""
+    try:
+        text = json.dumps(told, indent=2, ensure_ascii=False, default=str) + "\n"
+        (made.path / folder.FACTS).write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise OutputError(f"{made.path} cannot be written: {error.strerror}.", "Is the disk full?") from error
+
+
+def _run(request: Request, nsys: Nsys, support: Support, full: Plan, made: RunFolder, say: Say) -> tuple[Ran, Plan]:
+    """As planned. If nsys fails before it has started the program, that is tried again: nothing has happened yet.
+
+    An nsys that refuses its arguments is given the plainest ones; a failure of another kind may pass.
+    """
+    ran = _run_once(request, nsys, support, full, made, say)
+    if not _may_try_again(ran, request):
+        return ran, full
+    if not _REFUSED.search(ran.said.text):
+        say(f"nsys failed to start, trying again. {last_lines(ran.said)}")
+        ran = _run_once(request, nsys, support, full, made, say)
+        if not _may_try_again(ran, request):
+            return ran, full
+    plain = flags.plain(request.options, full)
+    say(f"nsys would not start with all that is wanted, so only the plain traces. {last_lines(ran.said)}")
+    return _run_once(request, nsys, support, plain, made, say), plain
+
+
+def _may_try_again(ran: Ran, request: Request) -> bool:
+    if ran.started or ran.hung or ran.nsys_signal is not None:
+        return False
+    return not any(f"--{name}" in ran.said.text for name in flags.flag_names(request.options.nsys_args))
+
+
+def _run_once(request: Request, nsys: Nsys, support: Support, chosen: Plan, made: RunFolder, say: Say) -> Ran:
+    with tempfile.TemporaryDirectory(prefix="boundby-", ignore_cleanup_errors=True) as place:
+        private = Path(place)
+        notes = private / "torch-ops"
+        env = {**os.environ, **chosen.environment}
+        if request.torch_ops:
+            env = launcher.launcher_environment(env, notes)
+        given = handover.prepare(private, env)
+        name = f"boundby-{uuid.uuid4().hex[:12]}"
+        command = flags.command_line(nsys, chosen, made.path.absolute() / "report", name, support)
+        ran = session.run_session(command, request.program, given, nsys, name, say=say)
+        if request.torch_ops and ran.started:
+            for complaint in launcher.complaints(launcher.read_notes(notes)):
+                say(complaint)
+        return _rescued(ran, private)
+
+
+def _rescued(ran: Ran, private: Path) -> Ran:
+    """What nsys could not put where it belongs, out of the folder that is going to be removed."""
+    files = [path for path in ran.files if path.is_file()]
+    with contextlib.suppress(OSError):
+        inside = [path for path in files if private in path.parents]
+        moved = {path: Path(shutil.move(path, Path(tempfile.gettempdir()) / path.name)) for path in inside}
+        files = [moved.get(path, path) for path in files]
+    return replace(ran, files=tuple(files))
+
+
+def _find_report(made: RunFolder) -> Path | None:
+    found = (made.report, made.path / folder.STREAM)
+    return next((path for path in found if path.is_file() and path.stat().st_size), None)
+
+
+def _facts(
+    request: Request,
+    nsys: Nsys,
+    chosen: Plan,
+    machine: Machine,
+    python: Python | None,
+    source: Mapping[str, Any] | None,
+    now: datetime,
+    ran: Ran,
+) -> dict[str, Any]:
+    return {
+        "format_version": facts.FORMAT_VERSION,
+        "tool": facts.tool(),
+        "command": list(request.program),
+        "working_folder": str(Path.cwd()),
+        "torch_ops": request.torch_ops,
+        "started": now.isoformat(timespec="seconds"),
+        "duration_s": round(ran.duration_s, 3),
+        "exit_code": ran.exit_code,
+        "stopped_by": "duration" if ran.outlived else ran.stopped_by.name if ran.stopped_by else None,
+        "nsys": {"version": nsys.version, "path": str(nsys.path), "arguments": list(chosen.arguments)},
+        "not_recorded": [{"what": each.what, "reason": each.reason} for each in chosen.lacks],
+        "host": facts.look_at_host(machine),
+        "python": python and {"version": python.version, "path": python.executable, "packages": python.packages},
+        "git": source,
+        "environment": facts.environment_of(os.environ),
+    }

@@ -1,0 +1,256 @@
+"""One run of a program under ``nsys profile``, from its start to the report, through Ctrl-C and all.
+
+nsys runs in a session of its own, so that Ctrl-C in a terminal reaches boundby alone, which passes it on to the
+program and lets nsys finish its report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from boundby.capture.child import ChildTimeoutError, Finished, run_child
+from boundby.capture.handover import Handover, park_streams
+from boundby.capture.locate import Nsys
+
+Say = Callable[[str], None]
+
+#: nsys starts the program within a second or so; one that has not by now hangs.
+START_LIMIT_S = 120.0
+#: How often to look whether the program has ended.
+LOOK_S = 0.5
+#: How long a program may take to end after --duration before it is made to.
+STOP_GRACE_S = 10.0
+SHUTDOWN_TIMEOUT_S = 15.0
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_GENERATED = re.compile(r"^Generated:\s*$")
+_LOG_LINES = 200
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended."""
+
+    exit_code: int
+    """The program's, as a shell tells it (128 + N: ended by signal N). nsys' own where the program never started."""
+    started: bool
+    nsys_signal: int | None
+    """The signal that killed nsys itself."""
+    stopped_by: signal.Signals | None
+    """What asked boundby to stop the program."""
+    outlived: bool
+    """The recording ended before the program did, which was then stopped."""
+    hung: bool
+    """nsys did not start the program in time."""
+    duration_s: float
+    said: Finished
+    files: tuple[Path, ...]
+    """What nsys says it wrote."""
+
+
+class GaveUpError(Exception):
+    """The user asked a second time: program and recording were ended, and nothing is analysed."""
+
+
+def run_session(
+    command: Sequence[str],
+    program: Sequence[str],
+    handover: Handover,
+    nsys: Nsys,
+    session: str,
+    *,
+    say: Say,
+    start_limit_s: float = START_LIMIT_S,
+) -> Ran:
+    """Run ``command`` (nsys profile and its flags) on ``program``.
+
+    Raises:
+        GaveUpError: a second signal came before nsys was done.
+    """
+    log = handover.folder / "log"
+    begin = time.monotonic()
+    child = subprocess.Popen(
+        park_streams([*command, *handover.command(program)], log),
+        env=dict(handover.environment),
+        start_new_session=True,
+        close_fds=False,  # what the caller left open for the program stays open, as without boundby
+    )
+    stop = _Stop(child, handover, say)
+    try:
+        with stop.listening():
+            hung = not _wait(child, handover, start_limit_s)
+            outlived = not hung and stop.asked is None and _is_alive(handover.pid)
+            if hung or outlived or child.returncode < 0:
+                _end_program(handover.pid)
+    except BaseException as error:
+        give_up(child, handover, nsys, session)
+        if isinstance(error, _AgainError):
+            raise GaveUpError from None
+        raise
+    if hung:
+        give_up(child, handover, nsys, session)
+    elif handover.pid is None or child.returncode < 0:
+        end_agent(session)
+    lines = _read_log(log)
+    code = child.returncode
+    return Ran(
+        exit_code=code if code >= 0 else 128 - code,
+        started=handover.pid is not None,
+        nsys_signal=-code if code < 0 else None,
+        stopped_by=stop.asked,
+        outlived=outlived,
+        hung=hung,
+        duration_s=time.monotonic() - begin,
+        said=Finished(code, tuple(line for line in lines if "[1/1]" not in line)),
+        files=tuple(_files(lines)),
+    )
+
+
+def give_up(child: subprocess.Popen[bytes], handover: Handover, nsys: Nsys, session: str) -> None:
+    """End program, nsys and the agent that it leaves in the background, without a report."""
+    with contextlib.suppress(ChildTimeoutError, OSError):
+        command: list[str | Path] = [nsys.path, "shutdown", f"--session={session}", "--kill=sigkill"]
+        run_child(command, env=handover.environment, timeout_s=SHUTDOWN_TIMEOUT_S)
+    _signal_program(handover.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    end_agent(session)
+
+
+def end_agent(session: str) -> None:
+    """End what nsys leaves in the background when it is cut short: an agent, known by the name of its session."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if b"--start-agent" in words and any(session.encode() in word for word in words):
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+class _AgainError(Exception):
+    """A second signal."""
+
+
+class _Stop:
+    """Passes the first signal on to the program; the second one means it."""
+
+    def __init__(self, child: subprocess.Popen[bytes], handover: Handover, say: Say) -> None:
+        self.asked: signal.Signals | None = None
+        self._child = child
+        self._handover = handover
+        self._say = say
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        before = {}
+        for number in _STOPPING:
+            # One that is ignored (nohup, a background job) stays ignored; only a main thread may listen.
+            with contextlib.suppress(ValueError):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    before[number] = signal.signal(number, self._handle)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.asked is not None:
+            raise _AgainError
+        self.asked = signal.Signals(number)
+        pid = self._handover.pid
+        if pid is None:  # nothing has started yet, so there is nothing to keep
+            raise _AgainError
+        if not _is_alive(pid):
+            self._say("nsys is finishing its report; again to give up")
+            return
+        self._say("stopping the program; its report follows (again to give up)")
+        _signal_program(pid, self.asked)
+
+
+def _wait(child: subprocess.Popen[bytes], handover: Handover, start_limit_s: float) -> bool:
+    """Until nsys has ended; False if it has not even started the program in time."""
+    deadline = time.monotonic() + start_limit_s
+    with _watch(child) as ended:
+        while child.poll() is None:
+            ended(LOOK_S)
+            if handover.pid is None and time.monotonic() > deadline:
+                return False
+    return True
+
+
+@contextlib.contextmanager
+def _watch(child: subprocess.Popen[bytes]) -> Iterator[Callable[[float], None]]:
+    """A wait that ends with the child: asleep, not polling, so as not to disturb what is measured."""
+    try:
+        handle = os.pidfd_open(child.pid)
+    except (AttributeError, OSError):  # before Linux 5.3
+        yield lambda seconds: time.sleep(min(seconds, 0.1))
+        return
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+
+    def wait(seconds: float) -> None:
+        poll.poll(seconds * 1000)
+
+    try:
+        yield wait
+    finally:
+        os.close(handle)
+
+
+def _end_program(pid: int | None) -> None:
+    """Ask what still runs to end, wait a little, insist."""
+    _signal_program(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_GRACE_S
+    while _is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if _is_alive(pid):
+        _signal_program(pid, signal.SIGKILL)
+
+
+def _signal_program(pid: int | None, number: signal.Signals) -> None:
+    """Signal the program and its children, as a terminal does; nsys makes it the leader of a group."""
+    if pid is None:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, number)
+        else:
+            os.kill(pid, number)
+
+
+def _is_alive(pid: int | None) -> bool:
+    if pid is None:
+        return False
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in "ZX"
+
+
+def _read_log(log: Path) -> list[str]:
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return []
+    lines = [line.rstrip() for line in re.split(r"[\r\n]+", text)]
+    return [line for line in lines if line][-_LOG_LINES:]
+
+
+def _files(lines: Sequence[str]) -> Iterator[Path]:
+    """The paths under nsys' last word, ``Generated:``."""
+    heads = [number for number, line in enumerate(lines) if _GENERATED.match(line)]
+    for line in lines[heads[-1] + 1 :] if heads else ():
+        if line.startswith((" ", "\t")) and line.strip().startswith("/"):
+            yield Path(line.strip())

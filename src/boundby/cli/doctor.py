@@ -1,0 +1,143 @@
+"""``boundby doctor``: does recording work here, and what will be missing?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from boundby.cli import outcome
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from boundby.capture.doctor import Check, Diagnosis
+    from boundby.cli.stdout import Surface
+
+FORMATS = ("terminal", "json")
+FORMAT_VERSION = 1
+STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
+
+EPILOG = """\b
+Exit codes:
+  0    recording works, though the report may lack what a warning names
+  1    something keeps recording from working
+  2    bad usage
+  70   a bug in boundby
+  130  interrupted
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--python",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="The Python of the programs to be profiled, whose packages are checked; else the one that runs boundby.",
+)
+@click.option("--nsys", metavar="PATH", type=click.Path(path_type=Path), help="The nsys to check.")
+@click.option("--quick", is_flag=True, help="Leave out the recording of one second.")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), default="terminal", help="A table, or JSON.")
+@click.option("--color/--no-color", default=None, help="Colour or none. [colour on a terminal; NO_COLOR is obeyed]")
+@click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, else 100]")
+def doctor(
+    python: Path | None, nsys: Path | None, quick: bool, format_name: str, color: bool | None, width: int | None
+) -> int:
+    """Check whether recording works here, and say what to do where not.
+
+    Looks at nsys and records a second with it; at the nvtx package, at what kernel, container and driver permit, at
+    the GPU, torch and the disk. Nothing is changed.
+    """
+    from boundby.capture.doctor import Diagnosis, examine
+    from boundby.cli import progress, stdout
+
+    with progress.shown(quiet=False) as update:
+        checks = []
+        if update is not None:
+            update("recording a second of a small program", None)
+        for check in examine(nsys, python, quick=quick):
+            checks.append(check)
+            if update is not None:
+                update(f"checking: {check.name} done", None)
+    diagnosis = Diagnosis(tuple(checks))
+    if format_name == "json":
+        stdout.put(_json(diagnosis), utf8=True)
+    else:
+        stdout.put(_table(diagnosis, stdout.surface(width=width, color=color)), utf8=False)
+    return outcome.GATE_FAILED if diagnosis.status == "failed" else outcome.OK
+
+
+def _json(diagnosis: Diagnosis) -> str:
+    import json
+
+    from boundby.__about__ import __version__
+
+    told = {
+        "format_version": FORMAT_VERSION,
+        "tool": {"name": "boundby", "version": __version__},
+        "status": diagnosis.status,
+        "checks": [
+            {"name": each.name, "status": each.status, "found": each.found, "advice": each.advice or None}
+            for each in diagnosis.checks
+        ],
+    }
+    return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+
+
+def _table(diagnosis: Diagnosis, surface: Surface) -> str:
+    import io
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in diagnosis.checks:
+        table.add_row(_cell(check.status, STYLES[check.status]), _cell(check.name), _told(check, surface))
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=surface.width,
+        force_terminal=surface.color_system is not None,
+        color_system=surface.color_system,
+        no_color=surface.color_system is None,
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    console.print(table)
+    console.print()
+    console.print(_cell(_sentence(diagnosis.checks), "bold"))
+    lines = (line.rstrip() for line in stream.getvalue().splitlines())
+    return "\n".join(lines) + "\n"
+
+
+def _told(check: Check, surface: Surface) -> Text:
+    text = _cell(check.found)
+    if check.advice:
+        text.append(f"\n{'→' if surface.unicode else '->'} ", "bold")
+        text.append_text(_cell(check.advice))
+    return text
+
+
+def _cell(text: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    from boundby.report.text import clean
+
+    return Text(clean(text), style)
+
+
+def _sentence(checks: Iterable[Check]) -> str:
+    failed = [check.name for check in checks if check.status == "failed"]
+    warned = [check.name for check in checks if check.status == "warning"]
+    if failed:
+        return f"Recording does not work as it should: {', '.join(failed)}."
+    if warned:
+        return f"Recording works. It will lack something: {', '.join(warned)}."
+    return "Recording works."

@@ -1,0 +1,316 @@
+"""The launcher of --torch-ops inside a program: unseen without torch, and with it the ranges nest as the calls do."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boundby.capture.launcher import complaints, launcher_environment, read_notes
+from boundby.capture.locate import Nsys
+from tests.support.nsys import REPOSITORY
+from tests.support.profiling import Profiler
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+#: In place of the nvtx package: writes each range as a line, indented by how deep it is.
+RECORDER = """\
+import os
+_log, _depth = open(os.environ["RECORD"], "a", buffering=1), 0
+
+def enabled():
+    return True
+
+class annotate:
+    def __init__(self, name, **_):
+        self.name = name
+    def __enter__(self):
+        global _depth
+        _log.write("  " * _depth + self.name + "\\n")
+        _depth += 1
+    def __exit__(self, *_):
+        global _depth
+        _depth -= 1
+
+def start_range(name, **_): ...
+def end_range(handle): ...
+"""
+MODEL = """\
+import sys, torch
+from torch import nn
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.tail = nn.Sequential(nn.ReLU())
+    def forward(self, x):
+        if len(x) == 13:
+            raise ValueError("unlucky")
+        for layer in self.layers:
+            x = layer(x)
+        return self.tail(x)
+model, loss = Block(), nn.MSELoss()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+"""
+
+
+class Place:
+    """A folder in which programs run under the launcher."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes = folder / "notes"
+        self.record = folder / "record"
+        (folder / "packages").mkdir()
+        (folder / "packages" / "nvtx.py").write_text(RECORDER)
+
+    def package(self, name: str, text: str) -> None:
+        (self.folder / "packages" / f"{name}.py").write_text(text)
+
+    def run(self, *arguments: str, launched: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+        own = {**os.environ, "PYTHONPATH": str(self.folder / "packages"), "RECORD": str(self.record), **env}
+        given = launcher_environment(own, self.notes) if launched else own
+        command = [sys.executable, *arguments]
+        return subprocess.run(
+            command, env=given, capture_output=True, text=True, cwd=self.folder, timeout=120, check=False
+        )
+
+    def ranges(self) -> list[str]:
+        return self.record.read_text().splitlines() if self.record.exists() else []
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+SEEN = """\
+import json, os, sys
+print(json.dumps([sys.argv, __name__, sys.path, sorted(m for m in sys.modules if "boundby" in m),
+                  getattr(sys.modules.get("sitecustomize"), "WHOSE", None), sys.flags.isolated]))
+"""
+
+
+@pytest.mark.parametrize("how", ["script", "module", "-c"])
+def test_a_program_without_torch_sees_no_difference(place: Place, how: str) -> None:
+    (place.folder / "seen.py").write_text(SEEN)
+    place.package("sitecustomize", "WHOSE = 'their own'")
+    arguments = {"script": ["seen.py", "a b"], "module": ["-m", "seen", "a b"], "-c": ["-c", SEEN, "a b"]}[how]
+    with_it, without = place.run(*arguments), place.run(*arguments, launched=False)
+    assert with_it.stderr == without.stderr == ""
+    told, expected = json.loads(with_it.stdout), json.loads(without.stdout)
+    assert told.pop(3) == ["_boundby_launcher", "_boundby_launcher.watch"]
+    assert expected.pop(3) == []
+    assert told == expected
+    assert told[3] == "their own"
+    assert not read_notes(place.notes)
+
+
+@pytest.mark.parametrize(
+    "program", ["raise SystemExit(7)", "raise ValueError('x')", "import nothing_of_that_name", "1/0", "import torch"]
+)
+def test_exit_codes_and_tracebacks_are_the_same(place: Place, program: str) -> None:
+    (place.folder / "program.py").write_text(program)
+    if program == "import torch":  # one that cannot be imported
+        place.package("torch", "raise ImportError('no libtorch here')")
+    with_it, without = place.run("program.py"), place.run("program.py", launched=False)
+    assert (with_it.returncode, with_it.stderr) == (without.returncode, without.stderr)
+
+
+def test_an_error_in_the_launcher_stays_there(place: Place) -> None:
+    place.package("torch", "__version__ = 'not a real one'")
+    ran = place.run("-c", "import torch, torch as again; print(torch.__version__, torch.__loader__.__class__.__name__)")
+    assert (ran.stdout, ran.stderr) == ("not a real one SourceFileLoader\n", "")
+    (note,) = read_notes(place.notes)
+    assert note.torch == "not a real one"
+    assert "AttributeError" in note.problem
+    assert complaints((note,)) == [f"--torch-ops: {note.problem}"]
+
+
+def test_children_are_reached_and_those_that_will_not_be_are_not(place: Place) -> None:
+    place.package("torch", "__version__ = '1'")
+    program = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:], '-c', 'import torch'])"
+    place.run("-c", program)
+    assert len(read_notes(place.notes)) == 1
+    place.run("-c", program, "-I")
+    assert len(read_notes(place.notes)) == 1
+
+
+def test_what_a_user_is_told(tmp_path: Path) -> None:
+    assert "imported torch" in complaints(read_notes(tmp_path / "none"))[0]
+    (tmp_path / "notes").write_text('{"pid": 1, "torch": "2", "ranges": "none"}\nnonsense\n[]\n')
+    notes = read_notes(tmp_path / "notes")
+    assert [note.pid for note in notes] == [1]
+    assert "the nvtx package is missing" in complaints(notes)[0]
+
+
+@needs_torch
+def test_modules_operators_data_and_optimizer(place: Place) -> None:
+    loop = """
+from torch.utils.data import DataLoader, TensorDataset
+for (x,) in DataLoader(TensorDataset(torch.randn(2, 4)), batch_size=2):
+    optimizer.zero_grad()
+    loss(model(x), x).backward()
+    optimizer.step()
+"""
+    ran = place.run("-c", MODEL + loop)
+    assert ran.returncode == 0, ran.stderr
+    (note,) = read_notes(place.notes)
+    assert (note.ranges, note.operators, note.problem) == ("nvtx", "dispatch", "")
+    lines = place.ranges()
+    outline = [line for line in lines if "aten::" not in line]
+    assert outline == [
+        *("data start", "data"),
+        *("forward", "  layers.0", "  layers.1", "  tail", "    tail.0"),
+        "MSELoss",
+        *("MSELoss", "backward", "  tail", "    tail.0", "  layers.1", "  layers.0"),
+        *("optimizer", "data"),
+    ]
+    assert lines[lines.index("  layers.0") + 1 :][:2] == ["    aten::t", "    aten::addmm"]
+    assert "    aten::mm" in lines[lines.index("backward") :]
+
+
+@needs_torch
+def test_ranges_close_when_modules_and_steps_raise(place: Place) -> None:
+    loop = """
+class Unlucky(torch.optim.SGD):
+    def step(self, closure=None):
+        raise ValueError("no step")
+for action in (lambda: model(torch.randn(13, 4)), Unlucky(model.parameters(), 0.1).step):
+    try:
+        action()
+    except ValueError:
+        pass
+model(torch.randn(1, 4))
+optimizer.step()
+"""
+    ran = place.run("-c", MODEL + loop)
+    assert ran.returncode == 0, ran.stderr
+    outline = [line for line in place.ranges() if "aten::" not in line]
+    assert outline[0] == "forward"
+    assert outline.count("forward") + outline.count("  forward") == 2
+    assert outline[1] == "optimizer"
+
+
+@needs_torch
+def test_compiled_models_stay_in_one_piece_and_warn_of_nothing(place: Place) -> None:
+    program = """
+import torch._dynamo
+compiled = torch.compile(model, backend="eager", fullgraph=True)
+for _ in range(3):
+    compiled(torch.randn(2, 4))
+print(torch._dynamo.utils.counters["stats"]["unique_graphs"], dict(torch._dynamo.utils.counters["graph_break"]))
+"""
+    ran = place.run("-W", "error::UserWarning", "-c", MODEL + program)
+    assert (ran.returncode, ran.stdout) == (0, "1 {}\n"), ran.stderr
+    outline = [line for line in place.ranges() if "aten::" not in line]
+    assert outline[:1] == ["forward"]
+    assert not any("layers" in line for line in outline)
+
+
+@needs_torch
+def test_the_programs_own_profiler_and_modes_work(place: Place) -> None:
+    program = """
+from torch.profiler import profile
+from torch._subclasses.fake_tensor import FakeTensorMode
+import copy, pickle
+for _ in range(2):
+    with profile() as profiler:
+        model(torch.randn(2, 4))
+    print(len(profiler.events()) > 5)
+with FakeTensorMode() as mode:
+    fake = mode.from_tensor(torch.randn(2, 4))
+    print(type(fake + fake).__name__)
+pickle.loads(pickle.dumps(copy.deepcopy(nn.Linear(4, 4))))(torch.randn(1, 4))
+with torch.inference_mode():
+    model(torch.randn(2, 4))
+"""
+    ran = place.run("-c", MODEL + program)
+    assert (ran.returncode, ran.stdout.splitlines()) == (0, ["True", "True", "FakeTensor"]), ran.stderr
+
+
+@needs_torch
+def test_emit_nvtx_waits_for_cuda_and_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, with a CUDA build's parts put in."""
+    import torch
+
+    from boundby.capture.launcher.program.operators import EmitNvtx, choose
+
+    done: list[str] = []
+    state = {"cuda": False}
+
+    class Emit:
+        def __init__(self, record_shapes: bool) -> None:
+            assert not record_shapes
+
+        def __enter__(self) -> None:
+            profiler._run_on_profiler_start()
+            done.append("on")
+
+    profiler: Any = torch.autograd.profiler
+    monkeypatch.setattr(torch._C, "_nvtx", object(), raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: state["cuda"])
+    monkeypatch.setattr(profiler, "emit_nvtx", Emit)
+    monkeypatch.setattr(profiler, "_run_on_profiler_start", lambda: done.append("started"))
+    monkeypatch.setattr(profiler, "_run_on_profiler_stop", lambda: done.append("stopped"))
+    monkeypatch.setattr(torch.autograd, "_disable_profiler", lambda: done.append("off"))
+    operators = choose(torch)
+    assert isinstance(operators, EmitNvtx)
+    operators.ensure()
+    assert done == []
+    state["cuda"] = True
+    operators.ensure()
+    operators.ensure()
+    assert done == ["started", "on"]
+    done.clear()
+    profiler._run_on_profiler_start()  # the program's own
+    operators.ensure()
+    assert done == ["off", "started"]
+    profiler._run_on_profiler_stop()
+    operators.ensure()
+    assert done == ["off", "started", "stopped", "started", "on"]
+    operators._stop()
+
+
+@needs_torch
+@pytest.mark.nsys
+def test_a_real_recording_holds_them(nsys: Nsys, tmp_path: Path) -> None:
+    program = f"{MODEL}\nfor _ in range(5):\n    model(torch.randn(2, 4)).sum().backward(); optimizer.step()\n"
+    ran = Profiler(nsys, tmp_path).start(["--torch-ops", "--format=none"], [sys.executable, "-c", program]).finish()
+    assert ran.code == 0, ran.err
+    found = ran.ranges
+    assert {name: found[name] for name in ("forward", "backward", "optimizer", "aten::addmm")} == {
+        "forward": 5,
+        "backward": 5,
+        "optimizer": 5,
+        "aten::addmm": 10,
+    }
+    assert found["layers.0"] == 10  # forward and backward
+    assert "--torch-ops" not in ran.err
+    assert ran.facts["torch_ops"] is True
+
+
+@needs_torch
+@pytest.mark.nsys
+def test_the_workers_of_torchrun_are_reached(nsys: Nsys, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{MODEL}\nmodel(torch.randn(2, 4)); print('done')\n")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(tmp_path / "train.py")]
+    ran = Profiler(nsys, tmp_path).start(["--torch-ops", "--format=none"], torchrun).finish()
+    assert (ran.code, ran.out) == (0, "done\ndone\n"), ran.err
+    assert ran.ranges["forward"] == 2
+
+
+def test_nothing_of_it_needs_more_than_the_standard_library() -> None:
+    """It runs on the program's Python, which has none of boundby's packages."""
+    folder = REPOSITORY / "src/boundby/capture/launcher"
+    for path in [*folder.glob("inject/*.py"), *folder.glob("program/*.py")]:
+        for line in path.read_text().splitlines():
+            if line.strip().startswith(("import ", "from ")):
+                name = line.split()[1]
+                assert name.startswith((".", "boundby.annotate")) or name.split(".")[0] in sys.stdlib_module_names, line

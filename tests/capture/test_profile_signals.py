@@ -1,0 +1,69 @@
+"""Ctrl-C, SIGTERM and the like, sent to boundby while the program runs under a real nsys."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from boundby.capture.locate import Nsys
+from tests.support.profiling import Profiler, agents
+
+pytestmark = pytest.mark.nsys
+
+
+@pytest.fixture
+def profiler(nsys: Nsys, tmp_path: Path) -> Profiler:
+    return Profiler(nsys, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_program_is_stopped_and_analysed(profiler: Profiler, number: signal.Signals) -> None:
+    started = profiler.behaving("sleep")
+    started.wait_for("ready")
+    started.send(number)
+    ran = started.finish()
+    assert ran.code == 128 + number
+    assert ran.facts["stopped_by"] == number.name
+    assert ran.ranges == {"work": 1, "part": 3}
+    assert "stopping the program" in ran.err
+    assert "KeyboardInterrupt" in ran.err if number == signal.SIGINT else "Traceback" not in ran.err
+    assert (ran.folder / "report.json").exists()
+
+
+def test_ctrl_c_lets_the_program_clean_up_and_end_as_it_likes(profiler: Profiler) -> None:
+    started = profiler.behaving("cleanup")
+    started.wait_for("ready")
+    started.send(signal.SIGINT)
+    ran = started.finish()
+    assert ran.code == 9
+    assert ran.out == "ready\ncleaned up\n"
+    assert (ran.folder / "report.json").exists()
+
+
+def test_a_second_ctrl_c_gives_up_and_leaves_nothing(profiler: Profiler) -> None:
+    started = profiler.behaving("deaf")
+    started.wait_for("deaf")
+    begin = time.monotonic()
+    started.send(signal.SIGINT, signal.SIGINT)
+    ran = started.finish()
+    assert ran.code == 130
+    assert ran.err.splitlines()[-1] == "boundby: interrupted"
+    assert "Traceback" not in ran.err
+    assert time.monotonic() - begin < 20
+    assert not ran.folder.exists()
+    assert str(profiler.program) not in _command_lines()
+    assert not [line for line in agents() if str(profiler.place) in line]
+
+
+def _command_lines() -> str:
+    return "\n".join(map(_command_line, Path("/proc").glob("[0-9]*")))
+
+
+def _command_line(folder: Path) -> str:
+    try:
+        return (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
