@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -113,7 +114,7 @@ class Program:
         """The trace, in the order that readers guarantee. ``order`` seeds a permutation of the rows before that."""
         shuffle = np.random.default_rng(order)
 
-        def table(rows: list[tuple[int, ...]], width: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+        def table(rows: Sequence[tuple[int, ...]], width: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
             array = np.array(rows, np.int64).reshape(-1, width)
             if order is not None:
                 array = array[shuffle.permutation(len(array))]

@@ -28,7 +28,9 @@ def owners(program: Program, cause: str) -> dict[str, int]:
     """Microseconds of one cause by path."""
     timeline = timeline_of(program)
     regions = timeline.setting.ownership.regions
-    total = sum(device.segments.by_region_and_cause(len(regions)) for device in timeline.devices)
+    total = np.zeros((len(regions), len(CAUSES)), np.int64)
+    for device in timeline.devices:
+        total += device.segments.by_region_and_cause(len(regions))
     number = [c.key for c in CAUSES].index(cause)
     return {"/".join(regions.path(r)): int(total[r, number]) // US for r in range(len(regions)) if total[r, number]}
 

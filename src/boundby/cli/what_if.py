@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     *("-s", "--scenario", "scenarios"),
     metavar="SCENARIO",
     multiple=True,
-    help="What is removed or made faster, such as no_sync, kernels=2, 'kernel:*gemm*=3', cpu=10; joined by + for both at "
-    "once. Can be repeated. Without it: every named scenario.",
+    help="What is removed or made faster, such as no_sync, kernels=2, 'kernel:*gemm*=3', cpu=10; joined by + for "
+    "both at once. Can be repeated. Without it: every named scenario.",
 )
 @click.option("--region", metavar="GLOB", help="Change only what belongs to these regions, such as 'step/loss'.")
 @click.option("--window", metavar="gpu|all|START:END|nvtx:NAME", default="gpu", help="As for analyze.")

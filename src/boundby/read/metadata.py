@@ -17,7 +17,8 @@ _ERROR, _WARNING = 3, 2  # DIAGNOSTIC_EVENT severities
 # nsys writes these into nearly every report; they say nothing about this one.
 _NOISE = re.compile(
     r"^No \w[\w ]* events collected|^Not all [\w ]+ events might|^No MMAP events|^Scheduling information is absent"
-    r"|^NVTX function nvtxDomainDestroy|might have not been started correctly|^Process was launched|symbols? (?:might|could)",
+    r"|^NVTX function nvtxDomainDestroy|might have not been started correctly|^Process was launched"
+    r"|symbols? (?:might|could)",
     re.IGNORECASE,
 )
 _NVTX_TRAP = "payload extension is incompatible"
