@@ -177,6 +177,19 @@ for (x,) in DataLoader(TensorDataset(torch.randn(2, 4)), batch_size=2):
 
 
 @needs_torch
+def test_a_model_that_marks_itself_gets_no_second_set(place: Place) -> None:
+    program = """
+from boundby.annotate import annotate_module
+annotate_module(model)
+model(torch.randn(1, 4))
+"""
+    ran = place.run("-c", MODEL + program)
+    assert ran.returncode == 0, ran.stderr
+    outline = [line for line in place.ranges() if "aten::" not in line]
+    assert outline == ["forward", "  layers.0", "  layers.1", "  tail", "    tail.0"]
+
+
+@needs_torch
 def test_ranges_close_when_modules_and_steps_raise(place: Place) -> None:
     loop = """
 class Unlucky(torch.optim.SGD):

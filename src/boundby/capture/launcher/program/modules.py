@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from boundby.annotate import backends, open_ranges
+from boundby.annotate import modules as annotated
 from boundby.annotate.backends import Label
 from boundby.annotate.backward import BackwardRanges, current_task
 from boundby.annotate.calls import Call, Names
@@ -62,12 +63,13 @@ class ModuleRanges:
         """A module is called."""
         self._operators.ensure()
         calls = self._thread.calls
-        if calls:
-            model = calls[0].model
+        model = calls[0].model if calls else self._models.of(module)
+        if model is None:  # the program marks this model itself
+            call = _OpenCall(None, module, None)
+        elif calls:
             chosen = model.names_of(module)
             call = _OpenCall(None if chosen is None else Call(chosen, calls[-1].call, module), module, model)
         else:
-            model = self._models.of(module)
             outermost = model.recompute if current_task(self.torch) != -1 else model.outermost
             call = _OpenCall(Call(outermost, None, module), module, model)
         if call.is_marked:
@@ -95,7 +97,7 @@ class _OpenCall:
 
     __slots__ = ("call", "is_marked", "model", "module")
 
-    def __init__(self, call: Call | None, module: Any, model: Model) -> None:
+    def __init__(self, call: Call | None, module: Any, model: Model | None) -> None:
         self.is_marked = call is not None
         self.call: Any = call
         self.module = id(module)
@@ -156,7 +158,10 @@ class Models:
         self._models: dict[int, Model] = {}
         self._first: str | None = None
 
-    def of(self, module: Any) -> Model:
+    def of(self, module: Any) -> Model | None:
+        """The model whose outermost module this is; None for one that has ranges of ``annotate_module``."""
+        if any(type(hook).__module__ == annotated.__name__ for hook in module._forward_pre_hooks.values()):
+            return None
         model = self._models.get(id(module))
         if model is None or not model.is_of(module):
             model = self._models[id(module)] = Model(module, self._prefix(module))
