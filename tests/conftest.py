@@ -26,3 +26,15 @@ def nsys_older() -> Nsys:
 def nvtx_report(nsys: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of src/boundby/workloads/cpu_steps.py with 5 steps. It is shared: do not change it."""
     return capture(nsys, tmp_path_factory.mktemp("nvtx_report"), "cpu_steps.py", "5")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all that captures with a real nsys in one worker, since two captures at once disturb each other, and every
+    other file in one worker, so that what a file caches is made once."""
+    for item in items:
+        captures = item.get_closest_marker("nsys") is not None or _CAPTURING & set(getattr(item, "fixturenames", ()))
+        item.add_marker(pytest.mark.xdist_group("nsys" if captures else item.nodeid.partition("::")[0]))
+
+
+#: Fixtures that capture, or hand out what does.
+_CAPTURING = {"nsys", "nsys_older", "nvtx_report"}

