@@ -154,7 +154,13 @@ def threads(timeline: Timeline) -> tuple[ThreadReport, ...]:
                 time={cause.key: time[cause] for cause in CAUSES},
                 blocked_on=blocked,
                 cpu_utilization=cpu[0] / cpu[1] if cpu and cpu[1] else None,
-                verdict=_verdict(decide(time, 0), confidence, host_because(time, blocked), is_replayed=False),
+                # What a thread alone would save says nothing about what waits for it.
+                verdict=replace(
+                    _verdict(decide(time, 0), confidence, host_because(time, blocked), is_replayed=False),
+                    saving_ns=None,
+                    runner_up=None,
+                    bound_next=None,
+                ),
             )
         )
     return tuple(found)
