@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
-from boundby.capture import export_sqlite, export_to_temporary, find_in_folder, find_nsys, typed_command
+from boundby.capture import command_of, export_sqlite, export_to_temporary, find_in_folder, find_nsys, typed_command
 from boundby.diagnose import summary
 from boundby.diagnose.figures import Figures, measure
 from boundby.model.errors import SelectionError
@@ -194,7 +194,7 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary
         source=trace.source,
         nsys_version=trace.nsys_version,
         schema_version=trace.schema_version,
-        command=typed_command(trace.command),
+        command=typed_command(trace.command) or command_of(Path(trace.path)),
         gpus=trace.gpus,
         captured=trace.captured,
         warnings=(*shifts, *trace.warnings),

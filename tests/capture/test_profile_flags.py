@@ -141,6 +141,13 @@ def test_an_nsys_that_hangs_on_this_kernel_does_not_sample(tmp_path: Path) -> No
     assert "--sample=process-tree" in made(machine=GPU, nsys=old).arguments  # an older kernel
 
 
+def test_an_older_nsys_takes_whole_seconds(tmp_path: Path) -> None:
+    text = f"{HELP_2026}\n        --delay=\n        --duration=\n"
+    old = fake_nsys(tmp_path / "bin", "", "2022.4.2.1-df9881f")
+    chosen = made(Options(delay_s=0.2, duration_s=2), nsys=old, help_text=text)
+    assert {"--delay=1", "--duration=2"} < set(chosen.arguments)
+
+
 def test_several_gpus_and_mpi(new: Nsys, monkeypatch: pytest.MonkeyPatch) -> None:
     several = Machine("5.15", (*GPU.gpus, *GPU.gpus), "535", None, None)
     assert made(machine=several, nsys=new).arguments[0] == "--trace=cuda,cudnn,cublas,nvtx,osrt,nccl"
@@ -218,7 +225,7 @@ done; done
 if [ "$1 $2" = "profile --help" ]; then "$real" "$@" | {hide}; exit; fi"""
     ran = Profiler(wrapped(nsys, tmp_path / "bin", body), tmp_path).run("exit", "3")
     assert ran.code == 3, ran.err
-    assert "without CPU scheduling and samples: this nsys cannot" in ran.err
+    assert "without CPU scheduling and samples: " in ran.err
     assert "would not start" not in ran.err
     assert ran.ranges == {"work": 1, "part": 3}
 

@@ -6,6 +6,7 @@ recorded is dropped and told, with what the report will lack.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,8 @@ _MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 #: Before 2023, nsys hangs on today's kernels when it samples or watches the scheduler (seen: 2022.4.2 on 6.18).
 SAMPLES_SINCE = (2023,)
 SAMPLING_HANGS_FROM_KERNEL = (6,)
+#: Before (seen: 2022.4), --delay and --duration take whole seconds.
+FRACTIONS_SINCE = (2023,)
 #: ``-t cuda`` is ``--trace=cuda``; only the short forms of flags that boundby sets itself, or refuses.
 SHORT = {
     "b": "backtrace",
@@ -131,7 +134,7 @@ def plan(options: Options, support: Support, machine: Machine, nsys: Nsys, progr
     arguments = [_trace(options, support, machine, program, lacks)]
     arguments += _cpu(support, machine, nsys, lacks)
     arguments += _gpu(options, support, machine, nsys, lacks)
-    extent, environment = _extent(options, support)
+    extent, environment = _extent(options, support, nsys)
     arguments += extent
     # The program lives or dies as it would without nsys: what it leaves running goes on, and is not waited for.
     arguments += [f"--{name}={value}" for name, value in (("kill", "none"), ("wait", "primary"))]
@@ -245,14 +248,19 @@ def why_no_metrics(nsys: Nsys, name: str) -> str | None:
     return "nsys cannot sample this GPU"
 
 
-def _extent(options: Options, support: Support) -> tuple[list[str], dict[str, str]]:
+def _seconds(value: float, nsys: Nsys) -> str:
+    takes_fractions = not nsys.version_tuple or nsys.version_tuple >= FRACTIONS_SINCE
+    return f"{value:g}" if takes_fractions else str(math.ceil(value))
+
+
+def _extent(options: Options, support: Support, nsys: Nsys) -> tuple[list[str], dict[str, str]]:
     """Which part of the run is recorded."""
     arguments = []
     environment: dict[str, str] = {}
     if options.delay_s:
-        arguments.append(f"--delay={options.delay_s:g}")
+        arguments.append(f"--delay={_seconds(options.delay_s, nsys)}")
     if options.duration_s is not None:
-        arguments.append(f"--duration={options.duration_s:g}")
+        arguments.append(f"--duration={_seconds(options.duration_s, nsys)}")
     if options.capture_range is None:
         return arguments, environment
     if "capture-range" not in support.flags and support.flags:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import tempfile
@@ -91,6 +92,15 @@ def find_in_folder(folder: Path) -> Path:
         f"{folder} is a folder without {EXPORT} or {REPORT}.",
         "Give a report file, or a folder that boundby profile made.",
     )
+
+
+def command_of(folder: Path) -> str | None:
+    """The command of a run as run.json tells it; None where that is not to be had."""
+    try:
+        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        return " ".join(map(str, told["command"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def program_name(program: Sequence[str]) -> str:

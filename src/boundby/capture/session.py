@@ -31,6 +31,8 @@ LOOK_S = 0.5
 #: How long a program may take to end after --duration before it is made to.
 STOP_GRACE_S = 10.0
 SHUTDOWN_TIMEOUT_S = 15.0
+#: The agent is usually gone before nsys is.
+AGENT_GRACE_S = 3.0
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GENERATED = re.compile(r"^Generated:\s*$")
 _LOG_LINES = 200
@@ -100,6 +102,8 @@ def run_session(
         give_up(child, handover, nsys, session)
     elif handover.pid is None or child.returncode < 0:
         end_agent(session)
+    else:
+        await_agent(session)
     lines = _read_log(log)
     code = child.returncode
     return Ran(
@@ -129,11 +133,28 @@ def give_up(child: subprocess.Popen[bytes], handover: Handover, nsys: Nsys, sess
 
 def end_agent(session: str) -> None:
     """End what nsys leaves in the background when it is cut short: an agent, known by the name of its session."""
-    for folder in Path("/proc").glob("[0-9]*"):
+    for pid in _agents(session):
         with contextlib.suppress(OSError):
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"--start-agent" in words and any(session.encode() in word for word in words):
-                os.kill(int(folder.name), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+
+
+def await_agent(session: str) -> None:
+    """Wait until the agent is through: it tidies its files up, and would write into a folder that is being removed."""
+    deadline = time.monotonic() + AGENT_GRACE_S
+    while _agents(session) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _agents(session: str) -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _is_agent(folder, session.encode())]
+
+
+def _is_agent(folder: Path, session: bytes) -> bool:
+    try:
+        words = (folder / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"--start-agent" in words and any(session in word for word in words)
 
 
 class _AgainError(Exception):
