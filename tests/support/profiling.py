@@ -121,8 +121,13 @@ class Started:
             self.process.send_signal(number)
             time.sleep(0.2)
 
-    def finish(self) -> Ran:
-        out, err = self.process.communicate(timeout=RUN_TIMEOUT_S)
+    def finish(self, stdin: str | None = None) -> Ran:
+        try:
+            out, err = self.process.communicate(stdin, timeout=RUN_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGTERM, signal.SIGTERM)  # it ends nsys and the program too
+            self.process.wait(RUN_TIMEOUT_S)
+            raise
         return Ran(self.process.returncode, self.said + out, err, self.folder)
 
 
@@ -161,9 +166,7 @@ class Profiler:
 
     def run(self, *arguments: str, options: Sequence[str] = ("--format=none",), stdin: str = "") -> Ran:
         """Run the program of this module to its end."""
-        started = self.behaving(*arguments, options=options)
-        out, err = started.process.communicate(stdin, timeout=RUN_TIMEOUT_S)
-        return Ran(started.process.returncode, out, err, started.folder)
+        return self.behaving(*arguments, options=options).finish(stdin)
 
 
 def agents(session: str = "boundby-") -> Iterator[str]:

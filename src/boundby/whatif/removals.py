@@ -15,7 +15,7 @@ from boundby.timeline.analysis import DeviceTimeline, Timeline
 from boundby.timeline.intervals import complement, contains
 from boundby.whatif.graph import NONE, Graph, build_graph
 from boundby.whatif.replay import Costs, Replayer, measured_costs
-from boundby.whatif.scenarios import SCENARIOS, Scope, remove, scope_of
+from boundby.whatif.scenarios import SCENARIOS, Scope, narrow, remove, scope_of
 
 Bool = npt.NDArray[np.bool_]
 Change = Callable[[Graph, Costs, Scope], Costs]
@@ -59,14 +59,16 @@ class Predictor:
             )
             for device in self.devices
         ]
-        self._low = min(device.low_ns for device in self.devices)
-        self._high = max(device.high_ns for device in self.devices)
+        low = min(device.low_ns for device in self.devices)
+        self._everywhere = scope_of(self.graph, low, max(device.high_ns for device in self.devices), None)
+        self._without: dict[tuple[str, ...], Costs] = {(): self._measured}
 
-    def windows(self, causes: Sequence[str], inside: Bool | None = None, *, first: Sequence[str] = ()) -> list[int]:
+    def windows(self, causes: Sequence[str], inside: Bool | None = None, *, first: tuple[str, ...] = ()) -> list[int]:
         """Length of each device's window in nanoseconds without these causes (inside some regions only), and without
         the causes in ``first`` everywhere."""
-        costs = remove(self.graph, self._measured, first, self.scope(None))
-        return self._lengths(remove(self.graph, costs, causes, self.scope(inside)))
+        if first not in self._without:
+            self._without[first] = remove(self.graph, self._measured, first, self._everywhere)
+        return self._lengths(remove(self.graph, self._without[first], causes, self.scope(inside)))
 
     def after(self, changes: Sequence[Change], inside: Bool | None, *, widen_last: bool = False) -> list[int]:
         """Length of each device's window after these changes inside some regions (the last one everywhere, if
@@ -79,7 +81,7 @@ class Predictor:
 
     def scope(self, inside: Bool | None) -> Scope:
         """What lies in the windows and in these regions."""
-        return scope_of(self.graph, self._low, self._high, inside)
+        return self._everywhere if inside is None else narrow(self.graph, self._everywhere, inside)
 
     def _lengths(self, costs: Costs) -> list[int]:
         start, end = self._replayer.run(costs)
@@ -101,14 +103,21 @@ def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
     measured = [device.high_ns - device.low_ns for device in timeline.devices]
     without_sync = predictor.windows(("sync",))
     device: dict[int, dict[str, int]] = {item.index: {} for item in timeline.devices}
+    there = _worth_replaying(predictor.graph, predictor.scope(None), 0)
     for cause in REMOVABLE:
+        if cause not in there:
+            for item in timeline.devices:
+                device[item.index][cause.key] = 0
+            continue
         base = measured if cause == Cause.SYNC else without_sync
         after = without_sync if cause == Cause.SYNC else predictor.windows((cause.key,), first=("sync",))
         for item, before, length in zip(timeline.devices, base, after, strict=True):
             device[item.index][cause.key] = max(before - length, 0)
     predicted: dict[int, dict[str, int]] = {item.index: {} for item in timeline.devices}
+    keys = {cause.key for cause in there}
     for name, causes in SCENARIOS.items():
-        for item, length in zip(timeline.devices, predictor.windows(causes), strict=True):
+        lengths = predictor.windows(causes) if keys & set(causes) else measured
+        for item, length in zip(timeline.devices, lengths, strict=True):
             # Removing something never makes a program slower; a replay's rounding of dependencies can.
             predicted[item.index][name] = min(length, item.high_ns - item.low_ns)
     region = {}
@@ -118,7 +127,9 @@ def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
         region[number] = _region_savings(predictor, inside, worth, measured)
     return Removals(
         device=device,
-        following={index: _following(predictor, position, device[index]) for position, index in enumerate(device)},
+        following={
+            index: _following(predictor, position, device[index], there) for position, index in enumerate(device)
+        },
         region=region,
         predicted_ns=predicted,
         unreliable=unreliable(predictor.graph, timeline.devices),
@@ -128,7 +139,7 @@ def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
 def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
     """Causes of which a region holds enough that removing them can save anything to speak of."""
     held = {
-        Cause.SYNC: int((graph.waits_for[scope.calls] != NONE).sum()) * total_ns,
+        Cause.SYNC: int((graph.waits_for[scope.calls] != NONE).sum()) * max(total_ns, 1),
         Cause.INIT: int(graph.cost_ns[scope.calls & graph.is_init].sum()),
         Cause.CUDA_API: int(
             graph.cost_ns[scope.calls & ~graph.is_init].sum() + graph.arrival_ns[scope.operations].sum()
@@ -144,7 +155,7 @@ def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
         (Cause.GPU_COPY, copies),
     ):
         held[cause] = int(graph.duration_ns[scope.operations & kind].sum())
-    return {cause for cause in REMOVABLE if held[cause] >= CAUSE_SHARE * total_ns}
+    return {cause for cause in REMOVABLE if held[cause] > 0 and held[cause] >= CAUSE_SHARE * total_ns}
 
 
 def _region_savings(predictor: Predictor, inside: Bool, worth: set[Cause], measured: list[int]) -> dict[str, int]:
@@ -163,16 +174,16 @@ def _most_saved(before: list[int], after: list[int]) -> int:
     return max(0, *(b - a for b, a in zip(before, after, strict=True)))
 
 
-def _following(predictor: Predictor, position: int, savings: Mapping[str, int]) -> dict[str, int]:
+def _following(predictor: Predictor, position: int, savings: Mapping[str, int], there: set[Cause]) -> dict[str, int]:
     """Savings on one device once its best cause (and every wait) is gone."""
     best = max(sorted(savings), key=lambda cause: savings[cause])
     gone = tuple(dict.fromkeys(("sync", best)))
     base = predictor.windows((), first=gone)[position]
     return {
         cause.key: max(base - predictor.windows((cause.key,), first=gone)[position], 0)
-        for cause in REMOVABLE
+        for cause in sorted(there)
         if cause.key not in gone
-    }
+    } or {"sync": 0}
 
 
 def _regions_that_matter(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> list[int]:

@@ -52,11 +52,17 @@ def scope_of(graph: Graph, low: int, high: int, inside: Bool | None) -> Scope:
     begin = int(graph.call_start_ns[launch].min()) if len(launch) else low
     calls = (graph.call_start_ns >= begin) & (graph.call_start_ns < high)
     pieces = calls[graph.piece_call] & (graph.call_start_ns[graph.piece_call] > begin)
-    if inside is not None:
-        calls &= inside[graph.call_region]
-        operations &= inside[graph.op_region]
-        pieces &= inside[graph.piece_region]
-    return Scope(calls, operations, pieces)
+    whole = Scope(calls, operations, pieces)
+    return whole if inside is None else narrow(graph, whole, inside)
+
+
+def narrow(graph: Graph, scope: Scope, inside: Bool) -> Scope:
+    """The part of a scope that lies in a set of regions."""
+    return Scope(
+        scope.calls & inside[graph.call_region],
+        scope.operations & inside[graph.op_region],
+        scope.pieces & inside[graph.piece_region],
+    )
 
 
 def remove(graph: Graph, costs: Costs, causes: Sequence[str], scope: Scope) -> Costs:
