@@ -7,6 +7,7 @@ turns (a crew) are one chain: the interval from one call to the next is the host
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from boundby.timeline.intervals import EMPTY, Coverage, IntervalSet, complement,
 from boundby.timeline.steps import StepFunction, cut
 
 Int = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]  # indexes: half the memory at millions of events
 
 # An operation that starts this soon after the one before it on its stream was held up by that one.
 SWITCH_LIMIT_NS = 6_000
@@ -46,7 +48,7 @@ class Graph:
     """
 
     # calls, by chain and start
-    chain: Int
+    chain: Int32
     dispatch_ns: Int  # of the interval before the call, by what it was spent on
     cpu_ns: Int
     sleep_ns: Int
@@ -54,36 +56,36 @@ class Graph:
     cost_ns: Int  # the call's own time, without waiting
     kind: npt.NDArray[np.int8]  # CallClass
     is_init: BoolArray
-    waits_for: Int  # operation whose end (or start) lets the call return; NONE
+    waits_for: Int32  # operation whose end (or start) lets the call return; NONE
     waits_for_start: BoolArray  # the call returns by the operation's start, not its end
     wait_lag_ns: Int  # from then to the call's return
     waits_for_room: BoolArray  # not a sync: the launch queue was full
     wait_cost_ns: Int  # what is left of the call where the wait is gone
-    follows: Int  # a call of the process's leading chain that woke this one's thread; NONE
+    follows: Int32  # a call of the process's leading chain that woke this one's thread; NONE
     follow_lag_ns: Int  # from that call's end to this one's start
     call_start_ns: Int
-    call_region: Int
+    call_region: Int32
     # operations, by device and start
-    launch: Int  # call, or NONE: the operation starts when it did, relative to the one before it
+    launch: Int32  # call, or NONE: the operation starts when it did, relative to the one before it
     arrival_ns: Int  # from the start of the launching call (or its end) to the start at the earliest
     from_call_end: BoolArray  # a long launching call had to finish first: it loaded a module, say
-    before: Int  # the operation before it on its stream; NONE
+    before: Int32  # the operation before it on its stream; NONE
     switch_ns: Int
-    also_after: Int  # an operation of another stream it was held up by; NONE
+    also_after: Int32  # an operation of another stream it was held up by; NONE
     hold_ns: Int  # what neither explains
     duration_ns: Int
     start_ns: Int
-    device: Int
+    device: Int32
     op_kind: npt.NDArray[np.int8]
     is_communication: BoolArray
-    op_region: Int
+    op_region: Int32
     # event order: 2 * call begins it, 2 * call + 1 ends one that waits, ~row is an operation
-    order: Int
+    order: Int32
     # pieces of intervals, for scenarios limited to a region: call, nanoseconds, cause, region
-    piece_call: Int
+    piece_call: Int32
     piece_ns: Int
-    piece_cause: Int
-    piece_region: Int
+    piece_cause: npt.NDArray[np.int8]
+    piece_region: Int32
 
     @property
     def calls(self) -> int:
@@ -122,7 +124,7 @@ def build_graph(setting: Setting) -> Graph:
         mine = thread == number
         region[mine] = setting.ownership.at(number, start[mine])
     return Graph(
-        chain=chain,
+        chain=chain.astype(np.int32),
         dispatch_ns=spent[Cause.CUDA_API],
         cpu_ns=spent[Cause.CPU],
         sleep_ns=spent[Cause.HOST_BLOCKED],
@@ -130,28 +132,28 @@ def build_graph(setting: Setting) -> Graph:
         cost_ns=cost,
         kind=kind,
         is_init=np.isin(kind, (CallClass.ALLOC, CallClass.INIT)) | calls.is_first_load[order],
-        waits_for=waits.operation,
+        waits_for=waits.operation.astype(np.int32),
         waits_for_start=waits.by_start,
         wait_lag_ns=waits.lag,
         waits_for_room=waits.for_room,
         wait_cost_ns=waits.cost,
-        follows=woken_by,
+        follows=woken_by.astype(np.int32),
         follow_lag_ns=woken_lag,
         call_start_ns=start,
-        call_region=region,
-        launch=launch,
+        call_region=region.astype(np.int32),
+        launch=launch.astype(np.int32),
         arrival_ns=stream.arrival,
         from_call_end=stream.from_call_end,
-        before=stream.before,
+        before=stream.before.astype(np.int32),
         switch_ns=stream.switch,
-        also_after=stream.also_after,
+        also_after=stream.also_after.astype(np.int32),
         hold_ns=stream.hold,
         duration_ns=table.end_ns - table.start_ns,
         start_ns=table.start_ns,
-        device=table.device.astype(np.int64),
+        device=table.device,
         op_kind=table.kind,
         is_communication=table.is_communication,
-        op_region=setting.launch_region,
+        op_region=setting.launch_region.astype(np.int32),
         order=_event_order(start, end, waits.operation, table.start_ns),
         piece_call=pieces.call,
         piece_ns=pieces.ns,
@@ -168,15 +170,17 @@ def as_steps(intervals: IntervalSet) -> StepFunction:
 
 @dataclass(frozen=True)
 class _Pieces:
-    call: Int
+    call: Int32
     ns: Int
-    cause: Int
-    region: Int
+    cause: npt.NDArray[np.int8]
+    region: Int32
 
 
 def _interval_pieces(setting: Setting, low: Int, high: Int, thread: Int) -> _Pieces:
     """The interval before each call, cut by what the host did and where: dispatch first, then its own code or sleep."""
-    parts = [(np.empty(0, np.int64),) * 4]
+    parts: list[tuple[Any, ...]] = [
+        (np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int32))
+    ]
     for number in np.unique(thread).tolist():
         rows = np.flatnonzero((thread == number) & (high > low))
         begin, finish, row, owner = cut(low[rows], high[rows], setting.ownership.steps(number))
@@ -188,11 +192,12 @@ def _interval_pieces(setting: Setting, low: Int, high: Int, thread: Int) -> _Pie
         dispatch_end = low[call] + DISPATCH_LIMIT_NS
         dispatch = np.where(asleep, 0, np.clip(np.minimum(piece_end, dispatch_end) - piece_start, 0, None))
         rest = piece_end - piece_start - dispatch
-        parts.append((call, dispatch, np.full(len(call), int(Cause.CUDA_API)), region))
-        parts.append((call, rest, np.where(asleep, int(Cause.HOST_BLOCKED), int(Cause.CPU)), region))
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    kept = columns[1] > 0
-    return _Pieces(*(column[kept].astype(np.int64) for column in columns))
+        cause = np.where(asleep, np.int8(Cause.HOST_BLOCKED), np.int8(Cause.CPU))
+        for ns, of in ((dispatch, np.full(len(call), Cause.CUDA_API, np.int8)), (rest, cause)):
+            kept = ns > 0
+            parts.append((call[kept].astype(np.int32), ns[kept], of[kept], region[kept].astype(np.int32)))
+        del begin, finish, row, owner, piece_start, piece_end, inner, state, call, region, asleep, dispatch, rest
+    return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _wakers(setting: Setting, chain: Int, start: Int, end: Int, pieces: _Pieces) -> tuple[Int, Int, _Pieces]:
@@ -409,7 +414,7 @@ def _ended_last(setting: Setting, rows: npt.NDArray[np.intp]) -> Int:
     return found
 
 
-def _event_order(start: Int, end: Int, waits_for: Int, op_start: Int) -> Int:
+def _event_order(start: Int, end: Int, waits_for: Int, op_start: Int) -> Int32:
     """Events such that what each depends on comes before it.
 
     Calls begin (and, unless they wait, end) at their start, waiting calls end at their end, operations come at
@@ -417,6 +422,7 @@ def _event_order(start: Int, end: Int, waits_for: Int, op_start: Int) -> Int:
     """
     calls, waiting = np.arange(len(start)), np.flatnonzero(waits_for != NONE)
     key = np.concatenate((start, op_start, end[waiting]))
-    rank = np.concatenate((np.ones(len(start)), np.full(len(op_start), 2), np.zeros(len(waiting))))
+    rank = np.repeat(np.array([1, 2, 0], np.int8), (len(start), len(op_start), len(waiting)))
     event = np.concatenate((2 * calls, ~np.arange(len(op_start)), 2 * waiting + 1))
-    return event[np.lexsort((rank, key))]
+    ordered: Int32 = event[np.lexsort((rank, key))].astype(np.int32)
+    return ordered

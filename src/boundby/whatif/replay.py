@@ -28,7 +28,7 @@ class Costs:
 
     interval_ns: Int  # before each call
     call_ns: Int
-    waits_for: Int
+    waits_for: npt.NDArray[np.int32]
     wait_lag_ns: Int
     arrival_ns: Int
     switch_ns: Int
