@@ -145,7 +145,7 @@ def test_a_program_that_fails_is_analysed_and_its_code_returned(
     ran = profiler.run(*arguments)
     assert ran.code == code
     assert ran.facts["exit_code"] == code
-    if code == 137:  # what the process had not yet handed over is lost with it
+    if code > 128:  # what the process had not yet handed over is lost with it
         assert ran.ranges.get("part", 0) <= 3
     else:
         assert ran.ranges == {"work": 1, "part": 3}

@@ -101,9 +101,9 @@ def run_session(
     if hung:
         give_up(child, handover, nsys, session)
     elif handover.pid is None or child.returncode < 0:
-        end_agent(session)
+        end_agent(handover)
     else:
-        await_agent(session)
+        await_agent(handover)
     lines = _read_log(log)
     code = child.returncode
     return Ran(
@@ -128,33 +128,34 @@ def give_up(child: subprocess.Popen[bytes], handover: Handover, nsys: Nsys, sess
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-    end_agent(session)
+    end_agent(handover)
 
 
-def end_agent(session: str) -> None:
-    """End what nsys leaves in the background when it is cut short: an agent, known by the name of its session."""
-    for pid in _agents(session):
+def end_agent(handover: Handover) -> None:
+    """End what nsys leaves in the background when it is cut short: an agent, known by its temporary folder."""
+    for pid in _agents(handover):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
 
-def await_agent(session: str) -> None:
+def await_agent(handover: Handover) -> None:
     """Wait until the agent is through: it tidies its files up, and would write into a folder that is being removed."""
     deadline = time.monotonic() + AGENT_GRACE_S
-    while _agents(session) and time.monotonic() < deadline:
+    while _agents(handover) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
-def _agents(session: str) -> list[int]:
-    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _is_agent(folder, session.encode())]
+def _agents(handover: Handover) -> list[int]:
+    return [int(place.name) for place in Path("/proc").glob("[0-9]*") if _is_agent(place, handover.folder)]
 
 
-def _is_agent(folder: Path, session: bytes) -> bool:
+def _is_agent(place: Path, folder: Path) -> bool:
     try:
-        words = (folder / "cmdline").read_bytes().split(b"\0")
+        if b"--start-agent" not in (place / "cmdline").read_bytes().split(b"\0"):
+            return False
+        return os.fsencode(f"TMPDIR={folder}") in (place / "environ").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"--start-agent" in words and any(session in word for word in words)
 
 
 class _AgainError(Exception):
