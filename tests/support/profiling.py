@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,19 +160,26 @@ class Profiler:
         )
         return Started(process, folder)
 
-    def behaving(self, *arguments: str, options: Sequence[str] = ("--format=none",)) -> Started:
+    def behaving(
+        self, *arguments: str, options: Sequence[str] = ("--format=none",), env: Mapping[str, str] | None = None
+    ) -> Started:
         """Start the program of this module."""
-        return self.start(options, [sys.executable, self.program, *arguments])
+        return self.start(options, [sys.executable, self.program, *arguments], env)
 
     def run(self, *arguments: str, options: Sequence[str] = ("--format=none",), stdin: str = "") -> Ran:
         """Run the program of this module to its end."""
         return self.behaving(*arguments, options=options).finish(stdin)
 
 
-def agents(session: str = "boundby-") -> Iterator[str]:
-    """Command lines of agents that nsys has left running for our sessions (those of tests have other names)."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if "--start-agent" in line and session in line:
-                yield line
+def processes_with(mark: str) -> list[str]:
+    """Command lines of the processes that still run with this in their environment."""
+    return [line for folder in Path("/proc").glob("[0-9]*") if (line := _command_line_with(folder, mark))]
+
+
+def _command_line_with(folder: Path, mark: str) -> str:
+    try:
+        if mark.encode() not in (folder / "environ").read_bytes():
+            return ""
+        return (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""

@@ -62,7 +62,7 @@ class _View:
     "--torch-ops",
     is_flag=True,
     help="Add ranges for the operators, modules, data loading and optimizer of a torch program, without a change to "
-    "it. Costs some 8 us a range with a CPU build of torch: see docs/profile.md.",
+    "it. Costs 8 to 9 us a range with a CPU build of torch: see docs/profile.md.",
 )
 @click.option(
     "--trace",
