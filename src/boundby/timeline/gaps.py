@@ -13,7 +13,7 @@ from boundby.timeline import segments
 from boundby.timeline.hosts import ELSEWHERE, Hosts
 from boundby.timeline.intervals import Coverage, expand
 from boundby.timeline.regions import ROOT
-from boundby.timeline.segments import NO_THREAD, Segments
+from boundby.timeline.segments import Segments
 from boundby.timeline.steps import NOTHING, StepFunction, cut
 
 if TYPE_CHECKING:
@@ -215,6 +215,3 @@ def _own(setting: Setting, pieces: _Pieces) -> Segments:
         region = setting.ownership.region_of(rows)
         parts.append(segments.make(start, end, mine.state[row], region, np.full(len(row), thread, np.int64)))
     return segments.concatenate(*parts)
-
-
-__all__ = ["LAUNCH_LIMIT_NS", "NO_THREAD", "Gap", "attribute_gaps"]
