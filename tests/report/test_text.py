@@ -42,9 +42,9 @@ def test_shortened_text_fits_and_keeps_both_ends(text: str, width: int, ellipsis
     if cell_len(text) <= width:
         assert made == text
     elif width > len(ellipsis) + 5:
-        head, _, tail = made.partition(ellipsis)
-        assert text.startswith(head)
-        assert text.endswith(tail)
+        # The text may hold dots of its own, so the ellipsis is one of the places where it could be.
+        cuts = [at for at in range(len(made)) if made.startswith(ellipsis, at)]
+        assert any(text.startswith(made[:at]) and text.endswith(made[at + len(ellipsis) :]) for at in cuts)
 
 
 def test_region_names() -> None:
