@@ -1,0 +1,350 @@
+"""``boundby measure``: time a function, find its best batch size, hold CPU against GPU, compare two results."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from boundby.cli import outcome
+
+if TYPE_CHECKING:
+    from boundby.measure.comparison import Measurable
+    from boundby.measure.results import Comparison, Latency, Result
+    from boundby.measure.target import Target
+
+METHODS = ("event", "synchronised", "naive", "all")
+MODES = ("inference", "training")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _MeasureGroup(click.Group):
+    """``boundby measure TARGET`` is ``boundby measure latency TARGET``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["latency", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_MeasureGroup, epilog=outcome.EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+def measure() -> None:
+    """Time a function or a model as it should be done.
+
+    "boundby measure TARGET" is short for "boundby measure latency TARGET"; its options are in "boundby measure latency
+    --help".
+
+    A TARGET is FILE.py:FUNCTION or package.module:FUNCTION. It is called once without arguments. If it returns a
+    callable and its inputs, those are measured; if it returns anything else, it is itself what is measured.
+
+    \b
+    boundby measure train.py:step
+    boundby measure bench.py:model --method all --figure latency.png
+    boundby measure bench.py:model -o before.json
+    boundby measure --compare before.json bench.py:model
+    boundby measure throughput bench.py:model --latency-limit 50
+    boundby measure devices bench.py:model
+    """
+
+
+def _shown(command: F) -> F:
+    """The options that every command has."""
+    for option in (
+        click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, else 100]"),
+        click.option(
+            "--color/--no-color", default=None, help="Colour or none. [colour on a terminal; NO_COLOR is obeyed]"
+        ),
+        click.option("-q", "--quiet", is_flag=True, help="No notes on stderr."),
+        click.option("--figure", type=click.Path(path_type=Path), help="Draw it to this file: .png, .svg or .pdf."),
+        click.option(
+            "-o", "--output", type=click.Path(path_type=Path), help="Save the result as JSON, to compare later."
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
+    ):
+        command = option(command)
+    return command
+
+
+def _moded(command: F) -> F:
+    """Device and mode."""
+    for option in (
+        click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is]."),
+        click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to time. [where inputs and model are]."),
+    ):
+        command = option(command)
+    return command
+
+
+@measure.command(epilog=outcome.EPILOG)
+@click.argument("target", required=False)
+@click.option("--compare", "pair", nargs=2, metavar="A B", help="Compare two targets or saved results.")
+@click.option("--method", type=click.Choice(METHODS), help="How to time a GPU; all: side by side. [event].")
+@click.option("--graph", is_flag=True, help="Capture a CUDA graph and time its replay.")
+@click.option("--flush-l2", is_flag=True, help="Empty the GPU's L2 cache before each call.")
+@click.option("--fresh-inputs", is_flag=True, help="Give each call a copy of the inputs of its own.")
+@click.option("--no-warmup", is_flag=True, help="Leave out warm-up, to see what that does.")
+@click.option("--samples", type=click.IntRange(min=1), help="The least number of samples. [30].")
+@click.option("--precision", type=click.FloatRange(min=0.001), help="Half width of the interval, in percent. [1].")
+@click.option("--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), help="The longest to sample. [5].")
+@_moded
+@_shown
+def latency(
+    target: str | None,
+    pair: tuple[str, str] | None,
+    method: str | None,
+    graph: bool,
+    flush_l2: bool,
+    fresh_inputs: bool,
+    no_warmup: bool,
+    samples: int | None,
+    precision: float | None,
+    budget: float | None,
+    device: str | None,
+    mode: str | None,
+    **show: Any,
+) -> None:
+    """Time one call of TARGET (the default command).
+
+    \b
+    boundby measure latency bench.py:model --mode inference
+    boundby measure latency --compare before.json after.json
+    """
+    if (target is None) == (pair is None):
+        raise click.UsageError("Give a TARGET, or --compare A B.")
+    chosen: dict[str, Any] = {
+        "device": device,
+        "mode": mode,
+        "graph": graph,
+        "flush_l2": flush_l2,
+        "fresh_inputs": fresh_inputs,
+        "warmup": not no_warmup,
+        "min_samples": samples,
+        "precision": precision / 100 if precision is not None else None,
+        "budget_s": budget,
+    }
+    options = {name: value for name, value in chosen.items() if value is not None}
+    _ready(show)
+    if pair is not None:
+        if method == "all":
+            raise click.UsageError("--compare takes one method, not all.")
+        _show(_compare(pair, {**options, "method": method}), show)
+        return
+    from boundby.measure.latencies import latency as time_one
+    from boundby.measure.latencies import methods as time_all
+
+    found = _target(target or "", device)
+    options |= {"name": found.name, "kwargs": found.kwargs}
+    result: Result
+    if method == "all":
+        result = time_all(found.fn, *found.inputs, **options)
+    else:
+        result = _with_first(time_one(found.fn, *found.inputs, **options, method=method), found)
+    _show(result, show)
+
+
+@measure.command(epilog=outcome.EPILOG)
+@click.argument("a")
+@click.argument("b")
+@_shown
+def compare(a: str, b: str, **show: Any) -> None:
+    """Say whether A and B differ: targets or saved results.
+
+    Two targets are measured in turns. For options of the measurement use "boundby measure --compare A B".
+    """
+    _ready(show)
+    _show(_compare((a, b), {}), show)
+
+
+@measure.command(epilog=outcome.EPILOG)
+@click.argument("target")
+@click.option(
+    "--latency-limit", metavar="MS", type=click.FloatRange(min=0, min_open=True), help="Longest time of a batch."
+)
+@click.option("--start", type=click.IntRange(min=1), default=1, help="The first batch size. [1].")
+@click.option("--max-batch", type=click.IntRange(min=1), help="The largest batch size to try.")
+@click.option(
+    "--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), default=60, help="The longest to search. [60]."
+)
+@_moded
+@_shown
+def throughput(
+    target: str,
+    latency_limit: float | None,
+    start: int,
+    max_batch: int | None,
+    budget: float,
+    device: str | None,
+    mode: str | None,
+    **show: Any,
+) -> None:
+    """Find the batch size of TARGET with the most samples per second.
+
+    TARGET returns a callable and the inputs of one batch, whose first dimension is repeated to make other sizes, or a
+    callable and a function from a batch size to inputs.
+    """
+    from boundby.measure.batches import throughput as search
+
+    _ready(show)
+    found = _factory(target, device)
+    result = search(
+        found.fn,
+        *found.inputs,
+        make_inputs=found.make_inputs,
+        name=found.name,
+        device=device,
+        mode=mode,
+        start=start,
+        max_batch=max_batch,
+        latency_limit_ms=latency_limit,
+        budget_s=budget,
+    )
+    _show(result, show)
+
+
+@measure.command(epilog=outcome.EPILOG)
+@click.argument("target")
+@click.option("--size", "sizes", type=click.IntRange(min=1), multiple=True, help="A size to measure; can be repeated.")
+@click.option("--gpu", metavar="cuda|cuda:N", help="The GPU. [the current one, if there is one].")
+@click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is].")
+@click.option("--rtol", type=float, default=1e-3, help="Results may differ by this part of the value. [0.001].")
+@click.option("--atol", type=float, default=1e-5, help="And by this much besides. [0.00001].")
+@click.option(
+    "--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), default=60, help="The longest to go on. [60]."
+)
+@_shown
+def devices(
+    target: str,
+    sizes: tuple[int, ...],
+    gpu: str | None,
+    mode: str | None,
+    rtol: float,
+    atol: float,
+    budget: float,
+    **show: Any,
+) -> None:
+    """Hold TARGET on the CPU against TARGET on the GPU.
+
+    At growing sizes, with and without copies to the GPU and back, and from which size on the GPU pays. TARGET returns a
+    callable and inputs, as for throughput. Without a GPU the CPU's times are shown.
+    """
+    from boundby.measure.crossover import devices as sweep
+
+    _ready(show)
+    found = _factory(target, "cpu")
+    result = sweep(
+        found.fn,
+        *found.inputs,
+        make_inputs=found.make_inputs,
+        build=found.build,
+        sizes=sizes or None,
+        gpu=gpu,
+        mode=mode,
+        name=found.name,
+        rtol=rtol,
+        atol=atol,
+        budget_s=budget,
+    )
+    _show(result, show)
+
+
+def _target(place: str, device: str | None) -> Target:
+    from boundby.measure.device import choose
+    from boundby.measure.target import load
+
+    if device is not None:
+        choose(device)  # a wrong one is refused before anything is loaded
+    return load(place, device=device)
+
+
+def _factory(place: str, device: str | None) -> Target:
+    from boundby.measure.errors import TargetError
+
+    found = _target(place, device)
+    if found.first_call_ns is not None or found.kwargs is not None:
+        raise TargetError(
+            f"{place} gives no inputs that could be made larger.",
+            "Return a callable and its inputs: return model, (x,); or a function from a size to inputs.",
+        )
+    return found
+
+
+def _with_first(result: Latency, found: Target) -> Latency:
+    """A plain function had its first call when it was found."""
+    import dataclasses
+
+    if found.first_call_ns is None or not result.warmup_calls:
+        return result
+    return dataclasses.replace(result, first_call_ns=found.first_call_ns)
+
+
+def _compare(pair: Sequence[str], options: dict[str, Any]) -> Comparison:
+    """Two targets in turns, two saved results, or a new measurement against a saved one."""
+    from boundby.measure.comparison import compare as judge
+    from boundby.measure.comparison import compare_in_turns
+    from boundby.measure.latencies import measured
+    from boundby.measure.saved import load
+
+    known = {name: load(name) for name in pair if _is_saved(name)}
+    made = {name: _measurable(name, options) for name in pair if name not in known}
+    if not known:
+        return compare_in_turns(made[pair[0]], made[pair[1]])
+    a, b = (known[name] if name in known else measured(*made[name]) for name in pair)
+    return judge(a, b)
+
+
+def _measurable(name: str, options: dict[str, Any]) -> Measurable:
+    from boundby.measure.options import Options
+
+    found = _target(name, options.get("device"))
+    return found.fn, found.inputs, Options(**options, name=found.name, kwargs=found.kwargs)
+
+
+def _is_saved(name: str) -> bool:
+    return name.endswith(".json") or (":" not in name and Path(name).is_file())
+
+
+def _ready(show: dict[str, Any]) -> None:
+    """Whatever would fail after the hard work fails before it. With --json, what the target prints goes to stderr."""
+    from boundby.report import write
+
+    show["apart"] = apart = contextlib.ExitStack()
+    click.get_current_context().call_on_close(apart.close)
+    if show["as_json"]:
+        apart.enter_context(contextlib.redirect_stdout(sys.stderr))
+    if show["output"] is not None:
+        write.check(show["output"])
+    if show["figure"] is not None:
+        from boundby.measure import figures
+
+        figures.check_name(show["figure"])
+
+
+def _show(result: Result, show: dict[str, Any]) -> None:
+    from boundby.cli import stdout
+    from boundby.measure import saved
+
+    show["apart"].close()
+    if show["output"] is not None:
+        saved.save(result, show["output"])
+        _note(f"wrote {show['output']}", show)
+    if show["figure"] is not None:
+        from boundby.measure import figures
+
+        figures.draw(result, show["figure"])
+        _note(f"wrote {show['figure']}", show)
+    if show["as_json"]:
+        stdout.put(saved.dumps(result), utf8=True)
+        return
+    from boundby.measure import tables
+
+    surface = stdout.surface(width=show["width"], color=show["color"])
+    stdout.put(tables.render(result, width=surface.width, color_system=surface.color_system), utf8=False)
+
+
+def _note(text: str, show: dict[str, Any]) -> None:
+    if not show["quiet"] and sys.stderr.isatty():
+        click.echo(f"boundby: {text}", err=True)

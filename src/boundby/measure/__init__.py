@@ -1,0 +1,66 @@
+"""Measure how long code takes, and say what the usual mistakes would have said.
+
+>>> import boundby.measure
+>>> result = boundby.measure.latency(sorted, [3, 1, 2], budget_s=0.3)
+>>> result.median_ns > 0 and result.device == "cpu"
+True
+
+``latency`` times one call, ``methods`` by every method side by side; ``stages`` a pipeline without stalling it;
+``throughput`` finds the best batch size; ``devices`` holds CPU against GPU; ``compare`` says whether two latencies
+differ. Results are plain data: ``save`` and ``load`` keep them. torch is used where the program has imported it, and
+never imported for a function that does not need it.
+"""
+
+from __future__ import annotations
+
+from boundby.measure.batches import throughput
+from boundby.measure.comparison import compare, compare_in_turns
+from boundby.measure.crossover import devices
+from boundby.measure.errors import DeviceError, MeasureError, TargetError
+from boundby.measure.latencies import latency, methods
+from boundby.measure.options import Options
+from boundby.measure.results import (
+    BatchPoint,
+    Comparison,
+    Devices,
+    DeviceState,
+    Interval,
+    Latency,
+    Methods,
+    Mistake,
+    SizePoint,
+    StagesResult,
+    StageTimes,
+    Throughput,
+)
+from boundby.measure.saved import load, save
+from boundby.measure.stage_times import Stages, stages
+
+__all__ = [
+    "BatchPoint",
+    "Comparison",
+    "DeviceError",
+    "DeviceState",
+    "Devices",
+    "Interval",
+    "Latency",
+    "MeasureError",
+    "Methods",
+    "Mistake",
+    "Options",
+    "SizePoint",
+    "StageTimes",
+    "Stages",
+    "StagesResult",
+    "TargetError",
+    "Throughput",
+    "compare",
+    "compare_in_turns",
+    "devices",
+    "latency",
+    "load",
+    "methods",
+    "save",
+    "stages",
+    "throughput",
+]

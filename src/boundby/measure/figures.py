@@ -1,0 +1,212 @@
+"""Results -> figures, with matplotlib (loaded only here). PNG, SVG or PDF by the file's name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from boundby.measure.errors import MeasureError
+from boundby.measure.results import Comparison, Devices, Latency, Methods, Result, StagesResult, Throughput
+from boundby.model.units import duration
+from boundby.report.write import check, open_whole
+
+SUFFIXES = (".png", ".svg", ".pdf")
+#: Of Okabe and Ito: colour-blind readers tell them apart.
+BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#8a8f94"
+_BINS = 40
+
+
+def check_name(path: str | Path) -> None:
+    """Refuse a name, or an installation, with which no figure can be written. Cheap: call it before hard work."""
+    if Path(path).suffix.lower() not in SUFFIXES:
+        raise MeasureError(f"No figure can be written as {path}.", f"Name it with one of {' '.join(SUFFIXES)}.")
+    check(path)
+    _matplotlib()
+
+
+def draw(result: Result, path: str | Path) -> None:
+    """Write the figure of a result, whole or not at all.
+
+    Raises:
+        MeasureError: matplotlib is missing, or the name has another suffix.
+    """
+    check_name(path)
+    figure = figure_of(result)
+    with open_whole(path) as file:
+        figure.savefig(file, format=Path(path).suffix.lower()[1:], dpi=150)
+
+
+def _matplotlib() -> Any:
+    try:
+        return importlib.import_module("matplotlib.figure")
+    except ImportError:
+        raise MeasureError("Figures need matplotlib, which is not installed.", "pip install matplotlib") from None
+
+
+def figure_of(result: Result) -> Any:
+    """The figure as a ``matplotlib.figure.Figure``."""
+    drawn = {
+        Latency: _latency,
+        Methods: _methods,
+        StagesResult: _stages,
+        Throughput: _throughput,
+        Devices: _devices,
+        Comparison: _comparison,
+    }[type(result)]
+    figure = _matplotlib().Figure(figsize=(9, 4.2), layout="constrained")
+    drawn(figure, result)  # type: ignore[operator]
+    return figure
+
+
+def _scale(*values: float) -> tuple[float, str]:
+    """Nanoseconds in one unit of an axis, and its name."""
+    most = max(values)
+    return next((pair for pair in ((1e3, "us"), (1e6, "ms")) if most < 1000 * pair[0]), (1e9, "s"))
+
+
+def _plain(axes: Any, title: str, x: str, y: str) -> None:
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, alpha=0.25)
+
+
+def _latency(figure: Any, latency: Latency) -> None:
+    series, counts = figure.subplots(1, 2, width_ratios=(3, 2))
+    warm, samples = np.array(latency.warmup_ns), np.array(latency.samples_ns)
+    scale, unit = _scale(float(np.percentile(samples, 99)))
+    series.plot(np.arange(len(warm)), warm / scale, ".", color=ORANGE, markersize=4, label="warm-up, apart")
+    series.plot(
+        np.arange(len(warm), len(warm) + len(samples)), samples / scale, ".", color=BLUE, markersize=4, label="samples"
+    )
+    series.axhline(latency.median_ns / scale, color=RED, linewidth=1, label=f"median {duration(latency.median_ns)}")
+    _cap(series, np.concatenate([warm, samples]) / scale, samples / scale)
+    block = f"block of {latency.calls_per_sample:,} calls" if latency.calls_per_sample > 1 else "call"
+    _plain(series, latency.name, block, f"time per call ({unit})")
+    series.legend(frameon=False, fontsize="small")
+    _histogram(counts, [(latency, BLUE, "")], scale)
+    _plain(counts, "", f"time per call ({unit})", "samples")
+
+
+def _cap(axes: Any, everything: Any, samples: Any) -> None:
+    """Far-off values would flatten the rest: those above twice the samples' p99 sit at the edge, and are counted."""
+    top = 2 * float(np.percentile(samples, 99))
+    above = int((everything > top).sum())
+    if above:
+        axes.set_ylim(0, top)
+        axes.text(
+            0.99, 0.99, f"{above} above", transform=axes.transAxes, ha="right", va="top", fontsize="small", color=GREY
+        )
+    else:
+        axes.set_ylim(bottom=0)
+
+
+def _histogram(axes: Any, latencies: Sequence[tuple[Latency, str, str]], scale: float) -> None:
+    every = np.concatenate([np.array(one.samples_ns) for one, _, _ in latencies]) / scale
+    low, high = float(every.min()), float(np.percentile(every, 99))
+    bins = np.linspace(low, max(high, low * 1.001), _BINS)
+    for one, color, label in latencies:
+        axes.hist(np.array(one.samples_ns) / scale, bins=bins, color=color, alpha=0.6, label=label or None)
+        if one.interval is not None:
+            axes.axvspan(
+                one.interval.low_ns / scale, one.interval.high_ns / scale, color=color, alpha=0.35, linewidth=0
+            )
+        axes.axvline(one.median_ns / scale, color=RED if len(latencies) == 1 else color, linewidth=1.2)
+    cut = int((every > bins[-1]).sum())
+    if cut:
+        axes.text(
+            0.99, 0.99, f"{cut} above", transform=axes.transAxes, ha="right", va="top", fontsize="small", color=GREY
+        )
+
+
+def _methods(figure: Any, methods: Methods) -> None:
+    axes = figure.subplots()
+    names = [one.method for one in methods.latencies]
+    scale, unit = _scale(*(one.p99_ns for one in methods.latencies))
+    for place, one in enumerate(methods.latencies):
+        color = GREY if one.method == "naive" else BLUE
+        axes.barh(place, one.median_ns / scale, color=color)
+        axes.plot([one.median_ns / scale, one.p99_ns / scale], [place, place], color=RED, linewidth=1.5)
+        axes.text(one.p99_ns / scale, place, f"  {duration(one.median_ns)}", va="center")
+    axes.set_yticks(range(len(names)), names)
+    axes.margins(x=0.15)
+    _plain(axes, methods.latencies[-1].name, f"median per call, line to p99 ({unit})", "")
+
+
+def _stages(figure: Any, stages: StagesResult) -> None:
+    axes = figure.subplots()
+    names = [stage.name for stage in stages.stages]
+    host = [float(np.median(stage.host_ns)) for stage in stages.stages]
+    device = [float(np.median(stage.device_ns)) if stage.device_ns else 0.0 for stage in stages.stages]
+    scale, unit = _scale(*host, *device)
+    places = np.arange(len(names))
+    axes.barh(places - 0.2, np.array(host) / scale, 0.38, color=ORANGE, label="host")
+    if any(stage.device_ns for stage in stages.stages):
+        axes.barh(places + 0.2, np.array(device) / scale, 0.38, color=BLUE, label="device")
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
+    axes.legend(frameon=False)
+    _plain(
+        axes,
+        f"end to end {duration(stages.end_to_end_ns / max(1, stages.passes))} a pass",
+        f"median per stage ({unit})",
+        "",
+    )
+
+
+def _throughput(figure: Any, found: Throughput) -> None:
+    rate, delay = figure.subplots(1, 2)
+    sizes = np.array([point.size for point in found.points])
+    rate.plot(sizes, [point.samples_per_s for point in found.points], "o-", color=BLUE, markersize=4)
+    rate.plot([found.best.size], [found.best.samples_per_s], "o", color=RED, label=f"best: {found.best.size:,}")
+    _plain(rate, found.name, "batch size", "samples per second")
+    rate.set_ylim(bottom=0)
+    scale, unit = _scale(*(point.median_ns for point in found.points))
+    delay.plot(sizes, [point.median_ns / scale for point in found.points], "o-", color=ORANGE, markersize=4)
+    if found.latency_limit_ns is not None:
+        delay.axhline(found.latency_limit_ns / scale, color=RED, linewidth=1, label="latency limit")
+        delay.legend(frameon=False)
+    _plain(delay, f"{found.device_name}", "batch size", f"latency of a batch ({unit})")
+    for axes in (rate, delay):
+        axes.set_xscale("log", base=2)
+        if found.limit is not None and found.stopped_by == "memory":
+            axes.axvline(found.limit, color=GREY, linestyle="--", linewidth=1, label="out of memory")
+    delay.set_yscale("log")
+    rate.legend(frameon=False)
+
+
+def _devices(figure: Any, found: Devices) -> None:
+    axes = figure.subplots()
+    sizes = [point.size for point in found.points]
+    lines: list[tuple[str, str, list[float | None]]] = [("CPU", ORANGE, [point.cpu_ns for point in found.points])]
+    if found.gpu is not None:
+        lines.append((f"{found.gpu_name}", BLUE, [point.gpu_ns for point in found.points]))
+        lines.append((f"{found.gpu_name}, with copies", GREEN, [point.gpu_with_copies_ns for point in found.points]))
+    scale, unit = _scale(*(value for _, _, values in lines for value in values if value is not None))
+    for label, color, values in lines:
+        axes.plot(
+            sizes, [value / scale if value is not None else np.nan for value in values], "o-", color=color, label=label
+        )
+    for where, color in ((found.break_even, BLUE), (found.break_even_with_copies, GREEN)):
+        if where is not None and where > sizes[0]:
+            axes.axvline(where, color=color, linestyle="--", linewidth=1)
+            axes.text(where, axes.get_ylim()[1], f" {where:,.0f}", color=color, va="top")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.legend(frameon=False)
+    _plain(axes, found.name, "size", f"time per call ({unit})")
+
+
+def _comparison(figure: Any, comparison: Comparison) -> None:
+    axes = figure.subplots()
+    a, b = comparison.a, comparison.b
+    scale, unit = _scale(a.p99_ns, b.p99_ns)
+    _histogram(axes, [(a, BLUE, f"A: {a.name}"), (b, ORANGE, f"B: {b.name}")], scale)
+    axes.legend(frameon=False)
+    verdict = {True: "differ significantly", False: "do not differ significantly", None: "too few samples"}
+    low, high = comparison.ratio_low, comparison.ratio_high
+    title = f"B / A = {comparison.ratio:.3f} ({low:.3f}-{high:.3f}): {verdict[comparison.significant]}"
+    _plain(axes, title, f"time per call ({unit})", "samples")

@@ -1,0 +1,306 @@
+"""What was measured, as frozen data. Times are nanoseconds; raw ones are integers, those per call are floats.
+
+Figures (median, percentiles, ...) are worked out from the raw samples when asked for and never stored, so that a
+saved result can be judged again in any way. ``None`` means that a thing was not captured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from boundby.measure import statistics
+
+WALL, NAIVE, SYNCHRONISED, EVENT = "wall", "naive", "synchronised", "event"
+METHODS = (NAIVE, SYNCHRONISED, EVENT)  # of a device that works on while the host goes ahead
+
+#: method -> how it measures, for people.
+METHOD_MEANING: Mapping[str, str] = {
+    WALL: "wall clock (time.perf_counter_ns)",
+    NAIVE: "wall clock, without waiting for the device",
+    SYNCHRONISED: "wall clock, waiting for the device before and after",
+    EVENT: "CUDA events on the current stream",
+}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Something that makes the figures say less, or other, than they seem to. ``code`` is its anchor in the docs."""
+
+    code: str
+    message: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval. ``confidence`` is what it holds by construction: few samples may not reach what was
+    asked for."""
+
+    low_ns: float
+    high_ns: float
+    confidence: float
+    of: str = "median"
+    how: str = "order statistics"
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """A GPU as NVML or nvidia-smi describes it at one moment. None: not told."""
+
+    source: str
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: float | None = None
+    max_sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    throttling: tuple[str, ...] | None = None  # reasons that hold the clock down now; () none
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it was measured."""
+
+    python: str
+    platform: str
+    processor: str
+    logical_cores: int | None
+    load_average: float | None  # over the last minute, when the measurement began
+    torch: str | None = None  # version, where it was loaded
+    torch_threads: int | None = None
+
+
+class _Kept:
+    """What every result can do: ``print`` shows its table."""
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON that ``boundby.measure.load`` reads."""
+        from boundby.measure import saved
+
+        saved.save(self, path)  # type: ignore[arg-type]  # only results are derived from this
+
+    def figure(self, path: str | Path) -> None:
+        """Draw it as .png, .svg or .pdf, with matplotlib."""
+        from boundby.measure import figures
+
+        figures.draw(self, path)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        from boundby.measure import tables
+
+        return tables.render(self)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Latency(_Kept):
+    """How long one call takes.
+
+    A sample is a block of ``calls_per_sample`` calls timed together (1 unless a call is too short for the clock), so
+    percentiles are those of blocks. ``samples_ns`` and every figure are per call.
+    """
+
+    name: str
+    method: str  # WALL, NAIVE, SYNCHRONISED or EVENT
+    device: str  # "cpu", "cuda:0"
+    device_name: str
+    clock: str
+    block_ns: tuple[int, ...]  # raw: one a sample
+    calls_per_sample: int
+    host_block_ns: tuple[int, ...] | None  # until the calls of a sample had returned; None where that is block_ns
+    first_call_ns: int
+    warmup_ns: tuple[float, ...]  # per call, one a block, in order; not among the samples
+    warmup_calls: int  # all calls before the samples: the first, a watched one, those that chose the block size
+    is_steady: bool | None  # whether warm-up ended because times had settled; None: a fixed warm-up
+    stopped_by: str  # "precision", "budget", "max_samples"
+    confidence: float
+    precision_asked: float  # half width of the interval as a fraction of the median
+    mode: str | None  # "inference", "training"; None: as it was found
+    graph: bool
+    flush_l2: bool
+    fresh_inputs: bool
+    compiled_graphs: int | None  # torch.compile graphs made meanwhile; None: torch.compile was not in use
+    before: DeviceState | None
+    after: DeviceState | None
+    machine: Machine
+    mistakes: tuple[Mistake, ...] = ()
+
+    @property
+    def samples_ns(self) -> tuple[float, ...]:
+        """Per call, one a sample."""
+        return tuple(block / self.calls_per_sample for block in self.block_ns)
+
+    @property
+    def calls(self) -> int:
+        return len(self.block_ns) * self.calls_per_sample
+
+    @property
+    def median_ns(self) -> float:
+        return statistics.median(self.samples_ns)
+
+    @property
+    def mean_ns(self) -> float:
+        return statistics.mean(self.samples_ns)
+
+    @property
+    def std_ns(self) -> float | None:
+        """Of the sample (n - 1); None for a single one."""
+        return statistics.std(self.samples_ns)
+
+    @property
+    def min_ns(self) -> float:
+        return min(self.samples_ns)
+
+    @property
+    def max_ns(self) -> float:
+        return max(self.samples_ns)
+
+    @property
+    def p90_ns(self) -> float:
+        return statistics.percentile(self.samples_ns, 90)
+
+    @property
+    def p99_ns(self) -> float:
+        return statistics.percentile(self.samples_ns, 99)
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of the median, by order statistics; None for a single sample."""
+        found = statistics.median_interval(self.samples_ns, self.confidence)
+        return None if found is None else Interval(*found)
+
+    @property
+    def host_ns(self) -> float | None:
+        """Median time until a call returned to the host; None where a call returns when its work is done."""
+        if self.host_block_ns is None:
+            return None
+        return statistics.median(tuple(block / self.calls_per_sample for block in self.host_block_ns))
+
+    @property
+    def spread_fraction(self) -> float:
+        """Width of the middle half of the samples, as a fraction of their median."""
+        return statistics.spread(self.samples_ns)
+
+
+@dataclass(frozen=True)
+class Methods(_Kept):
+    """The same call by several methods, the one to believe last."""
+
+    latencies: tuple[Latency, ...]
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        return self.latencies[-1].mistakes
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """One stage. All tuples have one entry for each time it was entered, in order."""
+
+    name: str
+    host_ns: tuple[int, ...]  # from entering to leaving, on the host
+    device_ns: tuple[int, ...] | None  # between the stage's two events on its stream: work, and waiting for the host
+    wait_ns: tuple[int, ...] | None  # from entering on the host until the stream came to it: earlier work
+
+
+@dataclass(frozen=True)
+class StagesResult(_Kept):
+    """A pipeline: each stage, and all of it from the first stage's start until its work was done."""
+
+    device: str
+    device_name: str
+    clock: str
+    stages: tuple[StageTimes, ...]
+    end_to_end_ns: int
+    passes: int  # how often the first stage was entered
+    synchronised: bool  # the recorder waited for the device after every stage
+    synchronised_estimate_ns: tuple[int, int] | None  # [low, high] of end_to_end_ns had it done so
+    mistakes: tuple[Mistake, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchPoint:
+    """One batch size."""
+
+    size: int
+    median_ns: float  # one batch, from an idle device to an idle device
+    low_ns: float  # confidence interval of that median
+    high_ns: float
+    batches: int  # run back to back
+    total_ns: int  # for all of them
+    peak_memory_bytes: int | None
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.batches * self.size / self.total_ns * 1e9
+
+
+@dataclass(frozen=True)
+class Throughput(_Kept):
+    """Samples per second against batch size, the best size, and what ended the search."""
+
+    name: str
+    device: str
+    device_name: str
+    clock: str
+    points: tuple[BatchPoint, ...]  # by size
+    best: BatchPoint  # measured again, for longer
+    stopped_by: str  # "memory", "latency", "plateau", "max_batch", "budget", "error"
+    limit: int | None  # the smallest size known not to do, where one is
+    latency_limit_ns: int | None
+    reason: str  # stopped_by, in words
+    memory_returned_bytes: int | None  # memory in use afterwards less that before: 0 is right
+    mode: str | None
+    machine: Machine
+    mistakes: tuple[Mistake, ...] = ()
+
+
+@dataclass(frozen=True)
+class SizePoint:
+    """One size on both devices. ``gpu_*`` are None where there is no GPU."""
+
+    size: int
+    cpu_ns: float
+    gpu_ns: float | None  # inputs and result stay on the device
+    gpu_with_copies_ns: float | None  # inputs copied there and the result back
+    equal: bool | None  # None: no numbers to compare
+    largest_difference: float | None  # of the results, absolute
+
+
+@dataclass(frozen=True)
+class Devices(_Kept):
+    """A function at growing sizes on CPU and GPU."""
+
+    name: str
+    cpu_name: str
+    gpu: str | None
+    gpu_name: str | None
+    points: tuple[SizePoint, ...]
+    break_even: float | None  # the size from which on the GPU is quicker, between two measured ones
+    break_even_with_copies: float | None
+    rtol: float
+    atol: float
+    stopped_by: str
+    mode: str | None
+    machine: Machine
+    mistakes: tuple[Mistake, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison(_Kept):
+    """Two latencies against each other. ``ratio`` is B's median by A's: 0.8 means that B takes 20 % less."""
+
+    a: Latency
+    b: Latency
+    ratio: float
+    ratio_low: float  # confidence interval of the ratio, by a bootstrap of blocks of neighbouring samples
+    ratio_high: float
+    confidence: float
+    p_value: float | None  # Mann-Whitney U, two-sided; None: too few samples
+    significant: bool | None  # both say so; None: too few samples to tell
+    interleaved_rounds: int = 0  # measured in turns; 0: one after the other, or at different times
+    mistakes: tuple[Mistake, ...] = field(default=())
+
+
+Result = Latency | Methods | StagesResult | Throughput | Devices | Comparison

@@ -1,0 +1,204 @@
+"""``stages``: where the time of a pipeline goes, on host and device, without stopping it to look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from boundby.annotate import nvtx_range
+from boundby.measure import cuda
+from boundby.measure import device as device_module
+from boundby.measure.device import Device, HostDevice
+from boundby.measure.errors import MeasureError
+from boundby.measure.results import EVENT, METHOD_MEANING, WALL, StagesResult, StageTimes
+
+
+def stages(*, device: str | Device | None = None, synchronise: bool = False) -> Stages:
+    """A recorder of stages.
+
+    >>> from boundby.measure import stages
+    >>> record = stages()
+    >>> for frame in range(3):
+    ...     with record("decode"):
+    ...         work = sorted(range(100 - frame))
+    >>> result = record.result()
+    >>> result.passes, [stage.name for stage in result.stages]
+    (3, ['decode'])
+
+    Each stage is an NVTX range of the same name too, and on a GPU a pair of CUDA events on the current stream. Nothing
+    waits for the device until ``result`` does, once. Stages may nest; use one recorder in one thread.
+
+    Args:
+        device: "cpu", "cuda", "cuda:1". Default: the current GPU if the program has started CUDA when the first stage
+            begins, else the CPU.
+        synchronise: wait for the device after each stage, as many do in order to time it: to see what that costs.
+    """
+    return Stages(device, synchronise=synchronise)
+
+
+@dataclass
+class _Entry:
+    """One time that a stage was entered."""
+
+    name: str
+    depth: int
+    host_begin_ns: int
+    host_end_ns: int = 0
+    begin: Any = None  # events
+    end: Any = None
+
+
+@dataclass(frozen=True)
+class _Resolved:
+    """An entry on one axis: nanoseconds since the recorder's first stage."""
+
+    name: str
+    depth: int
+    host: tuple[int, int]
+    device: tuple[int, int] | None
+
+
+class Stages:
+    """Call it with a stage's name for the block that is the stage; ``result`` when all is done."""
+
+    def __init__(self, device: str | Device | None = None, *, synchronise: bool = False) -> None:
+        self._wanted, self._synchronise = device, synchronise
+        self._device: Device | None = None
+        self._entries: list[_Entry] = []
+        self._open: list[_Entry] = []
+        self._base: Any = None
+        self._base_ns = 0
+
+    def __call__(self, name: str) -> _Stage:
+        """The block ``with recorder("model1"):``."""
+        return _Stage(self, name)
+
+    def result(self) -> StagesResult:
+        """All stages so far, resolved: waits for the device, once.
+
+        Raises:
+            MeasureError: a stage is still open, or none was entered.
+        """
+        if self._open:
+            raise MeasureError(f"The stage {self._open[-1].name!r} is still open.", "Ask for the result after it.")
+        if self._device is None:
+            raise MeasureError(
+                "No stage was entered.", "Put the parts of the pipeline into blocks: with stages('model1')."
+            )
+        self._device.synchronize()
+        resolved = [self._resolved(entry) for entry in self._entries]
+        return _result(resolved, self._device, synchronised=self._synchronise)
+
+    def enter(self, name: str) -> _Entry:
+        device = self._device or self._start()
+        entry = _Entry("/".join([*(outer.name for outer in self._open[-1:]), name]), len(self._open), device.now_ns())
+        if device.is_asynchronous:
+            entry.begin = device.mark()
+            device.record(entry.begin)
+        self._entries.append(entry)
+        self._open.append(entry)
+        return entry
+
+    def leave(self, entry: _Entry) -> None:
+        device = self._device
+        assert device is not None
+        if device.is_asynchronous:
+            entry.end = device.mark()
+            device.record(entry.end)
+            if self._synchronise:
+                device.synchronize()
+        entry.host_end_ns = device.now_ns()
+        self._open.remove(entry)
+
+    def _start(self) -> Device:
+        if self._wanted is None:
+            self._device = device_module.choose("cuda") if cuda.was_started() else HostDevice()
+        else:
+            self._device = device_module.choose(self._wanted)
+        # The first stage begins on an idle device: then this event and this reading of the clock are one moment.
+        self._device.synchronize()
+        if self._device.is_asynchronous:
+            self._base = self._device.mark()
+            self._device.record(self._base)
+        self._base_ns = self._device.now_ns()
+        return self._device
+
+    def _resolved(self, entry: _Entry) -> _Resolved:
+        host = (entry.host_begin_ns - self._base_ns, entry.host_end_ns - self._base_ns)
+        if self._device is None or entry.begin is None:
+            return _Resolved(entry.name, entry.depth, host, None)
+        between = self._device.between_ns
+        return _Resolved(
+            entry.name, entry.depth, host, (between(self._base, entry.begin), between(self._base, entry.end))
+        )
+
+
+class _Stage:
+    """A block that is a stage."""
+
+    def __init__(self, recorder: Stages, name: str) -> None:
+        self._recorder, self._name = recorder, name
+        self._range = nvtx_range(name)
+
+    def __enter__(self) -> None:
+        self._range.__enter__()
+        self._entry = self._recorder.enter(self._name)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._recorder.leave(self._entry)
+        self._range.__exit__(kind, error, traceback)
+
+
+def _result(entries: Sequence[_Resolved], device: Device, *, synchronised: bool) -> StagesResult:
+    names = list(dict.fromkeys(entry.name for entry in entries))
+    ends = [max(entry.host[1], entry.device[1] if entry.device else 0) for entry in entries]
+    top = [entry for entry in entries if entry.depth == 0]
+    return StagesResult(
+        device=device.name,
+        device_name=device.label,
+        clock=METHOD_MEANING[EVENT if device.is_asynchronous else WALL],
+        stages=tuple(_times(name, [entry for entry in entries if entry.name == name]) for name in names),
+        end_to_end_ns=max(ends) - min(entry.host[0] for entry in entries),
+        passes=sum(entry.name == names[0] for entry in entries),
+        synchronised=synchronised and device.is_asynchronous,
+        synchronised_estimate_ns=synchronised_estimate(top) if device.is_asynchronous and not synchronised else None,
+    )
+
+
+def _times(name: str, entries: Sequence[_Resolved]) -> StageTimes:
+    spans = [(entry.host, entry.device) for entry in entries if entry.device is not None]
+    return StageTimes(
+        name,
+        tuple(entry.host[1] - entry.host[0] for entry in entries),
+        tuple(device[1] - device[0] for _, device in spans) if spans else None,
+        tuple(_wait(host, device) for host, device in spans) if spans else None,
+    )
+
+
+def _wait(host: tuple[int, int], device: tuple[int, int]) -> int:
+    return max(0, device[0] - host[0])
+
+
+def synchronised_estimate(entries: Sequence[_Resolved]) -> tuple[int, int]:
+    """[low, high] of the time the same stages would have taken had the host waited for the device after each.
+
+    A stage would then take the longer of its host and its device time. The host's time of a stage may hold waiting for
+    earlier stages' work (an ``.item()`` in it), which would have been over by then. That shows only as the time until
+    the stream came to the stage, and only if the host was still in the stage then: the low end takes it for waiting,
+    the high end for the host's own work.
+    """
+    low = high = 0
+    before = entries[0].host[0] if entries else 0
+    for entry in entries:
+        between = entry.host[0] - before
+        own = entry.host[1] - entry.host[0]
+        begin, end = entry.device or (entry.host[0], entry.host[0])
+        waited = min(own, _wait(entry.host, (begin, end))) if entry.host[1] >= begin else 0
+        low += between + max(own - waited, end - begin)
+        high += between + max(own, end - begin)
+        before = entry.host[1]
+    return low, high

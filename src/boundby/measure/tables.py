@@ -1,0 +1,372 @@
+"""Results -> what a terminal shows, as plain ASCII: the figure first, then how it was got, then what to mind."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from boundby.measure import cells
+from boundby.measure.results import (
+    EVENT,
+    NAIVE,
+    Comparison,
+    Devices,
+    DeviceState,
+    Latency,
+    Methods,
+    Mistake,
+    Result,
+    StagesResult,
+    Throughput,
+)
+from boundby.model.units import duration, duration_range, percent, size
+
+ColorSystem = Literal["standard", "256", "truecolor"]
+Line = Text | Table
+
+DEFAULT_WIDTH = 100
+STRONG, DIM, WARN = "bold", "dim", "bold yellow"
+DOCS = "docs/measuring.md"
+
+
+def render(result: Result, *, width: int = DEFAULT_WIDTH, color_system: ColorSystem | None = None) -> str:
+    """The view of any result; ``color_system=None`` means no colour."""
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=max(width, 40),
+        force_terminal=color_system is not None,
+        color_system=color_system,
+        no_color=color_system is None,
+        legacy_windows=False,
+        force_jupyter=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    for line in _lines(result):
+        console.print(line)
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+def _lines(result: Result) -> Iterator[Line]:
+    if isinstance(result, Latency):
+        yield from _latency(result)
+    elif isinstance(result, Methods):
+        yield from _methods(result)
+    elif isinstance(result, StagesResult):
+        yield from _stages(result)
+    elif isinstance(result, Throughput):
+        yield from _throughput(result)
+    elif isinstance(result, Devices):
+        yield from _devices(result)
+    else:
+        yield from _comparison(result)
+    yield from _mistakes(result.mistakes)
+
+
+def _latency(latency: Latency) -> Iterator[Line]:
+    yield _head(latency.name, f"{duration(latency.median_ns)} (median)")
+    yield Text(f"{latency.device_name} ({latency.device}), {latency.clock}{_how(latency)}", DIM)
+    if latency.device == "cpu":
+        yield Text(CPU_ONLY, DIM)
+    yield Text()
+    yield cells.pairs(_figures(latency))
+    said = list(mistaken(latency))
+    if said:
+        yield Text()
+        yield Text("WHAT MISTAKES WOULD HAVE SAID", STRONG)
+        yield cells.pairs([(what, f"{duration(ns):>8}   {cells.times(ns / latency.median_ns)}") for what, ns in said])
+
+
+#: Every result of the CPU says so.
+CPU_ONLY = "On the CPU a call returns when its work is done: the wall clock is the right one."
+
+
+def mistaken(latency: Latency) -> Iterator[tuple[str, float]]:
+    """What the usual mistakes would have said, from what was measured anyway: (mistake, nanoseconds a call)."""
+    if latency.warmup_calls and latency.first_call_ns:
+        yield "one call, no warm-up", float(latency.first_call_ns)
+    host = latency.host_ns
+    if host is not None and not latency.graph:
+        yield "no synchronisation (time until a call returned)", host
+
+
+def _how(latency: Latency) -> str:
+    ways = [
+        f"{latency.mode} mode" if latency.mode else "",
+        "CUDA graph replay" if latency.graph else "",
+        "L2 flushed before each call" if latency.flush_l2 else "",
+        "fresh inputs for each call" if latency.fresh_inputs else "",
+        f"torch.compile made {latency.compiled_graphs} graphs" if latency.compiled_graphs else "",
+    ]
+    return "".join(f", {way}" for way in ways if way)
+
+
+def _figures(latency: Latency) -> Iterator[tuple[str, str]]:
+    interval = latency.interval
+    if interval is not None:
+        yield (
+            f"{percent(interval.confidence)} interval",
+            f"{cells.between(interval.low_ns, interval.high_ns)} (of the {interval.of}, by {interval.how})",
+        )
+    std = latency.std_ns
+    yield "mean", duration(latency.mean_ns) + (f", standard deviation {duration(std)}" if std is not None else "")
+    yield (
+        "percentiles",
+        f"p90 {duration(latency.p90_ns)}, p99 {duration(latency.p99_ns)}, "
+        f"range {cells.between(latency.min_ns, latency.max_ns)}",
+    )
+    number, block = len(latency.block_ns), latency.calls_per_sample
+    of = f" of {block:,} calls each; percentiles are those of such blocks" if block > 1 else ""
+    yield "samples", f"{number:,}{of} ({_STOPPED.get(latency.stopped_by, latency.stopped_by)})"
+    if latency.warmup_calls:
+        yield "first call", f"{duration(latency.first_call_ns)} (apart)"
+    yield "warm-up", _warmup(latency)
+    for label, state in (("before", latency.before), ("after", latency.after)):
+        if state is not None:
+            yield f"GPU {label}", _state(state)
+
+
+_STOPPED = {
+    "precision": "enough for the precision asked for",
+    "budget": "ended by the time budget",
+    "max_samples": "as many as allowed",
+    "rounds": "taken in turns",
+}
+
+
+def _warmup(latency: Latency) -> str:
+    if latency.warmup_calls == 0:
+        return "none"
+    calls = "1 call" if latency.warmup_calls == 1 else f"{latency.warmup_calls:,} calls"
+    if latency.is_steady is None:
+        return f"{calls}, as asked for"
+    return f"{calls}, until times had settled" if latency.is_steady else f"{calls}, and times had not settled"
+
+
+def _state(state: DeviceState) -> str:
+    parts = []
+    if state.power_w is not None:
+        limit = f" of {state.power_limit_w:.0f}" if state.power_limit_w is not None else ""
+        parts.append(f"{state.power_w:.0f}{limit} W")
+    if state.temperature_c is not None:
+        parts.append(f"{state.temperature_c:.0f} C")
+    if state.sm_clock_mhz is not None:
+        highest = f" of {state.max_sm_clock_mhz:.0f}" if state.max_sm_clock_mhz is not None else ""
+        parts.append(f"SM clock {state.sm_clock_mhz:.0f}{highest} MHz")
+    if state.throttling is not None:
+        parts.append(f"throttled: {', '.join(state.throttling)}" if state.throttling else "not throttled")
+    return f"{', '.join(parts)} ({state.source})"
+
+
+def _methods(methods: Methods) -> Iterator[Line]:
+    best = methods.latencies[-1]
+    yield from _latency(best)
+    if len(methods.latencies) == 1:
+        return
+    table = cells.table("METHOD", ">MEDIAN", ">INTERVAL", ">P99", ">SAMPLES", f">/ {best.method.upper()}", "")
+    for one in methods.latencies:
+        interval = one.interval
+        table.add_row(
+            one.method,
+            duration(one.median_ns),
+            cells.between(interval.low_ns, interval.high_ns) if interval else "",
+            duration(one.p99_ns),
+            f"{len(one.block_ns):,}",
+            f"{one.median_ns / best.median_ns:.3f}",
+            _METHOD_NOTE.get(one.method, ""),
+        )
+    yield Text()
+    yield Text("METHODS", STRONG)
+    yield table
+
+
+_METHOD_NOTE = {NAIVE: "does not wait: wrong", EVENT: ""}
+
+
+def _stages(stages: StagesResult) -> Iterator[Line]:
+    passes = max(1, stages.passes)
+    yield _head("pipeline", f"{duration(stages.end_to_end_ns / passes)} a pass")
+    how = ", the host waiting for the device after every stage" if stages.synchronised else ""
+    total = f"{stages.passes:,} passes in {duration(stages.end_to_end_ns)}"
+    yield Text(f"{stages.device_name} ({stages.device}), {stages.clock}; {total}{how}", DIM)
+    if stages.device == "cpu":
+        yield Text(CPU_ONLY, DIM)
+    yield Text()
+    on_device = any(stage.device_ns is not None for stage in stages.stages)
+    table = cells.table("STAGE", ">TIMES", ">HOST", *((">DEVICE", ">BEHIND") if on_device else ()), ">HOST TOTAL")
+    for stage in stages.stages:
+        device = (cells.median(stage.device_ns), cells.median(stage.wait_ns)) if on_device else ()
+        table.add_row(
+            stage.name, f"{len(stage.host_ns):,}", cells.median(stage.host_ns), *device, duration(sum(stage.host_ns))
+        )
+    yield table
+    yield Text()
+    yield Text(
+        "Medians. "
+        + (
+            "DEVICE is between the stage's two events on the stream, waiting for the host included; BEHIND is how "
+            "long the stream took to come to the stage after the host had."
+            if on_device
+            else "HOST is the wall clock's."
+        ),
+        DIM,
+    )
+    if stages.synchronised_estimate_ns is not None:
+        low, high = stages.synchronised_estimate_ns
+        more = cells.change(low, high, stages.end_to_end_ns)
+        yield Text(
+            f"Waiting for the device after every stage would have taken about {duration_range(low, high)} in all, "
+            f"{more} (estimated from these times; synchronise=True measures it)."
+        )
+
+
+def _throughput(found: Throughput) -> Iterator[Line]:
+    best = found.best
+    yield _head(found.name, f"{cells.rate(best)} at batch size {best.size:,}")
+    yield Text(
+        f"{found.device_name} ({found.device}), {found.clock}{f', {found.mode} mode' if found.mode else ''}", DIM
+    )
+    if found.device == "cpu":
+        yield Text(CPU_ONLY, DIM)
+    yield Text(
+        f"Measured again: {best.batches:,} batches of {best.size:,} back to back in {duration(best.total_ns)}. "
+        f"The search ended because {found.reason}."
+    )
+    yield Text()
+    memory = any(point.peak_memory_bytes is not None for point in found.points)
+    table = cells.table(">BATCH", ">LATENCY", ">SAMPLES/S", *((">PEAK MEMORY",) if memory else ()), "")
+    most = max(point.samples_per_s for point in found.points)
+    for point in found.points:
+        over = found.latency_limit_ns is not None and point.median_ns > found.latency_limit_ns
+        note = " over the latency limit" if over else " best" if point.size == best.size else ""
+        row = [f"{point.size:,}", duration(point.median_ns), cells.number(point.samples_per_s)]
+        row += [size(point.peak_memory_bytes)] if memory else []
+        table.add_row(*row, "#" * round(20 * point.samples_per_s / most) + note)
+    yield table
+    if found.memory_returned_bytes:
+        yield Text(f"{size(found.memory_returned_bytes)} more is in use on {found.device} than after the first size.")
+
+
+def _devices(found: Devices) -> Iterator[Line]:
+    yield _head(found.name, _pays(found))
+    yield Text(f"CPU: {found.cpu_name}" + (f"; GPU: {found.gpu_name} ({found.gpu})" if found.gpu else ""), DIM)
+    if found.gpu is None:
+        yield Text("There is no GPU here, or the program does not use torch: these are the CPU's times alone.", DIM)
+    yield Text()
+    if found.gpu is None:
+        table = cells.table(">SIZE", ">CPU")
+        for point in found.points:
+            table.add_row(f"{point.size:,}", duration(point.cpu_ns))
+        yield table
+        return
+    table = cells.table(">SIZE", ">CPU", ">GPU", ">WITH COPIES", ">GPU GAIN", ">WITH COPIES", "RESULTS")
+    for point in found.points:
+        gpu, copies = point.gpu_ns, point.gpu_with_copies_ns
+        same = {True: "equal", False: f"differ by {point.largest_difference or 0:.3g}", None: "not compared"}[
+            point.equal
+        ]
+        table.add_row(
+            f"{point.size:,}",
+            duration(point.cpu_ns),
+            duration(gpu),
+            duration(copies),
+            f"{point.cpu_ns / gpu:.2f}x" if gpu else "",
+            f"{point.cpu_ns / copies:.2f}x" if copies else "",
+            same,
+        )
+    yield table
+
+
+def _pays(found: Devices) -> str:
+    if found.gpu is None:
+        return "times on the CPU"
+    inside = _from_size(found, found.break_even)
+    outside = _from_size(found, found.break_even_with_copies)
+    return f"the GPU pays {inside}; with copies of inputs and result {outside}"
+
+
+def _from_size(found: Devices, where: float | None) -> str:
+    if where is None:
+        return f"at no size up to {found.points[-1].size:,}"
+    if where <= found.points[0].size:
+        return f"at every size from {found.points[0].size:,} on"
+    return f"from size {where:,.0f} on"
+
+
+def _comparison(comparison: Comparison) -> Iterator[Line]:
+    a, b = comparison.a, comparison.b
+    yield _head("B against A", _verdict(comparison))
+    how = (
+        f"measured in {comparison.interleaved_rounds} turns"
+        if comparison.interleaved_rounds
+        else "each measured by itself"
+    )
+    low, high = f"{comparison.ratio_low:.3f}", f"{comparison.ratio_high:.3f}"
+    yield Text(
+        f"ratio of medians {comparison.ratio:.3f}, {percent(comparison.confidence)} interval {low}-{high} "
+        f"(block bootstrap); p = {cells.p_value(comparison.p_value)} (Mann-Whitney U, two-sided); {how}",
+        DIM,
+    )
+    if a.device == b.device == "cpu":
+        yield Text(CPU_ONLY, DIM)
+    yield Text()
+    table = cells.table("", ">MEDIAN", ">INTERVAL", ">MEAN", ">P99", ">SAMPLES", "NAME")
+    for letter, one in (("A", a), ("B", b)):
+        interval = one.interval
+        table.add_row(
+            letter,
+            duration(one.median_ns),
+            cells.between(interval.low_ns, interval.high_ns) if interval else "",
+            duration(one.mean_ns),
+            duration(one.p99_ns),
+            f"{len(one.block_ns):,}",
+            one.name,
+        )
+    yield table
+    if a.mistakes or b.mistakes:
+        yield Text()
+        yield Text(f"MIND IN EACH ({DOCS} explains each)", STRONG)
+    for letter, one in (("A", a), ("B", b)):
+        for mistake in one.mistakes:
+            yield from _mistake(mistake, f"{letter}: ")
+
+
+def _verdict(comparison: Comparison) -> str:
+    change = comparison.ratio - 1
+    if comparison.significant is None:
+        return "too few samples to tell whether they differ"
+    if not comparison.significant:
+        return "no significant difference"
+    return f"B takes {cells.percent_exactly(abs(change))} {'less' if change < 0 else 'more'} time"
+
+
+def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[Line]:
+    if mistakes:
+        yield Text()
+        yield Text(f"MIND ({len(mistakes)}; {DOCS} explains each)", STRONG)
+    for mistake in mistakes:
+        yield from _mistake(mistake)
+
+
+def _mistake(mistake: Mistake, prefix: str = "") -> Iterator[Line]:
+    line = Text("! ", WARN)
+    line.append(f"{prefix}{mistake.code}: ", STRONG)
+    line.append(f"{mistake.message} {mistake.advice}".rstrip(), "")
+    table = Table.grid()
+    table.add_column(width=2, no_wrap=True)
+    table.add_column()
+    table.add_row(line[:2], line[2:])
+    yield table
+
+
+def _head(name: str, what: str) -> Text:
+    line = Text(f"{cells.clean(name)}: ")
+    line.append(what, STRONG)
+    return line
