@@ -1,0 +1,160 @@
+"""Two reports in, a comparison out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from boundby.compare import changes
+from boundby.compare.comparability import doubts
+from boundby.compare.matching import Match, match
+from boundby.compare.parts import Part, steps_of, tree
+from boundby.compare.significance import adjust, significance
+from boundby.model.causes import CAUSE_KEYS
+from boundby.model.comparison import Account, Comparison, DeviceChange, RegionChange, Side, Significance
+from boundby.model.errors import SelectionError
+from boundby.model.report import DeviceReport, Report, ThreadReport
+
+_NOT_TESTED = Significance("not_tested")
+
+
+def compare(before: Report, after: Report, *, steps: str | None = None) -> Comparison:
+    """What changed from one report to the other.
+
+    ``steps``: a glob of the region that is the program's step, where the guess (the outermost repeated region that
+    takes most) is wrong. Raises SelectionError if it matches no region of both.
+    """
+    matches = match(tree(before), tree(after))
+    pair = _steps(matches, steps)
+    regions = _regions(matches)
+    devices = _devices(before, after, pair)
+    return Comparison(
+        before=_side(before),
+        after=_side(after),
+        devices=tuple(devices),
+        regions=tuple(regions),
+        findings=tuple(changes.findings(before, after, regions)),
+        predictions=tuple(changes.predictions(before.what_if, devices, regions, [item.id for item in before.devices])),
+        doubts=tuple(doubts(before, after, pair)),
+        steps=pair[1].path if pair else None,
+    )
+
+
+def _steps(matches: Sequence[Match], glob: str | None) -> tuple[Part, Part] | None:
+    pairs = [(item.before, item.after) for item in matches if item.before is not None and item.after is not None]
+    if glob is not None:
+        for one, other in pairs:
+            path = "/".join(other.path)
+            if other.path and (
+                glob in (path, other.label) or fnmatchcase(path, glob) or fnmatchcase(other.label, glob)
+            ):
+                return one, other
+        raise SelectionError(f"No region that both reports have matches {glob!r}.", "Choose another with --steps.")
+    partner = {id(other): one for one, other in pairs}
+    # What repeats before must be matched; how often it repeats after is free.
+    found = steps_of([other for one, other in pairs if one.instances > 1])
+    if found is None:
+        return None
+    return partner[id(found)], found
+
+
+def _side(report: Report) -> Side:
+    total = sum(device.window_ns for device in report.devices) or sum(thread.total_ns for thread in report.threads)
+    return Side(
+        path=report.trace.path,
+        command=report.trace.command,
+        gpus=tuple(device.name for device in report.devices),
+        nsys_version=report.trace.nsys_version,
+        window=report.window,
+        total_ns=total,
+        found_high=sum(finding.severity == "high" for finding in report.findings),
+    )
+
+
+def _devices(before: Report, after: Report, steps: tuple[Part, Part] | None) -> list[DeviceChange]:
+    """Devices by id where both have the same ones, else in order; without GPU work the threads together."""
+    runs = (1, 1)
+    if steps is not None and steps[0].instances != steps[1].instances and min(part.instances for part in steps):
+        runs = (steps[0].instances, steps[1].instances)
+    is_per_step = runs != (1, 1)
+    if not before.devices and not after.devices:
+        hosts = _host(before, runs[0]), _host(after, runs[1])
+        return [DeviceChange(*hosts, is_per_step)] if any(hosts) else []
+    result = []
+    for one, other in _pairs(before.devices, after.devices):
+        result.append(
+            DeviceChange(
+                _device(one, runs[0]) if one else None,
+                _device(other, runs[1]) if other else None,
+                is_per_step,
+                one.gpu_utilization if one else None,
+                other.gpu_utilization if other else None,
+            )
+        )
+    return result
+
+
+def _pairs(
+    before: Sequence[DeviceReport], after: Sequence[DeviceReport]
+) -> list[tuple[DeviceReport | None, DeviceReport | None]]:
+    if {device.id for device in before} == {device.id for device in after}:
+        later = {device.id: device for device in after}
+        return [(device, later[device.id]) for device in before]
+    longest = max(len(before), len(after))
+    return [(before[i] if i < len(before) else None, after[i] if i < len(after) else None) for i in range(longest)]
+
+
+def _device(device: DeviceReport, runs: int) -> Account:
+    return Account(f"GPU {device.id}", (), device.window_ns, device.time, runs, device.verdict, syncs=device.sync.count)
+
+
+def _host(report: Report, runs: int) -> Account | None:
+    if not report.threads:
+        return None
+    longest: ThreadReport = max(report.threads, key=lambda thread: thread.total_ns)
+    time = {key: sum(thread.time.get(key, 0) for thread in report.threads) for key in CAUSE_KEYS}
+    return Account("Host", (), sum(thread.total_ns for thread in report.threads), time, runs, longest.verdict)
+
+
+def _regions(matches: Sequence[Match]) -> list[RegionChange]:
+    tested = [_significance(item) for item in matches]
+    return [
+        RegionChange(
+            before=item.before.account() if item.before is not None else None,
+            after=item.after.account() if item.after is not None else None,
+            domain=(item.after or item.before or Part((), "")).domain,
+            how=item.how,
+            similarity=item.score,
+            significance=decided,
+        )
+        for item, decided in zip(matches, adjust(tested), strict=True)
+    ]
+
+
+def _significance(item: Match) -> tuple[Significance, float | None]:
+    one, other = item.before, item.after
+    if one is None or other is None or not other.path:
+        return _NOT_TESTED, None
+    if not one.series("host") or not other.series("host"):
+        return Significance("not_tested", reason="the durations of instances are not in the saved result"), None
+    kind = _series(one, other)
+    return significance(one.series(kind), other.series(kind), kind)
+
+
+def _series(one: Part, other: Part) -> str:
+    """Which durations stand for the region: those whose mean lies nearer to its account per instance.
+
+    Where the host runs ahead of the device, how long it stays in a range says nothing of how long its work takes; where
+    the device waits for the host inside the range, the span of its work leaves that out.
+    """
+    if min(len(one.series("projected")), len(other.series("projected"))) == 0 or not one.total_ns + other.total_ns:
+        return "host"
+    off = {kind: sum(_distance(part, kind) for part in (one, other)) for kind in ("projected", "host")}
+    return "host" if off["host"] < off["projected"] else "projected"
+
+
+def _distance(part: Part, kind: str) -> float:
+    values = part.series(kind)
+    each = part.total_ns / part.instances if part.instances else 0.0
+    mean = sum(values) / len(values)
+    return abs(mean - each) / max(mean, each, 1.0)

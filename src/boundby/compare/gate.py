@@ -1,0 +1,263 @@
+"""Limits such as ``step/loss.time < 12 ms``: read, and held against a report or a comparison.
+
+    limit    = [ scope "." ] quantity operator number [ unit ]
+    scope    = a region's path, its last name or a glob of either, in quotes where it holds dots or spaces at its ends;
+               "step": the region of that name, else the region that is the program's step
+    operator = "<" | "<=" | ">" | ">=" | "==" | "!="
+
+Without a scope a limit is of the whole: of every device where the quantity is a device's.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from boundby.compare.quantities import QUANTITIES, Number, Quantity
+from boundby.model import units
+from boundby.model.comparison import Comparison, RegionChange
+from boundby.model.errors import UserError
+from boundby.model.gate import GateResult, LimitResult, Measured
+from boundby.model.report import RegionReport, Report
+
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+STEP = "step"
+_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
+_BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_UNITS: Mapping[str, Mapping[str, float]] = {
+    "ns": _NS,
+    "fraction": {"": 1, "%": 0.01},
+    "count": {"": 1},
+    "per_ms": {"": 1, "/ms": 1},
+    "bytes": {"": 1, **_BYTES},
+}
+_LIMIT = re.compile(
+    r"\s*(?:(?P<quote>['\"])(?P<quoted>.*)(?P=quote)\s*\.\s*)?(?P<left>[^<>=!]*?)\s*"
+    r"(?P<operator><=|>=|==|!=|<|>)\s*(?P<number>[-+]?[\d_]*\.?\d+(?:[eE][-+]?\d+)?)\s*(?P<unit>\S*)\s*",
+    re.DOTALL,
+)
+LIST = "See them all: boundby check --quantities"
+
+
+class LimitError(UserError):
+    """A limit that says nothing that could be checked."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """``scope`` None: the whole. ``fails``: written as what must not be (``--fail-on``). ``optional``: where the
+    report holds no such region, the limit is kept."""
+
+    text: str
+    scope: str | None
+    quantity: str
+    operator: str
+    value: float
+    fails: bool = False
+    optional: bool = False
+    reason: str = ""
+
+    @property
+    def definition(self) -> Quantity:
+        return QUANTITIES[self.quantity]
+
+    def keeps(self, value: float) -> bool:
+        """Whether the value keeps the limit."""
+        return OPERATORS[self.operator](value, self.value) != self.fails
+
+
+def parse(text: str, *, fails: bool = False, optional: bool = False, reason: str = "") -> Limit:
+    """Read a limit. Raises LimitError."""
+    found = _LIMIT.fullmatch(text)
+    if found is None:
+        raise LimitError(f"{text!r} is no limit.", "Write QUANTITY OPERATOR VALUE, such as 'step.time < 12 ms'.")
+    scope, quantity = _split(text, found["quoted"], found["left"].strip())
+    definition = QUANTITIES[quantity]
+    if scope is not None and definition.of_region is None and definition.of_change is None:
+        raise LimitError(f"{text!r}: {quantity} is of the whole, not of a region.", f"Write {quantity} alone.")
+    if scope is None and definition.of_whole is None and definition.of_comparison is None:
+        raise LimitError(f"{text!r}: {quantity} is of a region.", f"Name one: REGION.{quantity}, or step.{quantity}.")
+    value = _value(text, quantity, definition.unit, found["number"], found["unit"])
+    written = f"fail on {text.strip()}" if fails else text.strip()
+    return Limit(written, scope, quantity, found["operator"], value, fails, optional, reason)
+
+
+def _split(text: str, quoted: str | None, left: str) -> tuple[str | None, str]:
+    """Scope and quantity: the longest quantity that the left side ends with."""
+    if quoted is not None:
+        if left in QUANTITIES:
+            return quoted, left
+        raise _unknown(text, left)
+    starts = [0, *(place.end() for place in re.finditer(r"\.", left))]
+    for start in starts:
+        if left[start:] in QUANTITIES:
+            return left[: start - 1].strip() if start else None, left[start:]
+    raise _unknown(text, left)
+
+
+def _unknown(text: str, left: str) -> LimitError:
+    tails = [left, left.rpartition(".")[2], ".".join(left.split(".")[-2:])]
+    close = [name for tail in tails for name in get_close_matches(tail, QUANTITIES, 1, 0.6)]
+    hint = f"Did you mean {close[0]}? " if close else ""
+    return LimitError(f"{text!r}: there is no quantity {left!r}.", f"{hint}{LIST}")
+
+
+def _value(text: str, quantity: str, unit: str, number: str, written: str) -> float:
+    known = _UNITS[unit]
+    if written not in known:
+        expected = " ".join(name for name in known if name)
+        wrong = f"has the unit {written!r}" if written else "needs a unit"
+        if expected:
+            raise LimitError(f"{text!r}: the value of {quantity} {wrong}.", f"Write one of {expected}.")
+        raise LimitError(f"{text!r}: {quantity} is a number and has no unit.", f"Leave out {written!r}.")
+    value = float(number.replace("_", "")) * known[written]
+    if unit == "fraction" and not written and abs(value) > 1:
+        raise LimitError(
+            f"{text!r}: {quantity} is a fraction, and {number} is more than all.", f"Write {number} %, or 0 to 1."
+        )
+    return value
+
+
+def check(
+    limits: Sequence[Limit], report: Report, comparison: Comparison | None = None, *, steps: str | None = None
+) -> GateResult:
+    """Hold every limit against the report, and against the comparison whose later side it is. Raises LimitError for
+    a limit that needs two runs where there is one."""
+    region = step_of(report, steps)
+    results = tuple(_check(limit, report, comparison, region) for limit in limits)
+    return GateResult(report.trace.path, results)
+
+
+def step_of(report: Report, glob: str | None = None) -> RegionReport | None:
+    """The region that is the program's step: the one named, else the outermost repeated one with most host time."""
+    regions = [region for region in report.regions if region.path]
+    if glob is not None:
+        found = [region for region in regions if _matches(region.path, glob)]
+        if not found:
+            raise LimitError(f"No region matches {glob!r}, so there are no steps.", _some(report))
+        return max(found, key=lambda region: (region.host.total_ns, region.path))
+    repeated = [region for region in regions if region.instances > 1]
+    return min(repeated, key=lambda region: (len(region.path), -region.host.total_ns, region.path), default=None)
+
+
+def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: RegionReport | None) -> LimitResult:
+    definition = limit.definition
+    if definition.needs_two and comparison is None:
+        raise LimitError(
+            f"{limit.text!r}: {limit.quantity} needs two runs.", "Use: boundby compare BEFORE AFTER --budget FILE"
+        )
+    if limit.scope is None:
+        if definition.needs_two and comparison is not None and definition.of_comparison is not None:
+            values = definition.of_comparison(comparison)
+        else:
+            values = definition.of_whole(report, steps) if definition.of_whole is not None else {}
+        return _judge(limit, values, _nothing(limit))
+    if definition.needs_two and comparison is not None and definition.of_change is not None:
+        changes = _changes(comparison, limit.scope, steps)
+        return _judge(
+            limit, {"/".join(item.path): definition.of_change(item) for item in changes}, _absent(limit, report)
+        )
+    regions = _regions(report, limit.scope, steps)
+    read = definition.of_region
+    values = {"/".join(region.path): read(region) for region in regions} if read is not None else {}
+    return _judge(limit, values, _absent(limit, report))
+
+
+def _regions(report: Report, scope: str, steps: RegionReport | None) -> list[RegionReport]:
+    found = [region for region in report.regions if region.path and _matches(region.path, scope)]
+    return [steps] if not found and scope == STEP and steps is not None else found
+
+
+def _changes(comparison: Comparison, scope: str, steps: RegionReport | None) -> list[RegionChange]:
+    there = [item for item in comparison.regions if item.path and item.after is not None]
+    found = [item for item in there if _matches(item.path, scope)]
+    if not found and scope == STEP:
+        path = comparison.steps or (steps.path if steps else None)
+        return [item for item in there if item.path == path]
+    return found
+
+
+def _matches(path: tuple[str, ...], glob: str) -> bool:
+    """As ``--region`` does: the path or the last name, literally or as a glob."""
+    whole, name = "/".join(path), path[-1]
+    return glob in (whole, name) or fnmatchcase(whole, glob) or fnmatchcase(name, glob)
+
+
+def _judge(limit: Limit, values: Mapping[str, Number], nothing: str) -> LimitResult:
+    unit = limit.definition.unit
+    if not values:
+        return LimitResult(limit.text, limit.optional, unit, nothing, (), limit.reason, skipped=limit.optional)
+    measured = tuple(Measured(name, value, value is not None and limit.keeps(value)) for name, value in values.items())
+    broken = [item for item in measured if not item.kept]
+    # The worst says it: the one farthest from the limit, of those that break it if any does.
+    known = [item for item in broken or measured if item.value is not None]
+    worst = max(known, key=lambda item: _distance(limit, item), default=measured[0])
+    message = f"{_named(worst.subject, limit)} is {shown(worst.value, unit)}"
+    if worst.value is None:
+        message = f"{_named(worst.subject, limit)} cannot be told: {_why_unknown(limit)}"
+    others = len(broken if broken else measured) - 1
+    if others > 0:
+        message += f" (and {others} more{' break it' if broken else ', none worse'})"
+    return LimitResult(limit.text, not broken, unit, f"{message}.", measured, limit.reason)
+
+
+def _distance(limit: Limit, item: Measured) -> tuple[float, str]:
+    value = item.value if item.value is not None else 0.0
+    upwards = limit.operator in ("<", "<=") if not limit.fails else limit.operator in (">", ">=")
+    if limit.operator in ("==", "!="):
+        return abs(value - limit.value), item.subject
+    return (value if upwards else -value), item.subject
+
+
+def _named(subject: str, limit: Limit) -> str:
+    return f"{limit.quantity} of {subject}" if subject else limit.quantity
+
+
+def _why_unknown(limit: Limit) -> str:
+    if limit.definition.of_change is not None:
+        return "too few instances, or it is only in one of the runs"
+    return "it was not captured"
+
+
+def _nothing(limit: Limit) -> str:
+    if limit.definition.of_comparison is not None:
+        return "No region has instances enough in both runs to tell a change from chance."
+    if limit.quantity.endswith("per_step"):
+        return "The report holds no steps: no region ran more than once."
+    return "The report holds no GPU work."
+
+
+def _absent(limit: Limit, report: Report) -> str:
+    if limit.scope == STEP:
+        return "The report holds no steps: no region ran more than once."
+    return f"No region matches {limit.scope!r}. {_some(report)}"
+
+
+def _some(report: Report) -> str:
+    names = ["/".join(region.path) for region in report.regions if region.path][:4]
+    return f"The report's regions include: {', '.join(names)}." if names else "The report holds no regions."
+
+
+def shown(value: Number, unit: str) -> str:
+    """A value with its unit, as precisely as limits are compared."""
+    if value is None:
+        return "not captured"
+    if unit == "ns":
+        return units.duration(value)
+    if unit == "fraction":
+        return f"{100 * value:.1f} %" if value else "0 %"
+    if unit == "bytes":
+        return units.size(value)
+    text = f"{value:.3f}".rstrip("0").rstrip(".") if value < 1_000 else f"{value:,.0f}"
+    return f"{text} /ms" if unit == "per_ms" else text

@@ -1,0 +1,149 @@
+"""Which region of the earlier report is which of the later one.
+
+From the root inwards: first what has the same name under the same parent, then, of what is left there, what is alike
+by name and by what lies in it. What moved to another parent is found last, by its name and what lies in it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from boundby.compare.parts import Part
+
+#: Below this two parts are different. Chosen so that ``fwd`` and ``forward`` with the same parts inside match, and
+#: so do names with a common word at the same place, but not two leaves that share nothing but their place.
+ALIKE = 0.6
+#: What moved must be surer: the place does not speak for it.
+ALIKE_ELSEWHERE = 0.8
+OTHER_DOMAIN = 0.97  # the same name in another domain is nearly the same region
+MAX_PAIRS = 10_000  # of siblings to compare: where hundreds are new, likeness of names says little and takes long
+_WORDS = re.compile(r"[A-Za-z][a-z]*|\d+|\*")
+
+
+@dataclass(frozen=True)
+class Match:
+    """A pair, or a part that only one report has. ``score`` is 1 where nothing was renamed on the way."""
+
+    before: Part | None
+    after: Part | None
+    how: str
+    score: float
+
+
+def match(before: Part, after: Part) -> list[Match]:
+    """All parts of both trees, each in one match: in the later tree's order, what is gone last."""
+    found: dict[int, tuple[Part, float]] = {}  # id of the later part: (earlier part, score)
+    _match_children(before, after, 1.0, found)
+    _match_moved(before, after, found)
+    taken = {id(part) for part, _ in found.values()}
+    result = [Match(before, after, "path", 1.0)]
+    for part in after.walk():
+        if part is after:
+            continue
+        pair = found.get(id(part))
+        if pair is None:
+            result.append(Match(None, part, "", 0.0))
+        else:
+            same = pair[0].path == part.path and pair[0].domain == part.domain
+            result.append(Match(pair[0], part, "path" if same else "similar", pair[1]))
+    gone = [part for part in before.walk() if part is not before and id(part) not in taken]
+    return result + [Match(part, None, "", 0.0) for part in gone]
+
+
+def _match_children(before: Part, after: Part, score: float, found: dict[int, tuple[Part, float]]) -> None:
+    """Pair the children of a pair, and so on inwards."""
+    left = list(before.children)
+    right: list[Part] = []
+    pairs: list[tuple[Part, Part, float]] = []
+    by_name = {(part.domain, part.label): part for part in left}
+    for part in after.children:
+        same = by_name.pop((part.domain, part.label), None)
+        if same is None:
+            right.append(part)
+        else:
+            left.remove(same)
+            pairs.append((same, part, 1.0))
+    pairs += _alike(left, right, ALIKE)
+    for one, other, likeness in pairs:
+        found[id(other)] = (one, min(score, likeness))
+        _match_children(one, other, min(score, likeness), found)
+
+
+def _match_moved(before: Part, after: Part, found: dict[int, tuple[Part, float]]) -> None:
+    """Parts under another parent: a level was put around them, or taken away."""
+    taken = {id(part) for part, _ in found.values()}
+    left: dict[str, list[Part]] = {}
+    right: dict[str, list[Part]] = {}
+    for part in before.walk():
+        if part is not before and id(part) not in taken:
+            left.setdefault(part.label, []).append(part)
+    for part in after.walk():
+        if part is not after and id(part) not in found and part.label in left:
+            right.setdefault(part.label, []).append(part)
+    pairs = [pair for label, others in right.items() for pair in _alike(left[label], others, ALIKE_ELSEWHERE)]
+    # Outermost first, so that what lies in a moved part moves with it.
+    for one, other, likeness in sorted(pairs, key=lambda pair: (len(pair[1].path), pair[1].path)):
+        if id(other) not in found and id(one) not in taken:
+            found[id(other)] = (one, likeness)
+            taken.add(id(one))
+            _match_free_children(one, other, likeness, found, taken)
+
+
+def _match_free_children(
+    one: Part, other: Part, score: float, found: dict[int, tuple[Part, float]], taken: set[int]
+) -> None:
+    names = {(part.domain, part.label): part for part in one.children if id(part) not in taken}
+    for part in other.children:
+        same = names.get((part.domain, part.label))
+        if same is not None and id(part) not in found:
+            found[id(part)] = (same, score)
+            taken.add(id(same))
+            _match_free_children(same, part, score, found, taken)
+
+
+def _alike(left: list[Part], right: list[Part], least: float) -> list[tuple[Part, Part, float]]:
+    """The best pairs first, each part once."""
+    if len(left) * len(right) > MAX_PAIRS:
+        return []
+    scored = [(likeness(one, other), i, j) for i, one in enumerate(left) for j, other in enumerate(right)]
+    pairs = []
+    used_left: set[int] = set()
+    used_right: set[int] = set()
+    for score, i, j in sorted(scored, key=lambda item: (-item[0], item[1], item[2])):
+        if score < least:
+            break
+        if i not in used_left and j not in used_right:
+            used_left.add(i)
+            used_right.add(j)
+            pairs.append((left[i], right[j], score))
+    return pairs
+
+
+def likeness(one: Part, other: Part) -> float:
+    """0 to 1: by name, by the names of what lies inside, and by how often they run.
+
+    Where neither holds anything, the name must carry more.
+    """
+    domain = 1.0 if one.domain == other.domain else OTHER_DOMAIN
+    name = _name_likeness(one.label, other.label)
+    counts = sorted((one.instances, other.instances))
+    often = counts[0] / counts[1] if counts[1] else 0.0
+    inner, outer = one.inside, other.inside
+    if not inner and not outer:
+        return domain * (0.85 * name + 0.15 * often)
+    shared = len(inner & outer) / len(inner | outer)
+    return domain * (0.5 * name + 0.4 * shared + 0.1 * often)
+
+
+def _name_likeness(one: str, other: str) -> float:
+    """By letters or by words (``forward_pass``, ``Forward pass``; ``loss``, ``compute_loss``), whichever is more."""
+    if one == other:
+        return 1.0
+    first, second = one.lower(), other.lower()
+    letters = SequenceMatcher(None, first, second, autojunk=False).ratio()
+    words, others = (({word.lower() for word in _WORDS.findall(name)} - {"*"}) for name in (one, other))
+    common = len(words & others) / min(len(words), len(others)) if words and others else 0.0
+    extra = len(words & others) / len(words | others) if words | others else 0.0
+    return max(letters, 0.5 * common + 0.5 * extra)

@@ -1,0 +1,109 @@
+"""A report's regions as a tree to match: numbered names folded, whatever folding the report was made with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from boundby.model.causes import CAUSE_KEYS
+from boundby.model.comparison import Account
+from boundby.model.report import RegionReport, Report, Verdict
+from boundby.timeline.fold import fold_name
+
+Path = tuple[str, ...]
+
+
+@dataclass(eq=False)
+class Part:
+    """A region, or those that share its folded path; with the parts that lie in it, in the report's order."""
+
+    path: Path
+    domain: str
+    members: list[RegionReport] = field(default_factory=list)
+    children: list[Part] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        return self.path[-1] if self.path else ""
+
+    @property
+    def instances(self) -> int:
+        return sum(member.instances for member in self.members)
+
+    @property
+    def total_ns(self) -> int:
+        return sum(member.total_ns for member in self.members)
+
+    @property
+    def host_ns(self) -> int:
+        return sum(member.host.total_ns for member in self.members)
+
+    @property
+    def verdict(self) -> Verdict:
+        """That of the member which takes most."""
+        if not self.members:
+            return Verdict("unknown", "low")
+        return max(self.members, key=lambda member: (member.total_ns, member.host.total_ns)).verdict
+
+    @cached_property
+    def inside(self) -> frozenset[str]:
+        """The names of all that lies in it."""
+        return frozenset(below.label for child in self.children for below in child.walk())
+
+    def account(self) -> Account:
+        time = {key: sum(member.time.get(key, 0) for member in self.members) for key in CAUSE_KEYS}
+        syncs = sum(member.sync.count for member in self.members)
+        return Account(
+            self.label, self.path, self.total_ns, time, self.instances, self.verdict, host_ns=self.host_ns, syncs=syncs
+        )
+
+    def series(self, kind: str) -> tuple[int, ...]:
+        """Instance durations, ``host`` or ``projected``. Of several members: one after the other."""
+        found: list[int] = []
+        for member in self.members:
+            found += member.instance_ns.host_ns if kind == "host" else member.instance_ns.projected_ns
+        return tuple(found)
+
+    def walk(self) -> Iterator[Part]:
+        """Itself and all that lies in it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def tree(report: Report) -> Part:
+    """The root, which holds all others. A parent that the report left out (``--min-share``) stands there empty."""
+    root = Part((), "")
+    known: dict[tuple[str, Path], Part] = {("", ()): root}
+    for region in report.regions:
+        path = tuple(fold_name(name) for name in region.path)
+        _place(known, root, path, region.domain).members.append(region)
+    return root
+
+
+def _place(known: dict[tuple[str, Path], Part], root: Part, path: Path, domain: str) -> Part:
+    if not path:
+        return root
+    part = known.get((domain, path))
+    if part is None:
+        part = Part(path, domain)
+        known[domain, path] = part
+        _parent(known, root, path, domain).children.append(part)
+    return part
+
+
+def _parent(known: dict[tuple[str, Path], Part], root: Part, path: Path, domain: str) -> Part:
+    """Ranges nest across domains, so the parent may be of another one."""
+    above = path[:-1]
+    if not above:
+        return root
+    same = known.get((domain, above))
+    others = [part for (_, other), part in known.items() if other == above] if same is None else []
+    return same or (others[-1] if others else _place(known, root, above, domain))
+
+
+def steps_of(parts: Sequence[Part]) -> Part | None:
+    """What looks like the steps of the program: of the outermost repeated regions the one with most host time."""
+    repeated = [part for part in parts if part.path and part.instances > 1]
+    return min(repeated, key=lambda part: (len(part.path), -part.host_ns, part.path), default=None)

@@ -1,0 +1,111 @@
+"""pytest fixtures: limits on a GPU program in a project's own tests.
+
+pytest loads this module in every run, so it imports nothing of boundby before a fixture is called.
+
+    def test_the_step_is_fast(boundby_check):
+        boundby_check("report.nsys-rep", "step.time < 12 ms", "sync.per_step <= 2")
+
+    def test_training_keeps_the_gpu_busy(boundby_profile):
+        run = boundby_profile("train.py", "--steps", "20")
+        run.check("gpu_utilization > 80 %")
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from boundby.comparing import Source
+    from boundby.model.gate import GateResult
+    from boundby.model.report import Report
+
+
+@dataclass(frozen=True)
+class ProfiledRun:
+    """A run that ``boundby_profile`` recorded: its folder and its report."""
+
+    folder: Path
+    report: Report
+
+    def check(self, *limits: str, budget: str | PathLike[str] | None = None, steps: str | None = None) -> GateResult:
+        """Fail the test if the run breaks a limit."""
+        return _check(self.report, *limits, budget=budget, steps=steps)
+
+
+@pytest.fixture(scope="session")
+def boundby_check() -> Callable[..., GateResult]:
+    """``boundby_check(report, *limits, budget=None, steps=None, **options of analyze)``: fail if a limit is broken.
+
+    ``report`` is a file, a run's folder, a saved result or a ``boundby.Report``.
+    """
+    return _check
+
+
+@pytest.fixture
+def boundby_profile(tmp_path: Path) -> Callable[..., ProfiledRun]:
+    """``boundby_profile("train.py", *arguments, nsys=None, **options of analyze)``: record it, and analyse the record.
+
+    A ``.py`` file runs under this Python; anything else is a command. The test is skipped where there is no nsys, and
+    fails if the program does.
+    """
+    runs: list[Path] = []
+
+    def profile(*command: str | PathLike[str], nsys: str | PathLike[str] | None = None, **options: Any) -> ProfiledRun:
+        folder = tmp_path / f"boundby-{len(runs) + 1}"
+        runs.append(folder)
+        return _profile([fspath(word) for word in command], folder, nsys, options)
+
+    return profile
+
+
+def _check(
+    source: Source, *limits: str, budget: str | PathLike[str] | None = None, steps: str | None = None, **options: Any
+) -> GateResult:
+    from boundby import comparing
+    from boundby.model.errors import UserError
+    from boundby.report import gate
+
+    if not limits and budget is None:
+        raise TypeError("boundby_check needs a limit, such as 'step.time < 12 ms', or budget=FILE")
+    try:
+        result = comparing.check(source, *limits, budget_file=budget, steps=steps, **options)
+    except UserError as error:
+        pytest.fail(f"boundby: {error}", pytrace=False)
+    if not result.passed:
+        pytest.fail(gate.render(result), pytrace=False)
+    return result
+
+
+def _profile(
+    command: list[str], folder: Path, nsys: str | PathLike[str] | None, options: dict[str, Any]
+) -> ProfiledRun:
+    from boundby import pipeline
+    from boundby.capture.flags import Options
+    from boundby.capture.locate import find_nsys
+    from boundby.capture.profile import Request, complete, record
+    from boundby.model.errors import ToolError, UserError
+
+    if not command:
+        raise TypeError("boundby_profile needs a program")
+    if command[0].endswith(".py"):
+        command = [sys.executable, *command]
+    chosen = Path(nsys) if nsys is not None else None
+    try:
+        find_nsys(chosen)
+    except ToolError as error:
+        pytest.skip(f"boundby: {error}")
+    try:
+        recording = record(Request(tuple(command), Options(), folder=folder, nsys=chosen), say=lambda _: None)
+        if recording.exit_code:
+            pytest.fail(f"boundby: {' '.join(command)} failed with exit code {recording.exit_code}", pytrace=False)
+        complete(recording)
+        return ProfiledRun(folder, pipeline.analyze(folder, **options))
+    except UserError as error:
+        pytest.fail(f"boundby: {error}", pytrace=False)

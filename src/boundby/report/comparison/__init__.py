@@ -1,0 +1,1 @@
+"""Comparison -> terminal, Markdown, HTML, JSON. One file per format."""

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import boundby
+from boundby.compare.between import compare
+from boundby.model.errors import SelectionError
+from boundby.model.report import Captured, NotChecked, Report
+from boundby.report import json as report_json
+from tests.compare import pairs
+from tests.support import reports
+from tests.support.traces import trace_names, trace_path
+
+
+def heat(stage: str) -> Report:
+    return boundby.analyze(trace_path(f"openmp_heat_{stage}.sqlite"))
+
+
+@pytest.mark.parametrize("name", trace_names())
+def test_a_trace_does_not_differ_from_itself(name: str) -> None:
+    path = trace_path(name)
+    try:
+        report = boundby.analyze(path)
+    except boundby.UserError as error:
+        pytest.skip(str(error))
+    found = compare(report, report)
+    assert not [item.path for item in found.regions if item.significance.is_change or item.change not in (0.0, None)]
+    assert not found.doubts
+    assert not found.predictions
+    assert all(item.change == 0 for item in found.devices)
+    assert all(item.status in ("remains", "unchecked") for item in found.findings)
+
+
+def test_heat_before_and_after() -> None:
+    found = compare(heat("before"), heat("after"))
+    (device,) = found.devices
+    assert device.change == pytest.approx(-0.948, abs=0.001)
+    assert device.before is not None
+    assert device.after is not None
+    assert (device.before.verdict.bound, device.after.verdict.bound) == ("gpu_copy", "gpu_compute")
+    assert device.before.time["gpu_copy"] / 1e9 == pytest.approx(26.2, abs=0.05)
+    assert device.after.time["gpu_copy"] / 1e9 == pytest.approx(0.34, abs=0.005)
+    changed = {item.path: item.significance.status for item in found.regions if item.significance.is_change}
+    assert changed in ({}, {("phase B", "iteration"): "faster"})  # without NVTX only regions that boundby found itself
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "scenario", "measured_s"),
+    [("before", "after", "copies_free", 1.428), ("after", "final", "infinite_gpu", 0.5527)],
+)
+def test_heat_was_predicted(before: str, after: str, scenario: str, measured_s: float) -> None:
+    """Copies were kept on the device, then kernels made faster: both predicted within 5 %."""
+    found = compare(heat(before), heat(after))
+    made = next(item for item in found.predictions if item.scenario == scenario)
+    assert made.measured_ns / 1e9 == pytest.approx(measured_s, rel=0.001)
+    assert abs(made.error) < 0.05
+    assert made.also == ()
+
+
+def test_what_was_not_done_is_not_compared() -> None:
+    found = compare(heat("before"), heat("after"))
+    assert "infinite_gpu" not in {item.scenario for item in found.predictions}
+
+
+def test_reading_back_is_gone() -> None:
+    before, after = pairs.run(pairs.training()), pairs.run(pairs.training(reads=0, loss="compute_loss"), 3)
+    found = compare(before, after)
+    by_name = {item.path[-1]: item for item in found.regions if item.path}
+    loss = by_name["compute_loss"]
+    assert loss.before is not None
+    assert loss.before.path == ("step *", "loss")
+    assert loss.how == "similar"
+    assert loss.significance.status == by_name["step *"].significance.status == "faster"
+    assert {by_name[name].significance.status for name in ("forward", "backward", "data")} == {"same"}
+    step = by_name["step *"].change
+    assert step is not None
+    assert step == pytest.approx(found.devices[0].change or 0, abs=0.02)
+    perfect = next(item for item in found.predictions if item.scenario == "infinite_host")
+    assert abs(perfect.error) < 0.06
+
+
+def test_different_counts_are_set_side_by_side_per_step() -> None:
+    found = compare(pairs.run(pairs.training()), pairs.run(pairs.training(steps=45), 1))
+    (device,) = found.devices
+    assert device.is_per_step
+    assert device.change == pytest.approx(0, abs=0.02)
+    assert [item.code for item in found.doubts] == ["steps"]
+    assert {item.significance.status for item in found.regions if item.path} == {"same"}
+
+
+def test_a_saved_result_compares_as_the_report_does() -> None:
+    before, after = pairs.run(pairs.training()), pairs.run(pairs.training(reads=0), 3)
+    saved = [report_json.from_dict(json.loads(report_json.render(report))) for report in (before, after)]
+    assert compare(*saved).to_dict() == compare(before, after).to_dict()
+
+
+def test_a_result_of_an_earlier_boundby_has_no_significance() -> None:
+    data = json.loads(report_json.render(pairs.run(pairs.training())))
+    for region in data["regions"]:
+        del region["instance_ns"]
+    old = report_json.from_dict(data)
+    found = compare(old, pairs.run(pairs.training()))
+    assert {item.significance.status for item in found.regions} == {"not_tested"}
+
+
+def test_findings_resolved_new_remaining_and_unchecked() -> None:
+    report = reports.sample()
+    finding = report.findings[0]
+    other = replace(finding, rule="launch", region=("step", "forward"))
+    gone = replace(finding, rule="blind", region=None)
+    before = replace(report, findings=(finding, other, gone))
+    after = replace(report, findings=(replace(other, saving_ns=(1, 2)), replace(finding, rule="copy")))
+    status = {item.finding.rule: item.status for item in compare(before, after).findings}
+    assert status == {"sync-operator": "resolved", "launch": "remains", "blind": "resolved", "copy": "new"}
+    blind = replace(after, not_checked=(NotChecked("blind", "CPU scheduling was not captured"),))
+    assert {item.finding.rule: item.status for item in compare(before, blind).findings}["blind"] == "unchecked"
+
+
+def test_a_finding_whose_region_is_gone() -> None:
+    finding = replace(reports.sample().findings[0], region=("step", "loss"))
+    before = replace(pairs.made_of(pairs.region("step"), pairs.region("step/loss")), findings=(finding,))
+    (item,) = compare(before, pairs.made_of(pairs.region("step"))).findings
+    assert (item.status, item.is_region_gone, item.measured_ns) == ("resolved", True, None)
+
+
+def test_another_program_is_not_called_faster() -> None:
+    before = pairs.run(pairs.training())
+    other = pairs.made_of(pairs.region("decode", 3.0))
+    assert not compare(before, other).is_one_program
+    assert compare(before, pairs.run(pairs.training(), 1)).is_one_program
+
+
+def test_a_finding_follows_its_renamed_region() -> None:
+    finding = replace(reports.sample().findings[0], region=("step", "loss"))
+    before = replace(pairs.made_of(pairs.region("step"), pairs.region("step/loss")), findings=(finding,))
+    renamed = replace(finding, region=("step", "compute_loss"))
+    after = replace(pairs.made_of(pairs.region("step"), pairs.region("step/compute_loss")), findings=(renamed,))
+    assert [item.status for item in compare(before, after).findings] == ["remains"]
+
+
+def test_doubts() -> None:
+    report = reports.sample()
+    trace = report.trace
+    device = replace(report.devices[0], name="H100")
+    changed = {
+        "gpu": replace(report, devices=(device,)),
+        "gpu-count": reports.two_devices(),
+        "gpu-work": reports.cpu_only(),
+        "window": replace(report, window="all"),
+        "skip-first": replace(report, skip_first=2),
+        "selection": replace(report, device_ids=(0,)),
+        "regions": replace(report, min_share=0.1),
+        "rules": replace(report, rules_disabled=("x",)),
+        "command": replace(report, trace=replace(trace, command="python other.py")),
+        "command-unknown": replace(report, trace=replace(trace, command=None)),
+        "capture": replace(report, trace=replace(trace, captured=Captured(kernels=True, cuda_api=True, nvtx=True))),
+        "nsys": replace(report, trace=replace(trace, nsys_version="2025.1")),
+    }
+    for code, other in changed.items():
+        assert code in {item.code for item in compare(report, other).doubts}
+        assert code in {item.code for item in compare(other, report).doubts}
+
+
+def test_steps_can_be_named() -> None:
+    report = pairs.run(pairs.training())
+    assert compare(report, report, steps="forward").steps == ("step *", "forward")
+    with pytest.raises(SelectionError, match="nosuch"):
+        compare(report, report, steps="nosuch")
+
+
+def test_any_two_reports_can_be_compared() -> None:
+    for before in reports.ALL.values():
+        for after in reports.ALL.values():
+            compare(before(), after()).to_dict()

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from boundby.compare import budget, gate
+from boundby.compare.between import compare
+from boundby.compare.quantities import QUANTITIES, listing
+from boundby.model.errors import InputError, UserError
+from boundby.model.gate import GateResult
+from boundby.model.report import Report
+from tests.compare import pairs
+from tests.support import reports
+
+
+def held(*texts: str, report: Report | None = None, before: Report | None = None, fails: bool = False) -> GateResult:
+    report = report if report is not None else reports.sample()
+    limits = [gate.parse(text, fails=fails) for text in texts]
+    return gate.check(limits, report, compare(before, report) if before is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "scope", "quantity", "operator", "value"),
+    [
+        ("step.time < 12 ms", "step", "time", "<", 12e6),
+        ("step.time<12ms", "step", "time", "<", 12e6),
+        ("gpu_utilization > 0.8", None, "gpu_utilization", ">", 0.8),
+        ("gpu_utilization >= 80 %", None, "gpu_utilization", ">=", 0.8),
+        ("sync.per_step <= 2", None, "sync.per_step", "<=", 2),
+        ("step/loss.sync.per_step == 0", "step/loss", "sync.per_step", "==", 0),
+        ("step */layers.3.mlp.time.sync < 1.5us", "step */layers.3.mlp", "time.sync", "<", 1500),
+        ("'a b.time'.time.total != 1_000 ns", "a b.time", "time.total", "!=", 1000),
+        ('"x < y".time < 1e3 us', "x < y", "time", "<", 1e6),
+        ("copies.bytes < 2 MiB", None, "copies.bytes", "<", 2**21),
+        ("api.per_ms < 20 /ms", None, "api.per_ms", "<", 20),
+        ("findings.new.high == 0", None, "findings.new.high", "==", 0),
+        ("*.regression <= 5 %", "*", "regression", "<=", 0.05),
+        ("time.change <= 150 %", None, "time.change", "<=", 1.5),
+        ("time.change > -0.05", None, "time.change", ">", -0.05),
+    ],
+)
+def test_what_a_limit_says(text: str, scope: str | None, quantity: str, operator: str, value: float) -> None:
+    limit = gate.parse(text)
+    assert (limit.scope, limit.quantity, limit.operator) == (scope, quantity, operator)
+    assert limit.value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is no limit"),
+        ("step.time", "is no limit"),
+        ("step.time < fast", "is no limit"),
+        ("step.time =< 3 ms", "is no limit"),
+        ("step.time < 3", "needs a unit. Write one of ns us"),
+        ("step.time < 3 parsecs", "has the unit 'parsecs'"),
+        ("step.tme < 3 ms", "no quantity 'step.tme'. Did you mean time"),
+        ("gpu_utilisation > 0.8", "Did you mean gpu_utilization"),
+        ("gpu_utilization > 80", "Write 80 %"),
+        ("sync.per_step < 2 ms", "has no unit"),
+        ("host.p95 < 2 ms", "Name one: REGION.host.p95"),
+        ("step.findings == 0", "is of the whole"),
+        ("'step'.nothing < 2", "no quantity 'nothing'"),
+    ],
+)
+def test_what_says_nothing_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(gate.LimitError) as caught:
+        gate.parse(text)
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("step.time < 54 ms", True),  # 5328 ms of account in 100 instances
+        ("step.time < 53 ms", False),
+        ("step.host.median > 52 ms", True),
+        ("step/loss.time.sync < 13 ms", True),
+        ("step/loss.share.sync < 50 %", False),
+        ("loss.time < 21 ms", True),  # by its last name
+        ("step/*.time < 22.5 ms", True),
+        ("step/*.time < 20 ms", False),
+        ("gpu_utilization > 0.6", True),
+        ("gpu_utilization > 0.8", False),
+        ("time < 5.43 s", False),
+        ("time <= 5.43 s", True),
+        ("share.gpu_compute > 50 %", True),
+        ("sync.per_step <= 13", True),
+        ("sync.per_step < 13", False),
+        ("step.kernels.per_step == 120", True),
+        ("findings.high == 0", False),
+        ("findings.low == 0", True),
+        ("findings <= 1", True),
+        ("gaps.longest < 5 ms", True),
+        ("nosuch.time < 1 s", False),
+        ("data.gpu.median < 1 s", False),  # it launched nothing
+    ],
+)
+def test_limits_on_a_report(text: str, kept: bool) -> None:
+    (result,) = held(text).results
+    assert result.kept is kept, result.message
+    assert result.message.endswith(".")
+    (fails,) = held(text, fails=True).results if result.measured and result.measured[0].value is not None else (None,)
+    if fails is not None and len(result.measured) == 1:
+        assert fails.kept is not kept
+
+
+def test_every_quantity_can_be_measured_or_says_why_not() -> None:
+    values = {"ns": "1 s", "fraction": "50 %", "count": "5", "per_ms": "5", "bytes": "1 GB"}
+    for name, quantity in QUANTITIES.items():
+        for scope, there in (
+            ("", quantity.of_whole or quantity.of_comparison),
+            ("step.", quantity.of_region or quantity.of_change),
+        ):
+            if there is None:
+                continue
+            text = f"{scope}{name} < {values[quantity.unit]}"
+            for report in (reports.sample(), reports.cpu_only(), reports.empty(), reports.many_devices()):
+                (result,) = held(text, report=report, before=reports.sample()).results
+                assert result.message, text
+
+
+def test_the_listing_names_every_quantity() -> None:
+    assert [line.split()[0] for line in listing().splitlines()] == list(QUANTITIES)
+
+
+def test_each_device_must_keep_a_limit() -> None:
+    (result,) = held("gpu_utilization > 90 %", report=reports.two_devices()).results
+    assert [item.kept for item in result.measured] == [False, True]
+    assert "GPU 0 is 61" in result.message
+
+
+def test_step_is_the_region_of_that_name_else_the_one_that_repeats() -> None:
+    report = pairs.run(pairs.training())
+    (result,) = held("step.time < 1 s", report=report).results
+    assert result.measured[0].subject == "step *"
+    assert gate.step_of(reports.empty()) is None
+    (result,) = held("sync.per_step < 5", report=reports.empty()).results
+    assert not result.kept
+    assert "no region ran more than once" in result.message
+
+
+def test_an_optional_limit_is_kept_where_there_is_no_such_region() -> None:
+    result = gate.check([gate.parse("nosuch.time < 1 s", optional=True)], reports.sample())
+    assert result.passed
+    assert result.results[0].skipped
+
+
+def test_regressions() -> None:
+    base, slower = pairs.run(pairs.training()), pairs.run(pairs.training(gemm_ns=330_000), 5)
+    assert held("regression <= 5 %", report=pairs.run(pairs.training(), 9), before=base).passed
+    assert held("regression <= 5 %", report=base, before=base).passed
+    (result,) = held("regression <= 5 %", report=slower, before=base).results
+    assert {item.subject for item in result.measured if not item.kept} == {
+        "step *",
+        "step */forward",
+        "step */backward",
+    }
+    assert held("regression <= 20 %", report=slower, before=base).passed
+    assert held("loss.regression <= 5 %", "data.regression <= 5 %", report=slower, before=base).passed
+    assert not held("step.regression <= 5 %", report=slower, before=base).passed
+    assert not held("regression > 5 %", report=slower, before=base, fails=True).passed
+    assert held("step.improvement > 5 %", report=base, before=slower).passed
+    assert not held("time.change <= 5 %", report=slower, before=base).passed
+
+
+def test_a_regression_that_cannot_be_told_is_not_passed_over() -> None:
+    few = pairs.made_of(pairs.region("step", durations=[1_000_000] * 3))
+    (result,) = held("regression <= 5 %", report=few, before=few).results
+    assert not result.kept
+    assert "instances enough" in result.message
+    assert not held("step.regression <= 5 %", report=few, before=few).passed
+
+
+def test_new_findings() -> None:
+    report = reports.sample()
+    clean = replace(report, findings=())
+    assert held("findings.new.high == 0", report=report, before=report).passed
+    assert not held("findings.new.high == 0", report=report, before=clean).passed
+    assert not held("findings.new.high > 0", report=report, before=clean, fails=True).passed
+
+
+def test_two_runs_are_needed() -> None:
+    with pytest.raises(gate.LimitError, match="needs two runs"):
+        held("regression <= 5 %")
+
+
+BUDGET = """\
+# what we promise
+steps = "step"
+limits = [
+  "step.time < 60 ms",
+  "gpu_utilization > 50 %",
+]
+
+[[limit]]
+check = "step/loss.sync.per_step <= 2"
+why = "nonzero() must not come back"
+
+[[limit]]
+check = "step/decode.time < 1 ms"
+optional = true
+"""
+
+
+def test_a_budget() -> None:
+    found = budget.loads(BUDGET)
+    assert found.steps == "step"
+    assert [limit.text for limit in found.limits][2:] == ["step/loss.sync.per_step <= 2", "step/decode.time < 1 ms"]
+    assert found.limits[2].reason == "nonzero() must not come back"
+    assert [limit.optional for limit in found.limits] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "holds no limit"),
+        ("limits = []", "holds no limit"),
+        ("limits = [", "is no TOML"),
+        ("limits = 'x'", "line 1: limits is not a list of strings"),
+        ("\nlimits = [1]", "line 2: limits is not"),
+        ("\n\nlimit = 3", "line 3: limit is not a list of tables"),
+        ("# a\nlimits = [\n 'step.time < 1 ms',\n 'step.tme < 1 ms']", "line 4: 'step.tme < 1 ms'"),
+        ("# step.tme < 1 ms\nlimits = ['step.tme < 1 ms']", "line 2"),
+        ("\n[[limit]]\nwhy = 'x'", "line 2: a [[limit]] has no check"),
+        ("[[limit]]\ncheck = 'findings == 0'\noptional = 'yes'", "line 3: optional is not true or false"),
+        ("[[limit]]\ncheck = 'findings == 0'\nwhen = 1", "line 3: a limit has no 'when'"),
+        ("[[limit]]\ncheck = 5", "line 2: check is not a string"),
+        ("steps = 5\nlimits = ['findings == 0']", "line 1: steps is not"),
+        ("limitz = ['findings == 0']", "line 1: there is no setting 'limitz'"),
+        ("limits = ['\"a\".time < 1']", "line 1"),
+    ],
+)
+def test_a_bad_budget_is_one_sentence_with_its_line(text: str, problem: str) -> None:
+    with pytest.raises(UserError) as caught:
+        budget.loads(text, "budget.toml")
+    assert "budget.toml" in caught.value.message
+    assert problem in caught.value.message
+    assert "\n" not in str(caught.value)
+    assert caught.value.next_step
+
+
+def test_a_budget_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Cannot read the budget"):
+        budget.read(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="no text"):
+        budget.read(tmp_path / "bad.toml")
+
+
+def test_toml_is_read_on_every_python() -> None:
+    assert sys.version_info >= (3, 11) or __import__("tomli")

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from rich.cells import cell_len
+
+from boundby.compare import gate
+from boundby.compare.between import compare
+from boundby.model.comparison import COMPARISON_VERSION, SIGNIFICANCE, Comparison
+from boundby.model.gate import GateResult
+from boundby.report import gate as report_gate
+from boundby.report.comparison import html, markdown, sentences, terminal
+from boundby.report.comparison import json as comparison_json
+from tests.compare import pairs
+from tests.support import golden, reports
+
+SCHEMA = comparison_json.schema()
+
+
+def _faster() -> Comparison:
+    return compare(pairs.run(pairs.training()), pairs.run(pairs.training(steps=45, reads=0, loss="compute_loss"), 3))
+
+
+def _hostile() -> Comparison:
+    other = reports.hostile()
+    renamed = tuple(replace(item, path=(*item.path[:-1], item.path[-1] + "2")) for item in other.regions[1:])
+    changed = replace(other, regions=(other.regions[0], *renamed), findings=other.findings[:1])
+    return compare(replace(reports.hostile(), findings=other.findings[1:]), changed)
+
+
+def _findings() -> Comparison:
+    report = reports.sample()
+    report = replace(report, findings=report.findings[:1], not_checked=())
+    device = replace(report.devices[0], id=0, name="H100")
+    new = replace(report.findings[0], rule="launch", title="kernels of 2 us", region=("step", "forward"))
+    return compare(report, replace(report, findings=(new,), devices=(device,), window="all"))
+
+
+ALL: dict[str, Callable[[], Comparison]] = {
+    "faster": _faster,
+    "same": lambda: compare(pairs.run(pairs.training()), pairs.run(pairs.training(), 1)),
+    "hostile": _hostile,
+    "findings": _findings,
+    "cpu_only": lambda: compare(reports.cpu_only(), reports.cpu_only()),
+    "empty": lambda: compare(reports.empty(), reports.empty()),
+    "appeared": lambda: compare(reports.empty(), reports.sample()),
+    "vanished": lambda: compare(reports.sample(), reports.empty()),
+    "devices": lambda: compare(reports.two_devices(), reports.many_devices()),
+}
+
+
+def _gate() -> GateResult:
+    limits = [gate.parse(text) for text in ("step.time < 1 ms", "gpu_utilization > 0.5", "findings <= 3")]
+    limits += [gate.parse("nosuch.time < 1 ms", optional=True, reason="why <b>not</b>")]
+    return gate.check(limits, reports.sample())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_json_is_valid_by_its_schema(name: str) -> None:
+    data = json.loads(comparison_json.render(ALL[name]()))
+    data["gate"] = report_gate.to_dict(_gate())
+    jsonschema.Draft202012Validator(SCHEMA).validate(data)
+    _described(data, SCHEMA, "$")
+
+
+def test_the_schema_knows_the_model() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["properties"]["format_version"]["const"] == COMPARISON_VERSION
+    assert tuple(sorted(SCHEMA["$defs"]["significance"]["properties"]["status"]["enum"])) == tuple(sorted(SIGNIFICANCE))
+
+
+def _described(value: object, schema: dict[str, Any], where: str) -> None:
+    if "$ref" in schema:
+        schema = {**SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], **schema}
+    assert schema.get("description"), f"{where} has no description"
+    if isinstance(value, dict):
+        for key, item in value.items():
+            assert key in schema["properties"], f"{where}.{key} is not in the schema"
+            _described(item, schema["properties"][key], f"{where}.{key}")
+    if isinstance(value, list):
+        for item in value:
+            if "properties" in schema["items"]:
+                _described(item, schema["items"], f"{where}[]")
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("width", [40, 72, 100, 160])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_line_is_wider_than_the_terminal(name: str, width: int, unicode: bool) -> None:
+    for color in (None, "truecolor"):
+        text = terminal.render(ALL[name](), width=width, unicode=unicode, color_system=color)
+        if color is None:
+            assert all(cell_len(line) <= width for line in text.splitlines())
+            assert "\x1b" not in text
+        if not unicode:
+            text.encode("ascii")
+
+
+@pytest.mark.parametrize("name", ["faster", "findings", "same"])
+def test_golden(name: str) -> None:
+    comparison = ALL[name]()
+    if name != "findings":  # what rules say and what the replay predicts of simulated programs is theirs to test
+        comparison = replace(comparison, findings=(), predictions=())
+    golden.check(f"compare_{name}_100.txt", terminal.render(comparison, width=100))
+    golden.check(f"compare_{name}.md", markdown.render(comparison))
+
+
+class _Tags(HTMLParser):
+    """Every tag, and every attribute that could run or load something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_in_the_page_can_run_or_load(name: str) -> None:
+    for text in (html.render(ALL[name](), _gate()), html.fragment(ALL[name]())):
+        parser = _Tags()
+        parser.feed(text)
+        assert not parser.tags & {"script", "img", "iframe", "link", "object", "a", "form"}
+        known = {"class", "style", "title", "role", "aria-label", "lang", "charset", "name", "content", "http-equiv"}
+        assert parser.attributes <= known
+        text.encode("utf-8")
+
+
+def test_a_hostile_name_is_shown_as_text() -> None:
+    text = html.render(_hostile())
+    assert "&lt;img src=x onerror=alert(*)&gt;" in text  # the number is folded, as all are
+
+
+def test_the_page_says_what_the_terminal_says() -> None:
+    comparison = _faster()
+    page, shown = html.render(comparison), terminal.render(comparison, width=160)
+    for words in ("1.3 times as fast", "was loss: matched by similarity", "with a perfect host"):
+        assert words in page
+        assert words in shown
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_markdown_has_tables_that_hold(name: str) -> None:
+    lines = markdown.render(ALL[name]()).splitlines()
+    for line, following in pairwise(lines):
+        if line.startswith("|") and following.startswith("|"):
+            assert line.count(" | ") == following.count(" | ")
+        bare = re.sub(r"`[^`]*`", "", line)  # a code span shows what it holds
+        assert "<script" not in bare
+        assert "<img" not in bare
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        (None, ""),
+        (0.0, "0 %"),
+        (0.0004, "0 %"),
+        (-0.2401, "-24 %"),
+        (0.053, "+5.3 %"),
+        (-0.9978, "-99.8 %"),
+        (-1.0, "-100 %"),
+        (1.3, "+130 %"),
+        (12.0, "+1,200 %"),
+        (-0.987, "-99 %"),
+    ],
+)
+def test_changes(fraction: float | None, text: str) -> None:
+    assert sentences.change(fraction) == text
+
+
+def test_a_gate_in_every_form() -> None:
+    result = _gate()
+    assert not result.passed
+    text = report_gate.render(result)
+    assert text.splitlines()[0] == "LIMITS  1 of 4 limits broken."
+    assert text.splitlines()[1] == "BROKEN  step.time < 1 ms: time of step is 53.3 ms."
+    assert "❌ BROKEN | `step.time < 1 ms`" in report_gate.markdown(result)
+    assert "<b>" not in report_gate.markdown(result)
+    suite = ElementTree.fromstring(report_gate.junit(result))[0]
+    assert {key: suite.get(key) for key in ("tests", "failures", "skipped")} == {
+        "tests": "4",
+        "failures": "1",
+        "skipped": "1",
+    }
+    failure = suite[0].find("failure")
+    assert failure is not None
+    assert failure.get("message") == "time of step is 53.3 ms."
+
+
+def test_junit_of_any_text() -> None:
+    nasty = "x\x00\x1b<&>\udc80\n]]>"
+    result = gate.check([gate.parse("'" + nasty + "'.time < 1 ms", reason=nasty)], reports.hostile())
+    ElementTree.fromstring(report_gate.junit(result).encode("utf-8"))
+    report_gate.render(result)
+    report_gate.markdown(result).encode("utf-8")
