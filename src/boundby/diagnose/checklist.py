@@ -137,9 +137,12 @@ def because(
     if bound == "sync":
         saved = decision.savings[0].saving_ns if decision.savings else 0
         pageable = sum(copies.pageable_count for copies in memcpy.values())
-        if pageable and time[Cause.SYNC] < saved / 2:
+        lasted = sum(copies.total_ns for copies in memcpy.values())
+        if pageable and time[Cause.SYNC] < saved / 2 <= lasted:
             return f"{pageable:,} pageable copies hold the host while they copy, GPU busy {percent(busy)}"
         count = sync.count / max(instances, 1)
+        if sync.count and time[Cause.SYNC] < saved / 2:  # what was lost of the lead shows as gaps later on
+            return f"{count:,.3g} waits{per} cost the host its lead over the device, GPU busy {percent(busy)}"
         return f"{count:,.3g} syncs wait, GPU idle {each(time[Cause.SYNC])} because of them"
     if bound == "cuda_api":
         rate = f", {api.per_ms:.3g} calls per ms" if api.per_ms else ""

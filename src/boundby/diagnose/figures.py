@@ -16,6 +16,7 @@ from boundby.diagnose.devicefigures import (
     projected_figures,
 )
 from boundby.diagnose.hostfigures import HostFigures, crew_active, host_figures, launching_thread
+from boundby.diagnose.instances import Series, host_series, projected_series
 from boundby.model.causes import CAUSES
 from boundby.model.report import Copies
 from boundby.timeline.analysis import Timeline
@@ -37,6 +38,8 @@ class Figures:
     host: HostFigures
     host_spread: Spread
     projected_spread: Spread
+    host_series: Series
+    projected_series: Series
     open_instances: Int
     root_active_ns: int
 
@@ -66,6 +69,8 @@ def measure(timeline: Timeline) -> Figures:
         host=host_figures(timeline),
         host_spread=spread(len(regions), regions.of_range[counted], (ranges.end_ns - ranges.start_ns)[counted]),
         projected_spread=spread(len(regions), regions.of_range[launched], projected),
+        host_series=host_series(timeline, counted),
+        projected_series=projected_series(timeline, launched),
         open_instances=open_instances,
         root_active_ns=_root_active(timeline),
     )

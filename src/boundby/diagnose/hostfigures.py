@@ -69,6 +69,12 @@ def cpu_time(setting: Setting, thread: int, low: int, high: int) -> tuple[int, i
     return None if found is None else (int(found[0][0]), int(found[1][0]))
 
 
+def cpu_time_inside(setting: Setting, thread: int, inside: IntervalSet) -> tuple[int, int] | None:
+    """The same inside several intervals together."""
+    found = _cpu(setting, thread, inside.start, inside.end)
+    return None if found is None else (int(found[0].sum()), int(found[1].sum()))
+
+
 def crew_cpu_time(setting: Setting, thread: int, low: int, high: int) -> tuple[int, int] | None:
     """The same for a whole crew: when at least one of its threads is on a CPU, by context switches."""
     members = [setting.hosts.evidence(member) for member in setting.crews.members(thread).tolist()]

@@ -21,11 +21,12 @@ from boundby.diagnose.figures import Figures
 from boundby.diagnose.hostfigures import (
     blocked_inside,
     calls_between,
-    cpu_time,
+    cpu_time_inside,
     crew_active,
     crew_cpu_time,
     launching_thread,
 )
+from boundby.diagnose.instances import instances as instances_of
 from boundby.diagnose.verdict import Decision, decide, decide_host, is_saturated
 from boundby.model.causes import CAUSES
 from boundby.model.report import (
@@ -33,6 +34,7 @@ from boundby.model.report import (
     DeviceReport,
     Distribution,
     Gaps,
+    Instances,
     Kernels,
     LaunchLatency,
     RegionReport,
@@ -42,6 +44,7 @@ from boundby.model.report import (
 )
 from boundby.timeline.analysis import DeviceTimeline, Timeline
 from boundby.timeline.figures import Spread
+from boundby.timeline.found import is_found
 from boundby.timeline.intervals import complement
 from boundby.timeline.regions import ROOT
 from boundby.timeline.windows import region_matches
@@ -141,7 +144,7 @@ def threads(timeline: Timeline) -> tuple[ThreadReport, ...]:
         setting, record = timeline.setting, timeline.setting.trace.threads[account.thread]
         by_cause = account.segments.by_cause()
         time = {cause: int(by_cause[cause]) for cause in CAUSES}
-        cpu = cpu_time(setting, account.thread, account.low_ns, account.high_ns)
+        cpu = cpu_time_inside(setting, account.thread, account.covered)
         blocked = blocked_inside(setting, account.thread, account.covered)
         known = setting.hosts.evidence(account.thread).is_known or cpu is not None
         confidence = host_confidence(time, has_cpu_evidence=known)
@@ -271,8 +274,18 @@ def _region(
         share=sum(time.values()) / timeline.total_ns if timeline.total_ns else 0.0,
         threads=int(host.threads[region]),
         open_instances=int(figures.open_instances[region]),
+        found=is_found(tree.domain[region]),
+        instance_ns=_instances(timeline, figures, region, host_ns),
     )
     return report, savings
+
+
+def _instances(timeline: Timeline, figures: Figures, region: int, host_ns: int) -> Instances:
+    if region == ROOT:
+        return Instances()
+    time = max(int(figures.inclusive[region].sum()), host_ns)
+    share = time / timeline.total_ns if timeline.total_ns else 0.0
+    return instances_of(figures.host_series, figures.projected_series, region, share)
 
 
 def _all_saturated(timeline: Timeline, replayed: Replayed) -> bool:

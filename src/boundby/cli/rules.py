@@ -1,0 +1,84 @@
+"""``boundby rules``: what boundby looks for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from boundby.cli import outcome
+
+if TYPE_CHECKING:
+    from boundby.diagnose.rule import Rule
+
+
+@click.command("rules", epilog=outcome.EPILOG)
+@click.option("--group", metavar="NAME", help="Only this group, such as sync.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with thresholds and what each rule needs.")
+def rules(group: str | None, as_json: bool) -> int:
+    """List the rules: what boundby looks for in a report.
+
+    \b
+    boundby rules --group sync
+    boundby explain sync-operator
+    """
+    from boundby.diagnose import rules as registry
+    from boundby.diagnose.pages import by_group
+    from boundby.diagnose.rule import GROUPS
+    from boundby.model.errors import SelectionError
+
+    installed, broken = registry.third_party()
+    found = (*registry.builtin(), *installed)
+    if group is not None and group not in GROUPS:
+        raise SelectionError(f"There is no group {group!r}.", f"Groups: {', '.join(GROUPS)}.")
+    groups = [(name, members) for name, members in by_group(found) if group in (None, name)]
+    if as_json:
+        from boundby.cli import stdout
+
+        listed = [_row(rule) for _, members in groups for rule in members]
+        stdout.put(json.dumps(listed, indent=2, ensure_ascii=False) + "\n", utf8=True)
+        return outcome.OK
+    _print([(GROUPS[name], members) for name, members in groups])
+    for item in broken:
+        click.echo(f"boundby: the rules of {item.name} are left out: {item.reason}", err=True)
+    return outcome.OK
+
+
+def _row(rule: Rule) -> dict[str, object]:
+    return {
+        "id": rule.id,
+        "group": rule.group,
+        "title": rule.title,
+        "needs": list(rule.needs),
+        "thresholds": [
+            {"name": one.name, "value": one.value, "unit": one.unit, "reason": one.reason} for one in rule.thresholds
+        ],
+        "docs": f"rules/{rule.id}",
+    }
+
+
+def _print(groups: list[tuple[str, list[Rule]]]) -> None:
+    """One line a rule; titles that do not fit go on below themselves."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from boundby.cli import stdout
+
+    surface = stdout.surface(width=None, color=None)
+    console = Console(
+        width=surface.width, color_system=surface.color_system, highlight=False, emoji=False, markup=False
+    )
+    width = max((len(rule.id) for _, members in groups for rule in members), default=0) + 2
+    lines: list[Text] = []
+    for title, members in groups:
+        lines += [Text(), Text(title.upper(), style="bold dim" if surface.color_system else "")]
+        for rule in members:
+            wrapped = Text(rule.title).wrap(console, max(surface.width - width, 20))
+            for number, line in enumerate(wrapped):
+                name = Text(f"{rule.id if number == 0 else '':<{width}}", style="bold" if surface.color_system else "")
+                lines.append(Text.assemble(name, line))
+    with console.capture() as captured:
+        for line in lines[1:]:
+            console.print(line, no_wrap=True, overflow="ignore", crop=False)
+    stdout.put("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()), utf8=False)

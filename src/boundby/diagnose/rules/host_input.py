@@ -1,0 +1,149 @@
+"""The GPU idles while the program waits for its next batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.diagnose.case import Case
+from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
+from boundby.diagnose.rules._host import (
+    INPUT,
+    HostPieces,
+    Place,
+    examples,
+    helpers,
+    host_pieces,
+    hot_functions,
+    named,
+    places,
+    saving,
+    slept_on,
+    times,
+)
+from boundby.model.causes import Cause
+from boundby.model.units import percent
+
+
+def _check(case: Case) -> Iterator[Match]:
+    pieces = case.once(host_pieces)
+    for place in places(case, pieces, pieces.of_kind(INPUT)):
+        asleep = place.rows[pieces.cause[place.rows] == Cause.HOST_BLOCKED]
+        sleeping = pieces.total_ns(asleep) / max(place.total_ns, 1)
+        workers, busy, threads = helpers(case, pieces, place.rows)
+        spots = hot_functions(case, pieces, place.rows, threads if sleeping > 0.5 and threads else None)
+        evidence: dict[str, object] = {
+            "idle_ns": place.total_ns,
+            "count": place.times,
+            "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
+            "host_asleep_fraction": round(sleeping, 3),
+        }
+        if len(asleep):
+            evidence["slept_on_ns"] = slept_on(case, pieces, asleep)
+        if case.timeline.setting.trace.captured.cpu_scheduling:
+            evidence |= {"other_threads_running": workers, "their_cpu_utilization_fraction": round(busy, 3)}
+        if spots:
+            evidence["hottest_functions"] = named(spots)
+        yield Match(
+            region=place.region,
+            title=f"the GPU idles for input: {times(place)}",
+            evidence=evidence,
+            saving_ns=saving(case, pieces, place),
+            advice=_advice(case, pieces, place, sleeping, workers, busy),
+            examples=examples(case, pieces, place.rows),
+            instances=place.times,
+        )
+
+
+def _advice(
+    case: Case, pieces: HostPieces, place: Place, sleeping: float, workers: int, busy: float
+) -> tuple[str, ...]:
+    spots = hot_functions(case, pieces, place.rows)
+    hot = f"; most of it is {spots[0].symbol}" if spots else ""
+    own = (
+        f"The launching thread prepares the batch itself{hot}: DataLoader(num_workers=4, pin_memory=True, "
+        "persistent_workers=True) moves that to other processes"
+    )
+    more = (
+        f"{workers} other threads run at {percent(busy)} meanwhile: more workers (num_workers), or cheaper "
+        f"decoding and "
+        "augmentation (smaller images, a compiled decoder, transforms on the GPU)"
+    )
+    storage = (
+        "Nothing else of the trace runs meanwhile: the input comes from storage, the network or an unprofiled process. "
+        "Prefetch more (prefetch_factor), cache, pack small files into large ones"
+    )
+    unknown = (
+        "More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
+        "--cpuctxsw=process-tree to see whether the workers compute or wait for storage"
+    )
+    if sleeping <= 0.5:
+        first = own
+    elif not case.timeline.setting.trace.captured.cpu_scheduling:
+        first = unknown
+    else:
+        first = more if workers and busy >= case.threshold(RULE, "busy_fraction") else storage
+    return (
+        first,
+        "Copy the next batch while this one computes: pinned memory, .to(device, non_blocking=True), a stream "
+        "of its own",
+    )
+
+
+RULE = Rule(
+    id="host-input",
+    title="The GPU waits for input",
+    group="host",
+    picture="""\
+host  |~~~ next(loader) ~~~|launch|~~~ next(loader) ~~~|launch|
+GPU                        |##step##|                  |##step##|
+then
+host  |launch|launch|launch|      workers prepare the batches ahead
+GPU   |##step##|##step##|##step##|
+""",
+    meaning="""\
+The GPU has nothing to do while the program prepares, or waits for, its next batch. The idle time lies in a range whose
+name speaks of input (`DataLoader`, `__next__`, `data`, `fetch`, `load`; PyTorch's own ranges have such names).
+
+Whether the launching thread sleeps or computes there says what to change. If it computes, the batch is made on the
+critical path: let worker processes do it. If it sleeps and other threads compute, there are too few of them or their
+work is too dear. If it sleeps and nobody computes, it is storage or the network.
+""",
+    remedies=(
+        Remedy(
+            "Let workers prepare batches ahead, in pinned memory.",
+            """
+            loader = DataLoader(
+                data, batch_size=256, num_workers=8, pin_memory=True,
+                persistent_workers=True,   # do not start them anew in every epoch
+                prefetch_factor=4,         # batches ahead, each worker
+            )
+            for images, labels in loader:
+                images = images.to(device, non_blocking=True)
+            """,
+            caution="more workers than cores make it slower; each takes memory. Measure with 2, 4, 8.",
+        ),
+        Remedy(
+            "Make a batch cheaper: decode at the size that is needed, augment on the GPU, store what is "
+            "computed again and "
+            "again, pack many small files into few large ones.",
+        ),
+        Remedy(
+            "CUDA C++: fill the next pinned buffer in another thread while this one computes.",
+            """
+            // two pinned buffers, two streams: copy[i % 2] while compute uses the other
+            cudaMemcpyAsync(device[next], pinned[next], bytes, cudaMemcpyHostToDevice, copy_stream);
+            cudaEventRecord(arrived[next], copy_stream);
+            cudaStreamWaitEvent(compute_stream, arrived[next], 0);
+            """,
+            language="cpp",
+        ),
+    ),
+    disproof="Run the same steps on one batch that is loaded once and used again. If they take as long, it is "
+    "not the input.",
+    check=_check,
+    needs=("nvtx", "cuda_api"),
+    thresholds=(
+        Threshold("busy_fraction", 0.5, "fraction", "Workers that run less than half of the time wait for something."),
+    ),
+    see_also=("host-work", "host-wait"),
+)

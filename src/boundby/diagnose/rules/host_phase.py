@@ -1,0 +1,102 @@
+"""A whole phase without GPU work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.diagnose.case import Case
+from boundby.diagnose.devicework import scaled
+from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
+from boundby.diagnose.rules._host import (
+    PHASE,
+    PHASE_ALIKE,
+    PHASE_SHARE,
+    examples,
+    host_pieces,
+    hot_functions,
+    is_seen,
+    named,
+    places,
+    saving,
+    slept_on,
+    times,
+)
+from boundby.model.causes import Cause
+from boundby.model.units import percent
+
+
+def _check(case: Case) -> Iterator[Match]:
+    pieces = case.once(host_pieces)
+    for place in places(case, pieces, pieces.of_kind(PHASE)):
+        asleep = place.rows[pieces.cause[place.rows] == Cause.HOST_BLOCKED]
+        sleeping = pieces.total_ns(asleep) / max(place.total_ns, 1)
+        spots = hot_functions(case, pieces, place.rows)
+        slept = slept_on(case, pieces, asleep) if len(asleep) else {}
+        evidence: dict[str, object] = {
+            "idle_ns": place.total_ns,
+            "count": place.times,
+            "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
+            "host_asleep_fraction": round(sleeping, 3),
+        }
+        if slept:
+            evidence["slept_on_ns"] = slept
+        if spots:
+            evidence["hottest_functions"] = named(spots)
+        what = "sleeps" if sleeping > 0.5 else "computes" if is_seen(case) else "computes or sleeps"
+        on = f" ({next(iter(slept))})" if slept and sleeping > 0.5 else f" ({spots[0].symbol})" if spots else ""
+        yield Match(
+            region=place.region,
+            title=f"a phase without GPU work, the host {what}{on}: {times(place)}, "
+            f"{percent(place.total_ns / max(case.window_ns, 1))} of the window",
+            evidence=evidence,
+            saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
+            advice=(
+                "Let it run beside the GPU (a thread, a process, the next epoch's data prepared early), less "
+                "often, or on "
+                "the GPU: evaluation, checkpoints, starting workers, building indexes and metrics are the usual ones",
+                "If it happens once and the real run is long, leave it out of the picture: --window nvtx:NAME "
+                "or --skip-first",
+            ),
+            examples=examples(case, pieces, place.rows),
+            instances=place.times,
+        )
+
+
+RULE = Rule(
+    id="host-phase",
+    title="A whole phase on the CPU",
+    group="host",
+    picture="""\
+host  |launch|launch|========== evaluates, saves, loads ==========|launch|
+GPU   |##########|                                                |#######|
+""",
+    meaning=f"""\
+One stretch in which the GPU has nothing to do and no CUDA call is made, at least {PHASE_SHARE:.0%} of the window, with
+no more than {PHASE_ALIKE} alike in the trace: a phase of its own, not what every step does. Saving a checkpoint,
+evaluating on the CPU, starting DataLoader workers for a new epoch, building an index, compiling.
+
+In a short capture of a long program such a phase weighs more than in truth: it is reported with what it costs here.
+""",
+    remedies=(
+        Remedy(
+            "Save checkpoints without stopping: copy to the host, then write in a thread.",
+            """
+            state = {k: v.to("cpu", non_blocking=True) for k, v in model.state_dict().items()}
+            torch.cuda.synchronize()
+            threading.Thread(target=torch.save, args=(state, path)).start()
+            """,
+            caution="needs host memory for a copy of the state; torch.distributed.checkpoint.async_save does "
+            "this for you.",
+        ),
+        Remedy("Keep workers alive from epoch to epoch: DataLoader(persistent_workers=True)."),
+        Remedy("Evaluate on the GPU, in batches, and less often."),
+    ),
+    disproof="Leave the phase out (or capture the steps alone): if the time per step is the same, only its "
+    "share was large here.",
+    check=_check,
+    needs=("cuda_api",),
+    thresholds=(
+        Threshold("removed_least", 0.5, "fraction", "Run beside the GPU, some of it usually stays on the path."),
+    ),
+    see_also=("host-work", "host-input"),
+)

@@ -1,0 +1,116 @@
+"""CPU work between CUDA calls, while the GPU idles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.diagnose.case import Case
+from boundby.diagnose.devicework import scaled
+from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
+from boundby.diagnose.rules._host import (
+    WORK,
+    examples,
+    host_pieces,
+    hot_functions,
+    is_seen,
+    named,
+    places,
+    saving,
+    times,
+)
+
+
+def _check(case: Case) -> Iterator[Match]:
+    pieces = case.once(host_pieces)
+    for place in places(case, pieces, pieces.of_kind(WORK)):
+        spots = hot_functions(case, pieces, place.rows)
+        evidence: dict[str, object] = {
+            "idle_ns": place.total_ns,
+            "count": place.times,
+            "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
+        }
+        hot = ""
+        if spots:
+            evidence["hottest_functions"] = named(spots)
+            hot = f", mostly in {spots[0].symbol}"
+        does = "computes" if is_seen(case) else "runs its own code (or sleeps: not captured)"
+        where = spots[0].symbol if spots else "this code"
+        yield Match(
+            region=place.region,
+            title=f"the host {does} while the GPU idles: {times(place)}{hot}",
+            evidence=evidence,
+            saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
+            advice=(
+                f"Take {where} off the step's path: compute it on the GPU, once before the loop, or in another thread "
+                "while the GPU works; vectorise what remains (NumPy, torch) in place of Python loops",
+                *(
+                    ()
+                    if spots
+                    else ("To see which functions: capture with --sample=process-tree --python-sampling=true",)
+                ),
+            ),
+            examples=examples(case, pieces, place.rows),
+            instances=place.times,
+        )
+
+
+RULE = Rule(
+    id="host-work",
+    title="CPU work while the GPU idles",
+    group="host",
+    picture="""\
+host  |launch|==== computes ====|launch|==== computes ====|
+GPU          |#kernels#|               |#kernels#|
+then
+host  |launch|launch|launch|     work moved, or done while the GPU runs
+GPU   |#kernels#|#kernels#|#kernels#|
+""",
+    meaning="""\
+Between two CUDA calls the launching thread runs its own code for longer than a framework needs to dispatch (100 us),
+and the GPU has run out of work. Python loops over elements, post-processing, metrics, logging, tokenizing, building
+small tensors from lists, garbage collection.
+
+Only idle time counts: CPU work that runs while the GPU is busy costs nothing and is not reported. The functions are
+named where the trace holds CPU samples with backtraces.
+""",
+    remedies=(
+        Remedy(
+            "Move it to the GPU, or out of the loop.",
+            """
+            for step, batch in enumerate(loader):
+                weights = make_weights(step)              # the same for all steps, or cheap on the GPU
+                ...
+            weights = torch.linspace(0, 1, steps, device=device)   # once, before the loop
+            """,
+        ),
+        Remedy(
+            "Do it while the GPU works: launch the next step's kernels first, then compute what belongs to the "
+            "step before.",
+            """
+            previous = None
+            for batch in loader:
+                output = model(batch)                     # launches only
+                if previous is not None:
+                    log(previous)                         # runs while the GPU computes
+                previous = output.detach()
+            """,
+            caution="log() must not wait for the GPU itself (no .item() of this step's values).",
+        ),
+        Remedy("Vectorise Python loops with NumPy or torch; Numba or C++ where that is not possible."),
+        Remedy(
+            "Garbage collection in the middle of a step: collect between steps instead.",
+            "gc.disable()\nif step % 100 == 0:\n    gc.collect()",
+            caution="cyclic garbage then lives longer.",
+        ),
+    ),
+    disproof="Replace the code by a constant result for one run: if the step takes as long, it was not on the "
+    "critical path.",
+    check=_check,
+    needs=("cuda_api",),
+    thresholds=(
+        Threshold(
+            "removed_least", 0.5, "fraction", "Vectorised or overlapped code rarely costs more than half as much."
+        ),
+    ),
+    see_also=("host-input", "host-phase"),
+)

@@ -1,0 +1,27 @@
+"""Long kernels of few blocks, of many, and of an unknown number."""
+
+from __future__ import annotations
+
+from boundby.simulate.program import US, Launch, Loop, Range, Sync, Work, program
+from tests.diagnose.rules.hardware import UNKNOWN, on_gpu
+from tests.diagnose.rules.harness import RuleCases, Source
+
+
+def _program() -> Source:
+    step = Range("step {i}", [Work(30 * US), Launch("scan", 400 * US), Launch("update", 300 * US)])
+    return Source(program(Loop(20, [step]), Sync()))
+
+
+def few_blocks() -> Source:
+    return on_gpu(_program(), shapes={"scan": (4, 256)})
+
+
+def many_blocks() -> Source:
+    return on_gpu(_program())
+
+
+def not_told() -> Source:
+    return on_gpu(_program(), UNKNOWN)
+
+
+CASES = RuleCases(positive=few_blocks, negative=many_blocks, missing=not_told)
