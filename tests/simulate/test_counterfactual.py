@@ -220,3 +220,15 @@ def test_the_examples_are_true(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_a_feeder_belongs_at_every_instant_to_what_is_open_then() -> None:
+    """Half of its sleep lies in the first range of the annotated thread, half in the second."""
+    main = Thread(
+        (Range("a", [Launch("x", 10), Work(100 * US)]), Range("b", [Work(100 * US), Await("go")]), Launch("y", 10))
+    )
+    feeder = Thread((Sleep(200 * US, "read"), Work(100 * US), Signal("go")))
+    known = Truths(threads(main, feeder), SMALL)
+    asleep = {step.path: step.host_ns for step in known.script.threads[1].steps if step.text == "read"}
+    assert asleep[("a",)] + asleep[("b",)] == 200 * US
+    assert 90 * US < asleep[("a",)] < 110 * US

@@ -23,7 +23,7 @@ from boundby.simulate.export import OSRT_THRESHOLD_NS, PRODUCT, Capture, write_e
 from boundby.simulate.generate import generate
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS
-from boundby.simulate.program import US, GraphLaunch, Launch, Loop, Node, Record, WaitEvent, program
+from boundby.simulate.program import US, GraphLaunch, Launch, Loop, Node, Record, Sleep, Sync, WaitEvent, program
 from boundby.simulate.schema import GENERATIONS
 from boundby.simulate.script import CALLS, Do, Kind
 
@@ -184,3 +184,22 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         write_export(generate(0).run(), tmp_path / "run.sqlite", "1999")
     with pytest.raises(OutputError, match="Cannot write"):
         write_export(generate(0).run(), tmp_path / "absent" / "run.sqlite")
+
+
+def test_one_sleep_after_another_leaves_the_cpu_once(tmp_path: Path) -> None:
+    ran = Case("", program(Launch("a", 10), Sleep(50 * US, "read"), Sleep(30 * US, "poll"), Launch("b", 10))).run()
+    path = write_export(ran, tmp_path / "sleeps.sqlite")
+    assert rows(path, "SELECT count(*) FROM OSRT_API") == [(2,)]
+    switches = rows(path, "SELECT isSchedIn FROM SCHED_EVENTS ORDER BY start, isSchedIn DESC")
+    assert switches == [(1,), (0,), (1,), (0,)]
+
+
+def test_kernels_have_the_shape_of_their_share(tmp_path: Path) -> None:
+    ran = Case("", program(Launch("whole", 10), Launch("half", 10, 1, share=0.5), Sync("stream", 1))).run()
+    path = write_export(ran, tmp_path / "shapes.sqlite")
+    assert rows(path, "SELECT gridX * gridY * gridZ, blockX FROM CUPTI_ACTIVITY_KIND_KERNEL") == [
+        (800, 256),
+        (400, 256),
+    ]
+    assert rows(path, "SELECT smCount, maxWarpsPerSm FROM TARGET_INFO_GPU") == [(100, 64)]
+    assert rows(path, "SELECT streamId, flag FROM TARGET_INFO_CUDA_STREAM ORDER BY 1") == [(7, 3), (13, 2)]

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -103,8 +104,9 @@ class Truths:
 
     def __init__(self, program: Program, machine: Machine | None = None, seed: int = 0) -> None:
         first = realise(program, machine, seed)
-        run = simulate(first)
-        self.script = _split(_own(first, run), run)
+        owned = _own(first, simulate(first))
+        run = simulate(owned)  # the same times: steps may have been cut where their owner changes
+        self.script = _split(owned, run)
         self.run = replace(run, script=self.script)
         self._windows: dict[tuple[Removal, Path], dict[int, int]] = {}
         self._exposed: dict[int, dict[tuple[Path, str], int]] = {}
@@ -282,7 +284,7 @@ def _own(script: Script, run: Run) -> Script:
         times, paths = _open_paths(threads[lender], run.start_ns[lender], run.end_ns[lender])
         for at in members:
             if at != lender:
-                threads[at] = _borrow(threads[at], run.start_ns[at], times, paths)
+                threads[at] = _borrow(threads[at], run.start_ns[at], run.end_ns[at], times, paths)
     return replace(script, threads=tuple(threads))
 
 
@@ -296,15 +298,28 @@ def _open_paths(thread: ScriptThread, starts: Iterable[int], ends: Iterable[int]
     return times, paths
 
 
-def _borrow(thread: ScriptThread, starts: Iterable[int], times: list[int], paths: list[Path]) -> ScriptThread:
-    steps = []
-    for step, start in zip(thread.steps, starts, strict=True):
-        if thread.delegate or not step.path:
-            place = bisect_right(times, start) - 1
-            lent = paths[place] if place >= 0 else ()
-            step = step._replace(path=lent + step.path)
-        steps.append(step)
+def _borrow(
+    thread: ScriptThread, starts: Iterable[int], ends: Iterable[int], times: list[int], paths: list[Path]
+) -> ScriptThread:
+    """Own code and sleeps belong at every instant to what is open then: they are cut where that changes."""
+    steps: list[Step] = []
+    for step, start, end in zip(thread.steps, starts, ends, strict=True):
+        if not thread.delegate and step.path:
+            steps.append(step)
+            continue
+        first, last = bisect_right(times, start), bisect_right(times, end - 1)
+        if step.do not in (Do.WORK, Do.SLEEP) or last <= first:
+            steps.append(step._replace(path=_lent(paths, first) + step.path))
+            continue
+        bounds = [start, *times[first:last], end]
+        for number, (low, high) in enumerate(itertools.pairwise(bounds)):
+            if high > low:
+                steps.append(step._replace(path=_lent(paths, first + number) + step.path, host_ns=high - low))
     return replace(thread, steps=tuple(steps))
+
+
+def _lent(paths: list[Path], place: int) -> Path:
+    return paths[place - 1] if place > 0 else ()
 
 
 def _paths(script: Script) -> dict[tuple[int, int], Path]:

@@ -20,6 +20,14 @@ from boundby.simulate.script import CALLS, Do, Kind, ScriptThread, Step, Wait
 #: What META_DATA_EXPORT says, and the name of every GPU (older schemas have no metadata).
 PRODUCT = "boundby simulate"
 GPU_NAME = "Simulated GPU"
+#: The hardware of every GPU: MULTIPROCESSORS times BLOCKS_EACH blocks of THREADS threads fill it.
+MULTIPROCESSORS, BLOCKS_EACH, THREADS, REGISTERS = 100, 8, 256, 32
+GPU_FACTS = {"smCount": MULTIPROCESSORS, "threadsPerWarp": 32, "maxWarpsPerSm": 64, "maxBlocksPerSm": 32} | {
+    "maxRegistersPerSm": 65_536,
+    "maxShmemPerSm": 167_936,
+    "computeMajor": 8,
+    "computeMinor": 0,
+}
 FIRST_PID = 1000
 DEFAULT_STREAM, FIRST_STREAM = 7, 13  # as nsys numbers them: the default stream, and those that programs make
 #: nsys leaves shorter OS calls out.
@@ -96,6 +104,7 @@ class _Exporter:
         self.operations = {(one.thread, one.step): one for one in run.operations}
         self.events: dict[tuple[int, str], int] = {}
         self.gpus: set[int] = set()
+        self.streams: set[tuple[int, int]] = set()
         for at, thread in enumerate(run.script.threads):
             self.write_thread(at, thread)
 
@@ -123,7 +132,9 @@ class _Exporter:
     def write_call(self, place: Thread, step: Step, start: int, end: int, operation: Executed | None) -> None:
         name = step.call + ("" if not step.call.startswith("cuda") else _VERSION.get(step.call, "_v3020"))
         event = self.event(place, step.text) if step.text else None
-        call = self.export.api(place, start, end, name, stream=_stream(step.stream), event=event)
+        stream = _stream(step.stream)
+        self.tell_stream(place, stream)
+        call = self.export.api(place, start, end, name, stream=stream, event=event, device=step.device)
         if event is not None:
             if step.do == Do.RECORD:
                 self.export.record(call, event, device=step.device, stream=_stream(step.stream))
@@ -134,18 +145,34 @@ class _Exporter:
         if self.capture.sched and not self.run.script.machine.sync_spins and step.wait != Wait.NONE:
             self.sleep(place, start, end)
 
+    def tell_stream(self, place: Thread, stream: int) -> None:
+        """Every stream that a process names is in the table of its streams."""
+        if (place.pid, stream) not in self.streams:
+            self.streams.add((place.pid, stream))
+            follows = self.run.script.machine.legacy_default_stream
+            flag = "null" if stream == DEFAULT_STREAM else "default" if follows else "non_blocking"
+            self.export.stream(place, stream, flag)
+
     def write_operation(self, call: Call, step: Step, operation: Executed) -> None:
         export, spec = self.export, operation.spec
         if step.device not in self.gpus:
             self.gpus.add(step.device)
-            export.gpu(step.device, GPU_NAME)
+            export.gpu(step.device, GPU_NAME, {**GPU_FACTS, "asyncEngines": 2 * self.run.script.machine.copy_engines})
         start = self.device_time(operation.start_ns)
         end = max(start, self.device_time(operation.end_ns))
         device, stream = step.device, _stream(step.stream)
+        shape = (max(round(spec.share / 1000 * MULTIPROCESSORS * BLOCKS_EACH), 1), THREADS, REGISTERS)
         if spec.kind == Kind.GRAPH and self.capture.graph_nodes:
             for number, (kernel, offset, length) in enumerate(spec.nodes):
                 low = start + offset
-                export.kernel(call, low, low + length, name=kernel, device=device, stream=stream, graph_node=number + 1)
+                export.kernel(
+                    *(call, low, low + length),
+                    shape=shape,
+                    name=kernel,
+                    device=device,
+                    stream=stream,
+                    graph_node=number + 1,
+                )
         elif spec.kind == Kind.GRAPH:
             export.graph(call, start, end, device=device, stream=stream)
         elif spec.kind == Kind.SET:
@@ -163,7 +190,7 @@ class _Exporter:
                 stream=stream,
             )
         else:
-            export.kernel(call, start, end, name=spec.name, device=device, stream=stream)
+            export.kernel(call, start, end, shape=shape, name=spec.name, device=device, stream=stream)
 
     def write_sleep(self, place: Thread, step: Step, start: int, end: int) -> None:
         if end > start and self.capture.sched:
@@ -172,7 +199,10 @@ class _Exporter:
             self.export.osrt(place, start, end, step.text if step.do == Do.SLEEP else "pthread_cond_wait")
 
     def sleep(self, place: Thread, start: int, end: int) -> None:
-        self.export.sched(place, start, False)
+        """Off the CPU. One sleep right after another is one: a real thread could not be back for no time at all, and
+        switches of one instant have no order."""
+        if not self.export.drop_switch(place, start, True):
+            self.export.sched(place, start, False)
         self.export.sched(place, end, True)
 
     def event(self, place: Thread, name: str) -> int:

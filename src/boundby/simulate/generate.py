@@ -232,7 +232,8 @@ def _comm(size: int, at: _Layout) -> list[Instruction]:
 
 
 def _init(size: int, at: _Layout) -> list[Instruction]:
-    return [Alloc(size, at.chance.random() < 0.5, at.chance.choice(["cudaMalloc", "cudaFree"]))]
+    waits, call = at.chance.random() < 0.5, at.chance.choice(["cudaMalloc", "cudaFree"])
+    return [Alloc(size, waits or call == "cudaFree", call)]  # cudaFree always waits for the device
 
 
 def _graph(size: int, at: _Layout) -> list[Instruction]:

@@ -128,7 +128,7 @@ def _init(chance: random.Random, steps: int) -> Program:
     step = Range(
         "step {i}",
         [
-            Range("allocate", [Alloc(size), Alloc(size // 4, call="cudaFree")]),
+            Range("allocate", [Alloc(size), Alloc(size // 4, waits=True, call="cudaFree")]),
             Range("forward", [Launch("gemm", size // 8), Launch("relu", size // 20), Work(20 * US)]),
         ],
     )

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundby.simulate.schema import COPY_KINDS, ENUMS, MEMORY_KINDS, SYNC_CODES, VERSIONS, tables
+from boundby.simulate.schema import COPY_KINDS, ENUMS, MEMORY_KINDS, STREAM_FLAGS, SYNC_CODES, VERSIONS, tables
 from boundby.simulate.tables import Name, Row, Value, write_tables
 
 NO_STREAM = 0xFFFFFFFF
@@ -64,6 +64,7 @@ class Export:
         self._correlations: dict[int, int] = {}
         self._domains: dict[tuple[int, str], int] = {}
         self._gpus: dict[int, str] = {}
+        self._facts: dict[int, dict[str, Value]] = {}
         self._ordinals: dict[tuple[int, int], int | None] = {}
 
     def row(self, table: str, **values: Value) -> Row:
@@ -79,9 +80,11 @@ class Export:
             self.row("PROCESSES", globalPid=thread.global_pid, pid=pid, name=self.command[0])
         return thread
 
-    def gpu(self, number: int, name: str) -> None:
-        """A GPU of the machine. Every device in use that is not named becomes one."""
+    def gpu(self, number: int, name: str, facts: Mapping[str, Value] | None = None) -> None:
+        """A GPU of the machine. Every device in use that is not named becomes one. ``facts``: columns of
+        TARGET_INFO_GPU that tell of its hardware."""
         self._gpus[number] = name
+        self._facts[number] = dict(facts or {})
 
     def visible(self, thread: Thread, ordinal: int, gpu: int | None) -> None:
         """Which GPU a process means by a CUDA ordinal (only schema 2026 can tell)."""
@@ -99,6 +102,7 @@ class Export:
         returns: int = 0,
         stream: int = 7,
         event: int | None = None,
+        device: int = 0,
     ) -> Call:
         """A runtime or driver call. A call that waits gets its row in the table of synchronizations, too, with the
         ``stream`` or ``event`` that it waits for."""
@@ -120,11 +124,16 @@ class Export:
             code = ("Event", "Stream", "Device").index(match[1].replace("Ctx", "Device"))
             self.row(
                 "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-                **_operation(call, start, end, 0, stream if code == 1 else NO_STREAM),
+                **_operation(call, start, end, device, stream if code == 1 else NO_STREAM),
                 syncType=code,  # by schema when written
                 eventId=NO_STREAM if event is None else event,
             )
         return call
+
+    def stream(self, thread: Thread, stream: int, flag: str) -> None:
+        """A stream of a process and how it relates to the null stream: default, non_blocking or null."""
+        key = {"streamId": stream, "processId": thread.pid, "contextId": 1}
+        self.row("TARGET_INFO_CUDA_STREAM", **key, flag=STREAM_FLAGS[flag])
 
     def record(self, call: Call, event: int, *, device: int = 0, stream: int = 7) -> Row:
         """What a cudaEventRecord call records."""
@@ -146,16 +155,20 @@ class Export:
         device: int = 0,
         stream: int = 7,
         graph_node: int | None = None,
+        shape: tuple[int, int, int] | None = None,
     ) -> Row:
-        """A kernel. A launch of a graph may own many."""
+        """A kernel. A launch of a graph may own many. ``shape``: blocks, threads of each, registers of each thread."""
+        told = {}
+        if shape is not None:
+            told = {"gridX": shape[0], "blockX": shape[1], "registersPerThread": shape[2]}
+            told |= dict.fromkeys(("gridY", "gridZ", "blockY", "blockZ"), 1)
         return self.row(
             "CUPTI_ACTIVITY_KIND_KERNEL",
             **_operation(call, start, end, device, stream),
             demangledName=Name(name),
             shortName=Name(re.sub(r"^void |[<(].*", "", name)),
             graphNodeId=graph_node,
-            gridX=1,
-            blockX=128,
+            **{"gridX": 1, "blockX": 128, **told},
         )
 
     def memcpy(
@@ -234,6 +247,15 @@ class Export:
         """A context switch."""
         self.row("SCHED_EVENTS", start=time, cpu=0, isSchedIn=int(is_in), globalTid=thread.global_tid)
 
+    def drop_switch(self, thread: Thread, time: int, is_in: bool) -> bool:
+        """Take the latest context switch back if it is this one; True if it was."""
+        rows = self.rows.get("SCHED_EVENTS", [])
+        wanted = {"start": time, "cpu": 0, "isSchedIn": int(is_in), "globalTid": thread.global_tid}
+        if rows and dict(rows[-1]) == wanted:
+            rows.pop()
+            return True
+        return False
+
     def sample(self, thread: Thread, time: int) -> None:
         """A CPU sample."""
         number = len(self.rows.get("COMPOSITE_EVENTS", ())) + 1
@@ -277,7 +299,9 @@ class Export:
             rows.setdefault("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", []).append(coded)
         used = sorted({place for place in self._used() if place[1] is not None})
         gpus = {gpu: self._gpus.get(gpu, "NVIDIA Test GPU") for gpu in (*(number for _, number in used), *self._gpus)}
-        rows["TARGET_INFO_GPU"] = [{"id": n, "deviceId": n, "name": gpu} for n, gpu in sorted(gpus.items())]
+        rows["TARGET_INFO_GPU"] = [
+            {"id": n, "deviceId": n, "name": gpu, **self._facts.get(n, {})} for n, gpu in sorted(gpus.items())
+        ]
         rows["TARGET_INFO_CUDA_GPU"] = [{"deviceId": n, "name": gpu} for n, gpu in sorted(gpus.items())]
         ordinals = {place: place[1] for place in used} | self._ordinals
         rows["TARGET_INFO_CUDA_DEVICE"] = [

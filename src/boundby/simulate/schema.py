@@ -19,7 +19,8 @@ _CUDA_GPU = (
 _GPU = (
     "vmId! deviceId!@-2019 id!@2022- name:T busLocation:T isDiscrete l2CacheSize@2022- totalMemory@2022- "
     "memoryBandwidth@2022- clockRate@2022- smCount@2022- pwGpuId@2022- uuid:T@2022- luid@2022- chipName:T@2022- "
-    "cuDevice@2022- computeMajor@2022- computeMinor@2022- smMajor@2022- smMinor@2022-"
+    "cuDevice@2022- maxShmemPerSm@2022- maxRegistersPerSm@2022- threadsPerWarp@2022- asyncEngines@2022- "
+    "maxWarpsPerSm@2022- maxBlocksPerSm@2022- computeMajor@2022- computeMinor@2022- smMajor@2022- smMinor@2022-"
 )
 _TABLES: dict[str, str] = {
     "StringIds": "id!* value!:T",
@@ -65,6 +66,7 @@ _TABLES: dict[str, str] = {
     "ThreadNames": "nameId! priority globalTid",
     "TARGET_INFO_CUDA_GPU@-2019": _CUDA_GPU,
     "TARGET_INFO_GPU": _GPU,
+    "TARGET_INFO_CUDA_STREAM": "streamId! hwId! vmId! processId! contextId! priority! flag!",
     "TARGET_INFO_CUDA_DEVICE@2026-": "gpuId cudaId! pid! uuid:T numMultiprocessors",
     "ENUM_CUDA_MEMCPY_OPER@2023-": "id!* name:T label:T",
     "ENUM_CUDA_MEM_KIND@2023-": "id!* name:T label:T",
@@ -100,6 +102,8 @@ MEMORY_KINDS = {
     "managed_static": 6,
     "unknown": 7,
 }
+#: How a stream relates to the null stream (CUPTI_ACTIVITY_STREAM_CREATE_FLAG_*).
+STREAM_FLAGS = {"default": 1, "non_blocking": 2, "null": 3}
 #: syncType of (event, stream, device, wait of a stream): the codes changed, and so nobody may trust them.
 SYNC_CODES = {"2019": (1, 3, 4, 2), "2022": (1, 3, 4, 2), "2023": (1, 3, 4, 2), "2026": (1, 2, 4, 3)}
 ENUMS: dict[str, dict[int, str]] = {

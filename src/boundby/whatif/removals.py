@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,8 @@ from boundby.model.trace import OpKind
 from boundby.model.units import percent
 from boundby.timeline.analysis import DeviceTimeline, Timeline
 from boundby.timeline.intervals import complement, contains
-from boundby.whatif.graph import NONE, Graph, build_graph
+from boundby.whatif.build import build_graph
+from boundby.whatif.graph import Graph
 from boundby.whatif.replay import Costs, Replayer, measured_costs
 from boundby.whatif.scenarios import SCENARIOS, Scope, narrow, remove, scope_of
 
@@ -26,6 +27,8 @@ REGION_SHARE = 0.01
 MOST_REGIONS = 60
 # A cause of which a region holds less than this share of its own time is not replayed there.
 CAUSE_SHARE = 0.02
+# A cause that saves less of the window everywhere is not looked for in the regions.
+LEAST_BOUND = 0.003
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
 UNEXPLAINED_SHARE = 0.10
 UNLAUNCHED_SHARE = 0.10
@@ -46,8 +49,8 @@ class Removals:
 class Predictor:
     """Predicts the windows of all devices of a timeline under removed causes."""
 
-    def __init__(self, timeline: Timeline, runs: int = 1) -> None:
-        self.graph = build_graph(timeline.setting)
+    def __init__(self, timeline: Timeline, runs: int = 40) -> None:
+        self.graph = build_graph(timeline.setting, runs)
         self.devices = timeline.devices
         self._replayer = Replayer(self.graph, runs)
         self._measured = measured_costs(self.graph)
@@ -62,13 +65,20 @@ class Predictor:
         low = min(device.low_ns for device in self.devices)
         self._everywhere = scope_of(self.graph, low, max(device.high_ns for device in self.devices), None)
         self._without: dict[tuple[str, ...], Costs] = {(): self._measured}
+        self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
 
     def windows(self, causes: Sequence[str], inside: Bool | None = None, *, first: tuple[str, ...] = ()) -> list[int]:
         """Length of each device's window in nanoseconds without these causes (inside some regions only), and without
         the causes in ``first`` everywhere."""
+        key = tuple(sorted(first)), tuple(sorted(causes))
+        if inside is None and key in self._known:
+            return self._known[key]
         if first not in self._without:
             self._without[first] = remove(self.graph, self._measured, first, self._everywhere)
-        return self._lengths(remove(self.graph, self._without[first], causes, self.scope(inside)))
+        found = self._lengths(remove(self.graph, self._without[first], causes, self.scope(inside)))
+        if inside is None:
+            self._known[key] = found
+        return found
 
     def after(self, changes: Sequence[Change], inside: Bool | None, *, widen_last: bool = False) -> list[int]:
         """Length of each device's window after these changes inside some regions (the last one everywhere, if
@@ -78,6 +88,50 @@ class Predictor:
             is_wide = widen_last and position == len(changes) - 1
             costs = change(self.graph, costs, self.scope(None if is_wide else inside))
         return self._lengths(costs)
+
+    def without(
+        self,
+        causes: Sequence[str],
+        calls: Bool | None = None,
+        operations: Bool | None = None,
+        regions: Bool | None = None,
+        *,
+        holds: bool = True,
+        waits: bool = True,
+    ) -> list[int]:
+        """Length of each device's window in nanoseconds without these causes, in a selection only.
+
+        ``calls``: mask over ``timeline.setting.calls``; the interval before a call belongs to it. ``operations``: mask
+        over ``trace.operations``. Given one of the two, the other defaults to nothing; given neither, to everything.
+        ``regions``: mask over regions; what lies in none of them stays as it is. Removing waits looks at calls,
+        removing device time at operations (and the calls that launched them), removing launch overhead at both.
+        ``holds``: delays that no recorded dependency explains stay (else they are gone everywhere). ``waits``: the host
+        waits for the device (else it does nowhere).
+        """
+        base = self._costs(holds, waits)
+        return self._lengths(remove(self.graph, base, causes, self._selection(calls, operations, regions)))
+
+    def faster(self, operations: Bool, factor: float, *, holds: bool = True, waits: bool = True) -> list[int]:
+        """Length of each device's window in nanoseconds if these operations (mask over ``trace.operations``) ran
+        ``factor`` times as fast."""
+        rows = operations & self._everywhere.operations
+        quick = (self._measured.duration_ns / factor).astype(np.int64)
+        duration_ns = np.where(rows, quick, self._measured.duration_ns)
+        return self._lengths(replace(self._costs(holds, waits), duration_ns=duration_ns))
+
+    def _costs(self, holds: bool, waits: bool) -> Costs:
+        if not waits and ("sync",) not in self._without:
+            self._without[("sync",)] = remove(self.graph, self._measured, ("sync",), self._everywhere)
+        base = self._measured if waits else self._without[("sync",)]
+        return base if holds else replace(base, hold_ns=np.zeros_like(base.hold_ns))
+
+    def _selection(self, calls: Bool | None, operations: Bool | None, regions: Bool | None) -> Scope:
+        scope = self.scope(regions)
+        if calls is None and operations is None:
+            return scope
+        chosen = np.zeros(self.graph.calls, bool) if calls is None else np.append(calls, False)[self.graph.call_row]
+        rows = np.zeros(len(self.graph.launch), bool) if operations is None else operations
+        return Scope(scope.calls & chosen, scope.operations & rows, scope.pieces & chosen[self.graph.piece_call])
 
     def scope(self, inside: Bool | None) -> Scope:
         """What lies in the windows and in these regions."""
@@ -96,10 +150,11 @@ class Predictor:
         return found
 
 
-def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
-    """Replay the trace without each cause. ``inclusive`` is the account by region, shape (regions, causes)."""
+def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64], predictor: Predictor | None = None) -> Removals:
+    """Replay the trace without each cause. ``inclusive`` is the account by region, shape (regions, causes).
+    ``predictor``: one of this timeline that is there already."""
     chosen = _regions_that_matter(timeline, inclusive)
-    predictor = Predictor(timeline, runs=2 * len(chosen) + 3 * len(REMOVABLE))
+    predictor = predictor or Predictor(timeline, runs=2 * len(chosen) + 3 * len(REMOVABLE))
     measured = [device.high_ns - device.low_ns for device in timeline.devices]
     without_sync = predictor.windows(("sync",))
     device: dict[int, dict[str, int]] = {item.index: {} for item in timeline.devices}
@@ -120,10 +175,19 @@ def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
         for item, length in zip(timeline.devices, lengths, strict=True):
             # Removing something never makes a program slower; a replay's rounding of dependencies can.
             predicted[item.index][name] = min(length, item.high_ns - item.low_ns)
-    region = {}
+    region: dict[int, dict[str, int]] = {}
+    alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
+    at_most = _bounds(predictor, there, measured)
     for number in chosen:
         inside = _subtree(timeline.setting.ownership.regions.parent, number)
-        worth = _worth_replaying(predictor.graph, predictor.scope(inside), int(inclusive[number].sum()))
+        scope = predictor.scope(inside)
+        content = b"".join(np.packbits(mask).tobytes() for mask in (scope.calls, scope.operations, scope.pieces))
+        if content in alike:
+            region[number] = region[alike[content]]
+            continue
+        alike[content] = number
+        worth = _worth_replaying(predictor.graph, scope, int(inclusive[number].sum()))
+        worth = {cause for cause in worth if at_most[cause] >= LEAST_BOUND * timeline.total_ns}
         region[number] = _region_savings(predictor, inside, worth, measured)
     return Removals(
         device=device,
@@ -139,7 +203,7 @@ def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> Removals:
 def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
     """Causes of which a region holds enough that removing them can save anything to speak of."""
     held = {
-        Cause.SYNC: int((graph.waits_for[scope.calls] != NONE).sum()) * max(total_ns, 1),
+        Cause.SYNC: int(graph.waits[scope.calls].sum()) * max(total_ns, 1),
         Cause.INIT: int(graph.cost_ns[scope.calls & graph.is_init].sum()),
         Cause.CUDA_API: int(
             graph.cost_ns[scope.calls & ~graph.is_init].sum() + graph.arrival_ns[scope.operations].sum()
@@ -158,13 +222,24 @@ def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
     return {cause for cause in REMOVABLE if held[cause] > 0 and held[cause] >= CAUSE_SHARE * total_ns}
 
 
+def _bounds(predictor: Predictor, there: set[Cause], measured: list[int]) -> dict[Cause, int]:
+    """What removing each cause saves everywhere, from the program as it ran or as it would without waits, whichever
+    is more: removing it in a region only saves hardly more than that."""
+    waitless = predictor.windows(("sync",))
+    found = dict.fromkeys(REMOVABLE, 0)
+    for cause in there:
+        alone = _most_saved(measured, predictor.windows((cause.key,)))
+        found[cause] = max(alone, _most_saved(waitless, predictor.windows((cause.key,), first=("sync",))))
+    return found
+
+
 def _region_savings(predictor: Predictor, inside: Bool, worth: set[Cause], measured: list[int]) -> dict[str, int]:
     """Savings of removals inside one region only: its waits, and every other cause once its waits are gone. Of
     several devices, which run at the same time, the one that saves most."""
     found = dict.fromkeys((cause.key for cause in REMOVABLE), 0)
     if worth:
-        waitless = predictor.windows(("sync",), inside)
-        found[Cause.SYNC.key] = _most_saved(measured, waitless)
+        waitless = predictor.windows(("sync",), inside) if Cause.SYNC in worth else measured
+        found[Cause.SYNC.key] = _most_saved(measured, waitless) if Cause.SYNC in worth else 0
         for cause in sorted(worth - {Cause.SYNC}):
             found[cause.key] = _most_saved(waitless, predictor.windows(("sync", cause.key), inside))
     return found

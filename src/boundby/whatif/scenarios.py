@@ -11,7 +11,7 @@ import numpy.typing as npt
 from boundby.model.causes import Cause
 from boundby.model.trace import OpKind
 from boundby.timeline.calls import CallClass
-from boundby.whatif.graph import NONE, Graph
+from boundby.whatif.graph import Graph
 from boundby.whatif.replay import Costs
 
 Int = npt.NDArray[np.int64]
@@ -39,6 +39,7 @@ class Scope:
     calls: Bool
     operations: Bool
     pieces: Bool
+    is_everything: bool = False  # all regions of the window
 
 
 def scope_of(graph: Graph, low: int, high: int, inside: Bool | None) -> Scope:
@@ -52,7 +53,9 @@ def scope_of(graph: Graph, low: int, high: int, inside: Bool | None) -> Scope:
     begin = int(graph.call_start_ns[launch].min()) if len(launch) else low
     calls = (graph.call_start_ns >= begin) & (graph.call_start_ns < high)
     pieces = calls[graph.piece_call] & (graph.call_start_ns[graph.piece_call] > begin)
-    whole = Scope(calls, operations, pieces)
+    if operations.all() and (graph.launch >= 0).all():  # nothing is tied to the clock: what came before counts, too
+        calls, pieces = np.ones_like(calls), np.ones_like(pieces)
+    whole = Scope(calls, operations, pieces, is_everything=True)
     return whole if inside is None else narrow(graph, whole, inside)
 
 
@@ -69,34 +72,39 @@ def remove(graph: Graph, costs: Costs, causes: Sequence[str], scope: Scope) -> C
     """The costs without these causes inside the scope."""
     for cause in causes:
         costs = _REMOVE[cause](graph, costs, scope)
+    if set(causes) >= set(SCENARIOS["infinite_host"]) and scope.is_everything:
+        costs = replace(costs, has_queue_limit=False)
     return costs
 
 
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Blocking calls return at once; copies stay on the device. Allocations keep their own time."""
-    gone = scope.calls & (costs.waits_for != NONE) & ~graph.waits_for_room
     is_sync = scope.calls & (graph.kind == CallClass.SYNC)
-    cost = np.where(gone, np.minimum(costs.call_ns, graph.wait_cost_ns), costs.call_ns)
-    return replace(costs, waits_for=np.where(gone, NONE, costs.waits_for), call_ns=np.where(is_sync, 0, cost))
+    return replace(
+        costs,
+        waits=costs.waits & ~scope.calls,
+        call_ns=np.where(is_sync, 0, costs.call_ns),
+    )
 
 
 def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    """Launch-class calls, dispatch between calls and launch latency take no time."""
+    """Launch-class calls that do not wait, dispatch between calls and launch latency take no time."""
     launches = np.isin(graph.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY, CallClass.OTHER)) & ~graph.is_init
-    call = np.where(scope.calls & launches, 0, costs.call_ns)
+    call = np.where(scope.calls & launches & ~costs.waits, 0, costs.call_ns)
+    # What a waiting call launches still comes after that call's own work.
+    own = np.append(np.where(costs.waits, costs.call_ns, 0), 0)[graph.launch]
+    arrival = np.minimum(costs.arrival_ns, np.where(graph.from_call_end, 0, own))
     return replace(
         costs,
         call_ns=call,
         interval_ns=costs.interval_ns - _pieces(graph, Cause.CUDA_API, scope),
-        arrival_ns=np.where(scope.operations, 0, costs.arrival_ns),
+        arrival_ns=np.where(scope.operations, arrival, costs.arrival_ns),
     )
 
 
 def _pieces(graph: Graph, cause: Cause, scope: Scope) -> Int:
     mine = scope.pieces & (graph.piece_cause == cause)
-    total = np.zeros(graph.calls, np.int64)
-    np.add.at(total, graph.piece_call[mine], graph.piece_ns[mine])
-    return total
+    return np.bincount(graph.piece_call[mine], graph.piece_ns[mine], minlength=graph.calls).astype(np.int64)
 
 
 def faster_cpu(graph: Graph, costs: Costs, scope: Scope, factor: float) -> Costs:
@@ -114,7 +122,17 @@ def _without_sleep(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 
 def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return replace(costs, call_ns=np.where(scope.calls & graph.is_init, 0, costs.call_ns))
+    """Allocations only wait; launches that load code only launch."""
+    gone = scope.calls & graph.is_init
+    launches = (graph.kind == CallClass.LAUNCH) & ~graph.is_init
+    usual = int(np.median(graph.cost_ns[launches])) if launches.any() else 0
+    left = np.where(graph.kind == CallClass.LAUNCH, np.minimum(costs.call_ns, usual), 0)
+    is_allocation = gone & (graph.kind == CallClass.ALLOC)
+    return replace(
+        costs,
+        call_ns=np.where(gone, left, costs.call_ns),
+        wait_lag_ns=np.where(is_allocation, 0, costs.wait_lag_ns),
+    )
 
 
 def _without_operations(costs: Costs, mine: Bool) -> Costs:
@@ -140,12 +158,13 @@ def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     calls = np.zeros(graph.calls, bool)
     launch = graph.launch[copies]
     calls[launch[launch >= 0]] = True
-    waits = (graph.waits_for != NONE) & ~graph.waits_for_room
-    blocking = calls & ((graph.kind == CallClass.BLOCKING_COPY) | waits)
+    blocking = calls & ((graph.kind == CallClass.BLOCKING_COPY) | graph.waits)
+    own = np.append(np.where(blocking, graph.cost_ns, 0), 0)[graph.launch]
     return replace(
         costs,
-        waits_for=np.where(blocking, NONE, costs.waits_for),
+        waits=costs.waits & ~blocking,
         call_ns=np.where(blocking, 0, costs.call_ns),
+        arrival_ns=np.where(copies, np.maximum(costs.arrival_ns - own, 0), costs.arrival_ns),
     )
 
 
