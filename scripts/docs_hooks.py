@@ -12,7 +12,9 @@ PLACEHOLDER = "<!-- tables of the schema -->"
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill the tables in where a page asks for them."""
-    return markdown.replace(PLACEHOLDER, tables(json.loads(SCHEMA.read_text()))) if PLACEHOLDER in markdown else markdown
+    if PLACEHOLDER not in markdown:
+        return markdown
+    return markdown.replace(PLACEHOLDER, tables(json.loads(SCHEMA.read_text())))
 
 
 def tables(schema: dict[str, Any]) -> str:

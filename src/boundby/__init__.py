@@ -16,8 +16,10 @@ from boundby.__about__ import __version__
 from boundby.model.errors import InputError, OutputError, SelectionError, ToolError, UserError
 
 if TYPE_CHECKING:
+    from boundby.comparing import check, compare_runs
     from boundby.model.report import Report
-    from boundby.pipeline import analyze, what_if
+    from boundby.pipeline import analyze, examine, what_if
+    from boundby.report import figures
 
 __all__ = [
     "InputError",
@@ -28,15 +30,27 @@ __all__ = [
     "UserError",
     "__version__",
     "analyze",
+    "check",
+    "compare_runs",
+    "examine",
+    "figures",
     "what_if",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("analyze", "what_if"):
+    if name in ("analyze", "examine", "what_if"):
         from boundby import pipeline
 
         return getattr(pipeline, name)
+    if name in ("check", "compare_runs"):
+        from boundby import comparing
+
+        return getattr(comparing, name)
+    if name == "figures":
+        import importlib
+
+        return importlib.import_module("boundby.report.figures")
     if name == "Report":
         from boundby.model.report import Report
 

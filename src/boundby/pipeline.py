@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
 from boundby.capture import command_of, export_sqlite, export_to_temporary, find_in_folder, find_nsys, typed_command
-from boundby.diagnose import summary
+from boundby.diagnose import rules, summary
+from boundby.diagnose.case import Case
 from boundby.diagnose.figures import Figures, measure
+from boundby.diagnose.findings import find
+from boundby.diagnose.settings import make_settings
 from boundby.model.errors import SelectionError
-from boundby.model.report import Report, TraceSummary, TraceWarning, WhatIf
+from boundby.model.picture import Picture
+from boundby.model.report import NotChecked, Report, TraceSummary, TraceWarning, WhatIf
 from boundby.model.trace import OpKind, Trace
 from boundby.model.units import percent
 from boundby.read import read_sqlite
 from boundby.timeline.analysis import Timeline, build_timeline, select
+from boundby.timeline.picture import build_picture
 from boundby.timeline.windows import matching_ranges, parse_window, regions_matching, step_region
-from boundby.whatif import SCENARIOS, Answer, answer, removals, unreliable_timeline
+from boundby.whatif import SCENARIOS, Answer, Predictor, answer, removals, unreliable_timeline
+from boundby.whatif.savings import Savings
 
 Progress = Callable[[str, float | None], None]
+
+# Replays that one analysis makes, about: many are worth compiling the loop for.
+REPLAYS = 150
+# Operations times devices up to which pages also ask what would bound next (some 20 replays a device and prediction:
+# 1 s at this size).
+MOST_ASKED_NEXT = 50_000
 
 REPORT_KINDS = {".nsys-rep": "nsys-rep", ".qdrep": "nsys-qdrep", ".qdstrm": "nsys-rep"}
 
@@ -36,6 +50,10 @@ def analyze(
     fold: bool = True,
     nsys: str | PathLike[str] | None = None,
     keep_export: bool = False,
+    disable: Sequence[str] = (),
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
+    show_all: bool = False,
+    find_regions: bool = True,
     progress: Progress | None = None,
 ) -> Report:
     """Analyse one report: ``.sqlite`` (an nsys export), ``.nsys-rep`` or ``.qdrep`` (exported first), or the folder of
@@ -44,19 +62,85 @@ def analyze(
     ``window``: ``gpu``, ``all``, ``START:END`` or ``nvtx:NAME``. ``skip_first``: leave out that many instances of
     the steps as warm-up. ``region``: a glob; only matching regions are reported. ``min_share``: leave out regions
     below this fraction of the window. ``fold``: let numbered names share a region. ``keep_export``: leave the
-    export beside the report. ``progress`` is called with a stage and a fraction (None: unknown).
+    export beside the report. ``disable``: rules to leave out. ``thresholds``: by rule, then name, in place of the
+    rule's own. ``show_all``: findings below 1 % of the window too. ``find_regions``: where a process has no NVTX
+    ranges of its own, find its iterations and phases in its launches. ``progress`` is called with a stage and a
+    fraction (None: unknown).
 
     Raises boundby.model.errors.UserError with one clear sentence and a next step for anything a user can mend.
     """
+    return examine(
+        path,
+        window=window,
+        skip_first=skip_first,
+        region=region,
+        devices=devices,
+        processes=processes,
+        min_share=min_share,
+        fold=fold,
+        nsys=nsys,
+        keep_export=keep_export,
+        disable=disable,
+        thresholds=thresholds,
+        show_all=show_all,
+        find_regions=find_regions,
+        progress=progress,
+    ).report
+
+
+@dataclass(frozen=True)
+class Examination:
+    """A report, and what pages and figures draw beside it: worked out when first asked for."""
+
+    report: Report
+    timeline: Timeline
+
+    @cached_property
+    def picture(self) -> Picture:
+        return build_picture(self.timeline)
+
+    @cached_property
+    def next_bounds(self) -> Mapping[tuple[int, str], str | None]:
+        """What would bound each device next under the Report's notable predictions, by (device id, scenario); None:
+        nothing worth 1 %. Empty for traces so large that these replays would take longer than the analysis."""
+        if len(self.timeline.setting.trace.operations) * len(self.timeline.devices) > MOST_ASKED_NEXT:
+            return {}
+        names = {item.scenario for item in self.report.what_if if item.predicted_ns < 0.99 * item.baseline_ns}
+        answers = [found for name in sorted(names) for found in answer(self.timeline, name)]
+        return {(found.device, found.scenario): found.then_bound for found in answers}
+
+
+def examine(
+    path: str | PathLike[str],
+    *,
+    window: str = "gpu",
+    skip_first: int = 0,
+    region: str | None = None,
+    devices: Sequence[int] = (),
+    processes: Sequence[int] = (),
+    min_share: float = 0.0,
+    fold: bool = True,
+    nsys: str | PathLike[str] | None = None,
+    keep_export: bool = False,
+    disable: Sequence[str] = (),
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
+    show_all: bool = False,
+    find_regions: bool = True,
+    progress: Progress | None = None,
+) -> Examination:
+    """``analyze`` in one pass with the picture of the timeline. Arguments and errors are the same."""
     step = progress or _silent
+    installed, broken = rules.third_party()
+    every = (*rules.builtin(), *installed)
+    settings = make_settings(every, disable=disable, thresholds=thresholds, show_all=show_all)
     selection = (window, skip_first, tuple(devices), tuple(processes), fold)
-    trace, timeline = _timeline(Path(path), selection, nsys, keep_export, step)
+    trace, timeline = _timeline(Path(path), selection, nsys, keep_export, step, find=find_regions)
     if region is not None:
         matching_ranges(timeline.setting.trace, timeline.setting.ownership.regions, region)
     step("judging", None)
     figures = measure(timeline)
-    replayed, what_if = _replay(timeline, figures, step)
-    return Report(
+    replayed, what_if, savings = _replay(timeline, figures, step)
+    report = Report(
         trace=_describe(trace, timeline, skip_first),
         devices=summary.devices(timeline, figures, replayed),
         threads=summary.threads(timeline),
@@ -69,7 +153,21 @@ def analyze(
         device_ids=tuple(devices),
         process_ids=tuple(processes),
         fold=fold,
+        rules_disabled=tuple(sorted(settings.disabled)),
+        thresholds={f"{rule}.{name}": value for (rule, name), value in sorted(settings.thresholds.items())},
+        show_all=show_all,
     )
+    step("looking for what to change", None)
+    # Rules see every region, whatever the report shows.
+    regions = summary.regions(timeline, figures, replayed) if region or min_share else report.regions
+    case = Case(timeline, figures, report.devices, regions, what_if, savings, settings.thresholds, show_all)
+    looked = find(case, every, settings)
+    shown = {item.path for item in report.regions if item.path}
+    found = tuple(item for item in looked.found if region is None or item.region is None or item.region in shown)
+    failed = tuple(NotChecked(item.name, item.reason) for item in broken if item.name not in settings.disabled)
+    not_checked = (*looked.not_checked, *failed)
+    report = replace(report, findings=found, not_checked=not_checked, rules_checked=looked.checked)
+    return Examination(report, timeline)
 
 
 def what_if(
@@ -111,23 +209,30 @@ def _timeline(
     nsys: str | PathLike[str] | None,
     keep_export: bool,
     step: Progress,
+    *,
+    find: bool = True,
 ) -> tuple[Trace, Timeline]:
     """Read a report and work out the timeline of what was selected of it."""
     window, skip_first, devices, processes, fold = selection
     chosen = parse_window(window, skip_first)
     with _as_sqlite(path, nsys, keep_export, step) as (database, source):
         trace = read_sqlite(database, name=str(path), source=source, progress=step)
+        if database != path:
+            trace.backtraces.load()  # the export is about to go
     step("accounting for every nanosecond", None)
     trace = select(trace, devices, processes)
-    return trace, build_timeline(trace, chosen, fold=fold)
+    return trace, build_timeline(trace, chosen, fold=fold, find=find)
 
 
-def _replay(timeline: Timeline, figures: Figures, step: Progress) -> tuple[summary.Replayed, tuple[WhatIf, ...]]:
+def _replay(
+    timeline: Timeline, figures: Figures, step: Progress
+) -> tuple[summary.Replayed, tuple[WhatIf, ...], Savings | None]:
     """Savings and predictions by replay; nothing where the trace holds no GPU work or no calls."""
     if not timeline.devices or not len(timeline.setting.calls):
-        return summary.Replayed(), ()
+        return summary.Replayed(), (), None
     step("replaying without each cause", None)
-    found = removals(timeline, figures.inclusive)
+    predictor = Predictor(timeline, runs=REPLAYS)
+    found = removals(timeline, figures.inclusive, predictor)
     alone = {
         index: {SCENARIOS[name][0]: ns for name, ns in windows.items() if len(SCENARIOS[name]) == 1}
         for index, windows in found.predicted_ns.items()
@@ -138,7 +243,7 @@ def _replay(timeline: Timeline, figures: Figures, step: Progress) -> tuple[summa
         for device in timeline.devices
         for scenario, predicted_ns in found.predicted_ns[device.index].items()
     ]
-    return replayed, () if found.unreliable else tuple(what_if)
+    return replayed, () if found.unreliable else tuple(what_if), Savings(predictor, found.unreliable)
 
 
 @contextlib.contextmanager
@@ -184,7 +289,7 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary
             "all their time counts as compute. Capture with --cuda-graph-trace=node to see them."
         )
         shifts.append(TraceWarning("graph-level", text))
-    steps = step_region(trace, timeline.setting.ownership.regions) if skip_first else None
+    steps = step_region(timeline.setting.trace, timeline.setting.ownership.regions) if skip_first else None
     if steps is not None and timeline.window.range_glob is None:
         path = "/".join(timeline.setting.ownership.regions.path(steps))
         total = int((timeline.setting.ownership.regions.of_range == steps).sum())
@@ -202,4 +307,4 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary
     )
 
 
-__all__ = ["REPORT_KINDS", "analyze", "what_if"]
+__all__ = ["REPORT_KINDS", "Examination", "analyze", "examine", "what_if"]

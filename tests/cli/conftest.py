@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ class Ran:
 
 @dataclass
 class Analysis:
-    """Answers for ``boundby.pipeline.analyze`` by file name, and how it was called."""
+    """Answers for ``boundby.pipeline.analyze`` (and ``examine``) by file name, and how it was called."""
 
     answers: dict[str, Callable[[], Report] | Exception] = field(default_factory=dict)
     calls: list[tuple[Path, Mapping[str, Any]]] = field(default_factory=list)
@@ -46,7 +47,12 @@ class Analysis:
 @pytest.fixture
 def analysis(monkeypatch: pytest.MonkeyPatch) -> Analysis:
     made = Analysis()
+
+    def examine(path: str | Path, **options: Any) -> SimpleNamespace:
+        return SimpleNamespace(report=made(path, **options))
+
     monkeypatch.setattr("boundby.pipeline.analyze", made)
+    monkeypatch.setattr("boundby.pipeline.examine", examine)
     return made
 
 

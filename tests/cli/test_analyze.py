@@ -36,13 +36,17 @@ def test_the_terminal_view_is_the_default(boundby: Boundby, analysis: Analysis, 
         "fold": True,
         "nsys": None,
         "keep_export": False,
+        "disable": (),
+        "thresholds": None,
+        "show_all": False,
+        "find_regions": True,
         "progress": None,
     }
 
 
 def test_options_reach_the_analysis(boundby: Boundby, analysis: Analysis, report: Path) -> None:
     options = "--window 1:2 --skip-first 3 --region step* --device 0 --device 1 --process 42 --min-share 5"
-    more = "--no-fold --nsys /x/nsys --keep-export --quiet"
+    more = "--no-fold --nsys /x/nsys --keep-export --quiet --all --disable sync-call --disable sync-operator --no-find"
     assert boundby("analyze", report, *options.split(), *more.split()).code == 0
     assert analysis.calls[0][1] == {
         "window": "1:2",
@@ -54,6 +58,10 @@ def test_options_reach_the_analysis(boundby: Boundby, analysis: Analysis, report
         "fold": False,
         "nsys": Path("/x/nsys"),
         "keep_export": True,
+        "disable": ("sync-call", "sync-operator"),
+        "thresholds": None,
+        "show_all": True,
+        "find_regions": False,
         "progress": None,
     }
 

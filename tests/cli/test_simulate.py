@@ -11,6 +11,7 @@ from boundby.cli.simulate import SCHEMAS
 from boundby.read import read_sqlite
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.schema import GENERATIONS
+from boundby.simulate.stories import STORIES
 from tests.cli.conftest import Ran
 
 Boundby = Callable[..., Ran]
@@ -47,7 +48,7 @@ def test_the_schemas_are_those_that_there_are() -> None:
 def test_it_lists_the_patterns(boundby: Boundby) -> None:
     ran = boundby("simulate", "--list")
     assert ran.code == 0
-    assert [line.split()[0] for line in ran.out.splitlines()] == list(PATTERNS)
+    assert [line.split()[0] for line in ran.out.splitlines()] == [*PATTERNS, *STORIES]
 
 
 def test_it_writes_a_pattern(boundby: Boundby, tmp_path: Path) -> None:

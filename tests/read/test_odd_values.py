@@ -31,8 +31,10 @@ def analyzed(path: Path) -> Report:
 
 
 def result(report: Report) -> dict[str, object]:
-    """All but the description of the trace, which holds its warnings and its length."""
-    return {key: value for key, value in json.to_dict(report).items() if key != "trace"}
+    """All but the description of the trace, which holds its warnings and its length, and findings about its quality."""
+    found = {key: value for key, value in json.to_dict(report).items() if key != "trace"}
+    found["findings"] = [item.title for item in report.findings if not item.rule.startswith("trace-")]
+    return found
 
 
 def warnings(report: Report) -> list[str]:

@@ -29,6 +29,13 @@ def test_devices() -> None:
     assert (causes == frame["window_ns"]).all()
 
 
+def test_findings_are_rows() -> None:
+    frame = reports.sample().findings_frame()
+    assert list(frame["rule"]) == ["sync-operator", "trace-graph-level"]
+    assert frame["saving_high_ns"][0] == 1_300_000_000
+    assert pd.isna(frame["saving_high_ns"][1])
+
+
 def test_empty_frames_have_their_columns() -> None:
     assert list(reports.empty().regions_frame().columns) == list(rows.REGION_COLUMNS)
     frame = reports.empty().devices_frame()

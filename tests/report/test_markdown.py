@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -90,3 +91,18 @@ def test_a_name_in_a_table_cell_reads_as_it_was(name: str) -> None:
 def test_the_sentence_comes_first() -> None:
     lines = markdown.render(reports.sample()).splitlines()
     assert lines[3] == "### GPU 0 is SYNCHRONIZATION BOUND."
+
+
+def test_a_node_of_many_gpus_fits_a_comment() -> None:
+    text = markdown.render(reports.many_devices(64))
+    assert "### 48 of 64 GPUs are SYNCHRONIZATION BOUND." in text
+    assert text.count("| GPU 63 |") == 1
+    assert len(text) < 65_536
+
+
+def test_a_long_table_of_regions_is_folded() -> None:
+    base = reports.sample()
+    many = tuple(replace(base.regions[1], path=(f"step {number}",)) for number in range(13))
+    text = markdown.render(replace(base, regions=(base.regions[0], *many)))
+    assert "<details><summary>14 regions</summary>" in text or "<details><summary>13 regions</summary>" in text
+    assert "<summary>1" not in markdown.render(base)

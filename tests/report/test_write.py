@@ -120,3 +120,19 @@ def test_folders(tmp_path: Path) -> None:
 def test_an_empty_file_with_a_reports_name_may_be_filled(tmp_path: Path) -> None:
     (tmp_path / "x.db").touch()
     assert not write.looks_like_report(tmp_path / "x.db")
+
+
+def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "trace.pftrace"
+    with write.open_whole(target) as file:
+        file.write(b"one")
+
+    def fail() -> None:
+        with write.open_whole(target) as file:
+            file.write(b"half of")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert target.read_bytes() == b"one"
+    assert [found.name for found in tmp_path.iterdir()] == ["trace.pftrace"]

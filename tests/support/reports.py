@@ -13,6 +13,7 @@ from boundby.model.report import (
     Copies,
     DeviceReport,
     Distribution,
+    Example,
     Finding,
     Gaps,
     GpuInfo,
@@ -205,7 +206,24 @@ def sample() -> Report:
         evidence={"syncs": 1_300, "operators": ["aten::nonzero", "aten::_unique2"], "share": 0.24},
         saving_ns=(1_100 * MS, 1_300 * MS),
         advice=("Use torch.where and a count instead of the boolean mask.", "Pass ignore_index to the loss."),
-        docs="sync-operator",
+        docs="rules/sync-operator",
+        examples=(
+            Example(3_668_803_000, 3_620_000, "cudaMemcpyAsync in aten::nonzero, compute_loss (train.py:42)"),
+            Example(9_537_906_000, 3_610_000, "cudaMemcpyAsync in aten::nonzero, compute_loss (train.py:42)"),
+            Example(4_200_100_000, 910_000, "cudaStreamSynchronize in aten::_unique2"),
+        ),
+        instances=1_300,
+        disproof="If the step takes as long without them, the GPU had other reasons to be idle.",
+    )
+    note = Finding(
+        rule="trace-graph-level",
+        severity="note",
+        title="10 CUDA graph launches are opaque",
+        region=None,
+        evidence={"graph_launches": 10},
+        saving_ns=None,
+        advice=("Capture once with --cuda-graph-trace=node.",),
+        docs="rules/trace-graph-level",
     )
     return Report(
         trace=TraceSummary(
@@ -222,8 +240,13 @@ def sample() -> Report:
         devices=(device(0, WHOLE, SYNC_BOUND),),
         threads=(),
         regions=regions,
-        findings=(finding,),
-        not_checked=(NotChecked("input-pipeline", "CPU scheduling was not captured"),),
+        findings=(finding, note),
+        not_checked=(
+            NotChecked("input-pipeline", "the trace holds no CPU scheduling"),
+            NotChecked("host-work", "the trace holds no CPU scheduling"),
+            NotChecked("comm-straggler", "one GPU only", could_matter=False),
+        ),
+        rules_checked=40,
         what_if=(
             WhatIf("no_sync", 4_120 * MS, WINDOW),
             WhatIf("no_launch_overhead", 4_950 * MS, WINDOW),

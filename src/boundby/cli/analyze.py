@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli import outcome
+from boundby.cli.ruleoptions import RuleOptions, rule_options
 
 if TYPE_CHECKING:
     from boundby.cli.stdout import Surface
     from boundby.model.report import Report
+    from boundby.pipeline import Examination
 
-FORMATS = ("terminal", "markdown", "json", "csv")
+FORMATS = ("terminal", "html", "markdown", "json", "csv", "perfetto")
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Selection:
     fold: bool
     nsys: Path | None
     keep_export: bool
+    rules: RuleOptions
+    find: bool
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ class Result:
 @click.option(
     *("-o", "--output"),
     type=click.Path(path_type=Path),
-    help="Write to this file (.md .json .csv .txt say the format), or into this folder for several reports.",
+    help="Write to this file (.html .md .json .csv .txt .pftrace say the format), or into this folder for several "
+    "reports.",
 )
 @click.option("--save", metavar="DB", type=click.Path(path_type=Path), help="Add the result to a SQLite database.")
 @click.option(
@@ -72,6 +77,9 @@ class Result:
     help="Only regions with this share of the time. [1 in tables for people, else 0]",
 )
 @click.option("--no-fold", is_flag=True, help="Keep numbered regions (step 1, step 2) apart.")
+@click.option("--no-find", is_flag=True, help="Find no iterations and phases where a program has no NVTX ranges.")
+@click.option("--all", "show_all", is_flag=True, help="Findings that save less than 1 % as well, each in full.")
+@click.option("--disable", metavar="RULE", multiple=True, help="Leave out this rule; can be repeated.")
 @click.option("--nsys", metavar="PATH", type=click.Path(path_type=Path), help="The nsys that exports .nsys-rep files.")
 @click.option("--keep-export", is_flag=True, help="Leave the exported .sqlite file beside the report.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
@@ -89,6 +97,9 @@ def analyze(
     processes: tuple[int, ...],
     min_share: float | None,
     no_fold: bool,
+    no_find: bool,
+    show_all: bool,
+    disable: tuple[str, ...],
     nsys: Path | None,
     keep_export: bool,
     quiet: bool,
@@ -102,11 +113,15 @@ def analyze(
 
     \b
     boundby analyze report.nsys-rep
+    boundby analyze report.sqlite -o report.html
     boundby analyze report.sqlite --format json -o result.json
     boundby analyze rank*.nsys-rep --save runs.db
     """
     share = None if min_share is None else min_share / 100
-    selection = Selection(window, skip_first, region, devices, processes, share, not no_fold, nsys, keep_export)
+    chosen = rule_options(disable, show_all=show_all)
+    selection = Selection(
+        window, skip_first, region, devices, processes, share, not no_fold, nsys, keep_export, chosen, not no_find
+    )
     output = None if output == Path("-") else output
     if output is not None and len(reports) > 1 and not output.suffix and not output.exists():
         output.mkdir(parents=True)  # a new folder for the results of several reports
@@ -127,8 +142,14 @@ def _check(target: Result, reports: Sequence[Path]) -> None:
     """Whatever would fail after the hard work fails before it."""
     from boundby.report import write
 
-    if target.output is None and target.format == "csv" and len(reports) > 1:
-        raise click.UsageError("CSV holds one report. For several, give a folder with -o.")
+    if target.output is None and target.format in ("csv", "html") and len(reports) > 1:
+        raise click.UsageError(f"{target.format.upper()} holds one report. For several, give a folder with -o.")
+    if target.format == "perfetto":
+        from boundby.report.perfetto_packets import protos
+
+        if target.output is None:
+            raise click.UsageError("A Perfetto trace is binary: give a file (or a folder) with -o.")
+        protos()
     if target.output is not None and not target.output.is_dir():
         if len(reports) > 1:
             raise click.UsageError(f"{target.output} is not a folder: several reports need one for their results.")
@@ -146,12 +167,12 @@ def _run(reports: Sequence[Path], selection: Selection, target: Result) -> int:
     codes = []
     for number, (path, file) in enumerate(zip(reports, _file_names(reports, target), strict=True)):
 
-        def deliver(report: Report, file: Path | None = file, first: bool = number == 0) -> None:
+        def deliver(examined: Examination, file: Path | None = file, first: bool = number == 0) -> None:
             if array:
-                together.append(report)
+                together.append(examined.report)
             else:
-                _show(report, selection, target, file, reports, first=first)
-            _save(report, target)
+                _show(examined, selection, target, file, reports, first=first)
+            _save(examined.report, target)
 
         codes.append(_one(path, selection, target, deliver, alone=len(reports) == 1))
     if array:
@@ -162,7 +183,9 @@ def _run(reports: Sequence[Path], selection: Selection, target: Result) -> int:
     return outcome.worst(codes)
 
 
-def _one(path: Path, selection: Selection, target: Result, deliver: Callable[[Report], None], *, alone: bool) -> int:
+def _one(
+    path: Path, selection: Selection, target: Result, deliver: Callable[[Examination], None], *, alone: bool
+) -> int:
     try:
         deliver(_analyze(path, selection, target.quiet))
     except BrokenPipeError:
@@ -174,12 +197,12 @@ def _one(path: Path, selection: Selection, target: Result, deliver: Callable[[Re
     return outcome.OK
 
 
-def _analyze(path: Path, selection: Selection, quiet: bool) -> Report:
+def _analyze(path: Path, selection: Selection, quiet: bool) -> Examination:
     from boundby import pipeline
     from boundby.cli import progress
 
     with progress.shown(quiet=quiet) as update:
-        return pipeline.analyze(
+        return pipeline.examine(
             path,
             window=selection.window,
             skip_first=selection.skip_first,
@@ -190,26 +213,53 @@ def _analyze(path: Path, selection: Selection, quiet: bool) -> Report:
             fold=selection.fold,
             nsys=selection.nsys,
             keep_export=selection.keep_export,
+            disable=selection.rules.disable,
+            thresholds=selection.rules.thresholds,
+            show_all=selection.rules.show_all,
+            find_regions=selection.find,
             progress=update,
         )
 
 
 def _show(
-    report: Report, selection: Selection, target: Result, file: Path | None, inputs: Sequence[Path], *, first: bool
+    examined: Examination,
+    selection: Selection,
+    target: Result,
+    file: Path | None,
+    inputs: Sequence[Path],
+    *,
+    first: bool,
 ) -> None:
     from boundby.cli import stdout
     from boundby.report import write
 
+    report = examined.report
+    if file is not None and target.format == "perfetto":
+        from boundby.report import perfetto
+
+        with write.open_whole(file, inputs=inputs) as stream:
+            perfetto.write(stream, report, examined.timeline, examined.picture)
+        _note(f"wrote {file}: open it at https://ui.perfetto.dev", target)
+        return
     if file is not None:
-        text = renderer(target, selection.min_share, stdout.plain())(report)
+        text = _text(examined, selection, target, stdout.plain())
         write.write_text(file, text, inputs=inputs)
         _note(f"wrote {file}", target)
         return
     surface = stdout.surface(width=target.width, color=target.color)
-    text = renderer(target, selection.min_share, surface)(report)
+    text = _text(examined, selection, target, surface)
     if not first:
         text = f"\n---\n\n{text}" if target.format == "markdown" else f"\n\n{text}"
     stdout.put(text, utf8=target.format != "terminal")
+
+
+def _text(examined: Examination, selection: Selection, target: Result, surface: Surface) -> str:
+    if target.format == "html":
+        from boundby.report import page
+
+        found = examined.report, examined.picture
+        return page.render(*found, min_share=selection.min_share, next_bounds=examined.next_bounds)
+    return renderer(target, selection.min_share, surface)(examined.report)
 
 
 def renderer(target: Result, min_share: float | None, surface: Surface) -> Callable[[Report], str]:

@@ -16,8 +16,14 @@ from boundby.cli import outcome
 #: command -> where it lives. Loaded when it is used, so that ``boundby --help`` answers at once.
 COMMANDS = {
     "analyze": "boundby.cli.analyze:analyze",
+    "check": "boundby.cli.check:check",
+    "compare": "boundby.cli.compare:compare",
     "doctor": "boundby.cli.doctor:doctor",
+    "explain": "boundby.cli.explain:explain",
+    "measure": "boundby.cli.measure:measure",
+    "plot": "boundby.cli.plot:plot",
     "profile": "boundby.cli.profile:profile",
+    "rules": "boundby.cli.rules:rules",
     "what-if": "boundby.cli.what_if:what_if",
     "simulate": "boundby.cli.simulate:simulate",
 }

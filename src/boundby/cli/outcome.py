@@ -10,7 +10,7 @@ import click
 from boundby.model.errors import UserError
 
 OK = 0
-GATE_FAILED = 1  # reserved: a comparison found a regression
+GATE_FAILED = 1  # a limit of boundby check or boundby compare is broken
 USER_ERROR = 2  # bad input or usage
 BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 + SIGINT
@@ -19,7 +19,7 @@ HUNG_UP = 141  # 128 + SIGPIPE
 EPILOG = """\b
 Exit codes:
   0    all went well
-  1    a gate failed (reserved for comparisons)
+  1    a limit is broken (check, compare)
   2    bad input or usage
   70   a bug in boundby
   130  interrupted

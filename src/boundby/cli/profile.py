@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli import outcome
+from boundby.cli.ruleoptions import RuleOptions, rule_options
 
 if TYPE_CHECKING:
     from boundby.capture.profile import Recording, Request
@@ -44,6 +45,7 @@ class _View:
     quiet: bool
     color: bool | None
     width: int | None
+    rules: RuleOptions
 
 
 @click.command(
@@ -151,7 +153,7 @@ def profile(
         nsys_args=_split(nsys_args),
     )
     share = None if min_share is None else min_share / 100
-    view = _View(format_name, window, skip_first, share, quiet, color, width)
+    view = _View(format_name, window, skip_first, share, quiet, color, width, rule_options())
     return _run(Request(program, options, output, force, nsys, torch_ops), view)
 
 
@@ -193,6 +195,8 @@ def _analyze(recording: Recording, view: _View, update: Progress | None) -> Repo
 
     return pipeline.analyze(
         recording.folder.path,
+        disable=view.rules.disable,
+        thresholds=view.rules.thresholds,
         window=view.window,
         skip_first=view.skip_first,
         min_share=view.min_share or 0.0,

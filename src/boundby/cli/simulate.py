@@ -80,8 +80,10 @@ def _run(case: Case, output: Path | None, schema: str, *, truth: bool) -> None:
 
 def _list() -> str:
     from boundby.simulate.patterns import PATTERNS
+    from boundby.simulate.stories import STORIES
 
-    return "".join(f"{name:<10} {known.about} [{known.bound}]\n" for name, known in PATTERNS.items())
+    every = {**PATTERNS, **STORIES}
+    return "".join(f"{name:<20} {known.about} [{known.bound}]\n" for name, known in every.items())
 
 
 def _truth(case: Case) -> str:
@@ -99,10 +101,12 @@ def _pattern(name: str, seed: int, steps: int) -> Case:
     from boundby.simulate.case import Case
     from boundby.simulate.machine import Machine
     from boundby.simulate.patterns import PATTERNS
+    from boundby.simulate.stories import STORIES
 
-    if name not in PATTERNS:
-        raise SelectionError(f"There is no pattern {name!r}.", f"Choose one of {', '.join(PATTERNS)}.")
-    known = PATTERNS[name]
+    every = {**PATTERNS, **STORIES}
+    if name not in every:
+        raise SelectionError(f"There is no pattern {name!r}.", f"Choose one of {', '.join(every)}.")
+    known = every[name]
     machine = Machine(host_jitter=0.05, device_jitter=0.01)
     return Case(name, known.make(random.Random(seed), steps), machine, seed, known.healthy)
 

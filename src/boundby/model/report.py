@@ -46,6 +46,8 @@ class Captured:
     cpu_samples: bool = False
     gpu_metrics: bool = False
     cuda_graphs: bool = False
+    backtraces: bool = False  # of samples, CUDA calls or OS calls
+    python_stacks: bool = False
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,17 @@ class ThreadReport:
 
 
 @dataclass(frozen=True)
+class Instances:
+    """Durations of a region's instances in order of time; of many, a few hundred taken evenly.
+
+    They tell how much instances differ, so that a comparison can tell a change from chance.
+    """
+
+    host_ns: tuple[int, ...] = ()
+    projected_ns: tuple[int, ...] = ()  # only of instances that launched GPU work
+
+
+@dataclass(frozen=True)
 class RegionReport:
     """All instances of one NVTX path in one domain, summed over devices and threads."""
 
@@ -242,6 +255,8 @@ class RegionReport:
     graphs: Kernels | None = None
     threads: int = 1
     open_instances: int = 0  # ranges that never closed: cut off at the end of the trace
+    instance_ns: Instances = Instances()  # empty for the root, and in results of an earlier boundby
+    found: bool = False  # found in the launches by boundby, not annotated in the program
 
     @property
     def total_ns(self) -> int:
@@ -253,21 +268,38 @@ class RegionReport:
 
 
 @dataclass(frozen=True)
+class Example:
+    """One instance of what a finding is about, on the trace's own clock, to look up in a timeline."""
+
+    start_ns: int
+    duration_ns: int
+    what: str  # "cudaStreamSynchronize in aten::item, train.py:31"
+
+
+@dataclass(frozen=True)
 class Finding:
+    """Something to change (or to know): where, the evidence, what the change would save, and how to make it."""
+
     rule: str
-    severity: str
+    severity: str  # "high" | "medium" | "low" | "note": nothing is saved, but averages or verdicts suffer
     title: str
     region: tuple[str, ...] | None
     evidence: Mapping[str, object]
-    saving_ns: tuple[int, int] | None
+    saving_ns: tuple[int, int] | None  # low, high
     advice: tuple[str, ...]
-    docs: str
+    docs: str  # the page of the rule
+    examples: tuple[Example, ...] = ()  # the worst instances, longest first
+    instances: int = 1  # how many alike this stands for
+    disproof: str = ""  # what would prove it wrong
 
 
 @dataclass(frozen=True)
 class NotChecked:
+    """A rule that lacked its data, or failed. ``could_matter``: what it looks for could be worth telling here."""
+
     rule: str
     reason: str
+    could_matter: bool = True
 
 
 @dataclass(frozen=True)
@@ -302,6 +334,10 @@ class Report:
     device_ids: tuple[int, ...] = ()  # empty: all
     process_ids: tuple[int, ...] = ()
     fold: bool = True
+    rules_checked: int = 0  # rules that looked and had what they need; 0: none was asked
+    rules_disabled: tuple[str, ...] = ()
+    thresholds: Mapping[str, float] = field(default_factory=dict)  # "rule.name": value, where users changed it
+    show_all: bool = False  # findings below 1 % of the window too
 
     def to_dict(self) -> dict[str, object]:
         """The JSON form (DESIGN section 9) as plain dicts and lists."""
@@ -320,6 +356,12 @@ class Report:
         from boundby.report.frames import devices_frame
 
         return devices_frame(self)
+
+    def findings_frame(self) -> pd.DataFrame:
+        """One row per finding, best first, as a pandas frame (needs pandas)."""
+        from boundby.report.frames import findings_frame
+
+        return findings_frame(self)
 
     def _repr_html_(self) -> str:
         from boundby.report.html import fragment

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.report import Captured, GpuInfo, TraceWarning
+from boundby.model.stacks import NO_BACKTRACES, LazyBacktraces
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -91,6 +92,8 @@ _DTYPES: dict[str, type] = {
     "is_open": np.bool_,
     "is_in": np.bool_,
     "is_communication": np.bool_,
+    "shape": np.int32,
+    "is_record": np.bool_,
 }
 
 
@@ -111,6 +114,32 @@ class Operations(Table):
     source: Int8Array  # MemoryKind of copies
     target: Int8Array
     is_communication: BoolArray  # NCCL, NVSHMEM, ... kernels
+    shape: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # kernels: row of Trace.shapes, else -1
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != len(self.start_ns):  # not given: no shape is known
+            object.__setattr__(self, "shape", np.full(len(self.start_ns), -1, np.int32))
+
+
+@dataclass(frozen=True)
+class LaunchShapes(Table):
+    """The distinct shapes in which kernels were launched."""
+
+    blocks: Int64Array  # in the grid
+    threads: Int64Array  # in a block
+    registers: Int64Array  # of a thread; 0: not told
+    shared_bytes: Int64Array  # of a block, static and dynamic
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """What the export tells of a GPU's hardware. 0: not told."""
+
+    multiprocessors: int = 0
+    capability: tuple[int, int] = (0, 0)  # compute capability
+    warps_per_multiprocessor: int = 0
+    registers_per_multiprocessor: int = 0
+    shared_bytes_per_multiprocessor: int = 0
 
 
 @dataclass(frozen=True)
@@ -165,6 +194,39 @@ class Samples(Table):
 
 
 @dataclass(frozen=True)
+class StreamPoints(Table):
+    """What calls say of streams and events: syncs, stream waits, event records. Ordered by process, correlation.
+
+    A call is known by its process and correlation id, and what it does by its name.
+    """
+
+    process: Int32Array
+    correlation: Int64Array
+    device: Int32Array  # index into Trace.gpus; -1: not told
+    stream: Int64Array  # -1: none
+    event: Int64Array  # -1: none
+    is_record: BoolArray  # from the table of event records
+
+
+class StreamRole(IntEnum):
+    """How a stream relates to the null stream (CUPTI's stream flags)."""
+
+    UNKNOWN = 0
+    FOLLOWS_NULL = 1  # waits for the null stream and is waited for by it
+    INDEPENDENT = 2  # made with cudaStreamNonBlocking
+    NULL = 3  # the null stream itself
+
+
+@dataclass(frozen=True)
+class Streams(Table):
+    """What is told of the streams of each process, ordered by process and stream."""
+
+    process: Int32Array
+    stream: Int64Array
+    kind: Int8Array  # StreamRole
+
+
+@dataclass(frozen=True)
 class Thread:
     """``pid`` and ``tid`` are the operating system's; ``process`` indexes Trace.processes."""
 
@@ -205,3 +267,11 @@ class Trace:
     warnings: tuple[TraceWarning, ...] = ()
     span_ns: tuple[int, int] = (0, 0)  # first and last instant of any event
     metadata: Mapping[str, str] = field(default_factory=dict)
+    backtraces: LazyBacktraces = NO_BACKTRACES  # read when first asked for
+    shapes: LaunchShapes = field(default_factory=LaunchShapes.empty)
+    gpu_facts: tuple[GpuFacts, ...] = ()  # of each of ``gpus``; empty: not told
+    page_faults: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of managed memory, by "cpu", "gpu"; none: not captured
+    stream_points: StreamPoints = field(default_factory=StreamPoints.empty)
+    streams: Streams = field(default_factory=Streams.empty)

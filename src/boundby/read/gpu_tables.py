@@ -9,9 +9,11 @@ from boundby.model.report import GpuInfo
 from boundby.model.trace import (
     NO_CORRELATION,
     Direction,
+    GpuFacts,
     Int8Array,
     Int32Array,
     Int64Array,
+    LaunchShapes,
     MemoryKind,
     Operations,
     OpKind,
@@ -29,6 +31,9 @@ _TABLES: tuple[tuple[str, OpKind, tuple[str, ...]], ...] = (
     ("CUPTI_ACTIVITY_KIND_MEMSET", OpKind.MEMSET, ("bytes",)),
 )
 _ALL = (*_COMMON, "demangledName", "shortName", "bytes", "copyKind", "srcKind", "dstKind")
+_GRID, _BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
+_SHAPE = (*_GRID, *_BLOCK, "registersPerThread", "staticSharedMemory", "dynamicSharedMemory")
+_MOST_SHAPE = 1 << 31  # no dimension, register count or shared size is larger
 
 # Fallbacks where a trace has no ENUM tables (before 2022.4).
 _DEFAULT_DIRECTION = {1: "HTOD", 2: "DTOH", 3: "HTOD", 4: "DTOH", 5: "DTOD", 6: "DTOD", 7: "DTOD", 8: "DTOD"} | {
@@ -51,22 +56,45 @@ _MEMORY_OF_NAME = {
 }
 
 
-def read_operations(database: Database) -> dict[str, Int64Array]:
-    """All GPU operations as raw columns of one length, with ``kind``."""
-    parts: dict[str, list[Int64Array]] = {column: [] for column in (*_ALL, "kind")}
+def read_operations(database: Database) -> tuple[dict[str, Int64Array], LaunchShapes]:
+    """All GPU operations as raw columns of one length, with ``kind`` and ``shape``: the row of the launch shapes that
+    come with them, -1 for what is no kernel."""
+    parts: dict[str, list[Int64Array]] = {column: [] for column in (*_ALL, "kind", "shape")}
+    shapes = LaunchShapes.empty()
     for table, kind, extra in _TABLES:
-        rows = database.columns(table, (*_COMMON, *extra))
+        rows = database.columns(table, (*_COMMON, *extra, *(_SHAPE if kind == OpKind.KERNEL else ())))
         count = len(rows["start"])
+        parts["shape"].append(np.full(count, -1, np.int64))
+        if kind == OpKind.KERNEL and count:
+            shapes, parts["shape"][-1] = _shapes(rows)
         for column in _ALL:
             parts[column].append(rows[column] if column in rows else np.full(count, MISSING, np.int64))
         parts["kind"].append(np.full(count, int(kind), np.int64))
     raw = {column: np.concatenate(part) for column, part in parts.items()}
     raw["deviceId"] = np.where(raw["deviceId"] == MISSING, 0, raw["deviceId"])
-    return raw
+    return raw, shapes
 
 
-def read_gpus(database: Database, raw: dict[str, Int64Array]) -> tuple[tuple[GpuInfo, ...], dict[tuple[int, int], int]]:
-    """The GPUs, used ones first by id, and the index of the GPU that each (process key, CUDA ordinal) used.
+def _shapes(rows: dict[str, Int64Array]) -> tuple[LaunchShapes, Int64Array]:
+    """The distinct launch shapes, and the row of each kernel's; what is missing or impossible counts as not told."""
+    known = {column: np.where((rows[column] < 0) | (rows[column] > _MOST_SHAPE), 0, rows[column]) for column in _SHAPE}
+    most = float(1 << 62)
+
+    def product(columns: tuple[str, ...]) -> Int64Array:
+        exact = np.minimum(np.prod([known[column].astype(np.float64) for column in columns], axis=0), most)
+        found: Int64Array = exact.astype(np.int64)
+        return found
+
+    shared = known["staticSharedMemory"] + known["dynamicSharedMemory"]
+    distinct, index = factorize(product(_GRID), product(_BLOCK), known["registersPerThread"], shared)
+    return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), index.astype(np.int64)
+
+
+def read_gpus(
+    database: Database, raw: dict[str, Int64Array]
+) -> tuple[tuple[GpuInfo, ...], dict[tuple[int, int], int], tuple[GpuFacts, ...]]:
+    """The GPUs, used ones first by id, the index of the GPU that each (process key, CUDA ordinal) used, and what is
+    told of each GPU.
 
     A device keeps the id the tables give it. Only where two processes mean different GPUs by one ordinal
     (CUDA_VISIBLE_DEVICES) does the GPU's own id take its place.
@@ -93,7 +121,57 @@ def read_gpus(database: Database, raw: dict[str, Int64Array]) -> tuple[tuple[Gpu
     taken = set(physical.values())
     rest = [GpuInfo(gpu, name, used=False) for gpu, name in sorted(names.items()) if gpu not in taken]
     gpus = (*(GpuInfo(number, label[number]) for number in ids), *rest)
-    return gpus, {place: ids.index(number) for place, number in shown.items()}
+    facts = _gpu_facts(database)
+    meant = {shown[place]: gpu for place, gpu in physical.items()}
+    told = tuple(facts.get(meant.get(gpu.id, gpu.id) if gpu.used else gpu.id, GpuFacts()) for gpu in gpus)
+    return gpus, {place: ids.index(number) for place, number in shown.items()}, told
+
+
+# The columns of GpuFacts, by the table that tells them: TARGET_INFO_GPU since 2022, before that TARGET_INFO_CUDA_GPU.
+_FACTS = (
+    (
+        "TARGET_INFO_GPU",
+        "id",
+        *("smCount", "computeMajor", "computeMinor", "maxWarpsPerSm"),
+        *("maxRegistersPerSm", "maxShmemPerSm"),
+    ),
+    (
+        "TARGET_INFO_CUDA_GPU",
+        "deviceId",
+        *("numMultiprocessors", "computeCapabilityMajor", "computeCapabilityMinor", "maxWarpsPerMultiprocessor"),
+        *("maxRegistersPerMultiprocessor", "maxSharedMemoryPerMultiprocessor"),
+    ),
+)
+
+
+def _gpu_facts(database: Database) -> dict[int, GpuFacts]:
+    """What is told of each GPU's hardware, by its id."""
+    for table, *columns in _FACTS:
+        if not database.has(table, *columns[:4]):
+            continue
+        told = [column if database.has(table, column) else None for column in columns]
+        selected = ", ".join("NULL" if column is None else f'"{column}"' for column in told)
+        found = {}
+        for gpu, *values in database.rows(f'SELECT {selected} FROM "{table}"'):
+            if isinstance(gpu, int):
+                sm, major, minor, *rest = (value if isinstance(value, int) and value > 0 else 0 for value in values)
+                found[gpu] = GpuFacts(sm, (major, minor), *rest)
+        return found
+    return {}
+
+
+def read_page_faults(database: Database) -> dict[str, int]:
+    """Page faults of managed memory in the whole trace, by who faulted; only those that were captured."""
+    found = {}
+    for who, table, counted in (
+        ("cpu", "CUDA_UM_CPU_PAGE_FAULT_EVENTS", ""),
+        ("gpu", "CUDA_UM_GPU_PAGE_FAULT_EVENTS", "numberOfPageFaults"),
+    ):
+        if table in database.tables:
+            number = f'sum("{counted}")' if counted and database.has(table, counted) else "count(*)"
+            ((value,),) = database.rows(f'SELECT {number} FROM "{table}"')
+            found[who] = value if isinstance(value, int) else 0
+    return found
 
 
 def _gpu_names(database: Database) -> dict[int, str]:
@@ -136,6 +214,7 @@ def operations(
         source=_lookup(memory, raw["srcKind"]),
         target=_lookup(memory, raw["dstKind"]),
         is_communication=communicates[short] & (kind == OpKind.KERNEL),
+        shape=raw["shape"].astype(np.int32),
     )
     columns = (table.bytes, pool.ranks(table.name), table.correlation, table.stream, table.process, table.kind)
     return table.take(np.lexsort((*columns, table.end_ns, table.start_ns, table.device)))

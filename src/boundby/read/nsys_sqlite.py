@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from boundby.model.errors import InputError
+from boundby.model.stacks import LazyBacktraces
 from boundby.model.trace import Int64Array, Trace
-from boundby.read import gpu_tables, host_tables, metadata
+from boundby.read import callchains, gpu_tables, host_tables, metadata, stream_tables
 from boundby.read.columns import MISSING, Database
 from boundby.read.database import export_again, open_readonly
 from boundby.read.identity import Identities
@@ -59,7 +62,8 @@ def read_sqlite(
         database = Database(connection, shown)
         _check_tables(database)
         step("reading GPU operations", 0.0)
-        raw_operations = gpu_tables.read_operations(database)
+        raw_operations, shapes = gpu_tables.read_operations(database)
+        page_faults = gpu_tables.read_page_faults(database)
         step("reading CUDA API calls", 0.3)
         raw_api = host_tables.read_api(database)
         step("reading NVTX ranges", 0.6)
@@ -69,6 +73,7 @@ def read_sqlite(
         raw_schedule = host_tables.read_schedule(database)
         raw_samples = host_tables.read_samples(database)
         raw_overhead = host_tables.read_overhead(database)
+        raw_points = stream_tables.read_points(database)
         about = metadata.read_metadata(database)
         notes = sift(
             shown,
@@ -90,7 +95,7 @@ def read_sqlite(
             threads=[table["globalTid"] for table in tables], processes=[raw_operations["globalPid"]]
         )
         pool = NamePool()
-        gpus, device_of = gpu_tables.read_gpus(database, raw_operations)
+        gpus, device_of, gpu_facts = gpu_tables.read_gpus(database, raw_operations)
         has_graph_nodes = bool((raw_operations["graphNodeId"] != MISSING).any())
         # Raw columns are dropped as soon as their table is built: at a million kernels they weigh most.
         operations = gpu_tables.operations(database, raw_operations, device_of, identities, pool)
@@ -103,10 +108,15 @@ def read_sqlite(
         overhead = host_tables.intervals(database, raw_overhead, identities, pool, span[1])
         schedule = host_tables.schedule(raw_schedule, identities)
         samples = host_tables.samples(raw_samples, identities)
+        points = stream_tables.points(raw_points, device_of, identities)
+        streams = stream_tables.streams(database, identities)
         threads, processes = identities.describe(database)
         captured = metadata.captured(
             database, operations, calls, ranges, os_calls, schedule, samples, has_graph_nodes=has_graph_nodes
         )
+        has_chains, has_python = callchains.holds(database)
+        captured = replace(captured, backtraces=has_chains, python_stacks=has_python)
+        notes = (*notes, *callchains.lost_python_stacks(database))
     return Trace(
         path=name or str(path),
         source=source,
@@ -129,6 +139,12 @@ def read_sqlite(
         warnings=(*about.warnings, *notes),
         span_ns=span,
         metadata=about.capture,
+        shapes=shapes,
+        gpu_facts=gpu_facts,
+        page_faults=page_faults,
+        stream_points=points,
+        streams=streams,
+        backtraces=LazyBacktraces(partial(callchains.read_later, location, shown, identities)),
     )
 
 

@@ -147,7 +147,7 @@ def _summary(subjects: Sequence[Subject], face: Face) -> list[Text]:
     lines: list[Text] = []
     for members in groups.values():
         everybody = len(members) == len(subjects)
-        names = _listed([member.name for member in members], everybody)
+        names = listed([member.name for member in members], everybody)
         sentence = _sentence(sentences.headline(members[0].verdict, names, plural=len(members) > 1), face)
         confidence = min((member.verdict.confidence for member in members), key=_CONFIDENCE.index)
         sure = Text(f"  confidence {confidence}", style=DIM)
@@ -158,7 +158,7 @@ def _summary(subjects: Sequence[Subject], face: Face) -> list[Text]:
     return lines
 
 
-def _listed(names: Sequence[str], everybody: bool) -> str:
+def listed(names: Sequence[str], everybody: bool) -> str:
     """``GPUs 0-2 and 5``, ``All 8 GPUs``, ``3 threads``."""
     if len(names) == 1:
         return names[0]

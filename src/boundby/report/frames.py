@@ -23,6 +23,11 @@ def devices_frame(report: Report) -> pd.DataFrame:
     return _frame(rows.devices(report), rows.DEVICE_COLUMNS)
 
 
+def findings_frame(report: Report) -> pd.DataFrame:
+    """One row per finding, in rank order; savings in nanoseconds."""
+    return _frame(rows.findings(report), rows.FINDING_COLUMNS)
+
+
 def _frame(table: list[rows.Row], columns: Mapping[str, type]) -> pd.DataFrame:
     try:
         import pandas as pd

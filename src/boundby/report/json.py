@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
@@ -30,6 +31,8 @@ from boundby.model.report import (
 from boundby.report.text import valid
 
 Json = dict[str, Any]
+#: An array of integers over several lines. No string looks like it: line breaks in strings are escaped.
+_NUMBERS = re.compile(r"\[\n\s+-?\d+(?:,\n\s+-?\d+)*\n\s+\]")
 
 
 def render(report: Report) -> str:
@@ -43,7 +46,8 @@ def render_many(reports: Sequence[Report]) -> str:
 
 
 def dumps(data: object) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return _NUMBERS.sub(lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]"), text)
 
 
 def schema() -> Json:
@@ -66,6 +70,10 @@ def to_dict(report: Report) -> Json:
             "process_ids": list(report.process_ids),
             "min_share": report.min_share,
             "fold": report.fold,
+            "rules_checked": report.rules_checked,
+            "rules_disabled": list(report.rules_disabled),
+            "thresholds": dict(sorted(report.thresholds.items())),
+            "show_all": report.show_all,
         },
         "trace": _trace(report.trace),
         "devices": [_device(device) for device in report.devices],
@@ -220,6 +228,8 @@ def _region(region: RegionReport) -> Json:
         "blocked_on": _by_size(region.blocked_on),
         "threads": region.threads,
         "open_instances": region.open_instances,
+        "found": region.found,
+        "instance_ns": {"host": region.instance_ns.host_ns, "projected": region.instance_ns.projected_ns},
     }
 
 
@@ -233,4 +243,7 @@ def _finding(finding: Finding) -> Json:
         "saving_ns": list(finding.saving_ns) if finding.saving_ns else None,
         "advice": list(finding.advice),
         "docs": finding.docs,
+        "examples": [asdict(example) for example in finding.examples],
+        "instances": finding.instances,
+        "disproof": finding.disproof,
     }

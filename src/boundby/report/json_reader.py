@@ -19,9 +19,11 @@ from boundby.model.report import (
     Copies,
     DeviceReport,
     Distribution,
+    Example,
     Finding,
     Gaps,
     GpuInfo,
+    Instances,
     Kernels,
     LaunchLatency,
     NotChecked,
@@ -69,7 +71,7 @@ def _report(data: Item) -> Report:
         threads=_each(data.get("threads", ()), _thread),
         regions=_each(data["regions"], _region),
         findings=_each(data["findings"], _finding),
-        not_checked=_each(data["not_checked"], lambda item: NotChecked(item["rule"], item["reason"])),
+        not_checked=_each(data["not_checked"], _not_checked),
         what_if=_each(data["what_if"], _what_if),
         window=analysis.get("window", "gpu"),
         region_glob=analysis.get("region_glob"),
@@ -78,6 +80,10 @@ def _report(data: Item) -> Report:
         device_ids=tuple(analysis.get("device_ids", ())),
         process_ids=tuple(analysis.get("process_ids", ())),
         fold=bool(analysis.get("fold", True)),
+        rules_checked=int(analysis.get("rules_checked", 0)),
+        rules_disabled=tuple(analysis.get("rules_disabled", ())),
+        thresholds={name: float(value) for name, value in analysis.get("thresholds", {}).items()},
+        show_all=bool(analysis.get("show_all", False)),
     )
 
 
@@ -232,7 +238,14 @@ def _region(item: Item) -> RegionReport:
         share=item["share"],
         threads=item["threads"],
         open_instances=item["open_instances"],
+        found=bool(item.get("found", False)),
+        instance_ns=_instances(item.get("instance_ns", {})),
     )
+
+
+def _instances(item: Item) -> Instances:
+    host, projected = (tuple(int(ns) for ns in item.get(kind, ())) for kind in ("host", "projected"))
+    return Instances(host, projected)
 
 
 def _finding(item: Item) -> Finding:
@@ -246,7 +259,14 @@ def _finding(item: Item) -> Finding:
         saving_ns=(saving[0], saving[1]) if saving else None,
         advice=tuple(item["advice"]),
         docs=item["docs"],
+        examples=_each(item.get("examples", ()), lambda one: Example(one["start_ns"], one["duration_ns"], one["what"])),
+        instances=int(item.get("instances", 1)),
+        disproof=item.get("disproof", ""),
     )
+
+
+def _not_checked(item: Item) -> NotChecked:
+    return NotChecked(item["rule"], item["reason"], bool(item.get("could_matter", True)))
 
 
 def _what_if(item: Item) -> WhatIf:

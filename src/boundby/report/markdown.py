@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER, MEANING
-from boundby.model.report import Check, Finding, Report, Verdict
-from boundby.report import sentences
+from boundby.model.report import Check, Report, Verdict
+from boundby.report import findings, sentences
 from boundby.report.bars import FOLD_BELOW, letters, segments
 from boundby.report.missing import not_captured
 from boundby.report.selection import select
@@ -16,7 +16,7 @@ from boundby.report.text import clean, region_name, shorten
 
 BAR_WIDTH = 60
 SMALL_BAR = 16
-_INDENT = "\N{NO-BREAK SPACE}" * 4  # plain spaces are dropped at the start of a cell
+_INDENT = "&nbsp;" * 4  # plain spaces are dropped at the start of a cell
 _BLOCK = re.compile(r"(?:#{1,6}|[+-]|\d{1,9}[.)])(?:\s|$)|[=-]+$")  # at the start: a heading or a list
 # GitHub makes links and notifications of @name, #1 and addresses even when they are escaped; a tag between stops it.
 _SPECIAL = re.compile(r"[@#](?=\w)|://|www\.|[\\`*_\[\]~$&<>|]")
@@ -31,11 +31,16 @@ _REPLACED = {
     "www.": "www<span>.</span>",
 }
 LONGEST_NAME = 100
+OPEN_ROWS = 12  # a longer table of regions is folded away
+OPEN_FINDINGS = 5  # the best; the others are folded away
+OPEN_DEVICES = 4  # more are told in one table, and one by one in a fold
+# GitHub takes comments of up to 65,536 characters; one device's account and checks take some 1,700.
+MOST_DEVICES = 12
 
 
 def render(report: Report, *, min_share: float | None = None) -> str:
     """The report as Markdown, ended by a line break."""
-    sections = [_title(report), *_accounts(report), _regions(report, min_share), _findings(report.findings)]
+    sections = [_title(report), *_accounts(report), _regions(report, min_share), _findings(report)]
     sections += [_what_if(report), *_checklists(report), _not_captured(report), _warnings(report)]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -63,14 +68,44 @@ def _title(report: Report) -> str:
 
 
 def _accounts(report: Report) -> Iterable[str]:
-    for device in report.devices:
-        folded = len(report.devices) > 2
-        yield _account(sentences.gpu(device), device.verdict, device.time, device.window_ns, folded=folded)
+    folded = len(report.devices) > 2
+    told = [
+        _account(sentences.gpu(device), device.verdict, device.time, device.window_ns, folded=folded)
+        for device in report.devices[:MOST_DEVICES]
+    ]
+    if len(report.devices) > OPEN_DEVICES:
+        yield _devices(report)
+        title = "GPU by GPU" if len(told) == len(report.devices) else f"GPU by GPU, the first {len(told)}"
+        yield _folded(title, "\n\n".join(told))
+    else:
+        yield from told
     for thread in report.threads:
         note = sentences.blocked_on(thread.blocked_on)
         yield _account(sentences.thread(thread), thread.verdict, thread.time, thread.total_ns, note, words=HOST_MEANING)
     if not report.devices and not report.threads:
         yield "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
+
+
+def _devices(report: Report) -> str:
+    """All devices in one table, below what most of them are bound by."""
+    bounds = [device.verdict.bound for device in report.devices]
+    most = max(sorted(set(bounds)), key=bounds.count)
+    same = bounds.count(most)
+    number = f"{same} of {len(bounds)} GPUs" if same < len(bounds) else f"All {same} GPUs"
+    example = next(device.verdict for device in report.devices if device.verdict.bound == most)
+    rows = [
+        (
+            escape(sentences.gpu(device)),
+            _bound(device.verdict),
+            f"`{letters(segments(device.time), SMALL_BAR)}`",
+            units.percent(device.gpu_utilization),
+            units.duration(device.window_ns),
+            units.duration(device.verdict.saving_ns) if device.verdict.saving_ns is not None else "",
+        )
+        for device in report.devices
+    ]
+    heads = ("GPU", "bound by", "account", "busy", "window", "saves")
+    return f"### {escape(str(sentences.headline(example, number, plural=True)))}\n\n{_table(heads, 'lllrrr', rows)}"
 
 
 def _account(
@@ -94,7 +129,7 @@ def _account(
     lines += ["```text", letters(parts, BAR_WIDTH, at_least_one=True), "```", ""]
     rows = [
         (
-            f"`{part.letter}` {part.label}",
+            f"`{part.letter}`\N{NO-BREAK SPACE}{part.label}",
             units.percent(part.fraction),
             units.duration(part.ns),
             words.get(part.cause, ""),
@@ -121,39 +156,60 @@ def _regions(report: Report, min_share: float | None) -> str:
                 f"`{bar}`" if bar else "",
                 _bound(region.verdict),
                 units.duration(saving) if saving is not None else "",
-                escape(region.verdict.because),
             )
         )
     if selection.outside is not None:
         bar = letters(segments(selection.outside.time_exclusive), SMALL_BAR)
-        rows.append(("(no range)", "", "", units.percent(selection.outside_share), f"`{bar}`", "", "", ""))
+        rows.append(("(no range)", "", "", units.percent(selection.outside_share), f"`{bar}`", "", ""))
     if not rows:
         return ""
-    heads = ("region", "inst", "time/inst", "share", "account", "bound by", "saves", "because")
-    text = f"#### Regions\n\n{_table(heads, 'lrrrllrl', rows)}"
+    heads = ("region", "inst", "time/inst", "share", "account", "bound by", "saves")
+    table = _table(heads, "lrrrllr", rows)
+    text = f"#### Regions\n\n{_folded(f'{len(rows)} regions', table) if len(rows) > OPEN_ROWS else table}"
+    why = [
+        f"- {code(region_name(row.region.path))}: {escape(row.region.verdict.because)}"
+        for row in selection.rows
+        if row.region.verdict.because
+    ]
+    if why:  # a column of sentences would leave the others no room
+        text += "\n\n" + _folded("Why each is bound so", "\n".join(why))
     if selection.left_out:
         below = units.percent(selection.min_share)
         text += f"\n\n{selection.left_out} more below {below}; `--min-share 0` shows all."
+    if any(row.region.found for row in selection.rows):
+        text += f"\n\n{escape(sentences.FOUND)}"
     return text
 
 
 def _bound(verdict: Verdict) -> str:
-    letter = f"`{LETTER[verdict.bound]}` " if verdict.bound in LETTER else ""
+    letter = f"`{LETTER[verdict.bound]}`\N{NO-BREAK SPACE}" if verdict.bound in LETTER else ""
     sure = "?" if verdict.confidence == "low" else ""
     return f"{letter}{escape(sentences.bound_word(verdict))}{sure}"
 
 
-def _findings(findings: Sequence[Finding]) -> str:
-    if not findings:
-        return ""
-    lines = [f"#### Findings ({len(findings)})", ""]
-    for rank, finding in enumerate(findings, 1):
-        where = f"{code(region_name(finding.region))}: " if finding.region is not None else ""
-        saves = f" Saves {units.duration_range(*finding.saving_ns)}." if finding.saving_ns else ""
+def _findings(report: Report) -> str:
+    healthy = findings.nothing_found(report)
+    if not report.findings:
+        return escape(healthy)
+    shown = findings.shown(report)
+    lines = [*([escape(healthy), ""] if healthy else []), f"#### Findings ({len(report.findings)})", ""]
+    for rank, finding in enumerate(shown, 1):
+        if rank == OPEN_FINDINGS + 1:
+            lines += ["", f"<details><summary>{len(shown) - OPEN_FINDINGS} more</summary>", ""]
+        where = f"{code(region_name(finding.region))}: " if finding.region else ""
+        saving = findings.saves(finding)
+        saves = f" Saves {saving}." if saving else ""
         title = escape(finding.title).rstrip(".")
         lines.append(f"{rank}. **{escape(finding.severity)}** {where}{title}.{saves}")
-        lines += [f"   - {escape(advice)}" for advice in finding.advice]
-    return "\n".join(lines)
+        indent = " " * len(f"{rank}. ")
+        lines += [f"{indent}- {escape(advice)}" for advice in finding.advice]
+        worst = findings.worst(finding.examples)
+        lines += [f"{indent}- {escape(worst)}"] if worst else []
+        lines.append(f"{indent}- {code(f'boundby explain {finding.rule}')}")
+    if len(shown) > OPEN_FINDINGS:
+        lines += ["", "</details>"]
+    more = findings.left_out(report)
+    return "\n".join([*lines, *(["", escape(more)] if more else [])])
 
 
 def _what_if(report: Report) -> str:
@@ -169,7 +225,7 @@ def _change(baseline_ns: int, predicted_ns: int) -> str:
 
 
 def _checklists(report: Report) -> Iterable[str]:
-    for device in report.devices:
+    for device in report.devices[:MOST_DEVICES]:
         if device.checklist:
             title = "Measured" if len(report.devices) == 1 else f"Measured on {sentences.gpu(device)}"
             yield _folded(title, _table(("check", "value", "reading", "points to"), "llll", _checks(device.checklist)))
@@ -190,7 +246,8 @@ def _checks(checks: Sequence[Check]) -> list[tuple[str, ...]]:
 def _not_captured(report: Report) -> str:
     rows = [(escape(gap.kind), escape(gap.cost), code(gap.flag)) for gap in not_captured(report)]
     table = _table(("not captured", "so it cannot be told", "nsys profile"), "lll", rows) if rows else ""
-    skipped = "\n".join(f"- Could not check {code(item.rule)}: {escape(item.reason)}" for item in report.not_checked)
+    unchecked = findings.could_not_check(report.not_checked, every=report.show_all)
+    skipped = "\n".join(f"- Could not check {code(rules)}, because {escape(reason)}" for reason, rules in unchecked)
     body = "\n\n".join(filter(None, (table, skipped)))
     return _folded("Not captured", body) if body else ""
 
@@ -206,6 +263,12 @@ def _folded(title: str, body: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
+def _unbroken(figure: str) -> str:
+    """A number and its unit on one line."""
+    return figure.replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def _table(heads: Sequence[str], align: str, rows: Iterable[Sequence[str]]) -> str:
+    rows = [[_unbroken(cell) if side == "r" else cell for cell, side in zip(row, align, strict=True)] for row in rows]
     marks = ["---:" if side == "r" else "---" for side in align]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))

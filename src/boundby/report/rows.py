@@ -107,6 +107,7 @@ REGION_COLUMNS: dict[str, type] = {
     **_ACTIVITY,
     "threads": int,
     "open_instances": int,
+    "found": bool,
 }
 FINDING_COLUMNS: dict[str, type] = {
     "rank": int,
@@ -118,6 +119,8 @@ FINDING_COLUMNS: dict[str, type] = {
     "saving_high_ns": int,
     "advice": str,
     "docs": str,
+    "instances": int,
+    "disproof": str,
 }
 
 
@@ -257,6 +260,7 @@ def _region(region: RegionReport) -> Row:
         **_activity(region),
         "threads": region.threads,
         "open_instances": region.open_instances,
+        "found": region.found,
     }
 
 
@@ -272,4 +276,6 @@ def _finding(rank: int, finding: Finding) -> Row:
         "saving_high_ns": high,
         "advice": "\n".join(finding.advice),
         "docs": finding.docs,
+        "instances": finding.instances,
+        "disproof": finding.disproof,
     }

@@ -24,6 +24,12 @@ WITHOUT: dict[str, str] = {
 }
 
 
+#: Under a table that holds regions which no annotation made.
+FOUND = (
+    "The program has no NVTX ranges that cover its launches: iterations and phases were found in what it launches, not "
+    "annotated. --no-find leaves them out."
+)
+
 WORTH_NAMING = 0.005  # of the window: below it a saving would read "0 %"
 
 

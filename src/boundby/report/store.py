@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from boundby.__about__ import __version__
 from boundby.model.errors import OutputError, UserError
-from boundby.model.report import FORMAT_VERSION, Report
+from boundby.model.report import FORMAT_VERSION, RegionReport, Report
 from boundby.report import rows
 from boundby.report.json import plain
 from boundby.report.text import valid
@@ -50,8 +50,8 @@ TABLES: dict[str, dict[str, type]] = {
     "reports": REPORT_COLUMNS,
     "devices": {**_REPORT_KEY, **rows.DEVICE_COLUMNS},
     "threads": {**_REPORT_KEY, **rows.THREAD_COLUMNS},
-    "regions": {**_REPORT_KEY, "parent_id": int, **rows.REGION_COLUMNS},
-    "findings": {**_REPORT_KEY, "region_id": int, **rows.FINDING_COLUMNS, "evidence": str},
+    "regions": {**_REPORT_KEY, "parent_id": int, **rows.REGION_COLUMNS, "instance_ns": str},
+    "findings": {**_REPORT_KEY, "region_id": int, **rows.FINDING_COLUMNS, "evidence": str, "examples": str},
 }
 _FOREIGN_KEYS = {
     "report_id": ("report_id", "reports", "id"),
@@ -207,8 +207,8 @@ def _add(database: Database, report: Report, now: datetime) -> int:
     ids = {_key(region.domain, region.path): first + i for i, region in enumerate(report.regions)}
     parents = [ids.get(_key(region.domain, region.path[:-1])) if region.path else None for region in report.regions]
     regions = [
-        {"id": first + i, "report_id": report_id, "parent_id": parents[i], **row}
-        for i, row in enumerate(rows.regions(report))
+        {"id": first + i, "report_id": report_id, "parent_id": parents[i], **row, "instance_ns": _instances(region)}
+        for i, (region, row) in enumerate(zip(report.regions, rows.regions(report), strict=True))
     ]
     _insert(database, "regions", regions)
     by_path = {region.path: first + i for i, region in reversed(list(enumerate(report.regions)))}
@@ -220,11 +220,17 @@ def _add(database: Database, report: Report, now: datetime) -> int:
             "region_id": by_path.get(finding.region) if finding.region is not None else None,
             **row,
             "evidence": json.dumps(plain(finding.evidence), ensure_ascii=False, allow_nan=False),
+            "examples": json.dumps(plain([asdict(one) for one in finding.examples]), ensure_ascii=False),
         }
         for i, (finding, row) in enumerate(zip(report.findings, rows.findings(report), strict=True))
     ]
     _insert(database, "findings", findings)
     return report_id
+
+
+def _instances(region: RegionReport) -> str:
+    found = region.instance_ns
+    return json.dumps({"host": found.host_ns, "projected": found.projected_ns}, separators=(",", ":"))
 
 
 def _key(domain: str, path: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

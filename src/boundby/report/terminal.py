@@ -10,8 +10,8 @@ from rich.text import Text
 
 from boundby.model import units
 from boundby.model.causes import LETTER, SHORT_LABEL
-from boundby.model.report import Check, Report
-from boundby.report import sentences, tree
+from boundby.model.report import Check, Finding, Report
+from boundby.report import findings, sentences, tree
 from boundby.report.accounts import device_lines, thread_lines
 from boundby.report.face import DIM, STRONG, Face, pad
 from boundby.report.missing import not_captured
@@ -20,6 +20,8 @@ from boundby.report.text import clean, region_name
 DEFAULT_WIDTH = 100
 MIN_WIDTH = 40
 MAX_WARNINGS = 6
+FINDING_INDENT = 3
+SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
 
 NOT_CAPTURED = "NOT CAPTURED: what cannot be told, and what nsys profile captures it with"
 
@@ -49,10 +51,11 @@ def render(
         _warnings(report, face),
     ]
     lines = [line for section in sections if section for line in (*section, Text())]
-    return _printed(lines[:-1], face, color_system)
+    return printed(lines[:-1], face, color_system)
 
 
-def _printed(lines: list[Text], face: Face, color_system: ColorSystem | None) -> str:
+def printed(lines: list[Text], face: Face, color_system: ColorSystem | None) -> str:
+    """Lines as the stream gets them, cut at the face's width."""
     stream = io.StringIO()
     console = Console(
         file=stream,
@@ -98,21 +101,32 @@ def _no_regions(report: Report, face: Face) -> list[Text]:
 
 
 def _findings(report: Report, face: Face) -> list[Text]:
-    if not report.findings:
-        return []
-    savings = [units.duration_range(*item.saving_ns) if item.saving_ns else "-" for item in report.findings]
-    width = max(len("SAVES"), *(len(saving) for saving in savings))
-    lines = [face.heading(f"{f'FINDINGS ({len(report.findings)})':<14}{'SAVES':>{width}}")]
-    for rank, (finding, saving) in enumerate(zip(report.findings, savings, strict=True), 1):
-        where = f"{region_name(finding.region)}: " if finding.region is not None else ""
+    shown = findings.shown(report)
+    savings = [findings.saves(item) for item in shown]
+    width = max(len("SAVES"), *(len(saving) for saving in savings)) if shown else 0
+    head = f"{f'FINDINGS ({len(report.findings)})':<14}{'SAVES':>{width}}  EXPLAINED BY"
+    lines = [face.heading(face.fit(head, face.width))] if shown else []
+    for rank, (finding, saving) in enumerate(zip(shown, savings, strict=True), 1):
         severity = face.fit(clean(finding.severity), 8)
-        head = face.line(f"{rank:>2} ", pad(Text(severity, style=STRONG), 11), f"{saving:>{width}}  ")
-        lines += face.wrapped(f"{where}{clean(finding.title)}", first=head)
-        for advice in finding.advice:
-            lines += face.wrapped(clean(advice), indent=head.cell_len, first=face.line((f"{face.arrow} ", DIM)))
-        if finding.docs:
-            lines += face.wrapped(f"more: {clean(finding.docs)}", indent=head.cell_len, style=DIM)
+        style = SEVERITY_STYLE.get(severity, STRONG) if face.color else STRONG
+        line = face.line(f"{rank:>2} ", pad(Text(severity, style=style), 11), f"{saving:>{width}}  ")
+        line.append_text(face.line((f"boundby explain {clean(finding.rule)}", DIM)))
+        lines += [line, *_finding(finding, face, in_full=report.show_all)]
+    more, healthy = findings.left_out(report), findings.nothing_found(report)
+    lines += face.wrapped(more, style=DIM) if more else []
+    if healthy:
+        lines = [*face.wrapped(healthy), *([Text()] if lines else []), *lines]
     return lines
+
+
+def _finding(finding: Finding, face: Face, *, in_full: bool) -> list[Text]:
+    """Where and what; what to do; the worst of it."""
+    where = f"{region_name(finding.region)}: " if finding.region else ""
+    lines = face.wrapped(f"{where}{clean(finding.title)}", indent=FINDING_INDENT)
+    for advice in finding.advice if in_full else finding.advice[:1]:
+        lines += face.wrapped(clean(advice), indent=FINDING_INDENT, first=face.line((f"{face.arrow} ", DIM)))
+    worst = findings.worst(finding.examples if in_full else finding.examples[:1])
+    return lines + (face.wrapped(worst, indent=FINDING_INDENT, style=DIM) if worst else [])
 
 
 def _what_if(report: Report, face: Face) -> list[Text]:
@@ -190,8 +204,8 @@ def _not_captured(report: Report, face: Face) -> list[Text]:
         lines += [face.heading(text) for text in face.wrapped(NOT_CAPTURED)]
         for gap in gaps:
             lines += face.wrapped(f"{gap.cost}  {face.arrow} {gap.flag}", first=pad(gap.kind, kind + 2))
-    for item in report.not_checked:
-        lines += face.wrapped(f"Could not check {clean(item.rule)}: {clean(item.reason).rstrip('.')}.", style=DIM)
+    for reason, rules in findings.could_not_check(report.not_checked, every=report.show_all):
+        lines += face.wrapped(f"Could not check {rules}, because {reason}.", style=DIM)
     return lines
 
 

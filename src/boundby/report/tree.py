@@ -58,6 +58,8 @@ def lines(report: Report, face: Face, min_share: float | None = None) -> list[Te
     if columns.time and any(not row.region.total_ns for row in selection.rows):
         note = "A time in parentheses is the host's: the account holds none of that region."
         result += face.wrapped(note, style=DIM)
+    if any(row.region.found for row in selection.rows):
+        result += face.wrapped(sentences.FOUND, style=DIM)
     return result + _left_out(selection, face)
 
 

@@ -1,4 +1,4 @@
-"""Text -> a file, whole or not at all. Never over a report: an hour on a GPU may be in it."""
+"""Text or bytes -> a file, whole or not at all. Never over a report: an hour on a GPU may be in it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,32 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from boundby.model.errors import OutputError
 
 #: suffix -> format
-FORMATS = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".txt": "terminal"}
-SUFFIXES = {"json": ".json", "markdown": ".md", "csv": ".csv", "terminal": ".txt"}
+FORMATS = {
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".csv": "csv",
+    ".txt": "terminal",
+    ".pftrace": "perfetto",
+    ".perfetto-trace": "perfetto",
+}
+SUFFIXES = {
+    "html": ".html",
+    "json": ".json",
+    "markdown": ".md",
+    "csv": ".csv",
+    "terminal": ".txt",
+    "perfetto": ".pftrace",
+}
 REPORT_SUFFIXES = {".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".sqlite3", ".db"}
 SQLITE_MAGIC = b"SQLite format 3\0"
 NSYS_MAGIC = b"NVIDIA Tegra Pro"  # the start of every .nsys-rep and .qdrep
@@ -37,14 +55,22 @@ def write_text(path: str | Path, text: str, *, force: bool = True, inputs: Itera
     An earlier result is replaced only with ``force``. What is one of ``inputs``, or looks like a report or a
     database, is never replaced.
     """
+    with open_whole(path, force=force, inputs=inputs) as file:
+        file.write(text.encode("utf-8", "replace"))
+
+
+@contextlib.contextmanager
+def open_whole(path: str | Path, *, force: bool = True, inputs: Iterable[str | Path] = ()) -> Iterator[IO[bytes]]:
+    """A binary file that becomes ``path`` when the block ends well, and nothing otherwise. Rules as ``write_text``."""
     target = Path(path)
     check(target, force=force, inputs=inputs)
     try:
-        data = text.encode("utf-8", "replace")
         if target.exists() and not target.is_file():  # a pipe or device, such as /dev/null: nothing to replace
-            target.write_bytes(data)
+            with target.open("wb") as file:
+                yield file
         else:
-            _replace(Path(os.path.realpath(target)), data)  # through a link, not over it
+            with _replacing(Path(os.path.realpath(target))) as file:  # through a link, not over it
+                yield file
     except OSError as error:
         raise OutputError(f"Cannot write {target}: {reason(error)}.", _next_step(error)) from error
 
@@ -79,12 +105,13 @@ def looks_like_report(path: Path) -> bool:
     return start in (SQLITE_MAGIC, NSYS_MAGIC)
 
 
-def _replace(target: Path, data: bytes) -> None:
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[IO[bytes]]:
     """A temporary file in the same folder takes the name once it is on the disk."""
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), _mode(target))

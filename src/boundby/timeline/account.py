@@ -52,7 +52,7 @@ def account_device(setting: Setting, operations: DeviceOperations, low: int, hig
     """Segments that cover [low, high) exactly."""
     busy = _busy_segments(setting, operations, low, high)
     idle = complement(operations.busy(), low, high)
-    return segments.concatenate(busy, attribute_gaps(setting, _gaps(setting, operations, idle, low)))
+    return segments.concatenate(busy, attribute_gaps(setting, find_gaps(setting, operations, idle, low)))
 
 
 def _busy_segments(setting: Setting, operations: DeviceOperations, low: int, high: int) -> Segments:
@@ -79,7 +79,7 @@ def _busy_segments(setting: Setting, operations: DeviceOperations, low: int, hig
     return segments.concatenate(*parts)
 
 
-def _gaps(setting: Setting, operations: DeviceOperations, idle: IntervalSet, low: int) -> Gap:
+def find_gaps(setting: Setting, operations: DeviceOperations, idle: IntervalSet, low: int) -> Gap:
     """For each idle interval: who is responsible, when the next operation was launched, since when syncs count."""
     calls, table = setting.calls, operations.table
     call_of = setting.calls.of_operation[operations.rows]

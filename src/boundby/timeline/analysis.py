@@ -18,6 +18,7 @@ from boundby.timeline.account import (
 from boundby.timeline.clock import NO_SHIFT, ClockShift, estimate_shift
 from boundby.timeline.correlate import Calls, correlate
 from boundby.timeline.crews import form_crews
+from boundby.timeline.found import add_found
 from boundby.timeline.hostaccount import ThreadAccount, account_threads
 from boundby.timeline.hosts import Hosts
 from boundby.timeline.intervals import IntervalSet
@@ -95,12 +96,14 @@ def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -
     return trace
 
 
-def build_timeline(trace: Trace, window: Window, *, fold: bool = True) -> Timeline:
+def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: bool = False) -> Timeline:
     """Work out the account of every device (or, without GPU work, of every annotated thread) in its window."""
     trace = _close_leaks(trace)
     calls = correlate(trace)
     trace, shifts = _set_clocks(trace, calls)
     crews = form_crews(trace, calls)
+    if find and (found := add_found(trace, calls, crews)) is not trace:
+        trace, crews = found, form_crews(found, calls)
     ownership = build_ownership(trace, crews, fold=fold)
     hosts = Hosts(trace, calls, crews)
     launch_range = range_of_operations(trace, calls, ownership)

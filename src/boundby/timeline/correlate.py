@@ -28,6 +28,7 @@ class Calls:
     kind: Int8Array  # CallClass
     is_first_load: BoolArray  # loads a module or creates a context by being the first of its kind
     of_operation: npt.NDArray[np.int64]  # per operation: row here, or -1
+    of_point: npt.NDArray[np.int64]  # per row of Trace.stream_points: row here, or -1
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -52,11 +53,17 @@ def correlate(trace: Trace) -> Calls:
     process = np.array([thread.process for thread in trace.threads], np.int64)
     launches = np.isin(kind_of_all, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
     call_process = process[api.thread] if len(api) else np.empty(0, np.int64)
-    operation_call = _join(trace, api.correlation, call_process, launches)
-    of_operation = np.where(operation_call >= 0, root[np.maximum(operation_call, 0)] if len(api) else -1, -1)
+    operations, points = trace.operations, trace.stream_points
+
+    def owner(process: npt.NDArray[np.int32], correlation: Int64Array) -> npt.NDArray[np.int64]:
+        call = _join(process, correlation, api.correlation, call_process, launches)
+        return np.where(call >= 0, root[np.maximum(call, 0)] if len(api) else -1, -1)
+
+    of_operation = owner(operations.process, operations.correlation)
     duration = (api.end_ns - start)[rows]
     first = _first_loads(trace, of_operation, duration, kind, api.name[rows], call_process[rows], start[rows])
-    return Calls(start[rows], api.end_ns[rows], api.thread[rows], api.name[rows], kind, first, of_operation)
+    of_point = owner(points.process, points.correlation)
+    return Calls(start[rows], api.end_ns[rows], api.thread[rows], api.name[rows], kind, first, of_operation, of_point)
 
 
 def _outermost(start: Int64Array, end: Int64Array, thread: npt.NDArray[Any]) -> tuple[BoolArray, Int64Array]:
@@ -73,18 +80,23 @@ def _outermost(start: Int64Array, end: Int64Array, thread: npt.NDArray[Any]) -> 
     return outermost, trimmed
 
 
-def _join(trace: Trace, correlation: Int64Array, process: Int64Array, launches: BoolArray) -> npt.NDArray[np.int64]:
-    """For each operation the API row with its (process, correlation id), or -1. Launch-class rows win ties."""
-    operations = trace.operations
-    if len(correlation) == 0 or len(operations) == 0:
-        return np.full(len(operations), -1, np.int64)
-    stride = int(max(correlation.max(), operations.correlation.max())) + 1
+def _join(
+    wanted_process: npt.NDArray[np.int32],
+    wanted_correlation: Int64Array,
+    correlation: Int64Array,
+    process: Int64Array,
+    launches: BoolArray,
+) -> npt.NDArray[np.int64]:
+    """For each wanted (process, correlation id) the API row that has them, or -1. Launch-class rows win ties."""
+    if len(correlation) == 0 or len(wanted_correlation) == 0:
+        return np.full(len(wanted_correlation), -1, np.int64)
+    stride = int(max(correlation.max(), wanted_correlation.max())) + 1
     key = process * stride + correlation
-    wanted = operations.process.astype(np.int64) * stride + operations.correlation
+    wanted = wanted_process.astype(np.int64) * stride + wanted_correlation
     order = np.lexsort((np.arange(len(key)), ~launches, key))
     place = np.minimum(np.searchsorted(key[order], wanted, side="left"), len(key) - 1)
     found = order[place]
-    known = (key[found] == wanted) & (operations.correlation != NO_CORRELATION) & (operations.process >= 0)
+    known = (key[found] == wanted) & (wanted_correlation != NO_CORRELATION) & (wanted_process >= 0)
     return np.where(known, found, -1)
 
 

@@ -180,27 +180,41 @@ def _debit_syncs(setting: Setting, thread: int, gaps: Gap, pieces: _Pieces) -> _
 
 def _blame(setting: Setting, thread: int, gaps: Gap, until: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The region whose wait delayed each launch most: that of the longest wait since the operation before."""
-    hosts, ownership = setting.hosts, setting.ownership
-    starts, lengths, regions = [], [], []
+    waiter, start = longest_waits(setting, thread, gaps, until)
+    blame = np.full(len(gaps.start), NOTHING, np.int64)
+    for member in np.unique(waiter[waiter != NOTHING]).tolist():
+        mine = waiter == member
+        blame[mine] = setting.ownership.at(member, start[mine])
+    return blame
+
+
+def longest_waits(
+    setting: Setting, thread: int, gaps: Gap, until: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], Int64Array]:
+    """The longest wait of the thread's crew since the operation before each gap: the thread that waited (NOTHING:
+    none did) and when its wait began."""
+    starts, lengths, threads = [], [], []
     for member in setting.crews.members(thread).tolist():
-        waits = hosts.blocked(member)
+        waits = setting.hosts.blocked(member)
         starts.append(waits.start)
         lengths.append(waits.end - waits.start)
-        regions.append(ownership.at(member, waits.start))
+        threads.append(np.full(len(waits.start), member, np.int64))
     start = np.concatenate(starts)
     order = np.argsort(start, kind="stable")
-    start, length, region = start[order], np.concatenate(lengths)[order], np.concatenate(regions)[order]
+    start, length, waiting = start[order], np.concatenate(lengths)[order], np.concatenate(threads)[order]
     reach = start + length
     stop = np.searchsorted(start, until, side="left")
     first = np.searchsorted(np.maximum.accumulate(reach), gaps.since, side="right") if len(reach) else stop
     first = np.minimum(np.maximum(first, stop - _LATEST_WAITS), stop)
     row, wait = expand(first, stop)
-    blame = np.full(len(gaps.start), NOTHING, np.int64)
+    waiter = np.full(len(gaps.start), NOTHING, np.int64)
+    began: Int64Array = np.zeros(len(gaps.start), np.int64)
     overlap = np.minimum(reach[wait], until[row]) - np.maximum(start[wait], gaps.since[row])
     longest = np.lexsort((wait, overlap))  # the last write wins: the longest, of equals the latest
     longest = longest[overlap[longest] > 0]
-    blame[row[longest]] = region[wait[longest]]
-    return blame
+    waiter[row[longest]] = waiting[wait[longest]]
+    began[row[longest]] = start[wait[longest]]
+    return waiter, began
 
 
 def _own(setting: Setting, pieces: _Pieces) -> Segments:
