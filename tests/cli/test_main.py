@@ -83,7 +83,8 @@ def test_interrupted(boundby: Boundby, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_reader_that_leaves_is_no_error() -> None:
     code = (
         "import sys, boundby.pipeline as p; from boundby.cli.main import main; from tests.support import reports\n"
-        "p.analyze = lambda path, **o: reports.sample()\n"
+        "from types import SimpleNamespace as Found\n"
+        "p.examine = lambda path, **o: Found(report=reports.sample())\n"
         "sys.exit(main(['analyze'] + ['x'] * 400))"
     )
     root = Path(__file__).parent.parent.parent
@@ -107,7 +108,8 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 def test_a_full_disk_behind_stdout_is_a_sentence() -> None:
     code = (
         "import sys, boundby.pipeline as p; from boundby.cli.main import main; from tests.support import reports\n"
-        "p.analyze = lambda path, **o: reports.sample()\n"
+        "from types import SimpleNamespace as Found\n"
+        "p.examine = lambda path, **o: Found(report=reports.sample())\n"
         "sys.exit(main(['analyze', 'x']))"
     )
     root = Path(__file__).parent.parent.parent
@@ -128,7 +130,8 @@ def test_a_full_disk_behind_stdout_is_a_sentence() -> None:
 def test_any_locale_gets_an_answer(encoding: str) -> None:
     code = (
         "import sys, boundby.pipeline as p; from boundby.cli.main import main; from tests.support import reports\n"
-        "p.analyze = lambda path, **o: reports.hostile()\n"
+        "from types import SimpleNamespace as Found\n"
+        "p.examine = lambda path, **o: Found(report=reports.hostile())\n"
         "sys.exit(main(['analyze', 'x', '--format', sys.argv[1]]))"
     )
     root = Path(__file__).parent.parent.parent

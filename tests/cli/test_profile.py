@@ -121,4 +121,4 @@ def test_without_a_folder_it_is_named_after_the_program_and_the_time(boundby: Bo
 def test_a_folder_that_is_no_run_is_no_report(boundby: Boundby, here: Path) -> None:
     ran = boundby("analyze", here)
     assert ran.code == 2
-    assert "is a folder without report.sqlite or report.nsys-rep" in ran.err
+    assert "is a folder without a report of nsys" in ran.err

@@ -57,7 +57,8 @@ class Analysis:
 def analysis(path: Path) -> Analysis:
     """Read and analyse one trace; the result is shared."""
     trace = read_sqlite(path)
-    return Analysis(trace, build_timeline(trace, Window("gpu"), fold=False), boundby.analyze(path, fold=False))
+    report = boundby.analyze(path, fold=False, find_regions=False)
+    return Analysis(trace, build_timeline(trace, Window("gpu"), fold=False), report)
 
 
 def full_name(domain: str, name: str) -> str:

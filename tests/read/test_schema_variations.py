@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import boundby
 from boundby.model.errors import UserError
-from boundby.model.report import Report
+from boundby.model.report import Finding, Report
 from boundby.model.trace import Trace
 from boundby.read import read_sqlite
 from boundby.report import json
@@ -32,13 +33,22 @@ def analyzed(path: Path) -> Report:
 
 
 def result(report: Report) -> dict[str, object]:
-    """All but the description of the trace: versions and the command differ between schemas."""
-    return {key: value for key, value in json.to_dict(report).items() if key != "trace"}
+    """All but the description of the trace: versions and the command differ between schemas, and so does what rules say
+    of how to capture what they lack."""
+    found = {key: value for key, value in json.to_dict(report).items() if key != "trace"}
+    found["not_checked"] = [item.rule for item in report.not_checked]
+    return found
 
 
 def at_zero(report: Report) -> str:
-    """The JSON with the window moved to zero."""
-    text = json.render(report)
+    """The JSON with the window, and the examples of findings, moved to zero."""
+    zero = report.devices[0].window_start_ns
+
+    def moved(finding: Finding) -> Finding:
+        examples = (replace(item, start_ns=item.start_ns - zero) for item in finding.examples)
+        return replace(finding, examples=tuple(examples))
+
+    text = json.render(replace(report, findings=tuple(moved(finding) for finding in report.findings)))
     for device in report.devices:
         for bound in (device.window_start_ns, device.window_end_ns):
             text = text.replace(f": {bound}", f": {bound - device.window_start_ns}")
