@@ -25,7 +25,7 @@ from boundby.simulate.case import Case, save
 from boundby.simulate.export import to_export
 from boundby.simulate.generate import generate
 
-#: Some captures lack the records of CUDA events (of six real ones with events two do); so does every so many-th export.
+#: Three of seven real traces that record CUDA events lack the rows of the records; so does every so many-th export.
 WITHOUT_RECORDS = 4
 RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 #: Verdicts are judged where the best removal leads by this much of the window.

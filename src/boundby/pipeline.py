@@ -9,7 +9,15 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
-from boundby.capture import command_of, export_sqlite, export_to_temporary, find_in_folder, find_nsys, typed_command
+from boundby.capture import (
+    command_of,
+    export_sqlite,
+    export_to_temporary,
+    find_in_folder,
+    find_nsys,
+    is_run,
+    typed_command,
+)
 from boundby.diagnose import rules, summary
 from boundby.diagnose.case import Case
 from boundby.diagnose.figures import Figures, measure
@@ -215,13 +223,26 @@ def _timeline(
     """Read a report and work out the timeline of what was selected of it."""
     window, skip_first, devices, processes, fold = selection
     chosen = parse_window(window, skip_first)
+    path, name, guessed = _chosen(path)
     with _as_sqlite(path, nsys, keep_export, step) as (database, source):
-        trace = read_sqlite(database, name=str(path), source=source, progress=step)
+        trace = read_sqlite(database, name=name, source=source, progress=step)
+        trace = replace(trace, warnings=(*guessed, *trace.warnings))
         if database != path:
             trace.backtraces.load()  # the export is about to go
     step("accounting for every nanosecond", None)
     trace = select(trace, devices, processes)
     return trace, build_timeline(trace, chosen, fold=fold, find=find)
+
+
+def _chosen(path: Path) -> tuple[Path, str, tuple[TraceWarning, ...]]:
+    """The file to read, what the report is called, and a warning where a folder did not tell which file is meant."""
+    if not path.is_dir():
+        return path, str(path), ()
+    file = find_in_folder(path)
+    if is_run(path):
+        return file, str(path), ()
+    text = f"boundby profile did not make the folder {path}: {file.name}, the only report in it, was taken"
+    return file, str(file), (TraceWarning("folder", f"{text}."),)
 
 
 def _replay(
@@ -251,8 +272,6 @@ def _as_sqlite(
     path: Path, nsys: str | PathLike[str] | None, keep_export: bool, step: Progress
 ) -> Iterator[tuple[Path, str]]:
     """The report as an SQLite export and what it was: itself, or made from it by a real nsys."""
-    if path.is_dir():
-        path = find_in_folder(path)
     kind = REPORT_KINDS.get(path.suffix.lower())
     if kind is None:
         yield path, "nsys-sqlite"

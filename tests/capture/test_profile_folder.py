@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.folder import FILES, find_in_folder, make_folder, program_name
+from boundby.capture.folder import FACTS, FILES, find_in_folder, make_folder, program_name
 from boundby.model.errors import InputError, OutputError
 from tests.support.nsys import names
 
@@ -117,3 +117,16 @@ def test_what_to_analyse_of_a_folder(here: Path) -> None:
     assert find_in_folder(here).name == "report.nsys-rep"
     (here / "report.sqlite").write_text("")
     assert find_in_folder(here).name == "report.sqlite"
+    (here / "other.qdrep").write_text("")
+    message = r"holds 2 reports \(other\.qdrep, report\.nsys-rep\), and boundby profile did not make it"
+    with pytest.raises(InputError, match=message):
+        find_in_folder(here)
+    (here / FACTS).write_text("{}")
+    assert find_in_folder(here).name == "report.sqlite"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_listed(here: Path) -> None:
+    (here / "closed").mkdir(mode=0o300)
+    with pytest.raises(InputError, match="cannot be read"):
+        find_in_folder(here / "closed")

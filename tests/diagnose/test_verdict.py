@@ -144,3 +144,28 @@ def test_a_spinning_thread_is_not_a_working_one() -> None:
     for active, points_to in ((10**7, None), (95 * 10**7, "cpu")):
         checks = checklist(account(gpu_compute=1000), gaps, api, sync, {}, 0.99, active, 10**9)
         assert next(check for check in checks if check.name == "CPU utilization").points_to == points_to
+
+
+def test_a_host_that_stages_pageable_copies_does_not_spin() -> None:
+    gaps, sync = Gaps(0, 0, 0), Syncs(1, 10**7, 0.1)
+    api = ApiCalls(10, 97 * 10**7, 0.1)
+    found = checklist(account(gpu_copy=1000), gaps, api, sync, {}, 0.99, 10**6, 10**9, staging_ns=96 * 10**7)
+    checks = {check.name: check.reading for check in found}
+    assert checks["CPU utilization"] == (
+        "over 90 %, but its own work takes under 1 % of the time: else it copies pageable memory"
+    )
+    assert checks["CUDA API calls"] == (
+        "0 % of the time is spent in calls that do not wait, 96 % in copies of pageable memory"
+    )
+
+
+def test_a_sign_that_speaks_for_another_bound_says_what_that_costs() -> None:
+    gaps, api, sync = Gaps(5, 900, 500), ApiCalls(10, 4 * 10**8, 40.0), Syncs(7, 300, 2.0)
+    time = {**account(gpu_compute=0), **account(cpu=980, sync=10, cuda_api=10)}
+    found = checklist(time, gaps, api, sync, {}, 0.95, 95 * 10**7, 10**9, bounds=("cpu",))
+    checks = {check.name: check for check in found}
+    assert {check.points_to for check in found} == {None, "cpu"}
+    assert checks["Blocking syncs"].reading.endswith("; many, but the GPU idles for them 1 % of the time")
+    assert checks["CUDA API calls"].reading.endswith(", but the GPU idles for it 1 % of the time")
+    agreeing = checklist(time, gaps, api, sync, {}, 0.95, 95 * 10**7, 10**9, bounds=("cuda_api", "sync"))
+    assert {check.points_to for check in agreeing} == {None, "cuda_api", "sync"}

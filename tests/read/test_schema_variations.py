@@ -33,10 +33,12 @@ def analyzed(path: Path) -> Report:
 
 
 def result(report: Report) -> dict[str, object]:
-    """All but the description of the trace: versions and the command differ between schemas, and so does what rules say
-    of how to capture what they lack."""
-    found = {key: value for key, value in json.to_dict(report).items() if key != "trace"}
-    found["not_checked"] = [item.rule for item in report.not_checked]
+    """All but the description of the trace: versions and the command differ between schemas, and with the command what
+    rules advise, and look for in programs of Python."""
+    found = {
+        key: value for key, value in json.to_dict(report).items() if key not in ("trace", "analysis", "not_checked")
+    }
+    found["findings"] = [(item.rule, item.region, item.title, item.saving_ns) for item in report.findings]
     return found
 
 

@@ -245,7 +245,7 @@ def test_an_example_on_a_skewed_clock_stands_at_its_operation(tmp_path: Path) ->
     timeline = built(program.trace())
     shift = timeline.devices[0].shift.shift_ns
     assert shift > 4_000_000
-    example = Example(10_000 * 7 - 5_000_000, 507, "a kernel")
+    example = Example(10_000 * 7 - 5_000_000 + shift, 507, "a kernel")
     finding = Finding("r", "high", "a title", None, {}, None, (), "r", examples=(example,))
     with open_trace(write(tmp_path / "t.pftrace", replace(NO_REPORT, findings=(finding,)), timeline)) as processor:
         check(processor, timeline)

@@ -6,7 +6,7 @@ nsys can fail and still leave with status 0, so what it wrote is checked and not
 from __future__ import annotations
 
 from boundby.capture.export import export_sqlite, export_to_temporary
-from boundby.capture.folder import command_of, find_in_folder
+from boundby.capture.folder import command_of, find_in_folder, is_run
 from boundby.capture.handover import typed_command
 from boundby.capture.locate import Nsys, Unusable, candidates, find_nsys
 
@@ -19,5 +19,6 @@ __all__ = [
     "export_to_temporary",
     "find_in_folder",
     "find_nsys",
+    "is_run",
     "typed_command",
 ]

@@ -25,6 +25,8 @@ PAGE = "report.md"
 FACTS = "run.json"
 #: All that a run writes; --force replaces these and leaves everything else alone.
 FILES = (REPORT, STREAM, EXPORT, ANALYSIS, PAGE, FACTS)
+#: Of files that can be analysed, the ones that need no nsys first.
+REPORT_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm")
 _LONGEST_NAME = 60
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*\Z")
 
@@ -80,18 +82,44 @@ def make_folder(chosen: Path | None, program: Sequence[str], now: datetime, *, f
 
 
 def find_in_folder(folder: Path) -> Path:
-    """What to analyse of a run's folder: the export where there is one, else the report.
+    """What to analyse of a folder: of a run's the export where there is one, else the report; of another's the only
+    report in it (an export and the report of its name are one).
 
     Raises:
-        InputError: it is no folder of a run.
+        InputError: there is no report in it, or several are and no run tells which is meant.
     """
-    for name in (EXPORT, REPORT, STREAM):
-        if (folder / name).is_file():
-            return folder / name
+    if is_run(folder):
+        for name in (EXPORT, REPORT, STREAM):
+            if (folder / name).is_file():
+                return folder / name
+    found: dict[str, list[Path]] = {}
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be read: {os.strerror(error.errno or 0)}.", "Check its permissions, or name a report."
+        ) from error
+    for path in inside:
+        if path.suffix.lower() in REPORT_SUFFIXES and path.is_file():
+            found.setdefault(path.stem, []).append(path)
+    if len(found) > 1:
+        names = [files[0].name for files in found.values()]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        raise InputError(
+            f"{folder} holds {len(found)} reports ({', '.join(names[:3])}{more}), and boundby profile did not make it.",
+            "Name the report, or several of them.",
+        )
+    for files in found.values():
+        return min(files, key=lambda path: REPORT_SUFFIXES.index(path.suffix.lower()))
     raise InputError(
-        f"{folder} is a folder without {EXPORT} or {REPORT}.",
+        f"{folder} is a folder without a report of nsys (.nsys-rep, .qdrep) or an export of one (.sqlite).",
         "Give a report file, or a folder that boundby profile made.",
     )
+
+
+def is_run(folder: Path) -> bool:
+    """Whether boundby profile made this folder."""
+    return (folder / FACTS).is_file()
 
 
 def command_of(folder: Path) -> str | None:

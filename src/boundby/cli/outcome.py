@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 
 import click
@@ -44,7 +45,23 @@ def tell_usage(error: click.ClickException) -> int:
     """Say on stderr what is wrong with the command line."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "boundby"
-    return _say(error.format_message(), f"See: {command} --help", USER_ERROR)
+    return _say(_in_plain_words(error.format_message()), f"See: {command} --help", USER_ERROR)
+
+
+#: What click says of values, and what people say.
+_PLAIN_WORDS = (
+    (re.compile(r"is not a valid integer(?: range)?\."), "is not a whole number."),
+    (re.compile(r"is not a valid float(?: range)?\."), "is not a number."),
+    (re.compile(r"(\S+) is not in the range x>=(\S+)\."), r"\1 is too small: the least is \2."),
+    (re.compile(r"(\S+) is not in the range x<=(\S+)\."), r"\1 is too large: the most is \2."),
+    (re.compile(r"(\S+) is not in the range (\S+)<=x<=(\S+)\."), r"\1 is not between \2 and \3."),
+)
+
+
+def _in_plain_words(message: str) -> str:
+    for pattern, words in _PLAIN_WORDS:
+        message = pattern.sub(words, message)
+    return message
 
 
 def worst(codes: list[int]) -> int:

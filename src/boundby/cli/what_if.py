@@ -75,13 +75,14 @@ def what_if(
 
 def _table(answers: list[Answer], unreliable: str | None) -> str:
     from boundby.model.causes import BOUND_LABEL, SCENARIO_LABEL
-    from boundby.model.units import duration, duration_range, percent
+    from boundby.model.units import change as told
+    from boundby.model.units import duration, duration_range
 
     several = len({answer.device for answer in answers}) > 1
     lines = [f"! Not to be trusted on this trace: {unreliable}.", ""] if unreliable else []
     rows = [("SCENARIO", "NOW", "THEN", "CHANGE", "BETWEEN", "THEN BOUND BY")]
     for answer in answers:
-        change = 1 - answer.predicted_ns / answer.baseline_ns
+        change = answer.predicted_ns / answer.baseline_ns - 1
         label = SCENARIO_LABEL.get(answer.scenario)
         name = f"{answer.scenario} ({label})" if label else answer.scenario
         rows.append(
@@ -89,7 +90,7 @@ def _table(answers: list[Answer], unreliable: str | None) -> str:
                 f"GPU {answer.device}: {name}" if several else name,
                 duration(answer.baseline_ns),
                 duration(answer.predicted_ns),
-                f"-{percent(change)}" if change > 0 else f"+{percent(-change)}" if change < 0 else "none",
+                told(change) if change else "none",
                 duration_range(answer.low_ns, answer.high_ns),
                 BOUND_LABEL.get(answer.then_bound or "", "-"),
             )

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from boundby.compare import changes
 from boundby.compare.comparability import doubts
+from boundby.compare.findings import findings
 from boundby.compare.matching import Match, match
 from boundby.compare.parts import Part, steps_of, tree
 from boundby.compare.significance import adjust, significance
@@ -33,7 +34,7 @@ def compare(before: Report, after: Report, *, steps: str | None = None) -> Compa
         after=_side(after),
         devices=tuple(devices),
         regions=tuple(regions),
-        findings=tuple(changes.findings(before, after, regions)),
+        findings=tuple(findings(before, after, regions)),
         predictions=tuple(changes.predictions(before.what_if, devices, regions, [item.id for item in before.devices])),
         doubts=tuple(doubts(before, after, pair)),
         steps=pair[1].path if pair else None,

@@ -1,16 +1,13 @@
-"""What became of findings, and how predictions made on the earlier run fared."""
+"""How predictions made on the earlier run fared."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from boundby.model.causes import CAUSE_KEYS
-from boundby.model.comparison import Account, DeviceChange, FindingChange, Prediction, RegionChange
-from boundby.model.report import Finding, Report, WhatIf
-from boundby.timeline.fold import fold_name
+from boundby.model.comparison import Account, DeviceChange, Prediction, RegionChange
+from boundby.model.report import WhatIf
 
-Path = tuple[str, ...]
 #: The causes that a scenario takes away.
 SCENARIO_CAUSES: Mapping[str, tuple[str, ...]] = {
     "no_sync": ("sync",),
@@ -33,50 +30,6 @@ WORTH_NAMING = 0.005  # of the time: smaller causes are not named
 OTHERS = 0.25
 #: And from which on nothing can be learnt of it.
 MOSTLY_OTHERS = 0.5
-
-
-def findings(before: Report, after: Report, regions: Sequence[RegionChange]) -> list[FindingChange]:
-    """Findings of both reports, matched by rule and region: resolved, new and remaining ones, the most severe first."""
-    renamed = {item.before.path: item for item in regions if item.before is not None}
-    places: dict[tuple[str, Path | None], list[Finding]] = defaultdict(list)
-    for finding in after.findings:
-        places[finding.rule, _folded(finding.region)].append(finding)
-    unchecked = {item.rule for item in after.not_checked}
-    result = []
-    for finding in before.findings:
-        old = _folded(finding.region)
-        change = renamed.get(old) if old is not None else None
-        place = change.after.path if change is not None and change.after is not None else old
-        later = places.get((finding.rule, place), [])
-        if later:
-            now = later.pop(0)
-            result.append(FindingChange("remains", now, finding.saving_ns, now.saving_ns))
-        elif finding.rule in unchecked:
-            result.append(FindingChange("unchecked", finding, finding.saving_ns, None))
-        else:
-            gone = change is not None and bool(change.path) and change.after is None
-            known = not gone and (not old or change is not None)
-            measured = _shortened(before, after, change) if known else None
-            result.append(FindingChange("resolved", finding, finding.saving_ns, None, measured, gone))
-    left = [finding for found in places.values() for finding in found]
-    result += [FindingChange("new", item, None, item.saving_ns) for item in after.findings if item in left]
-    order = {"new": 0, "resolved": 1, "remains": 2, "unchecked": 3}
-    return sorted(result, key=lambda item: order[item.status])
-
-
-def _folded(path: Path | None) -> Path | None:
-    return None if path is None else tuple(fold_name(name) for name in path)
-
-
-def _shortened(before: Report, after: Report, change: RegionChange | None) -> int | None:
-    """By how much the region's account (or all windows) became shorter, for as many instances as before."""
-    if change is None or not change.path:
-        total = sum(device.window_ns for device in before.devices)
-        return total - sum(device.window_ns for device in after.devices) if total else None
-    one, other = change.before, change.after
-    if one is None:
-        return None
-    return one.total_ns - round((other.each_ns if other else 0.0) * one.instances)
 
 
 def predictions(

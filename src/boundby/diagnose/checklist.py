@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from boundby.diagnose.verdict import Decision
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.report import ApiCalls, Check, Copies, Gaps, Syncs
-from boundby.model.units import bandwidth, duration, percent
+from boundby.model.units import bandwidth, duration, percent, plural
 
 # Rules of thumb of DESIGN section 4.
 HIGH_UTILIZATION = 0.90
@@ -19,6 +20,7 @@ MANY_SYNCS_PER_MS = 0.5
 MUCH_CALLING = 0.25  # of the window in calls that do not wait
 COPY_HEAVY = 0.30
 NO_GAIN = 0.01
+LEAST_TOLD = 0.005  # less reads as "under 1 %"
 FAR_AHEAD = 0.50  # the host has half its time to spare: say what it needs, not how close it is
 
 
@@ -31,8 +33,15 @@ def checklist(
     cpu_utilization: float | None,
     host_active_ns: int,
     window_ns: int,
+    *,
+    staging_ns: int = 0,
+    bounds: Sequence[str] | None = None,
 ) -> tuple[Check, ...]:
-    """GPU and CPU utilization, gaps, API calls, syncs and small copies, memcpy share."""
+    """GPU and CPU utilization, gaps, API calls, syncs and small copies, memcpy share.
+
+    ``staging_ns``: host time in calls that copy pageable memory, beyond ``sync.blocked_ns``. ``bounds``: what the
+    verdict names; a sign that speaks for something else says what that costs, and does not point there.
+    """
     busy = sum(time[cause] for cause in (Cause.GPU_COMPUTE, Cause.GPU_COMM, Cause.GPU_COPY)) / window_ns
     copy = time[Cause.GPU_COPY] / window_ns
     small = memcpy["DtoH"].small_count if "DtoH" in memcpy else 0
@@ -51,7 +60,7 @@ def checklist(
     if cpu_utilization is None:
         cpu = Check("CPU utilization", "not captured", "capture with --cpuctxsw=process-tree", None)
     else:
-        cpu = _cpu_check(cpu_utilization, host_active_ns / window_ns)
+        cpu = _cpu_check(cpu_utilization, host_active_ns / window_ns, staging_ns, sync.blocked_ns)
     mean = duration(gaps.total_ns / gaps.count) if gaps.count else "0"
     gap = Check(
         "Gaps",
@@ -60,14 +69,12 @@ def checklist(
         None,
     )
     rate = api.per_ms or 0.0
-    calling = max(api.total_ns - sync.blocked_ns, 0) / window_ns
+    calling = max(api.total_ns - sync.blocked_ns - staging_ns, 0) / window_ns
     many = rate >= MANY_CALLS_PER_MS and calling >= MUCH_CALLING
     calls = Check(
         "CUDA API calls",
         f"{rate:.3g} per ms" if api.per_ms is not None else "not captured",
-        "the host calls CUDA without pause"
-        if many
-        else f"{percent(calling)} of the time is spent in calls that do not wait",
+        "the host calls CUDA without pause" if many else _calling(calling, staging_ns / window_ns),
         "cuda_api" if many else None,
     )
     sync_rate = sync.per_ms or 0.0
@@ -75,7 +82,7 @@ def checklist(
     syncs = Check(
         "Blocking syncs",
         f"{sync.count:,} ({sync_rate:.2g} per ms)",
-        f"{duration(sync.blocked_ns)} blocked, {small:,} small DtoH copies",
+        f"{duration(sync.blocked_ns)} blocked, {plural(small, 'small DtoH copy', 'small DtoH copies')}",
         "sync" if often else None,
     )
     reading = "copies are a large part of the device's time" if copy >= COPY_HEAVY else "copies are a small part"
@@ -85,16 +92,38 @@ def checklist(
         lasted = sum(copies.total_ns for copies in memcpy.values())
         reading += f"; {pageable:,} pageable, {bandwidth(moved / lasted * 1e9 if lasted else None)} on average"
     share = Check("Copies", f"{percent(copy)} of the time", reading, "gpu_copy" if copy >= COPY_HEAVY else None)
-    return (gpu, cpu, gap, calls, syncs, share)
+    checks = (gpu, cpu, gap, calls, syncs, share)
+    return checks if bounds is None else tuple(_agreeing(check, bounds, time, window_ns) for check in checks)
 
 
-def _cpu_check(utilization: float, active: float) -> Check:
+def _calling(fraction: float, staging: float) -> str:
+    told = f"{percent(fraction)} of the time is spent in calls that do not wait"
+    return f"{told}, {percent(staging)} in copies of pageable memory" if staging >= NO_GAIN else told
+
+
+def _agreeing(check: Check, bounds: Sequence[str], time: Mapping[Cause, int], window_ns: int) -> Check:
+    """The check, with no pointer to what the verdict does not name: what speaks for that is told with its cost."""
+    if check.points_to is None or check.points_to in bounds:
+        return check
+    cost = percent(time[Cause[check.points_to.upper()]] / window_ns)
+    words = {
+        "sync": f"; many, but the GPU idles for them {cost} of the time",
+        "cuda_api": f", but the GPU idles for it {cost} of the time",
+        "gpu_copy": "; other things limit more",
+    }.get(check.points_to, "")
+    return replace(check, reading=f"{check.reading}{words}", points_to=None)
+
+
+def _cpu_check(utilization: float, active: float, staging_ns: int, blocked_ns: int) -> Check:
     """A thread that spins while it waits for the device is busy, but not with anything."""
     value = percent(utilization)
     if utilization <= BUSY_CPU:
         return Check("CPU utilization", value, "the launching thread also waits or sleeps", None)
     if active < LOW_UTILIZATION:
-        reading = f"over 90 %, but it works for {percent(active)} only: it spins in waits for the device"
+        waits = [(staging_ns, "copies pageable memory"), (blocked_ns, "spins in waits for the device")]
+        told = [what for ns, what in waits if ns >= max(staging_ns, blocked_ns) / 4] or ["spins"]
+        own = f"{percent(active)} of the time" if active > LEAST_TOLD else "under 1 % of the time"
+        reading = f"over 90 %, but its own work takes {own}: else it {' and '.join(told)}"
         return Check("CPU utilization", value, reading, None)
     return Check("CPU utilization", value, "over 90 %: the launching thread never rests", "cpu")
 
@@ -130,7 +159,8 @@ def because(
         if limit is not None and limit < NO_GAIN:
             head = "; removing it alone gains nothing, other work covers it"
         elif limit is not None and limit >= FAR_AHEAD:
-            head = f"; all else needs only {percent(1 - limit)} of it"
+            rest = f"only {percent(1 - limit)}" if 1 - limit > LEAST_TOLD else "under 1 %"
+            head = f"; all else needs {rest} of it"
         elif limit is not None:
             head = f"; the host would limit {percent(limit)} below"
         return f"GPU busy {percent(busy)}, {what} {percent(share)}{head}"
@@ -139,11 +169,14 @@ def because(
         pageable = sum(copies.pageable_count for copies in memcpy.values())
         lasted = sum(copies.total_ns for copies in memcpy.values())
         if pageable and time[Cause.SYNC] < saved / 2 <= lasted:
-            return f"{pageable:,} pageable copies hold the host while they copy, GPU busy {percent(busy)}"
+            hold = "copy holds the host while it copies" if pageable == 1 else "copies hold the host while they copy"
+            return f"{pageable:,} pageable {hold}, GPU busy {percent(busy)}"
         count = sync.count / max(instances, 1)
         if sync.count and time[Cause.SYNC] < saved / 2:  # what was lost of the lead shows as gaps later on
-            return f"{count:,.3g} waits{per} cost the host its lead over the device, GPU busy {percent(busy)}"
-        return f"{count:,.3g} syncs wait, GPU idle {each(time[Cause.SYNC])} because of them"
+            waits = f"1 wait{per} costs" if count == 1 else f"{count:,.3g} waits{per} cost"
+            return f"{waits} the host its lead over the device, GPU busy {percent(busy)}"
+        waits = "1 sync waits" if count == 1 else f"{count:,.3g} syncs wait"
+        return f"{waits}, GPU idle {each(time[Cause.SYNC])} because of {'it' if count == 1 else 'them'}"
     if bound == "cuda_api":
         rate = f", {api.per_ms:.3g} calls per ms" if api.per_ms else ""
         return f"GPU idle {percent(time[Cause.CUDA_API] / window)} while the host launches{rate}, busy {percent(busy)}"

@@ -145,13 +145,12 @@ def kernel_name(case: Case, row: int) -> str:
 
 
 def operation_examples(case: Case, rows: Rows, what: Callable[[int], str] | None = None) -> tuple[Example, ...]:
-    """The longest of these operations as examples, on the trace's own clock. ``what`` names a row."""
+    """The longest of these operations as examples. ``what`` names a row."""
     table = case.timeline.setting.trace.operations
     longest = rows[np.lexsort((rows, table.start_ns[rows] - table.end_ns[rows]))][:MOST_EXAMPLES].tolist()
-    shift = {device.index: device.shift.shift_ns for device in case.timeline.devices}
     return tuple(
         Example(
-            start_ns=int(table.start_ns[row]) - shift.get(int(table.device[row]), 0),
+            start_ns=int(table.start_ns[row]),
             duration_ns=int(table.end_ns[row] - table.start_ns[row]),
             what=what(row) if what else kernel_name(case, row),
         )

@@ -68,10 +68,11 @@ def find(case: Case, rules: Iterable[Rule], settings: Settings | None = None) ->
         matches: list[Finding] = []
         if reason is None:
             try:
-                matches = [_finding(case, rule, match) for match in rule.check(case)]
+                told = [match for match in rule.check(case) if (match.saving_ns, match.severity) != (None, None)]
+                matches = [_finding(case, rule, match) for match in told]
                 checked += 1
-            except CannotCheckError as told:
-                reason = str(told)
+            except CannotCheckError as error:
+                reason = str(error)
             except Exception as error:
                 reason = _failure(error)
         if reason is not None:
@@ -83,10 +84,11 @@ def find(case: Case, rules: Iterable[Rule], settings: Settings | None = None) ->
 
 
 def is_worth_telling(finding: Finding, window_ns: int, least: float = WORTH_SHARE) -> bool:
-    """True if a finding saves at least this share of the window, or is a note (which saves nothing by itself)."""
-    if finding.severity == "note":
+    """True if a finding saves at least this share of the window, or its rule tells of it although what it would save
+    is not known (notes, which save nothing by themselves, among them)."""
+    if finding.severity == "note" or finding.saving_ns is None:
         return True
-    return finding.saving_ns is not None and finding.saving_ns[1] >= max(least * window_ns, 1)
+    return finding.saving_ns[1] >= max(least * window_ns, 1)
 
 
 def _has(case: Case, name: str) -> bool:
@@ -118,7 +120,8 @@ def _finding(case: Case, rule: Rule, match: Match) -> Finding:
     evidence = dict(match.evidence)
     if saving is not None:
         low, high = sorted(max(int(value), 0) for value in saving)
-        saving = (low, min(high, case.longest_window_ns))
+        most = case.longest_window_ns if match.cost_ns is None else min(match.cost_ns, case.longest_window_ns)
+        saving = (min(low, most), min(high, most))
         evidence["saving_by"] = "replay" if case.is_replayed else "account"
     if severity is None:
         severity = _severity(saving, case.longest_window_ns)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.causes import Cause
-from boundby.model.trace import Trace
+from boundby.model.trace import MemoryKind, OpKind, Trace
 from boundby.timeline.account import Setting
 from boundby.timeline.analysis import DeviceTimeline, Timeline
 from boundby.timeline.calls import CallClass, blocked_on
@@ -262,6 +262,24 @@ def calls_between(setting: Setting, processes: npt.NDArray[np.int32], low: int, 
         if setting.trace.threads[thread].process in processes:
             _add_calls(setting, thread, [(low, high)], total, at_root=True)
     return CallFigures(*(int(total[name][0]) for name in ("calls", "ns", "syncs", "blocked")))
+
+
+def staging_between(setting: Setting, processes: npt.NDArray[np.int32], low: int, high: int) -> int:
+    """Host time (ns) of these processes in [low, high] in calls that copy pageable memory, beyond what `calls_between`
+    counts as blocked: an ``Async`` copy of pageable memory returns when the host has staged it."""
+    table, calls = setting.trace.operations, setting.calls
+    pageable = (table.source == MemoryKind.PAGEABLE) | (table.target == MemoryKind.PAGEABLE)
+    copies = calls.of_operation[(table.kind == OpKind.MEMCPY) & pageable & (calls.of_operation >= 0)]
+    is_copy = np.zeros(len(calls), bool)
+    is_copy[copies] = True
+    total = 0
+    for thread in np.unique(calls.thread[is_copy]).tolist():
+        if setting.trace.threads[thread].process in processes:
+            rows = calls.rows_of(thread)
+            mine = is_copy[rows] & _within(calls.start_ns[rows], [(low, high)])
+            start, end = calls.start_ns[rows][mine], calls.end_ns[rows][mine]
+            total += int((end - start - Coverage(setting.hosts.blocked(thread)).within(start, end)).sum())
+    return total
 
 
 def off_cpu_without_call(trace: Trace, thread: int) -> str:

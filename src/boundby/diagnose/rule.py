@@ -60,11 +60,13 @@ class Match:
     region: int | None
     title: str  # one line: what, how often, how much; the region's name is put before it
     evidence: Mapping[str, object]  # numbers, with units in their names
-    saving_ns: tuple[int, int] | None  # low and high, of all devices' window; None: nothing to be saved is known
+    # Low and high, of all devices' window. None: what it would save is not known; told if ``severity`` is given.
+    saving_ns: tuple[int, int] | None
     advice: tuple[str, ...]  # the most specific first: one line each, code where it is short
     examples: tuple[Example, ...] = ()  # all of them; the worst are kept
     severity: str | None = None  # None: by the saving
     instances: int = 1  # how many alike it stands for
+    cost_ns: int | None = None  # what it costs by its own words: no saving is told as more
 
 
 @dataclass(frozen=True)

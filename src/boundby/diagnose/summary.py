@@ -25,6 +25,7 @@ from boundby.diagnose.hostfigures import (
     crew_active,
     crew_cpu_time,
     launching_thread,
+    staging_between,
 )
 from boundby.diagnose.instances import instances as instances_of
 from boundby.diagnose.verdict import Decision, decide, decide_host, is_saturated
@@ -131,7 +132,18 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
             _verdict(decision, confidence, clause, is_replayed=savings is not None),
             without_ns=replayed.alone_ns.get(device.index, {}).get(decision.bound) if savings else None,
         ),
-        checklist=checklist(time, gaps, api, sync, copies, utilization, active, window),
+        checklist=checklist(
+            time,
+            gaps,
+            api,
+            sync,
+            copies,
+            utilization,
+            active,
+            window,
+            staging_ns=staging_between(setting, processes, device.low_ns, device.high_ns),
+            bounds=decision.mixed_of or (decision.bound,),
+        ),
         clock_shift_ns=device.shift.shift_ns,
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
     )

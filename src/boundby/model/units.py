@@ -74,6 +74,26 @@ def percent(fraction: float | None) -> str:
     return f"{100 * fraction:.0f} %"
 
 
+def change(fraction: float) -> str:
+    """``-24 %``, ``+3 %``, ``-0.4 %``: a change by a part of what was, one digit more where the whole number would
+    read as nothing or as all."""
+    if not fraction:
+        return "0 %"
+    size, sign = abs(fraction), "-" if fraction < 0 else "+"
+    if size < 0.0005:
+        return "under 0.1 %"
+    if size < 0.00995:
+        return f"{sign}{100 * size:.1f} %"
+    if 0.995 <= size < 1:
+        return f"{sign}{int(1000 * size) / 10:.1f} %"
+    return f"{sign}{100 * size:,.0f} %"
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """``1 copy``, ``2 copies``, ``1,200 regions``: ``many`` where it is not ``one`` with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def _scaled(value: float, base: str, units: tuple[tuple[int, str], ...]) -> str:
     if value < 999.5:
         return f"{round(value)} {base}"

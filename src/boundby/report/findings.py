@@ -24,9 +24,12 @@ def shown(report: Report) -> tuple[Finding, ...]:
 
 def saves(finding: Finding) -> str:
     """``1.10-1.30 s``; ``up to 1.30 s`` where the low end is nothing; empty where nothing is told."""
-    if finding.saving_ns is None:
-        return ""
-    low, high = finding.saving_ns
+    return "" if finding.saving_ns is None else saves_range(finding.saving_ns)
+
+
+def saves_range(saving_ns: tuple[int, int]) -> str:
+    """A saving (low, high), as ``saves`` tells it."""
+    low, high = saving_ns
     return f"up to {units.duration(high)}" if low == 0 < high else units.duration_range(low, high)
 
 

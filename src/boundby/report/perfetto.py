@@ -19,7 +19,7 @@ from boundby.report.text import region_name
 
 if TYPE_CHECKING:
     from boundby.model.picture import AccountLane, Picture
-    from boundby.model.report import Example, Report, Verdict
+    from boundby.model.report import Report, Verdict
     from boundby.timeline.analysis import Timeline
     from boundby.timeline.segments import Segments
 
@@ -74,7 +74,7 @@ def _bounds(timeline: Timeline, report: Report) -> tuple[int, int]:
         if len(table)
     ]
     spans += [
-        (_on_host_clock(timeline, example), _on_host_clock(timeline, example))
+        (example.start_ns, example.start_ns)
         for finding in report.findings
         for example in finding.examples
     ]
@@ -103,21 +103,9 @@ def _findings(writer: Writer, report: Report, timeline: Timeline, start_ns: int)
         told["docs"] = finding.docs
         for example in finding.examples:
             shown = {**told, "example": example.what, "duration_ns": example.duration_ns}
-            writer.instant(track, _on_host_clock(timeline, example), finding.title, shown)
+            writer.instant(track, example.start_ns, finding.title, shown)
         if not finding.examples:
             writer.instant(track, first, finding.title, told)
-
-
-def _on_host_clock(timeline: Timeline, example: Example) -> int:
-    """Where an example stands. One that is an operation is told on its device's clock, as the report shows it."""
-    for device in timeline.devices:
-        if device.shift.shift_ns:
-            table = device.operations.table
-            start_ns = example.start_ns + device.shift.shift_ns
-            low, high = np.searchsorted(table.start_ns, [start_ns, start_ns + 1]).tolist()
-            if (table.end_ns[low:high] - start_ns == example.duration_ns).any():
-                return start_ns
-    return example.start_ns
 
 
 def _device(

@@ -37,11 +37,11 @@ def select(report: Report, min_share: float | None = None) -> Selection:
     weights = [_weight(region, whole) for region in named]
     if min_share is None and sum(weight >= threshold for weight in weights) > MAX_ROWS:
         threshold = sorted(weights, reverse=True)[MAX_ROWS - 1]
-    shown = [region for region, weight in zip(named, weights, strict=True) if weight >= threshold]
+    shown = {place for place, weight in enumerate(weights) if weight >= threshold}
     root = next((region for region in report.regions if not region.path), None)
     outside_share = sum(root.time_exclusive.values()) / whole if root and whole else 0.0
     return Selection(
-        rows=_tree(shown),
+        rows=_tree(named, shown),
         left_out=len(named) - len(shown),
         min_share=threshold,
         outside=root if named and outside_share > 0 and outside_share >= threshold else None,
@@ -66,22 +66,38 @@ def _weight(region: RegionReport, whole: int) -> float:
     return max(region.share, min(region.host.total_ns / whole, 1.0) if whole else 0.0)
 
 
-def _tree(regions: list[RegionReport]) -> tuple[Row, ...]:
-    """Indent under the nearest ancestor shown; where a parent is left out, the label carries its name."""
-    above: list[RegionReport] = []
+def _tree(named: list[RegionReport], shown: set[int]) -> tuple[Row, ...]:
+    """Indent under the nearest ancestor shown; where a parent is left out, the label carries its name.
+
+    ``named`` is depth first, so that what holds a region is the last one above it whose path begins its own, whatever
+    its domain: a library's ranges lie inside the program's. ``shown`` are places in ``named``.
+    """
+    above: list[tuple[RegionReport, Row | None]] = []  # what holds the next one, each with the nearest row shown
     rows: list[Row] = []
-    for region in regions:
-        while above and not _holds(above[-1], region):
+    for place, region in enumerate(named):
+        while above and not _holds(above[-1][0], region):
             above.pop()
-        start = len(above[-1].path) if above else 0
-        label = "/".join(part_name(part) for part in region.path[start:])
-        if region.domain not in ("", "default") and not above:
-            label = f"{label} [{clean(region.domain)}]"
-        rows.append(Row(region, len(above), label))
-        above.append(region)
+        outer = above[-1][1] if above else None
+        if place in shown:
+            outer = _row(region, outer)
+            rows.append(outer)
+        above.append((region, outer))
     return tuple(rows)
+
+
+def _row(region: RegionReport, outer: Row | None) -> Row:
+    """The domain is named where it is another than around it."""
+    start, around = (len(outer.region.path), outer.region.domain) if outer else (0, "")
+    label = "/".join(part_name(part) for part in region.path[start:])
+    if _domain(region.domain) != _domain(around):
+        label = f"{label} [{_domain(region.domain)}]"
+    return Row(region, outer.depth + 1 if outer else 0, label)
 
 
 def _holds(outer: RegionReport, inner: RegionReport) -> bool:
     depth = len(outer.path)
-    return outer.domain == inner.domain and depth < len(inner.path) and inner.path[:depth] == outer.path
+    return depth < len(inner.path) and inner.path[:depth] == outer.path
+
+
+def _domain(name: str) -> str:
+    return clean(name) or "default"

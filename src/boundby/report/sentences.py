@@ -86,12 +86,7 @@ def next_best(verdict: Verdict, window_ns: int) -> str:
 
 def change(saving_ns: int, window_ns: int) -> str:
     """``-24 %`` of the window; a tenth more where the whole number would read as nothing or as all."""
-    if saving_ns <= 0 or not window_ns:
-        return units.percent(0.0)
-    fraction = saving_ns / window_ns
-    if fraction <= WORTH_NAMING:
-        return "under 1 %"
-    return f"-{int(1000 * fraction) / 10:.1f} %" if 0.995 <= fraction < 1 else f"-{units.percent(fraction)}"
+    return units.change(-saving_ns / window_ns if window_ns else 0.0)
 
 
 def _saving(saving_ns: int, window_ns: int) -> str:

@@ -21,7 +21,7 @@ from boundby.whatif.scenarios import SCENARIOS, Scope, faster_cpu, remove
 
 Bool = npt.NDArray[np.bool_]
 
-_FASTER = re.compile(r"^(kernels|copies|comm|cpu|kernel:(?P<glob>.+))=(?P<factor>\d+(?:\.\d+)?)$")
+_FASTER = re.compile(r"^(kernels|copies|comm|cpu|kernel:(?P<glob>.+))=(?P<factor>-?\d+(?:\.\d+)?)$")
 OVERLAPPED = {"copies_overlapped": "copies_free", "comm_overlapped": "comm_free"}
 
 FORMS = (
@@ -118,8 +118,10 @@ def _change(term: str, timeline: Timeline) -> Change:
     if term in SCENARIOS or term in OVERLAPPED:
         return _removal(SCENARIOS[OVERLAPPED.get(term, term)])
     match = _FASTER.match(term)
-    if not match or float(match["factor"]) <= 0:
+    if not match:
         raise SelectionError(f"{term!r} is no scenario.", f"Known: {FORMS}.")
+    if float(match["factor"]) <= 0:
+        raise SelectionError(f"K of {term!r} must be above 0.", f"{match[1]}=2 makes them twice as fast.")
     factor, kind = float(match["factor"]), match[1]
     if kind == "cpu":
         return lambda graph, costs, scope: faster_cpu(graph, costs, scope, factor)

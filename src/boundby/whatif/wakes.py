@@ -30,6 +30,9 @@ LEFT_OVER = 0.25
 # A condition wait shorter than this is a hand-over of a lock and not worth following.
 LEAST_WAIT_NS = 1_000
 
+# Pairs of threads of which one waits for the other for less of the time that the device is in use are not followed.
+LEAST_WAITED = 0.005
+
 _WAITS = ("lock", "condition")
 _HAND_OVER = "condition"  # the kind of wait that is surely for another thread
 
@@ -81,7 +84,18 @@ def find_wakes(setting: Setting) -> Wakes:
             parts.append(_in_process(setting, members.tolist(), rows, sure))
     if not parts:
         return NO_WAKES
-    return Wakes(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return _that_matter(trace, Wakes(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
+
+
+def _that_matter(trace: Trace, wakes: Wakes) -> Wakes:
+    """Without pairs of threads that hardly wait for each other: requests to a service thread that polls, say. To follow
+    them would tie the one that asks to the clock by which the other one sleeps."""
+    table = trace.operations
+    span = int(table.end_ns.max() - table.start_ns.min()) if len(table) else 0
+    _, pair = np.unique(np.stack((wakes.thread, wakes.waker)), axis=1, return_inverse=True)
+    waited = np.bincount(pair.reshape(-1), wakes.end - wakes.begin)
+    kept = (waited >= LEAST_WAITED * span)[pair.reshape(-1)]
+    return Wakes(*(column[kept] for column in wakes)) if kept.any() else NO_WAKES
 
 
 def find_hand_overs(setting: Setting, wakes: Wakes) -> HandOvers:

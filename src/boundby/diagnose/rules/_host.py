@@ -1,7 +1,7 @@
 """Idle time for which the host's own work or sleep is to blame, and the one rule that speaks of each piece.
 
-Waiting for input comes first (its regions say so), then single long stretches (a phase that runs on the CPU), then work
-and sleep in between calls.
+Waiting for input comes first (its regions say so), then libraries that set themselves up (`lazy-initialization` tells of
+them), then single long stretches (a phase that runs on the CPU), then work and sleep in between calls.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from boundby.diagnose.case import Case, SavingNs
 from boundby.diagnose.rule import CannotCheckError
+from boundby.diagnose.rules._library import is_setup
 from boundby.model.causes import Cause
 from boundby.model.report import Example
 from boundby.model.units import duration
@@ -27,7 +28,7 @@ from boundby.timeline.operators import gap_calls, is_operator
 Int = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
-INPUT, PHASE, WORK, WAIT = range(4)
+INPUT, PHASE, WORK, WAIT, SETUP = range(5)
 
 # Names of ranges in which a program fetches its next batch (PyTorch's own range among them).
 INPUT_NAME = re.compile(
@@ -108,6 +109,7 @@ def host_pieces(case: Case) -> HostPieces:
     alike = len(lengths) - np.searchsorted(np.sort(lengths), lengths // 2, side="left")
     is_phase = (lengths >= PHASE_SHARE * case.longest_window_ns) & (alike <= PHASE_ALIKE)
     kind[is_phase[stretch]] = PHASE
+    kind[is_setup(case, start, end, thread, call) & ~messages[owner]] = SETUP
     kind[_is_input(case)[owner]] = INPUT
     return HostPieces(start, end, cause.astype(np.int8), owner, thread, call, kind, _user_regions(case))
 

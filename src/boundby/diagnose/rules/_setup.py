@@ -65,11 +65,16 @@ def _extraordinary(length: Int, name: npt.NDArray[np.int32]) -> npt.NDArray[np.b
 
 
 def _progress(case: Case, rows: Rows) -> Float:
-    """How far the program had come at these calls: the share of its kernels that it had launched. By time, a program
+    return progress_at(case, case.timeline.setting.calls.start_ns[rows])
+
+
+def progress_at(case: Case, start_ns: Int) -> Float:
+    """How far the program had come at these instants: the share of its kernels that it had launched. By time, a program
     that loads for long and then computes would allocate for its first step in the middle."""
     calls, work = case.timeline.setting.calls, case.once(device_work)
     launching = np.unique(calls.of_operation[work.is_kernel & (calls.of_operation >= 0)])
-    return np.searchsorted(np.sort(calls.start_ns[launching]), calls.start_ns[rows]) / max(len(launching), 1)
+    found: Float = np.searchsorted(np.sort(calls.start_ns[launching]), start_ns) / max(len(launching), 1)
+    return found
 
 
 def init_saving(case: Case, rows: Rows, least: float) -> tuple[int, int]:
@@ -77,11 +82,11 @@ def init_saving(case: Case, rows: Rows, least: float) -> tuple[int, int]:
     calls = case.timeline.setting.calls
     mask = np.zeros(len(calls), bool)
     mask[rows] = True
+    own = int((calls.end_ns - calls.start_ns)[rows].sum())
     found = case.saving((Cause.INIT.key,), calls=mask)
     if found is None:
-        own = int((calls.end_ns - calls.start_ns)[rows].sum())
-        found = 0, min(own, case.time_ns(Cause.INIT), case.longest_window_ns)
-    return round(least * found[0]), found[1]
+        found = 0, min(case.time_ns(Cause.INIT), case.longest_window_ns)
+    return round(least * min(found[0], own)), min(found[1], own)  # no more than they take, whatever replay's error
 
 
 def named_calls(case: Case, rows: Rows, most: int = 5) -> list[str]:

@@ -33,6 +33,7 @@ def _check(case: Case) -> Iterator[Match]:
         advice=_advice(case, rows),
         examples=call_examples(case, rows),
         instances=len(rows),
+        cost_ns=total,
     )
 
 

@@ -47,6 +47,7 @@ def _check(case: Case) -> Iterator[Match]:
         ),
         examples=operation_examples(case, rows),
         instances=len(rows),
+        cost_ns=exposed,
     )
 
 

@@ -63,6 +63,7 @@ def _match(case: Case, rows: Rows, expected: float, link: str) -> Match:
         ),
         examples=copy_examples(case, rows),
         instances=len(rows),
+        cost_ns=total,
     )
 
 

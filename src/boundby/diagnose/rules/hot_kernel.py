@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,10 +11,10 @@ from boundby.diagnose.case import Case
 from boundby.diagnose.devicework import (
     TopKernel,
     device_work,
+    mask_of,
     named_top,
     operation_examples,
     place_of,
-    saving_by_speed,
     top_kernels,
 )
 from boundby.diagnose.kernelnames import MATMULS, KernelKind
@@ -25,7 +26,6 @@ from boundby.diagnose.rules.small_grid import small_grid_rows
 from boundby.model.units import count, duration, percent
 
 # Kernels of libraries and compilers are tuned already; layout conversions have a rule of their own.
-MEDIUM_SHARE = 0.1  # of the window
 _TUNED = (*MATMULS, KernelKind.ATTENTION, KernelKind.MULTI_TENSOR, KernelKind.LAYOUT, KernelKind.FUSED)
 
 
@@ -36,7 +36,7 @@ def _check(case: Case) -> Iterator[Match]:
         return
     top = top_kernels(case, kernels, 1)[0]
     exposed = int(work.exposed_ns[top.rows].sum())
-    share = exposed / max(work.busy_kernels_ns(), 1)
+    share = top.total_ns / max(int(work.duration_ns[kernels].sum()), 1)
     if share < case.threshold(RULE, "share_fraction"):
         return
     if exposed < case.threshold(RULE, "window_fraction") * case.window_ns or np.isin(work.kind[top.rows], _TUNED).all():
@@ -51,45 +51,59 @@ def _check(case: Case) -> Iterator[Match]:
     )
     if int(work.duration_ns[np.intersect1d(top.rows, told)].sum()) > top.total_ns // 2:
         return  # another rule says what is wrong with it
-    yield _match(case, top, share)
+    yield _match(case, top, share, exposed / max(case.window_ns, 1))
 
 
-def _match(case: Case, top: TopKernel, share: float) -> Match:
+def _match(case: Case, top: TopKernel, share: float, of_window: float) -> Match:
     work, trace = case.once(device_work), case.timeline.setting.trace
     longest = int(top.rows[np.argmax(work.duration_ns[top.rows])])
     device = int(trace.operations.device[longest])
     shape = int(work.threads[longest]), int(work.registers[longest]), int(work.shared_bytes[longest])
     occupancy = theoretical_occupancy(trace.gpu_facts[device], *shape) if trace.gpu_facts else None
-    most = case.threshold(RULE, "tuned_most")
-    saving = 0, saving_by_speed(case, top.rows, 1.0, most)[1]
+    median = round(float(np.median(work.duration_ns[top.rows])))
+    # The surer end: what the trace leaves open may hide another kernel that ends as late.
+    halved = case.saving_by_speed(mask_of(case, top.rows), 2.0, 2.0)
     evidence: dict[str, object] = {
         "kernel": top.label,
         "count": len(top.rows),
         "total_ns": top.total_ns,
-        "median_ns": round(float(np.median(work.duration_ns[top.rows]))),
-        "share_of_kernel_time_fraction": round(share, 4),
-        "assumed_speed_up": [1.0, most],
+        "median_ns": median,
+        "share_of_summed_kernel_durations_fraction": round(share, 4),
+        "share_of_window_in_the_account_fraction": round(of_window, 4),
+        "saving_if_twice_as_fast_ns": None if halved is None else min(halved[0], top.total_ns // 2),
         "kernels": named_top(case, np.flatnonzero(work.is_kernel)),
     }
+    grid = ""
     if work.blocks[longest]:
         evidence["blocks"] = int(work.blocks[longest])
         evidence["threads_per_block"] = shape[0]
         evidence["registers_per_thread"] = shape[1] or None
+        evidence["shared_bytes_per_block"] = shape[2]
+        grid = f", {work.blocks[longest]:,} block{'s' if work.blocks[longest] > 1 else ''} of {shape[0]:,} threads"
     if occupancy is not None:
         evidence["theoretical_occupancy_fraction"] = round(occupancy.fraction, 4)
         evidence["occupancy_limited_by"] = occupancy.limit
     return Match(
         region=place_of(case, top.rows),
-        title=f"{top.label} takes {percent(share)} of kernel time: {count(len(top.rows))} x "
-        f"{duration(float(np.median(work.duration_ns[top.rows])))}",
+        title=f"{top.label} takes {percent(share)} of the sum of all kernels' durations: {count(len(top.rows))} x "
+        f"{duration(median)}{grid}",
         evidence=evidence,
-        saving_ns=saving,
-        advice=(*_occupancy_advice(case, top, occupancy), *_profile_advice(case, longest)),
+        saving_ns=None,  # how far it is from its limit cannot be seen in a timeline
+        advice=(
+            *_profile_advice(case, longest, top.label),
+            *_scale_advice(evidence["saving_if_twice_as_fast_ns"]),
+            *_occupancy_advice(case, top, occupancy),
+        ),
         examples=operation_examples(case, top.rows),
         instances=len(top.rows),
-        # How far it is from its limit cannot be seen in a timeline.
-        severity="medium" if saving[1] >= MEDIUM_SHARE * case.longest_window_ns else "low",
+        severity="medium" if of_window >= case.threshold(RULE, "medium_fraction") else "low",
     )
+
+
+def _scale_advice(halved: object) -> tuple[str, ...]:
+    if halved is None:
+        return ()
+    return (f"For scale: twice as fast, it would save {duration(int(str(halved)))}; whether it can be, only ncu tells",)
 
 
 def _occupancy_advice(case: Case, top: TopKernel, occupancy: Occupancy | None) -> tuple[str, ...]:
@@ -103,22 +117,21 @@ def _occupancy_advice(case: Case, top: TopKernel, occupancy: Occupancy | None) -
     )
 
 
-def _profile_advice(case: Case, row: int) -> tuple[str, ...]:
-    trace = case.timeline.setting.trace
+def _profile_advice(case: Case, row: int, label: str) -> tuple[str, ...]:
+    work, trace = case.once(device_work), case.timeline.setting.trace
     name = trace.names[trace.operations.name[row]]
+    plain = re.match(r"\w+", label)
     profile = (
-        "ncu --set full --launch-count 3 --kernel-name regex:KERNEL PROGRAM tells whether memory, arithmetic or "
-        "latency limits it: near the peak of one of them, only less work helps"
+        f"ncu --set full --launch-count 3 --kernel-name regex:{plain[0] if plain else 'KERNEL'} PROGRAM tells whether "
+        "memory, arithmetic or latency limits it: near the peak of one of them, only less work helps"
     )
     if "at::native" in name:
-        return ("Compile the model (torch.compile), or replace the operation by one that does less", profile)
-    if name.startswith("nvkernel_") or "_gpu" in name or "__omp" in name:
-        return (
-            "OpenMP and OpenACC: collapse loops, let neighbouring threads touch neighbouring memory (innermost loop "
-            "over the fastest index), keep data in registers",
-            profile,
-        )
-    return (profile, "Check first: coalesced access, data used twice kept on chip, no double where float will do")
+        return (profile, "Compile the model (torch.compile), or replace the operation by one that does less")
+    threads = int(work.blocks[row]) * int(work.threads[row])
+    few = 0 < threads < case.threshold(RULE, "filling_threads") * int(work.multiprocessors[row])
+    if few and (name.startswith("nvkernel_") or "_gpu" in name or "__omp" in name):
+        return (profile, f"OpenMP and OpenACC: {threads:,} threads do not fill this GPU: collapse nested loops")
+    return (profile,)
 
 
 RULE = Rule(
@@ -129,13 +142,15 @@ RULE = Rule(
 GPU  | K K K K K K K K K K K K K K | a | K K K K K K K K K K K K K K | b |
 """,
     meaning="""\
-When one kernel holds two fifths of the kernel time and a fifth of the window, making it faster is worth a kernel
-engineer's time, and nothing else on the device is. The evidence lists what the trace tells of it: how often, how long,
-its grid, registers, the occupancy that these allow, and the next kernels.
+When one kernel holds two fifths of the kernel time and a fifth of the window, it is the one to look into. Kernel time
+is here the sum of all kernels' durations: where kernels run side by side it is more than the time in which the device
+is busy. The evidence lists what the trace tells of the kernel: how often, how long, its grid, registers, the occupancy
+that these allow, and the next kernels.
 
-A trace of a timeline cannot tell *why* a kernel takes its time; that needs Nsight Compute. Kernels that libraries and
-compilers tune (matrix products, convolutions, fused attention) are left out, and so are those of which another rule
-says what is wrong. The saving reaches from nothing (it is at its limit) to what a first tuning commonly brings.
+A timeline cannot tell *why* a kernel takes its time, nor whether it can be faster: that needs Nsight Compute. So no
+saving is told, only for scale what it would save if it were twice as fast. Kernels that libraries and compilers tune
+(matrix products, convolutions, fused attention) are left out, and so are those of which another rule says what is
+wrong.
 """,
     remedies=(
         Remedy(
@@ -163,7 +178,8 @@ says what is wrong. The saving reaches from nothing (it is at its limit) to what
     thresholds=(
         Threshold("share_fraction", 0.4, "fraction of kernel time", "Below, no single kernel decides."),
         Threshold("window_fraction", 0.2, "fraction of the window", "Below, kernels are not what takes the time."),
-        Threshold("tuned_most", 2.0, "times", "What first tuning of a plain kernel commonly brings."),
+        Threshold("medium_fraction", 0.4, "fraction of the window", "A program that is mostly one kernel hangs on it."),
+        Threshold("filling_threads", 2_048, "threads per multiprocessor", "As many as one holds at a time, at most."),
         Threshold("occupancy_fraction", 0.25, "fraction of warps", "Above a quarter, occupancy is seldom the limit."),
     ),
     see_also=("small-grid", "small-blocks", "tensor-cores"),

@@ -57,6 +57,7 @@ def _check(case: Case) -> Iterator[Match]:
         ),
         examples=call_examples(case, rows),
         instances=len(rows),
+        cost_ns=total,
     )
 
 

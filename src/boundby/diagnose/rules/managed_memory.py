@@ -51,6 +51,7 @@ def _check(case: Case) -> Iterator[Match]:
         ),
         examples=copy_examples(case, rows),
         instances=len(rows),
+        cost_ns=total,
     )
 
 

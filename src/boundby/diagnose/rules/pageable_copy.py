@@ -93,13 +93,14 @@ def _upload(case: Case, rows: Rows) -> Match:
     total, byte_count = int(str(evidence["total_ns"])), int(str(evidence["bytes"]))
     return Match(
         region=place_of(case, rows),
-        title=f"{count(len(rows))} copies upload {size(byte_count)} from pageable memory in {duration(total)}, while "
+        title=f"{_copies(rows, 'uploads', 'upload')} {size(byte_count)} from pageable memory in {duration(total)}, while "
         "no kernel runs",
         evidence={**evidence, "is_upload": True},
         saving_ns=(0, saving_without(case, Cause.GPU_COPY, rows)[1]),
         advice=_UPLOADS[case.once(framework)],
         examples=copy_examples(case, rows),
         instances=len(rows),
+        cost_ns=total,
     )
 
 
@@ -115,9 +116,11 @@ def _pinning(case: Case, rows: Rows) -> Match | None:
         return None  # as fast as pinned already: what is left is the wait, which the rules on syncs tell
     evidence = copy_evidence(case, rows)
     total, byte_count = int(str(evidence["total_ns"])), int(str(evidence["bytes"]))
+    to_device = int(str(evidence["to_device_count"]))
+    way = f"{'from' if to_device == len(rows) else 'to' if to_device == 0 else 'from or to'} pageable memory"
     return Match(
         region=place_of(case, rows),
-        title=f"{count(len(rows))} copies from or to pageable memory move {size(byte_count)} in {duration(total)}, at "
+        title=f"{_copies(rows, f'{way} moves', f'{way} move')} {size(byte_count)} in {duration(total)}, at "
         f"{bandwidth(rate * 1e9)}",
         evidence={
             **evidence,
@@ -130,7 +133,12 @@ def _pinning(case: Case, rows: Rows) -> Match | None:
         advice=(*_PINNED.get(case.once(framework), _PINNED["cuda"]), *_constant(evidence)),
         examples=copy_examples(case, rows),
         instances=len(rows),
+        cost_ns=total,
     )
+
+
+def _copies(rows: Rows, one: str, several: str) -> str:
+    return f"1 copy {one}" if len(rows) == 1 else f"{count(len(rows))} copies {several}"
 
 
 def _constant(evidence: dict[str, object]) -> tuple[str, ...]:
@@ -166,7 +174,8 @@ staging buffer first, chunk by chunk, at a fraction of the link's rate, and an "
 Memory kinds are the trace's own. Copies below 64 KiB are left out. What pinned copies would reach is taken from pinned
 copies of the same trace if it has large ones, else from the link of this generation of GPU. Where next to no kernel
 runs between the copies it is a one-time upload, for which pinning does not pay; making the data on the device does.
-What the host waits meanwhile is told by the rules on synchronization.
+What the host waits meanwhile is told by the rules on synchronization, and no saving is told beyond the time of the
+copies themselves: what passes between them is not counted.
 """,
     remedies=(
         Remedy(

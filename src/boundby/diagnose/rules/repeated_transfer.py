@@ -34,16 +34,25 @@ def _check(case: Case) -> Iterator[Match]:
         return
     evidence = copy_evidence(case, rows)
     total, common = int(str(evidence["total_ns"])), int(str(evidence["commonest_size_bytes"]))
-    low, high = saving_without(case, Cause.GPU_COPY, rows)
+    at_a_time = len(rows) / 2 / found.returns  # copies each way
+    byte_count = int(str(evidence["bytes"])) / 2 / found.returns
+    alike = evidence["commonest_size_count"] == len(rows) and at_a_time == round(at_a_time) > 1
+    what = f"{round(at_a_time)} x {size(common)}" if alike else size(byte_count)
     yield Match(
         region=place_of(case, rows),
-        title=f"{size(common)} at a time go to the host and as much comes back, {count(found.returns)} times: "
-        f"{duration(total)} of copies",
-        evidence={**evidence, "returns": found.returns},
-        saving_ns=(round(case.threshold(RULE, "kept_least") * low), high),
+        title=f"{what} go to the host and as much comes back, {count(found.returns)} times: {duration(total)} of "
+        "copies",
+        evidence={
+            **evidence,
+            "is_without_first_in_and_last_out": True,
+            "returns": found.returns,
+            "bytes_each_way_and_time": round(byte_count),
+        },
+        saving_ns=saving_without(case, Cause.GPU_COPY, rows),
         advice=_ADVICE.get(case.once(framework), _ADVICE["cuda"]),
         examples=copy_examples(case, rows),
         instances=len(rows),
+        cost_ns=total,
     )
 
 
@@ -62,7 +71,8 @@ comes back, and the next step sends it again.
 Told by copies of one size, 1 MiB or more, that go to the host and are followed by copies of exactly that size to the
 device, at least three times, sooner than any host could write as many bytes (20 GB/s), with kernels in between. So what
 comes in is what went out, or had been lying ready. Which of the two a timeline cannot show. The first way in and the
-last way out are not counted: those have to be.
+last way out are not counted: those have to be. The saving is the replay of the trace without the others. Where the
+data are new each time, nothing of it can be had.
 """,
     remedies=(
         Remedy(
@@ -92,9 +102,6 @@ last way out are not counted: those have to be.
     "large), or the host changes some of it in between in ways that only it can.",
     check=_check,
     needs=("memcpy",),
-    thresholds=(
-        Threshold("returns", 3, "count", "Twice can be a beginning and an end."),
-        Threshold("kept_least", 0.0, "fraction", "Input and output of one size are new data each time: none is saved."),
-    ),
+    thresholds=(Threshold("returns", 3, "count", "Twice can be a beginning and an end."),),
     see_also=("pageable-copy", "copy-overlap", "managed-memory"),
 )

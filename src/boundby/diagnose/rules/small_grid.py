@@ -11,6 +11,7 @@ from boundby.diagnose.devicework import (
     Rows,
     device_work,
     kernel_name,
+    mask_of,
     named_top,
     operation_examples,
     place_of,
@@ -22,12 +23,16 @@ from boundby.model.units import count, duration, percent
 
 def small_grid_rows(case: Case) -> Rows:
     """Kernels that run alone and long on few of the multiprocessors."""
+    rows = _small_rows(case)
+    return rows[_runs_alone(case, rows, case.threshold(RULE, "alone_fraction"))]
+
+
+def _small_rows(case: Case) -> Rows:
     work = case.once(device_work)
     long_enough = work.is_kernel & (work.duration_ns >= case.threshold(RULE, "kernel_ns"))
     told = (work.blocks > 0) & (work.multiprocessors > 0)
     small = work.blocks <= case.threshold(RULE, "fill_fraction") * work.multiprocessors
-    rows = np.flatnonzero(long_enough & told & small)
-    return rows[_runs_alone(case, rows, case.threshold(RULE, "alone_fraction"))]
+    return np.flatnonzero(long_enough & told & small)
 
 
 def _runs_alone(case: Case, rows: Rows, share: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -66,6 +71,7 @@ def _check(case: Case) -> Iterator[Match]:
     if not ((work.blocks > 0) & (work.multiprocessors > 0))[long_enough].any():
         raise CannotCheckError("the trace tells no launch shapes, or not how many multiprocessors the GPU has")
     rows = case.once(small_grid_rows)
+    yield from _beside(case, np.setdiff1d(_small_rows(case), rows))
     exposed = int(work.exposed_ns[rows].sum())
     if exposed < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.longest_window_ns):
         return
@@ -76,8 +82,8 @@ def _check(case: Case) -> Iterator[Match]:
     total = int(work.duration_ns[rows].sum())
     yield Match(
         region=place_of(case, rows),
-        title=f"{count(len(rows))} long kernels ({duration(total)}) run alone on {percent(mean)} of the GPU's "
-        "multiprocessors",
+        title=f"{'1 long kernel' if len(rows) == 1 else f'{count(len(rows))} long kernels'} ({duration(total)}) "
+        f"{'runs' if len(rows) == 1 else 'run'} alone on {percent(mean)} of the GPU's multiprocessors",
         evidence={
             "count": len(rows),
             "total_ns": total,
@@ -89,17 +95,63 @@ def _check(case: Case) -> Iterator[Match]:
         },
         saving_ns=(0, saving_by_speed(case, rows, 1.0, most)[1]),
         advice=(
-            f"{kernel_name(case, longest)} launches {int(work.blocks[longest])} blocks of "
+            f"{kernel_name(case, longest)} launches {_blocks(int(work.blocks[longest]))} of "
             f"{int(work.threads[longest])} threads on {int(work.multiprocessors[longest])} multiprocessors: split its "
             "work into smaller blocks, at least two a multiprocessor",
             "PyTorch: a larger batch, or batched calls (torch.bmm, torch.stack, vmap) instead of a loop over samples",
             "Where the work cannot be split, run independent kernels beside it on another stream",
         ),
         examples=operation_examples(
-            case, rows, lambda row: f"{kernel_name(case, row)}, {work.blocks[row]} blocks of {work.threads[row]}"
+            case, rows, lambda row: f"{kernel_name(case, row)}, {_blocks(int(work.blocks[row]))} of {work.threads[row]}"
         ),
         instances=len(rows),
+        cost_ns=total,
     )
+
+
+def _beside(case: Case, rows: Rows) -> Iterator[Match]:
+    """Single kernels of few blocks that take long although others run beside them: what else runs hides them, and as
+    soon as that is shorter, they are what the program waits for."""
+    work = case.once(device_work)
+    rows = rows[work.duration_ns[rows] >= case.threshold(RULE, "beside_fraction") * case.longest_window_ns]
+    if len(rows) == 0:
+        return
+    total, longest = int(work.duration_ns[rows].sum()), int(rows[np.argmax(work.duration_ns[rows])])
+    filled = float(np.average(work.blocks[rows] / work.multiprocessors[rows], weights=work.duration_ns[rows]))
+    most = min(1 / filled, case.threshold(RULE, "filled_most"))
+    blocks, all_of_them = int(work.blocks[rows].max()), len(rows)
+    saved = case.saving_by_speed(mask_of(case, rows), most, most)
+    yield Match(
+        region=place_of(case, rows),
+        title=f"{all_of_them} kernel{'s' if all_of_them > 1 else ''} of {'1 block' if blocks == 1 else 'few blocks'} "
+        f"take{'' if all_of_them > 1 else 's'} {duration(total)} beside other kernels: "
+        f"{', '.join(named_top(case, rows, 3))}",
+        evidence={
+            "count": all_of_them,
+            "total_ns": total,
+            "blocks": sorted({int(value) for value in work.blocks[rows]})[:5],
+            "multiprocessors": int(work.multiprocessors[longest]),
+            "multiprocessors_used_fraction": round(filled, 4),
+            "kernels": named_top(case, rows),
+            f"saving_if_{round(most)}_times_as_fast_ns": None if saved is None else min(saved[0], total),
+        },
+        saving_ns=None,  # what runs beside them hides it, or some of it
+        advice=(
+            f"{kernel_name(case, longest)} launches {_blocks(int(work.blocks[longest]))} of "
+            f"{int(work.threads[longest]):,} threads on {int(work.multiprocessors[longest])} multiprocessors: split its "
+            "work into smaller blocks, at least two a multiprocessor",
+            "What runs beside them hides them now: it has to be shorter as well before the program is",
+        ),
+        examples=operation_examples(
+            case, rows, lambda row: f"{kernel_name(case, row)}, {_blocks(int(work.blocks[row]))} of {work.threads[row]}"
+        ),
+        instances=all_of_them,
+        severity="low",
+    )
+
+
+def _blocks(number: int) -> str:
+    return "1 block" if number == 1 else f"{number:,} blocks"
 
 
 RULE = Rule(
@@ -120,7 +172,8 @@ and "GPU utilization" still shows 100 %: it only says that something runs.
 Looked at are kernels of 20 us and more that have no other kernel beside them for nine tenths of their time and whose
 grid has at most half as many blocks as there are multiprocessors. Shapes come from the trace's kernel table, the
 number of multiprocessors from its table of GPUs. The saving reaches from nothing (the work cannot be split) to a full
-GPU.
+GPU. Single kernels of so few blocks that take a twentieth of the window each are told as well where others run beside
+them: without a saving, as the others hide them for now.
 """,
     remedies=(
         Remedy(
@@ -147,6 +200,9 @@ GPU.
         Threshold("fill_fraction", 0.5, "blocks per multiprocessor", "Above half, filling the rest gains little."),
         Threshold("alone_fraction", 0.9, "fraction", "Kernels that run together fill the GPU together."),
         Threshold("share_fraction", 0.02, "fraction of the window", "Below, a full GPU would gain too little."),
+        Threshold(
+            "beside_fraction", 0.05, "fraction of the window", "Shorter ones beside others are what streams are for."
+        ),
         Threshold("filled_most", 8.0, "times", "Work that fits in few blocks seldom splits into a hundred."),
     ),
     see_also=("small-blocks", "small-batch", "hot-kernel"),

@@ -95,6 +95,7 @@ def _from_fp32(case: Case, rows: Rows, products: Rows, share: float, gpu: str, c
         advice=_advice(named_top(case, rows, 1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
         examples=operation_examples(case, rows),
         instances=len(rows),
+        cost_ns=total,
     )
 
 
@@ -148,6 +149,7 @@ def _from_tf32(case: Case, rows: Rows, share: float, gpu: str) -> Match:
         ),
         examples=operation_examples(case, rows),
         instances=len(rows),
+        cost_ns=int(work.duration_ns[rows].sum()),
     )
 
 

@@ -46,6 +46,7 @@ def _check(case: Case) -> Iterator[Match]:
         ),
         examples=operation_examples(case, found.between),
         instances=found.instances,
+        cost_ns=total,
     )
 
 

@@ -92,7 +92,7 @@ def _facts(comparison: Comparison) -> dict[str, object]:
         "findings": [
             {
                 "status": item.status,
-                "word": sentences.FINDING_WORDS[item.status],
+                "word": sentences.finding_word(item),
                 "severity": clean(item.finding.severity),
                 "text": sentences.finding(item),
                 "figures": sentences.finding_figures(item),

@@ -107,6 +107,12 @@ def _finding(item: FindingChange) -> Json:
         "saving_after_ns": list(item.after_saving_ns) if item.after_saving_ns else None,
         "measured_ns": item.measured_ns,
         "is_region_gone": item.is_region_gone,
+        "title_before": item.was.title if item.was else None,
+        "region_before": list(item.was.region) if item.was and item.was.region is not None else None,
+        "trend": item.trend or None,
+        "cause": item.cause or None,
+        "cause_ns": item.cause_ns,
+        "together": item.together,
     }
 
 

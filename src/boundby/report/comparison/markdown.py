@@ -110,7 +110,7 @@ def _findings(comparison: Comparison) -> str:
         figures = sentences.finding_figures(item)
         title = escape(item.finding.title).rstrip(".")
         lines.append(
-            f"- **{sentences.FINDING_WORDS[item.status]}** ({escape(item.finding.severity)}) {where}{title}"
+            f"- **{sentences.finding_word(item)}** ({escape(item.finding.severity)}) {where}{title}"
             + (f"; {figures}" if figures else "")
         )
     return "\n".join(lines)

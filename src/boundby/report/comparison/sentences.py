@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from boundby.model.comparison import (
     Side,
     Significance,
 )
+from boundby.report.findings import saves_range
 from boundby.report.sentences import bound_word
 from boundby.report.text import clean, part_name, region_name
 
@@ -30,6 +32,10 @@ FINDING_WORDS = {
     "remains": "still there",
     "unchecked": "could not be checked",
 }
+TREND_WORDS = {"improved": "improved", "worse": "worse"}  # of those that remain
+MOST_TOLD = 40  # characters of what a finding was: more would hide what it is
+_UNIT = re.compile(r"(?:%|[num]?s|[kMGT]?B(?:/s)?|min|h|x)[,;:.]?")
+_DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def change(fraction: float | None) -> str:
@@ -284,28 +290,75 @@ def finding(item: FindingChange) -> str:
     return f"{where}{clean(item.finding.title).rstrip('.')}"
 
 
+def finding_word(item: FindingChange) -> str:
+    """``resolved``, ``still there``, ``improved``: what became of it."""
+    return TREND_WORDS.get(item.trend, FINDING_WORDS[item.status])
+
+
 def finding_figures(item: FindingChange) -> str:
-    """What was promised and what came of it, in one phrase."""
+    """What it was, what was promised and what came of it, in one phrase."""
     old, new = item.before_saving_ns, item.after_saving_ns
-    if item.status == "remains" and old and new:
-        same = units.duration_range(*old) == units.duration_range(*new)
-        return f"would save {units.duration_range(*new)}" + ("" if same else f" (before: {units.duration_range(*old)})")
+    if item.status == "remains":
+        return "; ".join(filter(None, (_was(item), _still_saves(old, new))))
     if item.status == "resolved":
-        promised = f"promised {units.duration_range(*old)}" if old else ""
-        measured = "its region is gone" if item.is_region_gone else ""
-        if item.measured_ns is not None:
-            what = "its region" if item.finding.region else "the window"
-            more = "less" if item.measured_ns >= 0 else "more"
-            measured = f"{what} takes {units.duration(abs(item.measured_ns))} {more}"
-        return ", ".join(filter(None, (promised, measured)))
+        promised = f"promised {saves_range(old)}" if old else ""
+        return ", ".join(filter(None, (promised, _credit(item))))
     saving = new or old
-    return f"would save {units.duration_range(*saving)}" if saving else ""
+    return f"would save {saves_range(saving)}" if saving else ""
+
+
+def _still_saves(old: tuple[int, int] | None, new: tuple[int, int] | None) -> str:
+    if not new:
+        return ""
+    now = saves_range(new)
+    before = f" (before: {saves_range(old)})" if old and saves_range(old) != now else ""
+    return f"would save {now}{before}"
+
+
+def _was(item: FindingChange) -> str:
+    """What it said before: the words that differ where these are few, all of it where it was worded in another way."""
+    was = item.was
+    if was is None:
+        return ""
+    old, new = (clean(found.title).rstrip(".").split() for found in (was, item.finding))
+    place = region_name(was.region) if was.region and was.region != item.finding.region else ""
+    if [_worded(word) for word in old] != [_worded(word) for word in new]:
+        return f"was {place}: {' '.join(old)}" if place else f"was: {' '.join(old)}"
+    differ = [number for number, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]
+    if not differ:
+        return f"was in {place}" if place else ""
+    last = differ[-1] + 1
+    last += last < len(old) and _UNIT.fullmatch(old[last]) is not None  # a figure is told with its unit
+    told = " ".join(old[differ[0] : last]).rstrip(",;:")
+    if len(told) > MOST_TOLD:
+        return f"was in {place}" if place else ""
+    return f"was {told}" + (f" in {place}" if place else "")
+
+
+def _worded(word: str) -> str:
+    """A word without its figures: units may change with them."""
+    return "" if _UNIT.fullmatch(word) else _DIGITS.sub("#", word)
+
+
+def _credit(item: FindingChange) -> str:
+    """What its cause, else its region, has less: never a saving that is not its own."""
+    if item.is_region_gone:
+        return "its region is gone"
+    gone = item.cause_ns if item.cause_ns is not None else item.measured_ns
+    if gone is None:
+        return ""
+    what = "its region" if item.finding.region else "the window"
+    if item.cause_ns is not None:
+        what = f"{SHORT_LABEL[item.cause]} {'there' if item.finding.region else 'in the window'}"
+    told = f"{what}: {signed(-gone)}" if gone else f"{what}: no change"
+    return f"{told} (of {item.together} findings together)" if item.together > 1 else told
 
 
 def findings_summary(comparison: Comparison) -> str:
     """``2 resolved, 1 new``."""
-    counts = Counter(item.status for item in comparison.findings)
-    return ", ".join(f"{counts[status]} {word}" for status, word in FINDING_WORDS.items() if counts[status])
+    counts = Counter(finding_word(item) for item in comparison.findings)
+    words = dict.fromkeys((*FINDING_WORDS.values(), *TREND_WORDS.values()))
+    return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
 
 
 def prediction(item: Prediction) -> str:

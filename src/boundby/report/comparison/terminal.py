@@ -195,8 +195,9 @@ def _findings(comparison: Comparison, face: Face) -> list[Text]:
         return []
     lines = [face.heading(f"FINDINGS: {sentences.findings_summary(comparison)}")]
     for item in comparison.findings[:MAX_FINDINGS]:
-        style = {"new": BAD, "resolved": GOOD}.get(item.status, "") if face.color else ""
-        mark = face.line(pad(Text(item.status, style=style), 10), pad(face.fit(clean(item.finding.severity), 8), 8))
+        word = sentences.finding_word(item) if item.trend else item.status
+        style = {"new": BAD, "worse": BAD, "resolved": GOOD, "improved": GOOD}.get(word, "") if face.color else ""
+        mark = face.line(pad(Text(word, style=style), 10), pad(face.fit(clean(item.finding.severity), 8), 8))
         figures = sentences.finding_figures(item)
         lines += face.wrapped(sentences.finding(item) + (f"; {figures}" if figures else ""), first=mark)
     more = len(comparison.findings) - MAX_FINDINGS

@@ -107,7 +107,7 @@ def _bars(axes: Axes, device: DeviceReport, items: Sequence[WhatIf], look: Look)
 
 
 def _change(saved_ns: int, baseline_ns: int) -> str:
-    return f"+{units.percent(-saved_ns / baseline_ns)}" if saved_ns < 0 else sentences.change(saved_ns, baseline_ns)
+    return sentences.change(saved_ns, baseline_ns)
 
 
 def _told(axes: Axes, place: int, end: float, text: str, look: Look, longest: float) -> None:

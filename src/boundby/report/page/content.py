@@ -213,6 +213,8 @@ def _finding(rank: int, finding: Finding, report: Report) -> FindingView:
         low, high = finding.saving_ns
         first, last = units.percent(low / whole), units.percent(high / whole)
         fraction = last if first == last or low == 0 else f"{first.removesuffix(' %')}-{last}"
+        if first == units.percent(1e-9) != last and low:
+            fraction = f"up to {last}"
     return FindingView(
         rank=rank,
         finding=finding,

@@ -1,0 +1,160 @@
+"""What became of findings: matched by rule and place, then by rule alone where the place itself is new."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from boundby.model.comparison import FindingChange, RegionChange
+from boundby.model.report import Finding, Report
+from boundby.timeline.fold import fold_name
+
+Path = tuple[str, ...]
+#: The cause that a rule's remedy takes away: what its region has less of it is to its credit. Rules that are not here
+#: (those that change several causes, and rules of others) are told with their region's whole time.
+RULE_CAUSE: Mapping[str, str] = {
+    "allocation": "init",
+    "comm-exposed": "gpu_comm",
+    "copy-bandwidth": "gpu_copy",
+    "cuda-graphs": "cuda_api",
+    "host-input": "host_blocked",
+    "host-wait": "host_blocked",
+    "host-work": "cpu",
+    "hot-kernel": "gpu_compute",
+    "launch-overhead": "cuda_api",
+    "layout-conversion": "gpu_compute",
+    "lazy-initialization": "init",
+    "managed-memory": "gpu_copy",
+    "pageable-copy": "gpu_copy",
+    "repeated-transfer": "gpu_copy",
+    "small-grid": "gpu_compute",
+    "sync-call": "sync",
+    "sync-operator": "sync",
+    "sync-pageable-copy": "sync",
+    "sync-polling": "sync",
+    "sync-readback": "sync",
+    "tensor-cores": "gpu_compute",
+    "unfused-attention": "gpu_compute",
+    "unfused-elementwise": "gpu_compute",
+    "unfused-optimizer": "gpu_compute",
+}
+#: A finding of a place that only the later run has is taken for one of the earlier run only if it promises no more
+#: than so many times as much: what grew is told as new.
+SAME_AT_MOST = 1.25
+_FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+def findings(before: Report, after: Report, regions: Sequence[RegionChange]) -> list[FindingChange]:
+    """Findings of both reports: new, resolved, remaining ones and those that could not be checked, each most severe
+    first."""
+    renamed = {item.before.path: item for item in regions if item.before is not None}
+    places: dict[tuple[str, Path | None], list[Finding]] = defaultdict(list)
+    for finding in after.findings:
+        places[finding.rule, _folded(finding.region)].append(finding)
+    pairs: dict[int, FindingChange] = {}  # place among the earlier findings: what became of it
+    for number, finding in enumerate(before.findings):
+        change = _region_of(finding, renamed)
+        place = change.after.path if change is not None and change.after is not None else _folded(finding.region)
+        later = places.get((finding.rule, place), [])
+        if later:
+            now = later.pop(_most_alike(finding, later))
+            times = change.before.instances / change.after.instances if _is_pair(change) else 1.0
+            pairs[number] = _remains(finding, now, times)
+    left = [item for item in after.findings if any(item is other for found in places.values() for other in found)]
+    gone = [(number, item) for number, item in enumerate(before.findings) if number not in pairs]
+    known = {item.after.path for item in regions if item.after is not None and item.before is not None}
+    moved: list[FindingChange] = []
+    for now in [item for item in left if _folded(item.region) not in known]:
+        was = next((pair for pair in gone if pair[1].rule == now.rule and _promises_no_more(now, pair[1])), None)
+        if was is not None:
+            moved.append(_remains(was[1], now, 1.0))
+            pairs.setdefault(was[0], moved[-1])
+            left = [item for item in left if item is not now]
+    unchecked = {item.rule for item in after.not_checked}
+    ended = [
+        FindingChange("unchecked", finding, finding.saving_ns, None)
+        if finding.rule in unchecked
+        else _resolved(before, after, finding, _region_of(finding, renamed))
+        for number, finding in enumerate(before.findings)
+        if number not in pairs
+    ]
+    stayed = [change for number, change in sorted(pairs.items()) if not any(change is other for other in moved)]
+    result = [FindingChange("new", item, None, item.saving_ns) for item in left]
+    result += [*_shared(ended), *stayed, *moved]
+    order = {"new": 0, "resolved": 1, "remains": 2, "unchecked": 3}
+    return sorted(result, key=lambda item: order[item.status])
+
+
+def _region_of(finding: Finding, regions: Mapping[Path, RegionChange]) -> RegionChange | None:
+    place = _folded(finding.region)
+    return regions.get(place) if place is not None else None
+
+
+def _folded(path: Path | None) -> Path | None:
+    return None if path is None else tuple(fold_name(name) for name in path)
+
+
+def _most_alike(finding: Finding, later: Sequence[Finding]) -> int:
+    """Of several of one rule in one place, the one that says the same with other figures; else the first."""
+    said = _FIGURE.sub("#", finding.title)
+    return next((number for number, item in enumerate(later) if _FIGURE.sub("#", item.title) == said), 0)
+
+
+def _promises_no_more(now: Finding, was: Finding) -> bool:
+    if now.saving_ns is None or was.saving_ns is None:
+        return now.saving_ns is None and was.saving_ns is None
+    return now.saving_ns[1] <= SAME_AT_MOST * was.saving_ns[1]
+
+
+def _remains(was: Finding, now: Finding, times: float) -> FindingChange:
+    """``times``: the place ran so many times as often before; promises are compared for as many runs."""
+    trend = ""
+    if was.saving_ns and now.saving_ns and was.saving_ns[1] > 0:
+        ratio = now.saving_ns[1] * times / was.saving_ns[1]
+        trend = "improved" if ratio < 1 / SAME_AT_MOST else "worse" if ratio > SAME_AT_MOST else ""
+    return FindingChange("remains", now, was.saving_ns, now.saving_ns, was=was, trend=trend)
+
+
+def _resolved(before: Report, after: Report, finding: Finding, change: RegionChange | None) -> FindingChange:
+    gone = change is not None and bool(change.path) and change.after is None
+    resolved = FindingChange("resolved", finding, finding.saving_ns, None, is_region_gone=gone)
+    if gone or (finding.region and change is None):
+        return resolved
+    cause = RULE_CAUSE.get(finding.rule, "")
+    return replace(
+        resolved,
+        measured_ns=_shortened(before, after, change),
+        cause=cause,
+        cause_ns=_shortened(before, after, change, cause) if cause else None,
+    )
+
+
+def _shortened(before: Report, after: Report, change: RegionChange | None, cause: str = "") -> int | None:
+    """By how much the region's account (or all windows), or one cause of it, became shorter, for as many instances
+    as before."""
+    if change is None or not change.path:
+        totals = [
+            sum(device.time.get(cause, 0) if cause else device.window_ns for device in report.devices)
+            for report in (before, after)
+        ]
+        return totals[0] - totals[1] if before.devices else None
+    one, other = change.before, change.after
+    if one is None:
+        return None
+    each = 0.0 if other is None else other.each_of(cause) if cause else other.each_ns
+    return (one.time.get(cause, 0) if cause else one.total_ns) - round(each * one.instances)
+
+
+def _shared(ended: Sequence[FindingChange]) -> list[FindingChange]:
+    """With how many resolved findings share one measurement: none of them may take all the credit."""
+    keys = [(_folded(item.finding.region), item.cause) for item in ended]
+    count = Counter(
+        key for key, item in zip(keys, ended, strict=True) if item.status == "resolved" and item.measured_ns is not None
+    )
+    return [replace(item, together=max(count[key], 1)) for key, item in zip(keys, ended, strict=True)]
+
+
+def _is_pair(change: RegionChange | None) -> bool:
+    return bool(change and change.before and change.after and change.before.instances and change.after.instances)
