@@ -40,6 +40,13 @@ def test_bad_questions_say_what_is_known(scenario: str) -> None:
     assert caught.value.next_step
 
 
+@pytest.mark.parametrize("scenario", ["kernels=0", "cpu=-2", "no_sync+copies=0.0"])
+def test_a_factor_is_above_zero(scenario: str) -> None:
+    timeline = build_timeline(steps_with_sync().trace(), parse_window("gpu"))
+    with pytest.raises(SelectionError, match=r"K of '.*' must be above 0"):
+        answer(timeline, scenario)
+
+
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["what-if", str(SAMPLE), "-s", "no_sync", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)

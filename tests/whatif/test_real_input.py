@@ -8,6 +8,8 @@ first event follows its last call before that. Begun at their measured time, the
 
 from __future__ import annotations
 
+import pytest
+
 import boundby
 from tests.support.traces import trace_path
 
@@ -34,3 +36,13 @@ def test_pageable_uploads_take_no_time_without_copies() -> None:
 def test_a_busy_device_without_its_kernels() -> None:
     """93 % of the window are kernels; the host alone would need about half of it (0.70 s of 1.33 s)."""
     assert _predicted("pytorch_ddp_rank_clock_skew.sqlite")["infinite_gpu"] < 0.9e9
+
+
+@pytest.mark.parametrize("name", ["openmp_heat_before.sqlite", "transformer_2_7b_nvtx.sqlite"])
+def test_very_fast_copies_are_as_no_copies(name: str) -> None:
+    """Copies of pageable memory hold the host while they are staged: quicker copies, shorter staging."""
+    answers, _ = boundby.what_if(trace_path(name), ["copies=1", "copies=2", "copies=1000", "copies_free"])
+    same, half, quick, none = (answer.predicted_ns for answer in answers)
+    assert same == answers[0].baseline_ns
+    assert none <= quick <= 1.06 * none
+    assert abs(half - (same + none) / 2) < 0.05 * same

@@ -123,7 +123,7 @@ def _cpu_check(utilization: float, active: float, staging_ns: int, blocked_ns: i
         waits = [(staging_ns, "copies pageable memory"), (blocked_ns, "spins in waits for the device")]
         told = [what for ns, what in waits if ns >= max(staging_ns, blocked_ns) / 4] or ["spins"]
         own = f"{percent(active)} of the time" if active > LEAST_TOLD else "under 1 % of the time"
-        reading = f"over 90 %, but its own work takes {own}: else it {' and '.join(told)}"
+        reading = f"over 90 %, but its own work takes {own}: otherwise it {' and '.join(told)}"
         return Check("CPU utilization", value, reading, None)
     return Check("CPU utilization", value, "over 90 %: the launching thread never rests", "cpu")
 
@@ -142,6 +142,8 @@ def because(
     bound = decision.bound
     window = sum(time.values())
     if bound == "hidden":
+        if window:
+            return "off the critical path: without any one cause in it, the program takes as long"
         return "all its GPU work runs behind other GPU work"
     if window == 0:
         return "launches nothing and holds nothing up; judged on its host time"
@@ -159,8 +161,8 @@ def because(
         if limit is not None and limit < NO_GAIN:
             head = "; removing it alone gains nothing, other work covers it"
         elif limit is not None and limit >= FAR_AHEAD:
-            rest = f"only {percent(1 - limit)}" if 1 - limit > LEAST_TOLD else "under 1 %"
-            head = f"; all else needs {rest} of it"
+            needs = f"only {percent(1 - limit)}" if 1 - limit > LEAST_TOLD else "under 1 %"
+            head = f"; all else needs {needs} of it"
         elif limit is not None:
             head = f"; the host would limit {percent(limit)} below"
         return f"GPU busy {percent(busy)}, {what} {percent(share)}{head}"

@@ -29,7 +29,7 @@ from boundby.diagnose.hostfigures import (
 )
 from boundby.diagnose.instances import instances as instances_of
 from boundby.diagnose.verdict import Decision, decide, decide_host, is_saturated
-from boundby.model.causes import CAUSES
+from boundby.model.causes import CAUSES, Cause
 from boundby.model.report import (
     ApiCalls,
     DeviceReport,
@@ -243,6 +243,8 @@ def _region(
     savings = {saving.cause: saving.saving_ns for saving in decision.savings}
     if decision.bound == "hidden" and not figures.operation_count[region]:
         decision = decide_host(host_ns, active_ns, api, sync, sum(blocked.values()))
+    if decision.bound == "unknown" and found and not is_root and 2 * _unexplained(time) < sum(time.values()):
+        decision = replace(decision, bound="hidden")  # replayed without each of its causes, the program takes as long
     known = bool(host.cpu_of_ns[region]) or trace.captured.osrt
     if timeline.devices:
         confidence = judge(
@@ -298,6 +300,11 @@ def _instances(timeline: Timeline, figures: Figures, region: int, host_ns: int) 
     time = max(int(figures.inclusive[region].sum()), host_ns)
     share = time / timeline.total_ns if timeline.total_ns else 0.0
     return instances_of(figures.host_series, figures.projected_series, region, share)
+
+
+def _unexplained(time: Mapping[Cause, int]) -> int:
+    """Time of causes that no change to the program removes."""
+    return time[Cause.DEVICE_WAIT] + time[Cause.PROFILER] + time[Cause.UNATTRIBUTED]
 
 
 def _all_saturated(timeline: Timeline, replayed: Replayed) -> bool:

@@ -69,7 +69,7 @@ BOUND_LABEL: dict[str, str] = {
     "cpu": "CPU bound",
     "host_blocked": "blocked on the host",
     "init": "initialization bound",
-    "hidden": "hidden behind other GPU work",
+    "hidden": "hidden behind other work",
     "mixed": "mixed",
     "unknown": "unknown",
 }

@@ -17,7 +17,7 @@ from boundby.timeline.analysis import Timeline
 from boundby.whatif.graph import Graph
 from boundby.whatif.removals import Change, Predictor
 from boundby.whatif.replay import Costs
-from boundby.whatif.scenarios import SCENARIOS, Scope, faster_cpu, remove
+from boundby.whatif.scenarios import SCENARIOS, Scope, faster, faster_cpu, remove
 
 Bool = npt.NDArray[np.bool_]
 
@@ -121,15 +121,14 @@ def _change(term: str, timeline: Timeline) -> Change:
     if not match:
         raise SelectionError(f"{term!r} is no scenario.", f"Known: {FORMS}.")
     if float(match["factor"]) <= 0:
-        raise SelectionError(f"K of {term!r} must be above 0.", f"{match[1]}=2 makes them twice as fast.")
+        raise SelectionError(f"K of {term!r} must be above 0.", f"It says how many times as fast: {match[1]}=2.")
     factor, kind = float(match["factor"]), match[1]
     if kind == "cpu":
         return lambda graph, costs, scope: faster_cpu(graph, costs, scope, factor)
     rows = _operations(kind, match["glob"], timeline)
 
-    def shorten(_graph: Graph, costs: Costs, scope: Scope) -> Costs:
-        quick = (costs.duration_ns / factor).astype(np.int64)
-        return replace(costs, duration_ns=np.where(rows & scope.operations, quick, costs.duration_ns))
+    def shorten(graph: Graph, costs: Costs, scope: Scope) -> Costs:
+        return faster(graph, costs, rows & scope.operations, factor)
 
     return shorten
 

@@ -16,7 +16,7 @@ from boundby.timeline.intervals import complement, contains
 from boundby.whatif.build import build_graph
 from boundby.whatif.graph import Graph
 from boundby.whatif.replay import Costs, Replayer, measured_costs
-from boundby.whatif.scenarios import SCENARIOS, Scope, narrow, remove, scope_of
+from boundby.whatif.scenarios import SCENARIOS, Scope, faster, narrow, remove, scope_of
 
 Bool = npt.NDArray[np.bool_]
 Change = Callable[[Graph, Costs, Scope], Costs]
@@ -115,9 +115,7 @@ class Predictor:
         """Length of each device's window in nanoseconds if these operations (mask over ``trace.operations``) ran
         ``factor`` times as fast."""
         rows = operations & self._everywhere.operations
-        quick = (self._measured.duration_ns / factor).astype(np.int64)
-        duration_ns = np.where(rows, quick, self._measured.duration_ns)
-        return self._lengths(replace(self._costs(holds, waits), duration_ns=duration_ns))
+        return self._lengths(faster(self.graph, self._costs(holds, waits), rows, factor))
 
     def _costs(self, holds: bool, waits: bool) -> Costs:
         if not waits and ("sync",) not in self._without:

@@ -13,6 +13,7 @@ from boundby.model.trace import OpKind
 from boundby.timeline.calls import CallClass
 from boundby.whatif.graph import Graph
 from boundby.whatif.replay import Costs
+from boundby.whatif.waits import USUAL_RETURN_NS
 
 Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -165,6 +166,26 @@ def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
         waits=costs.waits & ~blocking,
         call_ns=np.where(blocking, 0, costs.call_ns),
         arrival_ns=np.where(copies, np.maximum(costs.arrival_ns - own, 0), costs.arrival_ns),
+    )
+
+
+def faster(graph: Graph, costs: Costs, rows: Bool, factor: float) -> Costs:
+    """These operations (a mask) run ``factor`` times as fast; calls that are held by copies among them are for as much
+    less: they stage the data through a buffer before, after and while the copy runs."""
+    left = 1.0 / factor
+    launch = graph.launch[rows & (graph.op_kind >= OpKind.MEMCPY)]
+    calls = np.zeros(graph.calls, bool)
+    calls[launch[launch >= 0]] = True
+    held = calls & ((graph.kind == CallClass.BLOCKING_COPY) | graph.waits)
+    gone = np.append(np.where(held, graph.cost_ns * (1 - left), 0).astype(np.int64), 0)
+    returning = np.minimum(costs.wait_lag_ns, USUAL_RETURN_NS)
+    lag = returning + ((costs.wait_lag_ns - returning) * left).astype(np.int64)
+    return replace(
+        costs,
+        duration_ns=np.where(rows, (costs.duration_ns * left).astype(np.int64), costs.duration_ns),
+        call_ns=np.maximum(costs.call_ns - gone[:-1], 0),
+        arrival_ns=np.where(rows, np.maximum(costs.arrival_ns - gone[graph.launch], 0), costs.arrival_ns),
+        wait_lag_ns=np.where(held, lag, costs.wait_lag_ns),
     )
 
 
