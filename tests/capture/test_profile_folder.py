@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+import boundby
 from boundby.capture.folder import FACTS, FILES, find_in_folder, make_folder, program_name
 from boundby.model.errors import InputError, OutputError
 from tests.support.nsys import names
+from tests.support.traces import REPOSITORY
 
 NOW = datetime(2026, 11, 20, 13, 5, 9)
 
@@ -130,3 +133,17 @@ def test_a_folder_that_cannot_be_listed(here: Path) -> None:
     (here / "closed").mkdir(mode=0o300)
     with pytest.raises(InputError, match="cannot be read"):
         find_in_folder(here / "closed")
+
+
+def test_the_report_taken_of_a_folder_that_is_no_run_is_named(here: Path) -> None:
+    shutil.copy(REPOSITORY / "sample_reports" / "simulated_sync.sqlite", here / "found.sqlite")
+    report = boundby.analyze(here)
+    assert report.trace.path == str(here / "found.sqlite")
+    (warning,) = (item for item in report.trace.warnings if item.code == "folder")
+    assert "found.sqlite, the only report in it, was taken" in warning.message
+    (here / "found.sqlite").rename(here / "report.sqlite")
+    (here / FACTS).write_text('{"command": ["python", "train.py"]}')
+    report = boundby.analyze(here)
+    assert report.trace.path == str(here)
+    assert report.trace.command
+    assert not any(item.code == "folder" for item in report.trace.warnings)

@@ -44,6 +44,20 @@ def test_wrong_usage(boundby: Boundby, arguments: list[str]) -> None:
     assert second.startswith("  See: boundby")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--width", "abc"], "'--width': 'abc' is not a whole number."),
+        (["--width", "10"], "'--width': 10 is too small: the least is 40."),
+        (["--min-share", "abc"], "'--min-share': 'abc' is not a number."),
+        (["--min-share", "101"], "'--min-share': 101.0 is not between 0 and 100."),
+        (["--device", "abc"], "'--device': 'abc' is not a whole number."),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(boundby: Boundby, arguments: list[str], words: str) -> None:
+    assert boundby("analyze", "x", *arguments).err.splitlines()[0] == f"boundby: Invalid value for {words}"
+
+
 def test_a_user_error_is_a_sentence_and_a_next_step(boundby: Boundby, analysis: Analysis, report: Path) -> None:
     analysis.answers["train.sqlite"] = InputError("It is\n\x1b[31mbroken.", "Mend it.")
     ran = boundby("analyze", report)

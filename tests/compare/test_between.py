@@ -7,9 +7,14 @@ import pytest
 
 import boundby
 from boundby.compare.between import compare
+from boundby.compare.findings import RULE_CAUSE
+from boundby.diagnose.rules import builtin
+from boundby.model.causes import SHORT_LABEL
+from boundby.model.comparison import FindingChange
 from boundby.model.errors import SelectionError
 from boundby.model.report import Captured, NotChecked, Report
 from boundby.report import json as report_json
+from boundby.report.comparison.sentences import finding_figures
 from tests.compare import pairs
 from tests.support import reports
 from tests.support.traces import trace_names, trace_path
@@ -175,3 +180,92 @@ def test_any_two_reports_can_be_compared() -> None:
     for before in reports.ALL.values():
         for after in reports.ALL.values():
             compare(before(), after()).to_dict()
+
+
+def test_a_finding_whose_cost_fell_has_improved() -> None:
+    report = reports.sample()
+    old = replace(report.findings[0], saving_ns=None, evidence={"total_ns": 1_060, "median_ns": 21, "calls": 50})
+    for total, trend in ((210, "improved"), (1_000, ""), (2_000, "worse")):
+        new = replace(old, evidence={"total_ns": total, "median_ns": 4, "calls": 50})
+        (item,) = compare(replace(report, findings=(old,)), replace(report, findings=(new,))).findings
+        assert (item.status, item.trend, item.was) == ("remains", trend, old)
+    (old, new) = (replace(old, saving_ns=saving) for saving in ((0, 559), (0, 110)))
+    (item,) = compare(replace(report, findings=(old,)), replace(report, findings=(new,))).findings
+    assert item.trend == "improved"
+    notes = [replace(found, severity="note") for found in (old, replace(new, saving_ns=None))]
+    (item,) = compare(*(replace(report, findings=(note,)) for note in notes)).findings
+    assert item.trend == ""
+
+
+def test_costs_are_compared_for_as_many_runs() -> None:
+    """Half the steps, half the saving: as bad as before."""
+    old = replace(reports.sample().findings[0], region=("step",), saving_ns=(0, 1_000))
+    before = replace(pairs.made_of(pairs.region("step", durations=(10,) * 20)), findings=(old,))
+    after = replace(
+        pairs.made_of(pairs.region("step", durations=(10,) * 10)), findings=(replace(old, saving_ns=(0, 500)),)
+    )
+    (item,) = compare(before, after).findings
+    assert item.trend == ""
+
+
+def test_what_has_come_to_another_region_is_still_there_unless_it_grew() -> None:
+    base = replace(reports.sample().findings[0], rule="pageable-copy", region=("iteration",), saving_ns=(0, 330))
+    before = replace(pairs.made_of(pairs.region("iteration")), findings=(base,))
+    later = [replace(base, region=(name,), saving_ns=(0, high)) for name, high in (("load", 245), ("store", 66))]
+    regions = [pairs.region("iteration"), pairs.region("load"), pairs.region("store")]
+    found = compare(before, replace(pairs.made_of(*regions), findings=tuple(later))).findings
+    assert [(item.status, item.finding.region, item.was, item.trend) for item in found] == [
+        ("remains", ("load",), base, ""),
+        ("remains", ("store",), base, ""),
+    ]
+    grown = replace(later[0], saving_ns=(0, 500))
+    found = compare(before, replace(pairs.made_of(*regions), findings=(grown,))).findings
+    assert [item.status for item in found] == ["new", "resolved"]
+    elsewhere = replace(base, region=("other",))
+    regions = [pairs.region("iteration"), pairs.region("other")]
+    found = compare(
+        replace(pairs.made_of(*regions), findings=(base,)), replace(pairs.made_of(*regions), findings=(elsewhere,))
+    ).findings
+    assert [item.status for item in found] == ["new", "resolved"], "a region that both have is another place"
+
+
+def test_the_credit_is_what_the_cause_has_less_and_is_shared() -> None:
+    sync = replace(reports.sample().findings[0], rule="sync-call", region=("step",), saving_ns=(1, 10**7))
+    other = replace(sync, rule="sync-readback", saving_ns=(1, 10**5))
+    before = replace(pairs.made_of(pairs.region("step", 2.0)), findings=(sync, other))
+    found = compare(before, pairs.made_of(pairs.region("step", 1.0))).findings
+    assert [(item.status, item.cause, item.together) for item in found] == [("resolved", "sync", 2)] * 2
+    assert {item.measured_ns for item in found} == {20_000_000}
+    assert {item.cause_ns for item in found} == {6_000_000}
+    assert finding_figures(found[1]) == "promised 1 ns - 100 us, sync time there: -6.00 ms (of 2 findings together)"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        ("kernel takes 100 %: 50 x 21.2 ms", "kernel takes 100 %: 50 x 4.20 ms", "was 21.2 ms"),
+        ("2 copies in 232 us, while", "2 copies in 1.2 ms, while", "was 232 us"),
+        ("2 copies take 3 ms", "2 copies take 3 ms", ""),
+        ("two copies take 3 ms", "one copy takes 3 ms", "was: two copies take 3 ms"),
+        ("1 x a, 2 x b, 3 x c, 4 x d, 5 x e, 6 x f, 7 x g", "2 x a, 2 x b, 3 x c, 4 x d, 5 x e, 6 x f, 8 x g", ""),
+    ],
+)
+def test_what_it_was_is_told_by_what_differs(was: str, now: str, told: str) -> None:
+    old = replace(reports.sample().findings[0], title=was, saving_ns=None)
+    new = replace(old, title=now)
+    assert finding_figures(FindingChange("remains", new, None, None, was=old)) == told
+
+
+def test_real_runs_before_and_after_keep_what_was_there() -> None:
+    one, two, three = (heat(stage) for stage in ("before", "after", "final"))
+    found = {(item.finding.rule, item.status) for item in compare(one, two).findings}
+    assert ("pageable-copy", "remains") in found
+    assert ("pageable-copy", "new") not in found
+    assert ("repeated-transfer", "resolved") in found
+    (hot,) = (item for item in compare(two, three).findings if item.finding.rule == "hot-kernel")
+    assert hot.trend == "improved"
+
+
+def test_causes_are_told_of_rules_that_exist() -> None:
+    assert set(RULE_CAUSE) <= {rule.id for rule in builtin()}
+    assert set(RULE_CAUSE.values()) <= set(SHORT_LABEL)

@@ -25,7 +25,7 @@ def test_operations_of_a_skewed_device_are_told_on_the_hosts_clock() -> None:
     shift = timeline.devices[0].shift.shift_ns
     assert shift > 4_000_000
     case = cast(Case, SimpleNamespace(timeline=timeline))
-    found = operation_examples(case, np.arange(50))
+    found = operation_examples(case, np.arange(50))[:3]
     assert [(item.start_ns, item.duration_ns) for item in found] == [
         (10_000 * number - 5_000_000 + shift, 500 + number) for number in (49, 48, 47)
     ]
@@ -33,7 +33,7 @@ def test_operations_of_a_skewed_device_are_told_on_the_hosts_clock() -> None:
 
 def test_every_example_of_a_real_skewed_trace_lies_in_the_hosts_time() -> None:
     """Its device runs 156 ms early: an operation told on the device's clock would stand before its launch."""
-    examined = pipeline.examine(trace_path("pytorch_ddp_rank_clock_skew"), show_all=True)
+    examined = pipeline.examine(trace_path("pytorch_ddp_rank_clock_skew.sqlite"), show_all=True)
     (device,) = examined.timeline.devices
     assert device.shift.shift_ns
     table, calls = examined.timeline.setting.trace.operations, examined.timeline.setting.calls

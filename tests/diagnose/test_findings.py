@@ -194,3 +194,18 @@ def test_other_packages_bring_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [item.id for item in found] == ["their-rule"]
     assert {item.name for item in broken} == {"missing", "pytest", "sync-call", "their-rule"}
     assert len(rules.every()) == len(rules.builtin()) + 1
+
+
+def test_no_saving_is_told_beyond_the_cost(case: Case) -> None:
+    least = max(round(0.02 * case.longest_window_ns), 1)
+    (found,) = find(case, [rule(saves(0.5, cost_ns=least))]).found
+    assert found.saving_ns == (least, least)
+
+
+def test_what_it_would_save_may_be_unknown(case: Case) -> None:
+    def check(_: Case) -> Iterator[Match]:
+        yield Match(0, "told", {"x_ns": 1}, None, ("advice",), severity="medium")
+        yield Match(0, "not told", {"x_ns": 1}, None, ("advice",))
+
+    (found,) = find(case, [rule(check)]).found
+    assert (found.title, found.severity, found.saving_ns) == ("told", "medium", None)

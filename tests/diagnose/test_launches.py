@@ -69,3 +69,16 @@ def test_every_launch_has_one_part_in_any_program() -> None:
             assert calls[found.call[found.rows(part)]].all()
             assert int(operations.sum()) == len(found.rows(part))
         assert 0 <= found.graphs <= len(found.rows(Part.REPEATING))
+
+
+def test_a_pass_of_equal_layers_is_one_sequence() -> None:
+    head: list[Instruction] = [Work(10 * US), Launch("head", 4 * US)]
+    found = launches(case_of(Source(program(Loop(6, [*LAYERS, *LAYERS, *LAYERS, *head]), Sync()))))
+    assert found.units == ((91, 6),)
+
+
+def test_sequences_in_pieces_are_counted() -> None:
+    broken = [*LAYERS[:30], *item(), *LAYERS[30:], *item()]
+    found = launches(case_of(Source(program(Loop(2, broken), Loop(4, [*LAYERS, *item()]), Sync()))))
+    assert found.units[0] == (30, 4)
+    assert found.turns == 6

@@ -152,7 +152,7 @@ def test_a_host_that_stages_pageable_copies_does_not_spin() -> None:
     found = checklist(account(gpu_copy=1000), gaps, api, sync, {}, 0.99, 10**6, 10**9, staging_ns=96 * 10**7)
     checks = {check.name: check.reading for check in found}
     assert checks["CPU utilization"] == (
-        "over 90 %, but its own work takes under 1 % of the time: else it copies pageable memory"
+        "over 90 %, but its own work takes under 1 % of the time: otherwise it copies pageable memory"
     )
     assert checks["CUDA API calls"] == (
         "0 % of the time is spent in calls that do not wait, 96 % in copies of pageable memory"

@@ -16,6 +16,7 @@ from boundby.model.picture import Picture
 from boundby.model.report import Report
 from boundby.model.trace import TableT, Trace
 from boundby.report import page
+from boundby.report.glossary import TERMS
 from boundby.report.page import FOLDER
 from boundby.report.page.content import evidence
 from boundby.timeline.analysis import build_timeline
@@ -167,8 +168,26 @@ def test_no_findings_and_many_findings() -> None:
     assert '<li class="card' not in healthy
     many = rendered(replace(base, findings=base.findings[:1] * 12 + base.findings[1:]))
     assert many.count('<li class="card') == 3
-    assert many.count('<details class="finding">') == 13
+    assert many.count('<details class="finding"') == 13
     assert "2 that save less" in many
+    notes = rendered(replace(base, findings=base.findings[1:], rules_checked=31))
+    assert "No finding worth 1 % of the time (31 rules looked); 1 note." in notes
+
+
+def test_a_finding_on_a_card_is_told_once() -> None:
+    """The list below leads to its details; the others are told there."""
+    base = reports.sample()
+    found = [replace(base.findings[0], title=f"cost {number} is high") for number in range(5)]
+    page = rendered(replace(base, findings=(*found, *base.findings[1:])))
+    for number in range(5):
+        assert page.count(f"cost {number} is high") == 1
+        assert page.count(f'id="finding-{number + 1}"') == 1
+        assert page.count(f'href="#finding-{number + 1}"') == (number < 3)
+
+
+def test_the_words_of_the_glossary_are_explained() -> None:
+    page = rendered(reports.sample())
+    assert all(f"<dt>{term.word}</dt>" in page for term in TERMS)
 
 
 def test_what_would_bound_next_is_said_where_it_is_known() -> None:

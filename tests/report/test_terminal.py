@@ -145,3 +145,28 @@ def test_many_threads_are_cut_off() -> None:
     text = terminal.render(replace(base, threads=threads))
     assert "All 8 threads are CPU BOUND." in text
     assert "12 more threads are not shown." in text
+
+
+def test_words_are_explained_where_they_occur() -> None:
+    report = reports.sample()
+    finding = replace(report.findings[0], title="3 copies of pageable memory")
+    text = terminal.render(replace(report, findings=(finding,)), width=120)
+    assert "\n  pageable " in text
+    assert "\n  pinned " not in text
+    assert "\n  pinned " in terminal.render(
+        replace(report, findings=(replace(finding, advice=("use pinned memory",)),))
+    )
+
+
+def test_notes_have_a_heading_of_their_own() -> None:
+    report = replace(reports.sample(), rules_checked=39)
+    note = next(item for item in report.findings if item.severity == "note")
+    both = terminal.render(report, width=100).splitlines()
+    assert [line.split(")")[0] + ")" for line in both if line.startswith(("FINDINGS", "NOTES"))] == [
+        "FINDINGS (1)",
+        "NOTES (1)",
+    ]
+    only = terminal.render(replace(report, findings=(note, note)), width=100)
+    assert "No finding worth 1 % of the time (39 rules looked); 2 notes." in only
+    assert "\nNOTES (2) " in only
+    assert "FINDINGS" not in only

@@ -79,6 +79,29 @@ def test_percent_never_rounds_something_to_nothing_nor_most_to_all(fraction: flo
     assert abs(float(text.strip("<> %")) / 100 - fraction) <= 0.0101
 
 
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        (0.0, "0 %"),
+        (-0.24, "-24 %"),
+        (0.24, "+24 %"),
+        (-0.004, "-0.4 %"),
+        (0.004, "+0.4 %"),
+        (0.0001, "under 0.1 %"),
+        (-0.9999, "-99.9 %"),
+        (-1.0, "-100 %"),
+        (12.5, "+1,250 %"),
+    ],
+)
+def test_change(fraction: float, text: str) -> None:
+    assert units.change(fraction) == text
+
+
+def test_plural() -> None:
+    assert [units.plural(n, "copy", "copies") for n in (0, 1, 2)] == ["0 copies", "1 copy", "2 copies"]
+    assert units.plural(1_200, "region") == "1,200 regions"
+
+
 def test_the_rest() -> None:
     assert units.percent(-0.24) == "-24 %"
     assert units.percent(None) == units.bandwidth(None) == units.rate(None) == units.size(None) == "not captured"

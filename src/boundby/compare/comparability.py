@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from boundby.compare.parts import Part
 from boundby.model.comparison import Doubt
 from boundby.model.report import Captured, Report
+from boundby.model.units import plural
 
 # Kernels, copies and syncs are left out: a program that makes none of them leaves the same trace as a capture without.
 _KINDS = {
@@ -46,7 +47,7 @@ def _devices(before: Report, after: Report) -> Iterator[Doubt]:
     if set(one) != set(other):
         yield Doubt("gpu", f"Other GPUs: {_names(one)} before, {_names(other)} after.")
     elif one != other:
-        yield Doubt("gpu-count", f"{len(before.devices)} GPUs before, {len(after.devices)} after.")
+        yield Doubt("gpu-count", f"{plural(len(before.devices), 'GPU')} before, {len(after.devices)} after.")
 
 
 def _names(counts: Counter[str]) -> str:
@@ -57,10 +58,10 @@ def _windows(before: Report, after: Report) -> Iterator[Doubt]:
     if before.window != after.window:
         yield Doubt("window", f"Other windows: {before.window} before, {after.window} after.")
     if before.skip_first != after.skip_first:
-        text = (
-            f"Warm-up was left out differently: the first {before.skip_first} steps before, {after.skip_first} after."
+        first = plural(before.skip_first, "step")
+        yield Doubt(
+            "skip-first", f"Warm-up was left out differently: the first {first} before, {after.skip_first} after."
         )
-        yield Doubt("skip-first", text)
     if (before.device_ids, before.process_ids) != (after.device_ids, after.process_ids):
         yield Doubt("selection", "Other devices or processes were chosen in the two.")
     if (before.region_glob, before.min_share) != (after.region_glob, after.min_share):

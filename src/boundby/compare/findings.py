@@ -60,8 +60,7 @@ def findings(before: Report, after: Report, regions: Sequence[RegionChange]) -> 
         later = places.get((finding.rule, place), [])
         if later:
             now = later.pop(_most_alike(finding, later))
-            times = change.before.instances / change.after.instances if _is_pair(change) else 1.0
-            pairs[number] = _remains(finding, now, times)
+            pairs[number] = _remains(finding, now, _times(change))
     left = [item for item in after.findings if any(item is other for found in places.values() for other in found)]
     gone = [(number, item) for number, item in enumerate(before.findings) if number not in pairs]
     known = {item.after.path for item in regions if item.after is not None and item.before is not None}
@@ -69,7 +68,8 @@ def findings(before: Report, after: Report, regions: Sequence[RegionChange]) -> 
     for now in [item for item in left if _folded(item.region) not in known]:
         was = next((pair for pair in gone if pair[1].rule == now.rule and _promises_no_more(now, pair[1])), None)
         if was is not None:
-            moved.append(_remains(was[1], now, 1.0))
+            # Of several that one has become none can be held against it: no trend.
+            moved.append(FindingChange("remains", now, was[1].saving_ns, now.saving_ns, was=was[1]))
             pairs.setdefault(was[0], moved[-1])
             left = [item for item in left if item is not now]
     unchecked = {item.rule for item in after.not_checked}
@@ -109,12 +109,29 @@ def _promises_no_more(now: Finding, was: Finding) -> bool:
 
 
 def _remains(was: Finding, now: Finding, times: float) -> FindingChange:
-    """``times``: the place ran so many times as often before; promises are compared for as many runs."""
+    """``times``: the place ran so many times as often before; costs are compared for as many runs."""
+    costs = _costs(was, now)
     trend = ""
-    if was.saving_ns and now.saving_ns and was.saving_ns[1] > 0:
-        ratio = now.saving_ns[1] * times / was.saving_ns[1]
+    if costs is not None and costs[0] > 0:
+        ratio = costs[1] * times / costs[0]
         trend = "improved" if ratio < 1 / SAME_AT_MOST else "worse" if ratio > SAME_AT_MOST else ""
     return FindingChange("remains", now, was.saving_ns, now.saving_ns, was=was, trend=trend)
+
+
+def _costs(was: Finding, now: Finding) -> tuple[float, float] | None:
+    """What it could save at most, then and now; where that is not told, the longest time that both have as evidence."""
+    if was.severity == now.severity == "note":
+        return None
+    if was.saving_ns and now.saving_ns:
+        return was.saving_ns[1], now.saving_ns[1]
+    times = {
+        key: (float(value), float(later))
+        for key, value in was.evidence.items()
+        if key.endswith("_ns")
+        and isinstance(value, int | float)
+        and isinstance(later := now.evidence.get(key), int | float)
+    }
+    return max(times.values(), default=None)
 
 
 def _resolved(before: Report, after: Report, finding: Finding, change: RegionChange | None) -> FindingChange:
@@ -156,5 +173,7 @@ def _shared(ended: Sequence[FindingChange]) -> list[FindingChange]:
     return [replace(item, together=max(count[key], 1)) for key, item in zip(keys, ended, strict=True)]
 
 
-def _is_pair(change: RegionChange | None) -> bool:
-    return bool(change and change.before and change.after and change.before.instances and change.after.instances)
+def _times(change: RegionChange | None) -> float:
+    """How many times as often a place ran before."""
+    one, other = (change.before, change.after) if change is not None else (None, None)
+    return one.instances / other.instances if one and other and one.instances and other.instances else 1.0

@@ -68,8 +68,9 @@ def find(case: Case, rules: Iterable[Rule], settings: Settings | None = None) ->
         matches: list[Finding] = []
         if reason is None:
             try:
-                told = [match for match in rule.check(case) if (match.saving_ns, match.severity) != (None, None)]
-                matches = [_finding(case, rule, match) for match in told]
+                made = [(match, _finding(case, rule, match)) for match in rule.check(case)]
+                # What knows neither what it saves nor how severe it is, is nothing to tell.
+                matches = [item for match, item in made if (match.saving_ns, match.severity) != (None, None)]
                 checked += 1
             except CannotCheckError as error:
                 reason = str(error)

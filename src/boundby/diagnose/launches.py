@@ -23,6 +23,8 @@ LEAST_TIMES = 3
 LEAST_LAUNCHES = 10
 # Graphs of more launches than this are cut: a loop of one kernel has no natural length.
 MOST_LAUNCHES = 1_000
+# A stretch begins anew if so many of its launches are those of the turn before.
+ALIKE = 0.95
 # Host time between two launches counts as the cost of launching up to this; beyond, the host did something else.
 MOST_BETWEEN_NS = 1_000_000
 # An optimizer that updates tensor by tensor launches at least so many kernels.
@@ -51,6 +53,8 @@ class Launches:
     part: npt.NDArray[np.int8]  # Part
     gap_ns: Int  # from the launch before on this thread; -1 for a first one or after something else
     graphs: int  # graph launches that would take the place of the repeating ones
+    units: tuple[tuple[int, int], ...]  # (kernel launches of a graph, how often it comes): what holds most first
+    turns: int  # how often the first of these comes, with or without something in between
     sequences: int  # pieces between breaks in which they lie
     interrupted: float  # share of the launches of no other part that lie in pieces too short for a graph
     part_of_call: npt.NDArray[np.int8]  # per row of setting.calls: whose launch it is or leads up to, or -1
@@ -98,7 +102,8 @@ def launches(case: Case) -> Launches:
     if float((step[is_launch] >= 0).mean() if is_launch.any() else 0.0) < STEPS_SHARE:
         step[:] = -1  # ranges inside of a step, not around it
     new_step = np.append(True, step[1:] != step[:-1]) if len(step) else is_launch
-    stretches, graphs = _cut(token, repeats & is_launch, change | new_step)
+    is_kernel = is_launch & work.is_kernel[np.maximum(operation_of[sequence], 0)]
+    stretches, units, turns = _cut(token, repeats & is_launch, change | new_step, is_kernel)
     gap = np.full(len(sequence), -1, np.int64)
     gap[1:] = np.where(change[1:], -1, np.diff(calls.start_ns[sequence]))
     both = is_launch & np.append(False, is_launch[:-1]) & (gap <= MOST_BETWEEN_NS)
@@ -111,14 +116,15 @@ def launches(case: Case) -> Launches:
     piece = np.bincount(number[is_launch], minlength=int(number.max(initial=0)) + 1)
     rest = is_launch & (part == Part.REST)
     short = piece[number[rest]] < LEAST_LAUNCHES
-    is_kernel = is_launch & work.is_kernel[np.maximum(operation_of[sequence], 0)]
     mine = np.flatnonzero(is_kernel)
     return Launches(
         call=sequence[mine],
         operation=operation_of[sequence[mine]],
         part=part[mine],
         gap_ns=np.where(both, gap, -1)[mine],
-        graphs=graphs,
+        graphs=sum(times for _, times in units),
+        units=units,
+        turns=turns,
         sequences=int(stretches.max(initial=0)),
         interrupted=float(short.mean()) if len(short) else 0.0,
         part_of_call=_spread(calls.thread, sequence, np.where(is_launch, part, -1).astype(np.int8)),
@@ -173,9 +179,10 @@ def _step_of(case: Case) -> Int:
     return found
 
 
-def _cut(token: Int, repeats: Bool, change: Bool) -> tuple[Int, int]:
-    """The number (from 1) of the stretch that each repeating entry lies in, 0 for others, and how many graphs it takes
-    to hold all stretches."""
+def _cut(token: Int, repeats: Bool, change: Bool, is_kernel: Bool) -> tuple[Int, tuple[tuple[int, int], ...], int]:
+    """The number (from 1) of the stretch that each repeating entry lies in, 0 for others; the graphs that would hold
+    all stretches (how many kernels, how often; those that hold most launches first); and how often the first of these
+    comes if what lies between launches is left out."""
     begins = repeats & (~np.append(False, repeats[:-1]) | change)
     number = np.where(repeats, np.cumsum(begins), 0)
     size = np.bincount(number, minlength=1)
@@ -184,22 +191,44 @@ def _cut(token: Int, repeats: Bool, change: Bool) -> tuple[Int, int]:
     renumbered = np.zeros(len(size), np.int64)
     renumbered[keep] = np.arange(1, len(keep) + 1)
     starts = np.flatnonzero(begins)
-    graphs = 0
+    times: dict[int, int] = {}
+    sample: dict[int, Int] = {}
     for stretch in keep.tolist():
         first, length = int(starts[stretch - 1]), int(size[stretch])
-        graphs += -(-length // _period(token[first : first + length]))
-    return renumbered[number], graphs
+        period = _period(token[first : first + length])
+        unit = int(is_kernel[first : first + period].sum())
+        times[unit] = times.get(unit, 0) - (-length // period)
+        sample.setdefault(unit, token[first : first + period])
+    units = tuple(sorted(times.items(), key=lambda item: (-item[0] * item[1], -item[0])))
+    turns = _turns(token[token >= 0], sample[units[0][0]]) if units else 0
+    return renumbered[number], units, turns
+
+
+def _turns(launched: Int, unit: Int) -> int:
+    """How often a sequence comes among all launches, one after another."""
+    found = np.ones(max(len(launched) - len(unit) + 1, 0), bool)
+    for step in range(GRAM):
+        found &= launched[step : step + len(found)] == unit[step]
+    times, free = 0, 0
+    for place in np.flatnonzero(found).tolist():
+        if place >= free and float((launched[place : place + len(unit)] == unit).mean()) >= ALIKE:
+            times, free = times + 1, place + len(unit)
+    return times
 
 
 def _period(token: Int) -> int:
-    """After how many launches a stretch begins anew: its own length if it never does."""
+    """After how many launches all of a stretch begins anew (a pass of equal layers and what is around them begins
+    anew after the pass, not after a layer): its own length if it never does."""
+    if (token[1:] == token[:-1]).all():  # one kernel again and again
+        return min(len(token), MOST_LAUNCHES)
     gram = token[:GRAM]
     places = np.flatnonzero(token == gram[0])
-    places = places[(places >= LEAST_LAUNCHES) & (places <= len(token) - GRAM)]
-    for place in places[:MOST_LAUNCHES].tolist():
+    places = places[(places >= LEAST_LAUNCHES) & (places <= min(len(token) - GRAM, MOST_LAUNCHES))]
+    for place in places.tolist():
         if np.array_equal(token[place : place + GRAM], gram):
-            is_loop = np.array_equal(token[1:GRAM], token[: GRAM - 1])  # one kernel again and again
-            return min(len(token), MOST_LAUNCHES) if is_loop else min(place, MOST_LAUNCHES)
+            alike = token[place:] == token[:-place]
+            if float(alike.mean()) >= ALIKE:
+                return int(place)
     return min(len(token), MOST_LAUNCHES)
 
 

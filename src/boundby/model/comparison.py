@@ -132,8 +132,8 @@ class RegionChange:
 class FindingChange:
     """What became of a finding. ``unchecked``: the later run lacks the data of its rule.
 
-    ``measured_ns`` is the whole change of the region (or the window), so that it is only as much to the finding's credit
-    as ``cause_ns``, the change of the ``cause`` that its remedy takes away, and of that of all ``together``.
+    ``measured_ns`` is the whole change of the region (or the window). To the finding's credit is no more than
+    ``cause_ns``, the change of the ``cause`` that its remedy takes away, shared by all ``together``.
     """
 
     status: str  # "resolved" | "new" | "remains" | "unchecked"
@@ -143,7 +143,9 @@ class FindingChange:
     measured_ns: int | None = None  # resolved: by how much its region (or the window) became shorter
     is_region_gone: bool = False  # resolved only in that its region is not there any more
     was: Finding | None = None  # remains: the earlier one
-    trend: str = ""  # remains: "improved" or "worse" where what it promises changed by a quarter or more
+    trend: str = (
+        ""  # remains: "improved" or "worse" where what it can save, else what it costs, changed by a quarter or more
+    )
     cause: str = ""  # resolved: the cause that its remedy takes away, where a rule has one
     cause_ns: int | None = None  # resolved: by how much that cause became shorter there
     together: int = 1  # resolved: findings whose credit these two figures are

@@ -271,8 +271,8 @@ class RegionReport:
 class Example:
     """One instance of what a finding is about, to look up in a timeline.
 
-    ``start_ns`` is on the host's clock, as calls, ranges and the times of regions are. Of an operation on a device whose
-    clock is off that is what the trace holds plus the device's ``clock_shift_ns``.
+    ``start_ns`` is on the host's clock, as calls, ranges and the times of regions are. Of an operation on a device
+    whose clock is off that is what the trace holds plus the device's ``clock_shift_ns``.
     """
 
     start_ns: int

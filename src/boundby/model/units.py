@@ -94,6 +94,11 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """``1 kernel runs``, ``1.2k kernels run``: as `plural`, short, with the words that agree."""
+    return f"{count(number)} {one if number == 1 else many}"
+
+
 def _scaled(value: float, base: str, units: tuple[tuple[int, str], ...]) -> str:
     if value < 999.5:
         return f"{round(value)} {base}"

@@ -44,19 +44,32 @@ def worst(examples: Sequence[Example]) -> str:
 
 
 def nothing_found(report: Report) -> str:
-    """``No finding: 40 rules looked, and no change is worth 1 % of the window.``; empty where something was found, or
-    nobody looked."""
+    """``No finding: 40 rules looked, and none knows a change that would save 1 % of the time.``; empty where something
+    was found, or nobody looked."""
     if not report.rules_checked or any(item.severity != NOTE for item in report.findings):
         return ""
     least = "0.1 %" if report.show_all else "1 %"
-    rules = "1 rule" if report.rules_checked == 1 else f"{report.rules_checked} rules"
+    rules, notes = units.plural(report.rules_checked, "rule"), len(report.findings)
+    if notes:
+        return f"No finding worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
     return f"No finding: {rules} looked, and none knows a change that would save {least} of the time."
+
+
+def count(report: Report, *, notes: bool) -> int:
+    """How many notes there are, or findings that are none; shown or not."""
+    return sum((item.severity == NOTE) == notes for item in report.findings)
+
+
+def heading(report: Report) -> str:
+    """``Findings (7), notes (2)``: of all, shown or not."""
+    counts = (("findings", count(report, notes=False)), ("notes", count(report, notes=True)))
+    return ", ".join(f"{word} ({number})" for word, number in counts if number).capitalize()
 
 
 def left_out(report: Report) -> str:
     """How many findings are not shown, and how to see them."""
     more = len(report.findings) - len(shown(report))
-    return f"{more} smaller finding{'s' if more > 1 else ''} not shown; --all shows every one." if more else ""
+    return f"{units.plural(more, 'smaller finding')} not shown; --all shows every one." if more else ""
 
 
 def could_not_check(items: Sequence[NotChecked], *, every: bool = False) -> list[tuple[str, str]]:

@@ -192,7 +192,7 @@ def _findings(report: Report) -> str:
     if not report.findings:
         return escape(healthy)
     shown = findings.shown(report)
-    lines = [*([escape(healthy), ""] if healthy else []), f"#### Findings ({len(report.findings)})", ""]
+    lines = [*([escape(healthy), ""] if healthy else []), f"#### {findings.heading(report)}", ""]
     for rank, finding in enumerate(shown, 1):
         if rank == OPEN_FINDINGS + 1:
             lines += ["", f"<details><summary>{len(shown) - OPEN_FINDINGS} more</summary>", ""]

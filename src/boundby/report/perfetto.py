@@ -73,11 +73,7 @@ def _bounds(timeline: Timeline, report: Report) -> tuple[int, int]:
         for table in (trace.operations, trace.api, trace.ranges, trace.os_calls)
         if len(table)
     ]
-    spans += [
-        (example.start_ns, example.start_ns)
-        for finding in report.findings
-        for example in finding.examples
-    ]
+    spans += [(example.start_ns, example.start_ns) for finding in report.findings for example in finding.examples]
     return min((low for low, _ in spans), default=0), max((high for _, high in spans), default=0)
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from boundby.model import units
 from boundby.model.causes import LETTER, SHORT_LABEL
 from boundby.model.report import Check, Finding, Report
-from boundby.report import findings, sentences, tree
+from boundby.report import findings, glossary, sentences, tree
 from boundby.report.accounts import device_lines, thread_lines
 from boundby.report.face import DIM, STRONG, Face, pad
 from boundby.report.missing import not_captured
@@ -47,9 +47,9 @@ def render(
         _what_if(report, face),
         _checklist(report, face),
         _not_captured(report, face),
-        _words(report, face),
         _warnings(report, face),
     ]
+    sections.insert(-1, _words(report, [line.plain for section in sections for line in section], face))
     lines = [line for section in sections if section for line in (*section, Text())]
     return printed(lines[:-1], face, color_system)
 
@@ -104,9 +104,13 @@ def _findings(report: Report, face: Face) -> list[Text]:
     shown = findings.shown(report)
     savings = [findings.saves(item) for item in shown]
     width = max(len("SAVES"), *(len(saving) for saving in savings)) if shown else 0
-    head = f"{f'FINDINGS ({len(report.findings)})':<14}{'SAVES':>{width}}  EXPLAINED BY"
-    lines = [face.heading(face.fit(head, face.width))] if shown else []
+    titles = {kind: f"{kind} ({findings.count(report, notes=kind == 'NOTES')})" for kind in ("FINDINGS", "NOTES")}
+    lines: list[Text] = []
     for rank, (finding, saving) in enumerate(zip(shown, savings, strict=True), 1):
+        if kind := titles.pop("NOTES" if finding.severity == findings.NOTE else "FINDINGS", ""):
+            is_note = finding.severity == findings.NOTE
+            head = f"{kind:<14}{'' if is_note else 'SAVES':>{width}}  EXPLAINED BY"
+            lines += [*([Text()] if lines else []), face.heading(face.fit(head, face.width))]
         severity = face.fit(clean(finding.severity), 8)
         style = SEVERITY_STYLE.get(severity, STRONG) if face.color else STRONG
         line = face.line(f"{rank:>2} ", pad(Text(severity, style=style), 11), f"{saving:>{width}}  ")
@@ -143,13 +147,19 @@ def _what_if(report: Report, face: Face) -> list[Text]:
     return lines
 
 
-def _words(report: Report, face: Face) -> list[Text]:
-    """What the causes in the bars mean, for those that are in them."""
+def _words(report: Report, screen: list[str], face: Face) -> list[Text]:
+    """What the causes in the bars mean, for those that are in them, and the other words that are on the screen."""
     meanings = sentences.meanings(report)
-    width = max((len(SHORT_LABEL[cause]) for cause in meanings), default=0)
-    lines = [face.heading("WORDS")] if meanings else []
-    for cause, meaning in meanings.items():
-        first = face.line((LETTER[cause], STRONG), f" {SHORT_LABEL[cause]}".ljust(width + 3))
+    terms = glossary.used(" ".join(" ".join(screen).split()))
+    width = max(
+        (len(word) for word in (*(SHORT_LABEL[cause] for cause in meanings), *(t.word for t in terms))), default=0
+    )
+    lines = [face.heading("WORDS")] if meanings or terms else []
+    for letter, word, meaning in (
+        *((LETTER[cause], SHORT_LABEL[cause], meaning) for cause, meaning in meanings.items()),
+        *((" ", term.word, term.meaning) for term in terms),
+    ):
+        first = face.line((letter, STRONG), f" {word}".ljust(width + 3))
         lines += face.wrapped(meaning, first=first, style=DIM)
     return lines
 

@@ -13,8 +13,8 @@ from boundby.whatif.removals import Predictor, unreliable
 Bool = npt.NDArray[np.bool_]
 SavingNs = tuple[int, int]
 
-# On simulated programs 95 of 100 predictions lie within 0.2 % of the truth (1.2 % in the worst scenario; docs/what-if.md),
-# but a real machine does more than the model knows: no saving is told as more certain than this.
+# On simulated programs 95 of 100 predictions lie within 0.2 % of the truth (1.2 % in the worst scenario, see
+# docs/what-if.md), but a real machine does more than the model knows: no saving is told as more certain than this.
 MODEL_ERROR = 0.05
 # Delays that no dependency explains are replayed without as well where they are this share of the window or more.
 HOLD_SHARE = 0.001

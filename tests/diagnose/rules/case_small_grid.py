@@ -25,3 +25,11 @@ def not_told() -> Source:
 
 
 CASES = RuleCases(positive=few_blocks, negative=many_blocks, missing=not_told)
+
+
+def beside(long: int) -> Source:
+    """A kernel of one block beside one that fills the GPU and takes twice as long."""
+    step = Range(
+        "step {i}", [Launch("wide", 2 * long, share=0.9), Launch("narrow", long, stream=1, share=0.01), Sync()]
+    )
+    return on_gpu(Source(program(Loop(4, [step]))), shapes={"narrow": (1, 256)})

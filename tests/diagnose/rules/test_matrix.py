@@ -20,7 +20,7 @@ EXPECTED: dict[str, set[str]] = {
     "sync": {"sync-readback", "launch-overhead"},  # host work in turns between tiny kernels
     "cpu": {"host-work"},
     "blocked": {"host-input"},
-    "init": {"allocation"},
+    "init": {"allocation", "lazy-initialization"},  # and one library, loaded once
     "healthy": set(),
     "autograd": {"cuda-graphs"},
     "feeding": {"host-input"},

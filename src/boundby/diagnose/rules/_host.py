@@ -1,7 +1,7 @@
 """Idle time for which the host's own work or sleep is to blame, and the one rule that speaks of each piece.
 
-Waiting for input comes first (its regions say so), then libraries that set themselves up (`lazy-initialization` tells of
-them), then single long stretches (a phase that runs on the CPU), then work and sleep in between calls.
+Waiting for input comes first (its regions say so), then libraries that set themselves up (`lazy-initialization` tells
+of them), then single long stretches (a phase that runs on the CPU), then work and sleep in between calls.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy.typing as npt
 from boundby.diagnose.case import Case, SavingNs
 from boundby.diagnose.rule import CannotCheckError
 from boundby.diagnose.rules._library import is_setup
+from boundby.diagnose.rules._workers import fed_by_processes
 from boundby.model.causes import Cause
 from boundby.model.report import Example
 from boundby.model.units import duration
 from boundby.timeline.analysis import DeviceTimeline
 from boundby.timeline.calls import blocked_on, plain_name
-from boundby.timeline.hotspots import UNKNOWN, Hotspot, hottest
+from boundby.timeline.hotspots import PYTHON_CODE, UNKNOWN, Hotspot, hottest
 from boundby.timeline.intervals import Coverage, IntervalSet, union
 from boundby.timeline.operators import gap_calls, is_operator
 
@@ -43,8 +44,8 @@ MOST_PLACES = 8
 MOST_HOTSPOTS = 3
 # Pieces that are this much of a region's host time stand for all of it.
 MOST_OF = 0.9
-# A saving may pass the idle time that it is about by the error of replay.
-SLACK = 0.05
+LONGEST_SYMBOL = 60
+_TEMPLATE, _ARGUMENTS = re.compile(r"<[^<>]*>"), re.compile(r"\([^()]*\)")
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
 MESSAGE_NAME = re.compile(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
 
@@ -111,7 +112,9 @@ def host_pieces(case: Case) -> HostPieces:
     kind[is_phase[stretch]] = PHASE
     kind[is_setup(case, start, end, thread, call) & ~messages[owner]] = SETUP
     kind[_is_input(case)[owner]] = INPUT
-    return HostPieces(start, end, cause.astype(np.int8), owner, thread, call, kind, _user_regions(case))
+    found = HostPieces(start, end, cause.astype(np.int8), owner, thread, call, kind, _user_regions(case))
+    kind[fed_by_processes(case, found, np.flatnonzero((kind == WAIT) & ~messages[owner]))] = INPUT
+    return found
 
 
 def _user_regions(case: Case) -> Int:
@@ -179,8 +182,9 @@ def saving(case: Case, pieces: HostPieces, place: Place) -> SavingNs:
     pieces are most of it, else of the intervals that they lie in."""
     rows = place.rows
     causes = [cause.key for cause in (Cause.CPU, Cause.HOST_BLOCKED) if (pieces.cause[rows] == cause).any()]
-    whole = pieces.total_ns(np.flatnonzero(pieces.region == place.region))
-    mask = {"regions": pieces.regions == place.region} if place.total_ns >= MOST_OF * whole else {}
+    inside = np.unique(pieces.region[rows])  # several, where places are told as one
+    whole = pieces.total_ns(np.flatnonzero(np.isin(pieces.region, inside)))
+    mask = {"regions": np.isin(pieces.regions, inside)} if place.total_ns >= MOST_OF * whole else {}
     if not mask:
         calls = np.zeros(len(case.timeline.setting.calls), bool)
         ended = pieces.call[rows]
@@ -188,8 +192,7 @@ def saving(case: Case, pieces: HostPieces, place: Place) -> SavingNs:
         mask = {"calls": calls}
     low, high = case.saving(causes, **mask) or (0, place.total_ns)
     # Host time that the GPU hides goes with the intervals as well; the finding speaks of the idle time only.
-    most = round(place.total_ns * (1 + SLACK))
-    return min(low, most), min(high, most)
+    return min(low, place.total_ns), min(high, place.total_ns)
 
 
 def slept_on(case: Case, pieces: HostPieces, rows: Rows) -> dict[str, int]:
@@ -226,24 +229,19 @@ def hot_functions(
 
 def named(spots: Sequence[Hotspot]) -> list[str]:
     """``decode (libjpeg.so) 61 %``, for evidence."""
-    return [f"{spot.symbol} ({spot.module}) {spot.share:.0%}" for spot in spots]
+    return [f"{short_symbol(spot.symbol)} ({spot.module}) {spot.share:.0%}" for spot in spots]
 
 
-def helpers(case: Case, pieces: HostPieces, rows: Rows) -> tuple[int, float, list[int]]:
-    """Threads without CUDA calls that ran during the pieces: how many, how busy each was (a fraction), and which."""
-    setting = case.timeline.setting
-    inside = pieces.intervals(rows)
-    callers, total = set(np.unique(setting.calls.thread).tolist()), inside.total
-    found, busy = [], 0.0
-    for thread in np.unique(setting.trace.schedule.thread).tolist():
-        on_cpu = setting.hosts.evidence(thread).on_cpu
-        if thread in callers or on_cpu is None or not total:
-            continue
-        share = int(Coverage(on_cpu).within(inside.start, inside.end).sum()) / total
-        if share >= 0.05:
-            found.append(thread)
-            busy += share
-    return len(found), busy / len(found) if found else 0.0, found
+def short_symbol(symbol: str) -> str:
+    """A function's name without template parameters and arguments: ``ns::Class::method``."""
+    if symbol == PYTHON_CODE:
+        return "Python code"
+    short = symbol.replace("(anonymous namespace)::", "")
+    for pattern in (_TEMPLATE, _ARGUMENTS):
+        while (shorter := pattern.sub("", short)) != short:
+            short = shorter
+    short = short.removesuffix(" const").strip().rsplit(" ", 1)[-1] or symbol
+    return short if len(short) <= LONGEST_SYMBOL else f"...{short[3 - LONGEST_SYMBOL :]}"
 
 
 def is_seen(case: Case) -> bool:
@@ -252,21 +250,24 @@ def is_seen(case: Case) -> bool:
     return captured.cpu_scheduling or captured.osrt or captured.cpu_samples
 
 
-def examples(case: Case, pieces: HostPieces, rows: Rows) -> tuple[Example, ...]:
-    """The longest pieces, with the call that ended them."""
+def examples(case: Case, pieces: HostPieces, rows: Rows, does: str = "is busy") -> tuple[Example, ...]:
+    """The longest intervals between two calls, each with all its pieces together, and the call that ended it.
+    ``does``: what the host does there, as the title says it (``sleeps``)."""
     setting = case.timeline.setting
-    length = pieces.end_ns - pieces.start_ns
-    found, seen = [], is_seen(case)
-    for row in rows[np.lexsort((rows, -length[rows]))][:3].tolist():
-        call = int(pieces.call[row])
+    calls, index = np.unique(pieces.call[rows], return_inverse=True)
+    length, start = np.zeros(len(calls), np.int64), np.full(len(calls), np.iinfo(np.int64).max)
+    np.add.at(length, index, (pieces.end_ns - pieces.start_ns)[rows])
+    np.minimum.at(start, index, pieces.start_ns[rows])
+    found = []
+    for number in np.lexsort((start, -length))[:3].tolist():
+        call = int(calls[number])
         until = plain_name(setting.trace.names[setting.calls.name[call]]) if call >= 0 else "the end"
-        what = "the host sleeps" if pieces.cause[row] != Cause.CPU else f"the host {'computes' if seen else 'is busy'}"
-        found.append(Example(int(pieces.start_ns[row]), int(length[row]), f"{what} until {until}"))
+        found.append(Example(int(start[number]), int(length[number]), f"the host {does} until {until}"))
     return tuple(found)
 
 
 def times(place: Place) -> str:
-    """``once, 53.2 ms`` or ``100 times, 1.2 ms each``."""
+    """``53.2 ms in one stretch`` or ``120 ms, 100 times 1.20 ms``."""
     if place.times <= 1:
         return f"{duration(place.total_ns)} in one stretch"
     return f"{duration(place.total_ns)}, {place.times:,} times {duration(place.total_ns // place.times)}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.diagnose.case import Case
 from boundby.diagnose.devicework import Int
+from boundby.diagnose.rules._host import SETUP, host_pieces
 from boundby.diagnose.rules._setup import setup_calls
 
 # At most so many first instances are warm-up: later ones that differ are variance.
@@ -76,13 +77,19 @@ def repeated_regions(case: Case, slower: float) -> list[Repeated]:
 
 
 def setup_inside(case: Case, item: Repeated) -> int:
-    """Time of loading and first allocations inside the warm-up instances, by threads of their process."""
+    """Time of loading and first allocations inside the warm-up instances, and of libraries that set themselves up
+    there, by threads of their process."""
     calls, trace = case.timeline.setting.calls, case.timeline.setting.trace
+    if not len(calls):
+        return 0
     process = np.array([thread.process for thread in trace.threads], np.int64)
-    rows = case.once(setup_calls).once
-    rows = rows[process[calls.thread[rows]] == process[item.thread]]
+    rows, pieces = case.once(setup_calls).once, case.once(host_pieces)
+    idle = pieces.of_kind(SETUP)
+    start = np.concatenate((calls.start_ns[rows], pieces.start_ns[idle]))
+    end = np.concatenate((calls.end_ns[rows], pieces.end_ns[idle]))
+    mine = process[np.concatenate((calls.thread[rows], pieces.thread[idle]))] == process[item.thread]
     found = 0
-    for start, length in zip(item.start_ns[: item.warm_up].tolist(), item.host_ns.tolist(), strict=False):
-        inside = rows[(calls.start_ns[rows] >= start) & (calls.end_ns[rows] <= start + length)]
-        found += int((calls.end_ns - calls.start_ns)[inside].sum())
+    for low, length in zip(item.start_ns[: item.warm_up].tolist(), item.host_ns.tolist(), strict=False):
+        inside = mine & (start >= low) & (end <= low + length)
+        found += int((end - start)[inside].sum())
     return found

@@ -19,7 +19,7 @@ from boundby.diagnose.rules._setup import LEAST_STEADY, STEADY_SHARE, progress_a
 from boundby.model.stacks import Backtraces, StackSource
 from boundby.timeline.calls import CallClass, plain_name
 from boundby.timeline.correlate import Calls
-from boundby.timeline.intervals import IntervalSet, contains
+from boundby.timeline.intervals import IntervalSet, contains, union
 
 Bool = npt.NDArray[np.bool_]
 Int = npt.NDArray[np.int64]
@@ -67,8 +67,7 @@ def is_setup(case: Case, start: Int, end: Int, thread: Int, call: Int) -> Bool:
     if not len(start):
         return np.zeros(0, bool)
     by_calls = _between_marks(case, start, end, thread)
-    _, stretch = np.unique(np.stack((thread, call)), axis=1, return_inverse=True)
-    stretch = stretch.reshape(-1)
+    _, stretch = np.unique(thread * (int(call.max()) + 2) + call + 1, return_inverse=True)
     begins = np.full(int(stretch.max()) + 1, np.iinfo(np.int64).max)
     ends = np.full(len(begins), np.iinfo(np.int64).min)
     owner = np.zeros(len(begins), np.int64)
@@ -88,12 +87,10 @@ def is_setup(case: Case, start: Int, end: Int, thread: Int, call: Int) -> Bool:
 def _between_marks(case: Case, start: Int, end: Int, thread: Int) -> Bool:
     """Pieces inside runs of calls that only a start makes, just before them, or just after."""
     setting = case.timeline.setting
-    names = [plain_name(name) for name in setting.trace.names]
-    used = np.unique(setting.calls.name)
-    is_mark, opens = np.zeros(len(names) + 1, bool), np.zeros(len(names) + 1, bool)
-    for number in used.tolist():
-        is_mark[number] = bool(_MARK.search(names[number]))
-        opens[number] = bool(_OPENING.search(names[number]))
+    is_mark, opens = (np.zeros(len(setting.trace.names) + 1, bool) for _ in range(2))
+    for number in np.unique(setting.calls.name).tolist():
+        name = plain_name(setting.trace.names[number])
+        is_mark[number], opens[number] = bool(_MARK.search(name)), bool(_OPENING.search(name))
     found = np.zeros(len(start), bool)
     for one in np.unique(thread).tolist():
         mine = np.flatnonzero(thread == one)
@@ -176,9 +173,9 @@ def _mapping(case: Case, begins: Int, ends: Int, thread: Int) -> Bool:
             time = trace.os_calls.start_ns[low:high][kind[name]]
             wanted[mine] = np.searchsorted(time, ends[mine]) - np.searchsorted(time, begins[mine]) >= least
         found[mine] &= opened[mine]
-        bursts = IntervalSet(begins[mine & found] - _NEAR_NS, ends[mine & found] + _NEAR_NS)
-        for since, until in zip(bursts.start.tolist(), bursts.end.tolist(), strict=True):
-            found |= mine & opened & (begins >= since) & (ends <= until)
+        near = union(begins[mine & found] - _NEAR_NS, ends[mine & found] + _NEAR_NS)
+        inside = contains(near, begins)
+        found |= mine & opened & (inside >= 0) & (ends <= np.append(near.end, 0)[inside])
     return found
 
 

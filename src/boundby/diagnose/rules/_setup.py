@@ -37,7 +37,8 @@ class SetupCalls:
 def setup_calls(case: Case) -> SetupCalls:
     """Divide the calls of the account's `init`. Ask with ``case.once(setup_calls)``."""
     calls = case.timeline.setting.calls
-    inside = case.in_windows(calls.start_ns)
+    # By their middle: a call may begin while the first kernel is on its way, or be the long one that launches it.
+    inside = case.in_windows((calls.start_ns + calls.end_ns) // 2)
     allocations = np.flatnonzero(inside & (calls.kind == CallClass.ALLOC))
     loads = inside & ((calls.kind == CallClass.INIT) | calls.is_first_load)
     length = calls.end_ns - calls.start_ns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -11,16 +10,12 @@ import numpy as np
 from boundby.diagnose.case import Case
 from boundby.diagnose.rules._host import HostPieces, Place, Rows, times
 from boundby.model.units import duration
-from boundby.timeline.hotspots import PYTHON_CODE
 from boundby.timeline.regions import ROOT
 
 # More places than this are counted, not named.
 MOST_NAMED = 3
 # A stretch stands for its place if it is this share of it.
 MOST_OF_IT = 0.5
-LONGEST_SYMBOL = 60
-
-_TEMPLATE, _ARGUMENTS = re.compile(r"<[^<>]*>"), re.compile(r"\([^()]*\)")
 
 
 @dataclass(frozen=True)
@@ -90,50 +85,40 @@ def named_places(case: Case, pieces: HostPieces, folded: Folded) -> list[str]:
 
 
 def _name(case: Case, pieces: HostPieces, place: Place) -> str:
+    if len(np.unique(pieces.region[place.rows])) > 1:
+        return "smaller ones"
     path = case.path(place.region)
-    return path[-1] if path else neighbours(case, pieces, place.rows) or "outside of all ranges"
+    return "/".join(path[-2:]) or neighbours(case, pieces, place.rows) or "outside of all ranges"
 
 
 def neighbours(case: Case, pieces: HostPieces, rows: Rows) -> str:
-    """``between COPY and FIT``: the ranges around the longest stretch, where it is most of what there is; else empty.
-    Of ranges that end or begin together the outermost."""
-    calls, trace = pieces.call[rows], case.timeline.setting.trace
-    distinct, index = np.unique(calls, return_inverse=True)
-    if not len(distinct):
-        return ""
-    total = np.zeros(len(distinct), np.int64)
-    np.add.at(total, index, (pieces.end_ns - pieces.start_ns)[rows])
-    longest = int(np.argmax(total))
-    if total[longest] < MOST_OF_IT * total.sum():
-        return ""
-    mine = rows[index == longest]
-    low, high = int(pieces.start_ns[mine].min()), int(pieces.end_ns[mine].max())
-    threads = np.unique(pieces.thread[mine])
-    ranges = trace.ranges
-    here = np.flatnonzero(np.isin(ranges.thread, threads)) if len(ranges) else np.empty(0, np.intp)
-    before = here[ranges.end_ns[here] <= low + (high - low) // 2]
-    after = here[ranges.start_ns[here] >= low + (high - low) // 2]
-    parts = []
-    if len(before):
-        last = before[np.lexsort((before, ranges.start_ns[before], -ranges.end_ns[before]))][0]
-        parts.append(trace.names[ranges.name[last]])
-    if len(after):
-        following = after[np.lexsort((after, -ranges.end_ns[after], ranges.start_ns[after]))][0]
-        parts.append(trace.names[ranges.name[following]])
-    if len(parts) == 2:
-        return f"between {parts[0]} and {parts[1]}"
-    if len(parts) == 1:
-        return f"after {parts[0]}" if len(before) else f"before {parts[0]}"
-    return ""
+    """``between COPY and FIT``: the ranges around these stretches, or around most of them; empty without ranges."""
+    total: dict[str, int] = {}
+    for call in np.unique(pieces.call[rows]).tolist():
+        mine = rows[pieces.call[rows] == call]
+        place = _between(case, pieces, mine)
+        total[place] = total.get(place, 0) + pieces.total_ns(mine)
+    place, time = min(total.items(), key=lambda item: (-item[1], item[0]))
+    if not place or time == sum(total.values()):
+        return place
+    if time >= MOST_OF_IT * sum(total.values()):
+        return f"mostly {place}"
+    return f"outside of all ranges ({duration(time)} of it {place})"
 
 
-def short_symbol(symbol: str) -> str:
-    """A function's name without template parameters and arguments: ``ns::Class::method``."""
-    if symbol == PYTHON_CODE:
-        return "Python code"
-    short = symbol.replace("(anonymous namespace)::", "")
-    for pattern in (_TEMPLATE, _ARGUMENTS):
-        while (shorter := pattern.sub("", short)) != short:
-            short = shorter
-    short = short.removesuffix(" const").strip().rsplit(" ", 1)[-1] or symbol
-    return short if len(short) <= LONGEST_SYMBOL else f"...{short[3 - LONGEST_SYMBOL :]}"
+def _between(case: Case, pieces: HostPieces, rows: Rows) -> str:
+    """The ranges of its threads before and after one stretch; of those that end or begin together the outermost."""
+    ranges, names = case.timeline.setting.trace.ranges, case.timeline.setting.trace.names
+    here = np.flatnonzero(np.isin(ranges.thread, np.unique(pieces.thread[rows])))
+    middle = (int(pieces.start_ns[rows].min()) + int(pieces.end_ns[rows].max())) // 2
+    before, after = here[ranges.end_ns[here] <= middle], here[ranges.start_ns[here] >= middle]
+    last = before[np.lexsort((before, ranges.start_ns[before], -ranges.end_ns[before]))][:1]
+    following = after[np.lexsort((after, -ranges.end_ns[after], ranges.start_ns[after]))][:1]
+    told = [_quoted(names[ranges.name[row]]) for row in (*last.tolist(), *following.tolist())]
+    if len(told) == 2:
+        return f"between {told[0]} and {told[1]}"
+    return "" if not told else f"after {told[0]}" if len(last) else f"before {told[0]}"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"' if " " in name else name

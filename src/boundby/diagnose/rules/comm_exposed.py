@@ -11,7 +11,7 @@ from boundby.diagnose.devicework import device_work, named_top, operation_exampl
 from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
 from boundby.diagnose.rules.comm_straggler import waited_ns
 from boundby.model.causes import Cause
-from boundby.model.units import count, duration, percent
+from boundby.model.units import counted, duration, percent
 
 
 def _check(case: Case) -> Iterator[Match]:
@@ -43,7 +43,7 @@ def _check(case: Case) -> Iterator[Match]:
             "runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one all_reduce after backward "
             "hides nothing",
             f"Fewer bytes: bf16 gradients (ddp comm hook bf16_compress_hook), no_sync() while accumulating gradients; "
-            f"{count(len(rows))} collectives: join small ones",
+            f"{counted(len(rows), 'collective', 'collectives: join small ones')}",
         ),
         examples=operation_examples(case, rows),
         instances=len(rows),

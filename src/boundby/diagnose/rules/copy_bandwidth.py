@@ -12,7 +12,7 @@ from boundby.diagnose.rule import CannotCheckError, Match, Remedy, Rule, Thresho
 from boundby.diagnose.rules._copying import copy_evidence, copy_examples
 from boundby.diagnose.transfers import LARGE_BYTES, Transfer, bandwidth_of, link_rate, transfers
 from boundby.model.trace import Direction
-from boundby.model.units import bandwidth, count, duration, percent
+from boundby.model.units import bandwidth, counted, duration, percent
 
 
 def _check(case: Case) -> Iterator[Match]:
@@ -45,7 +45,8 @@ def _match(case: Case, rows: Rows, expected: float, link: str) -> Match:
     total = int(case.once(device_work).duration_ns[rows].sum())
     return Match(
         region=place_of(case, rows),
-        title=f"{count(len(rows))} large pinned copies ({duration(total)}) reach {bandwidth(rate * 1e9)}, "
+        title=f"{counted(len(rows), 'large pinned copy', 'large pinned copies')} ({duration(total)}) "
+        f"{'reaches' if len(rows) == 1 else 'reach'} {bandwidth(rate * 1e9)}, "
         f"{percent(rate / expected)} of what {link} would carry",
         evidence={
             **copy_evidence(case, rows),

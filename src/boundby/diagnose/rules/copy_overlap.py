@@ -13,7 +13,7 @@ from boundby.diagnose.rules._copying import copy_evidence, copy_examples
 from boundby.diagnose.transfers import Transfer, transfers
 from boundby.model.arrays import factorize
 from boundby.model.causes import Cause
-from boundby.model.units import count, duration
+from boundby.model.units import counted, duration
 
 
 def _check(case: Case) -> Iterator[Match]:
@@ -29,7 +29,8 @@ def _check(case: Case) -> Iterator[Match]:
     most = min(saving_without(case, Cause.GPU_COPY, rows)[1], kernels_ns)
     yield Match(
         region=place_of(case, rows),
-        title=f"{count(len(rows))} pinned copies take turns with kernels: {duration(exposed)} of copying is hidden "
+        title=f"{counted(len(rows), 'pinned copy takes', 'pinned copies take')} turns with kernels: "
+        f"{duration(exposed)} of copying is hidden "
         "behind none",
         evidence={
             **copy_evidence(case, rows),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.diagnose.case import Case
-from boundby.diagnose.launches import Part, launches
+from boundby.diagnose.launches import Launches, Part, launches
 from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
 from boundby.diagnose.rules._launching import (
     launch_evidence,
@@ -35,12 +35,13 @@ def _check(case: Case) -> Iterator[Match]:
     )
     yield Match(
         region=launch_place(case, found, rows),
-        title=f"{count(len(rows))} launches repeat in {count(found.graphs)} sequences of about {round(of_graph)}: one "
-        "CUDA graph launch could take the place of each",
+        title=f"{count(len(rows))} launches repeat, in {_sequences(found)}: one CUDA graph launch could take the "
+        "place of each",
         evidence={
             **evidence,
             "graph_launches": found.graphs,
             "launches_per_graph": round(of_graph, 1),
+            "sequences": [f"{times:,} of {unit:,} launches" for unit, times in found.units[:5]],
             "assumed_graph_launch_ns": round(case.threshold(RULE, "graph_launch_ns")),
             "idle_in_launching_ns": case.time_ns(Cause.CUDA_API),
         },
@@ -55,6 +56,17 @@ def _check(case: Case) -> Iterator[Match]:
         examples=launch_examples(case, rows),
         instances=len(rows),
     )
+
+
+def _sequences(found: Launches) -> str:
+    """``25 sequences of 40``; ``3 of 897 and 57 shorter ones``; ``5 sequences of 897, 2 of them in pieces``."""
+    unit, times = found.units[0]
+    if found.turns > times:
+        return f"{count(found.turns)} sequences of {unit:,}, {count(found.turns - times)} of them in pieces"
+    rest = found.graphs - times
+    kinds = "others" if any(length > unit for length, _ in found.units) else "shorter ones"
+    more = f" and {count(rest)} {kinds}" if rest else ""
+    return f"{count(times)} sequence{'s' if times != 1 else ''} of {unit:,}{more}"
 
 
 def _pace(evidence: dict[str, object]) -> str:
@@ -81,6 +93,8 @@ can record them once in a CUDA graph and launch all of them with one call.
 
 Sequences are found from the launches themselves: the same kernels, with the same grids, on the same stream, in the
 same order, at least three times, ten or more in a row with no wait, allocation or copy to or from the host in between.
+Sequences that came in pieces, with such calls in between, are counted as well: what cuts them has to go first (a first
+pass allocates what later ones use again).
 The saving is the replay of the trace in which these launches cost nothing, less one graph launch for each sequence.
 Launches of optimizers that update tensor by tensor are counted under `unfused-optimizer`.
 """,

@@ -11,6 +11,8 @@ from boundby.diagnose.rules._host import (
     PHASE,
     PHASE_ALIKE,
     PHASE_SHARE,
+    HostPieces,
+    Place,
     examples,
     host_pieces,
     hot_functions,
@@ -18,48 +20,77 @@ from boundby.diagnose.rules._host import (
     named,
     places,
     saving,
+    short_symbol,
     slept_on,
-    times,
 )
+from boundby.diagnose.rules._telling import fold, named_places, where_and_when
+from boundby.diagnose.rules._workers import is_python_program, started_processes
 from boundby.model.causes import Cause
 from boundby.model.units import percent
 
 
 def _check(case: Case) -> Iterator[Match]:
     pieces = case.once(host_pieces)
-    for place in places(case, pieces, pieces.of_kind(PHASE)):
+    found = places(case, pieces, pieces.of_kind(PHASE))
+    for folded, key in fold(case, pieces, found, lambda place: _advice(case, pieces, place)):
+        place = folded.place
         asleep = place.rows[pieces.cause[place.rows] == Cause.HOST_BLOCKED]
         sleeping = pieces.total_ns(asleep) / max(place.total_ns, 1)
         spots = hot_functions(case, pieces, place.rows)
         slept = slept_on(case, pieces, asleep) if len(asleep) else {}
+        started = started_processes(case, pieces.intervals(place.rows))
         evidence: dict[str, object] = {
             "idle_ns": place.total_ns,
             "count": place.times,
             "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
             "host_asleep_fraction": round(sleeping, 3),
         }
+        if not folded.is_one:
+            evidence["places"] = named_places(case, pieces, folded)
         if slept:
             evidence["slept_on_ns"] = slept
+        if started:
+            evidence["processes_started"] = started
         if spots:
             evidence["hottest_functions"] = named(spots)
-        what = "sleeps" if sleeping > 0.5 else "computes" if is_seen(case) else "computes or sleeps"
-        on = f" ({next(iter(slept))})" if slept and sleeping > 0.5 else f" ({spots[0].symbol})" if spots else ""
+        does = "sleeps" if sleeping > 0.5 else "computes" if is_seen(case) else "computes or sleeps"
+        if started and sleeping > 0.5:
+            does = "waits for a process that starts"
+        on = f" ({next(iter(slept))})" if slept and sleeping > 0.5 else ""
+        if not on and spots:
+            on = f" ({short_symbol(spots[0].symbol)})"
         yield Match(
             region=place.region,
-            title=f"a phase without GPU work, the host {what}{on}: {times(place)}, "
+            title=f"a phase without GPU work, the host {does}{on}{where_and_when(case, pieces, folded)}, "
             f"{percent(place.total_ns / max(case.window_ns, 1))} of the window",
             evidence=evidence,
             saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
-            advice=(
-                "Let it run beside the GPU (a thread, a process, the next epoch's data prepared early), less "
-                "often, or on "
-                "the GPU: evaluation, checkpoints, starting workers, building indexes and metrics are the usual ones",
-                "If it happens once and the real run is long, leave it out of the picture: --window nvtx:NAME "
-                "or --skip-first",
-            ),
-            examples=examples(case, pieces, place.rows),
+            advice=tuple(str(line) for line in key) if isinstance(key, tuple) else (),
+            examples=examples(case, pieces, place.rows, does),
             instances=place.times,
+            cost_ns=place.total_ns,
         )
+
+
+def _advice(case: Case, pieces: HostPieces, place: Place) -> tuple[str, ...]:
+    started = started_processes(case, pieces.intervals(place.rows))
+    first: tuple[str, ...] = ()
+    if started:
+        pids = f"pid{'s' if len(started) > 1 else ''} {', '.join(str(pid) for pid in started[:3])}"
+        what = f"{'Processes start' if len(started) > 1 else 'A process starts'} here ({pids})"
+        first = (
+            f"DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch. {what}, and what the program "
+            "does next waits for it"
+            if is_python_program(case)
+            else f"{what}, and what the program does next waits for it: start it once, before the steps",
+        )
+    usual = "starting workers, building indexes and metrics" if is_python_program(case) else "files, building indexes"
+    return (
+        *first,
+        "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the GPU: "
+        f"evaluation, checkpoints, {usual} are the usual ones",
+        "If it happens once and the real run is long, leave it out of the picture: --window nvtx:NAME or --skip-first",
+    )
 
 
 RULE = Rule(

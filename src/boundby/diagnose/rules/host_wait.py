@@ -13,22 +13,26 @@ from boundby.diagnose.rules._host import (
     MESSAGE_NAME,
     WAIT,
     HostPieces,
+    Place,
     Rows,
     examples,
     host_pieces,
     places,
     saving,
     slept_on,
-    times,
 )
+from boundby.diagnose.rules._latecomer import Late, latecomer
+from boundby.diagnose.rules._telling import fold, named_places, where_and_when
 from boundby.model.stacks import StackSource
+from boundby.model.units import duration, duration_range
 from boundby.timeline.intervals import contains
 
 # Functions of CPython in which a thread waits for the interpreter's lock.
 GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure")
 
+MESSAGES = "messages of other ranks"
 ADVICE = {
-    "messages of other ranks": "Another rank comes late, or messages are small and many: overlap them with GPU work "
+    MESSAGES: "Another rank comes late, or messages are small and many: overlap them with GPU work "
     "(MPI_Irecv before the kernels, MPI_Wait after), join small ones, hand device pointers to a CUDA-aware MPI",
     "GIL": "Another Python thread holds the interpreter's lock: move its work to a process (multiprocessing, "
     "DataLoader workers), or to code that releases the lock (NumPy, torch, Numba nogil)",
@@ -55,41 +59,62 @@ UNNAMED = (
 
 def _check(case: Case) -> Iterator[Match]:
     pieces = case.once(host_pieces)
-    captured = case.timeline.setting.trace.captured
-    for place in places(case, pieces, pieces.of_kind(WAIT)):
-        slept = slept_on(case, pieces, place.rows) if captured.osrt else {}
+    found = places(case, pieces, pieces.of_kind(WAIT))
+    for folded, key in fold(case, pieces, found, lambda place: _cause(case, pieces, place)):
+        place = folded.place
+        what, late = key if isinstance(key, tuple) else (None, None)
+        slept = slept_on(case, pieces, place.rows) if case.timeline.setting.trace.captured.osrt else {}
         gil = _gil_share(case, pieces, place.rows)
-        named = sum(slept.values()) >= case.threshold(RULE, "named_fraction") * place.total_ns
-        is_mpi = bool(MESSAGE_NAME.search((case.path(place.region) or ("",))[-1]))
-        what = (
-            "messages of other ranks"
-            if is_mpi
-            else "GIL"
-            if gil >= case.threshold(RULE, "gil_fraction")
-            else next(iter(slept))
-            if named and slept
-            else None
-        )
         evidence: dict[str, object] = {
             "idle_ns": place.total_ns,
             "count": place.times,
             "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
         }
+        if not folded.is_one:
+            evidence["places"] = named_places(case, pieces, folded)
         if slept:
             evidence["slept_on_ns"] = slept
         if gil:
             evidence["waits_with_gil_in_backtrace_fraction"] = round(gil, 3)
+        if late is not None:
+            evidence |= {"late_process": late.pid, "late_process_inside_ns": late.inside_ns}
+            evidence["other_processes_inside_ns"] = [late.least_ns, late.most_ns]
         on = "the interpreter's lock (GIL)" if what == "GIL" else what
-        does = "waits" if is_mpi else "sleeps"
+        does = "waits" if what == MESSAGES else "sleeps"
         yield Match(
             region=place.region,
-            title=f"the host {does} while the GPU idles{f', on {on}' if on else ''}: {times(place)}",
+            title=f"the host {does} while the GPU idles{f', on {on}' if on else ''}"
+            f"{f', mostly for process {late.pid}' if late else ''}{where_and_when(case, pieces, folded)}",
             evidence=evidence,
             saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
-            advice=(ADVICE[what] if what else UNNAMED,),
-            examples=examples(case, pieces, place.rows),
+            advice=(_advice(what) if late is None else _late_advice(late),),
+            examples=examples(case, pieces, place.rows, f"{does} on {on}" if on else does),
             instances=place.times,
+            cost_ns=place.total_ns,
         )
+
+
+def _cause(case: Case, pieces: HostPieces, place: Place) -> tuple[str | None, Late | None]:
+    """What the host waits on in a place, and for messages which process comes late."""
+    if any(MESSAGE_NAME.search(name) for name in case.path(place.region)[-1:]):
+        return MESSAGES, latecomer(case, place.region)
+    if _gil_share(case, pieces, place.rows) >= case.threshold(RULE, "gil_fraction"):
+        return "GIL", None
+    slept = slept_on(case, pieces, place.rows) if case.timeline.setting.trace.captured.osrt else {}
+    is_named = sum(slept.values()) >= case.threshold(RULE, "named_fraction") * place.total_ns
+    return (next(iter(slept)) if slept and is_named else None), None
+
+
+def _advice(what: str | None) -> str:
+    return ADVICE[what] if what else UNNAMED
+
+
+def _late_advice(late: Late) -> str:
+    return (
+        f"Process {late.pid} comes last to {late.name} ({duration(late.inside_ns)} inside where the others wait "
+        f"{duration_range(late.least_ns, late.most_ns)}): see what it does before, balance the work, or do without the "
+        "barrier"
+    )
 
 
 def _gil_share(case: Case, pieces: HostPieces, rows: Rows) -> float:
@@ -121,7 +146,8 @@ GPU          |#kernels#|                      |#kernels#|
 The launching thread, and every thread that works for it, sleeps in the operating system, and the GPU has run out of
 work. What it sleeps on comes from the traced OS calls: a lock, a condition, a file, a socket, a sleep, a child
 process. Where these carry backtraces, waits for CPython's interpreter lock (GIL) are told apart. Waiting for input,
-in ranges named so, is `host-input`; one single long stretch is `host-phase`.
+in ranges named so or from a process that computes meanwhile, is `host-input`; one single long stretch is `host-phase`.
+Where processes meet in a collective of MPI, the one that comes last is named if it mostly is the same.
 """,
     remedies=(
         Remedy(

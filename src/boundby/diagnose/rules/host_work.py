@@ -9,6 +9,8 @@ from boundby.diagnose.devicework import scaled
 from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
 from boundby.diagnose.rules._host import (
     WORK,
+    HostPieces,
+    Place,
     examples,
     host_pieces,
     hot_functions,
@@ -16,42 +18,61 @@ from boundby.diagnose.rules._host import (
     named,
     places,
     saving,
-    times,
+    short_symbol,
 )
+from boundby.diagnose.rules._telling import fold, named_places, where_and_when
+from boundby.diagnose.rules._workers import is_python_program
+from boundby.timeline.hotspots import PYTHON_CODE
 
 
 def _check(case: Case) -> Iterator[Match]:
     pieces = case.once(host_pieces)
-    for place in places(case, pieces, pieces.of_kind(WORK)):
+    does = "computes" if is_seen(case) else "runs its own code (or sleeps: not captured)"
+    found = places(case, pieces, pieces.of_kind(WORK))
+    for folded, key in fold(case, pieces, found, lambda place: _hottest(case, pieces, place)):
+        place, hot = folded.place, str(key)
         spots = hot_functions(case, pieces, place.rows)
         evidence: dict[str, object] = {
             "idle_ns": place.total_ns,
             "count": place.times,
             "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
         }
-        hot = ""
+        if not folded.is_one:
+            evidence["places"] = named_places(case, pieces, folded)
         if spots:
             evidence["hottest_functions"] = named(spots)
-            hot = f", mostly in {spots[0].symbol}"
-        does = "computes" if is_seen(case) else "runs its own code (or sleeps: not captured)"
-        where = spots[0].symbol if spots else "this code"
         yield Match(
             region=place.region,
-            title=f"the host {does} while the GPU idles: {times(place)}{hot}",
+            title=f"the host {does} while the GPU idles{where_and_when(case, pieces, folded)}"
+            f"{f', mostly in {hot}' if hot else ''}",
             evidence=evidence,
             saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
-            advice=(
-                f"Take {where} off the step's path: compute it on the GPU, once before the loop, or in another thread "
-                "while the GPU works; vectorise what remains (NumPy, torch) in place of Python loops",
-                *(
-                    ()
-                    if spots
-                    else ("To see which functions: capture with --sample=process-tree --python-sampling=true",)
-                ),
-            ),
-            examples=examples(case, pieces, place.rows),
+            advice=_advice(case, hot, is_sampled=bool(spots)),
+            examples=examples(case, pieces, place.rows, does),
             instances=place.times,
+            cost_ns=place.total_ns,
         )
+
+
+def _hottest(case: Case, pieces: HostPieces, place: Place) -> str:
+    """The function that most samples of a place fall into; empty where none is known."""
+    spots = hot_functions(case, pieces, place.rows)
+    return short_symbol(spots[0].symbol) if spots else ""
+
+
+def _advice(case: Case, hot: str, *, is_sampled: bool) -> tuple[str, ...]:
+    where = "this code" if hot in ("", short_symbol(PYTHON_CODE)) else hot
+    if is_python_program(case):
+        rest = "vectorise what remains (NumPy, torch) in place of Python loops"
+        capture = "--sample=process-tree --python-sampling=true"
+    else:
+        rest = "let several threads share what remains"
+        capture = "--sample=process-tree"
+    return (
+        f"Take {where} off the path to the next launch: compute it on the GPU, once before the loop, or in another "
+        f"thread while the GPU works; {rest}",
+        *(() if is_sampled else (f"To see which functions: capture with {capture}",)),
+    )
 
 
 RULE = Rule(

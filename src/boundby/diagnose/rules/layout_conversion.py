@@ -11,7 +11,7 @@ from boundby.diagnose.devicework import device_work, named_top, operation_exampl
 from boundby.diagnose.kernelnames import KernelKind
 from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
 from boundby.model.causes import Cause
-from boundby.model.units import count, duration, percent
+from boundby.model.units import counted, duration, percent
 
 
 def _check(case: Case) -> Iterator[Match]:
@@ -25,7 +25,8 @@ def _check(case: Case) -> Iterator[Match]:
     least = case.threshold(RULE, "avoided_least")
     yield Match(
         region=place_of(case, rows),
-        title=f"{count(len(rows))} conversions between NCHW and NHWC take {duration(total)}, "
+        title=f"{counted(len(rows), 'conversion', 'conversions')} between NCHW and NHWC "
+        f"{'takes' if len(rows) == 1 else 'take'} {duration(total)}, "
         f"{percent(share)} of kernel time",
         evidence={
             "count": len(rows),

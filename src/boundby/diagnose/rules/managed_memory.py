@@ -12,7 +12,7 @@ from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
 from boundby.diagnose.rules._copying import copy_evidence, copy_examples
 from boundby.model.causes import Cause
 from boundby.model.trace import OpKind
-from boundby.model.units import count, duration, size
+from boundby.model.units import counted, duration, size
 
 _CAPTURE = (
     "nsys profile --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true records the faults that start the "
@@ -34,7 +34,8 @@ def _check(case: Case) -> Iterator[Match]:
     byte_count, total = int(str(evidence["bytes"])), int(str(evidence["total_ns"]))
     yield Match(
         region=place_of(case, rows),
-        title=f"{count(len(rows))} migrations of managed memory move {size(byte_count)} in {duration(total)}, "
+        title=f"{counted(len(rows), 'migration of managed memory moves', 'migrations of managed memory move')} "
+        f"{size(byte_count)} in {duration(total)}, "
         f"{size(byte_count / len(rows))} at a time",
         evidence=evidence,
         saving_ns=scaled(

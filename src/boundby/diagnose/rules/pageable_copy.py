@@ -93,8 +93,8 @@ def _upload(case: Case, rows: Rows) -> Match:
     total, byte_count = int(str(evidence["total_ns"])), int(str(evidence["bytes"]))
     return Match(
         region=place_of(case, rows),
-        title=f"{_copies(rows, 'uploads', 'upload')} {size(byte_count)} from pageable memory in {duration(total)}, while "
-        "no kernel runs",
+        title=f"{_copies(rows, 'uploads', 'upload')} {size(byte_count)} from pageable memory in {duration(total)}, "
+        "while no kernel runs",
         evidence={**evidence, "is_upload": True},
         saving_ns=(0, saving_without(case, Cause.GPU_COPY, rows)[1]),
         advice=_UPLOADS[case.once(framework)],

@@ -18,7 +18,7 @@ from boundby.diagnose.devicework import (
 )
 from boundby.diagnose.occupancy import WARP
 from boundby.diagnose.rule import CannotCheckError, Match, Remedy, Rule, Threshold
-from boundby.model.units import count, duration, percent
+from boundby.model.units import count, counted, duration, percent
 
 
 def small_block_rows(case: Case) -> Rows:
@@ -42,7 +42,8 @@ def _check(case: Case) -> Iterator[Match]:
     total = int(work.duration_ns[rows].sum())
     yield Match(
         region=place_of(case, rows),
-        title=f"{count(len(rows))} kernels ({duration(total)}) have blocks smaller than a warp: "
+        title=f"{counted(len(rows), 'kernel', 'kernels')} ({duration(total)}) "
+        f"{'has' if len(rows) == 1 else 'have'} blocks smaller than a warp: "
         f"{percent(1 - lanes)} of their lanes idle",
         evidence={
             "count": len(rows),

@@ -18,6 +18,7 @@ from boundby.diagnose.devicework import (
     saving_by_speed,
 )
 from boundby.diagnose.rule import CannotCheckError, Match, Remedy, Rule, Threshold
+from boundby.diagnose.rules._workers import is_python_program
 from boundby.model.units import count, duration, percent
 
 
@@ -98,7 +99,14 @@ def _check(case: Case) -> Iterator[Match]:
             f"{kernel_name(case, longest)} launches {_blocks(int(work.blocks[longest]))} of "
             f"{int(work.threads[longest])} threads on {int(work.multiprocessors[longest])} multiprocessors: split its "
             "work into smaller blocks, at least two a multiprocessor",
-            "PyTorch: a larger batch, or batched calls (torch.bmm, torch.stack, vmap) instead of a loop over samples",
+            *(
+                (
+                    "PyTorch: a larger batch, or batched calls (torch.bmm, torch.stack, vmap) instead of a loop over "
+                    "samples",
+                )
+                if is_python_program(case)
+                else ()
+            ),
             "Where the work cannot be split, run independent kernels beside it on another stream",
         ),
         examples=operation_examples(
@@ -138,8 +146,8 @@ def _beside(case: Case, rows: Rows) -> Iterator[Match]:
         saving_ns=None,  # what runs beside them hides it, or some of it
         advice=(
             f"{kernel_name(case, longest)} launches {_blocks(int(work.blocks[longest]))} of "
-            f"{int(work.threads[longest]):,} threads on {int(work.multiprocessors[longest])} multiprocessors: split its "
-            "work into smaller blocks, at least two a multiprocessor",
+            f"{int(work.threads[longest]):,} threads on {int(work.multiprocessors[longest])} multiprocessors: split "
+            "its work into smaller blocks, at least two a multiprocessor",
             "What runs beside them hides them now: it has to be shorter as well before the program is",
         ),
         examples=operation_examples(

@@ -18,7 +18,7 @@ from boundby.diagnose.devicework import (
 )
 from boundby.diagnose.kernelnames import MATMULS, KernelKind
 from boundby.diagnose.rule import CannotCheckError, Match, Remedy, Rule, Threshold
-from boundby.model.units import count, duration, percent
+from boundby.model.units import counted, duration, percent
 
 # Compute capabilities and names of GPUs without tensor cores: before Volta, and the GTX 16 series (7.5 without them).
 _FIRST_WITH_TENSOR_CORES = (7, 0)
@@ -80,7 +80,8 @@ def _from_fp32(case: Case, rows: Rows, products: Rows, share: float, gpu: str, c
     total = int(work.duration_ns[rows].sum())
     return Match(
         region=place_of(case, rows),
-        title=f"{count(len(rows))} FP32 matrix kernels ({percent(share)} of kernel time) leave the tensor cores unused",
+        title=f"{counted(len(rows), 'FP32 matrix kernel', 'FP32 matrix kernels')} ({percent(share)} of kernel time) "
+        f"{'leaves' if len(rows) == 1 else 'leave'} the tensor cores unused",
         evidence={
             "count": len(rows),
             "total_ns": total,
@@ -131,8 +132,9 @@ def _from_tf32(case: Case, rows: Rows, share: float, gpu: str) -> Match:
     least, most = case.threshold(RULE, "bf16_least"), case.threshold(RULE, "bf16_most")
     return Match(
         region=place_of(case, rows),
-        title=f"{count(len(rows))} TF32 matrix kernels ({percent(share)} of kernel time, "
-        f"{duration(int(work.duration_ns[rows].sum()))}) run at half the tensor cores' BF16 rate",
+        title=f"{counted(len(rows), 'TF32 matrix kernel', 'TF32 matrix kernels')} ({percent(share)} of kernel time, "
+        f"{duration(int(work.duration_ns[rows].sum()))}) "
+        f"{'runs' if len(rows) == 1 else 'run'} at half the tensor cores' BF16 rate",
         evidence={
             "count": len(rows),
             "total_ns": int(work.duration_ns[rows].sum()),

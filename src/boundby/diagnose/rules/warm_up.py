@@ -9,6 +9,7 @@ import numpy as np
 from boundby.diagnose.case import Case
 from boundby.diagnose.rule import CannotCheckError, Match, Remedy, Rule, Threshold
 from boundby.diagnose.rules._instances import Repeated, repeated_regions, setup_inside
+from boundby.diagnose.rules._warm import warm_regions
 from boundby.model.report import Example
 from boundby.model.units import count, duration, duration_range
 
@@ -22,27 +23,27 @@ def _check(case: Case) -> Iterator[Match]:
     if not len(case.timeline.setting.trace.ranges):
         raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
     for item in case.once(repeated):
-        if not item.warm_up:
+        if not item.warm_up or case.once(warm_regions)[item.region]:
             continue
         first, usual = item.length_ns[: item.warm_up], float(np.median(item.steady_ns))
         excess = round(float(first.sum()) - usual * item.warm_up)
-        if excess < case.threshold(RULE, "excess_fraction") * case.longest_window_ns:
+        if excess < case.threshold(RULE, "excess_fraction") * case.longest_window_ns or not _is_inside(case, item):
             continue
         setup = setup_inside(case, item)
-        mean = float(item.length_ns.mean())
+        if setup >= case.threshold(RULE, "told_fraction") * excess:
+            continue  # lazy-initialization tells of it
         name = "/".join(case.path(item.region))
         which = "instance takes" if item.warm_up == 1 else f"{item.warm_up} instances take"
         each = duration_range(int(first.min()), int(first.max()))
         yield Match(
             region=item.region,
-            title=f"the first {which} {each}, the other {count(len(item.steady_ns))} {duration(usual)} (median): the "
-            f"mean, {duration(mean)}, tells of neither",
+            title=f"the first {which} {each}, the other {count(len(item.steady_ns))} {duration(usual)} (median): an "
+            "average over all tells of neither",
             evidence={
                 "instances": len(item.length_ns),
                 "warm_up_instances": item.warm_up,
                 "first_ns": [int(value) for value in first[:5]],
                 "later_median_ns": round(usual),
-                "mean_of_all_ns": round(mean),
                 "excess_ns": excess,
                 "setup_calls_inside_ns": setup,
             },
@@ -65,6 +66,14 @@ def _check(case: Case) -> Iterator[Match]:
         )
 
 
+def _is_inside(case: Case, item: Repeated) -> bool:
+    """Whether most of the first instances lies in the window: shares of it are not misled by what comes before."""
+    low = min(device.low_ns for device in case.timeline.devices) if case.timeline.devices else 0
+    start, length = item.start_ns[: item.warm_up], item.host_ns[: item.warm_up]
+    inside = np.clip(start + length - np.maximum(start, low), 0, length)
+    return 2 * int(inside.sum()) >= int(length.sum())
+
+
 RULE = Rule(
     id="warm-up",
     title="First instances are slower",
@@ -79,7 +88,9 @@ steps then describe no step at all, and shares of the window blame what happens 
 
 Told by the first instances of a repeated range (or of iterations that boundby found) that take more than 1.5 times
 the median of all, before the first that does not, if their excess is 1 % of the window. It is a note: a longer run
-dilutes it, and what the time goes into is told by other rules.
+dilutes it, and what the time goes into is told by other rules. Nothing is said where most of the excess is loading and
+first allocations, which `lazy-initialization` tells of, where the first instances lie before the window, and of ranges
+that are warm-up by name. Lengths are host time, or that of the device's work where it lasts longer.
 """,
     remedies=(
         Remedy(
@@ -98,6 +109,7 @@ dilutes it, and what the time goes into is told by other rules.
     thresholds=(
         Threshold("slower", 1.5, "times the median", "Ordinary steps differ by less."),
         Threshold("excess_fraction", 0.01, "fraction of the window", "Less changes no average that matters."),
+        Threshold("told_fraction", 0.5, "fraction of the excess", "What is mostly loading is told as loading, once."),
     ),
     see_also=("lazy-initialization", "unsteady"),
 )

@@ -92,6 +92,7 @@ def _facts(comparison: Comparison) -> dict[str, object]:
         "findings": [
             {
                 "status": item.status,
+                "kind": item.trend or item.status,
                 "word": sentences.finding_word(item),
                 "severity": clean(item.finding.severity),
                 "text": sentences.finding(item),

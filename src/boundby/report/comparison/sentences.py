@@ -19,7 +19,7 @@ from boundby.model.comparison import (
     Side,
     Significance,
 )
-from boundby.report.findings import saves_range
+from boundby.report.findings import NOTE, saves_range
 from boundby.report.sentences import bound_word
 from boundby.report.text import clean, part_name, region_name
 
@@ -318,7 +318,7 @@ def _still_saves(old: tuple[int, int] | None, new: tuple[int, int] | None) -> st
 def _was(item: FindingChange) -> str:
     """What it said before: the words that differ where these are few, all of it where it was worded in another way."""
     was = item.was
-    if was is None:
+    if was is None or item.finding.severity == NOTE:
         return ""
     old, new = (clean(found.title).rstrip(".").split() for found in (was, item.finding))
     place = region_name(was.region) if was.region and was.region != item.finding.region else ""
@@ -349,7 +349,7 @@ def _credit(item: FindingChange) -> str:
         return ""
     what = "its region" if item.finding.region else "the window"
     if item.cause_ns is not None:
-        what = f"{SHORT_LABEL[item.cause]} {'there' if item.finding.region else 'in the window'}"
+        what = f"{SHORT_LABEL[item.cause]} time {'there' if item.finding.region else 'in the window'}"
     told = f"{what}: {signed(-gone)}" if gone else f"{what}: no change"
     return f"{told} (of {item.together} findings together)" if item.together > 1 else told
 

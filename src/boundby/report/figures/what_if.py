@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, SCENARIO_LABEL
 from boundby.model.report import DeviceReport, Report, WhatIf
 from boundby.report import sentences

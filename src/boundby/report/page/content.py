@@ -20,7 +20,7 @@ from boundby.model.causes import (
 )
 from boundby.model.picture import WARM_UP_RULE, Picture
 from boundby.model.report import Check, Finding, Report, Verdict
-from boundby.report import findings, sentences
+from boundby.report import findings, glossary, sentences
 from boundby.report.accounts import IN_FULL, listed
 from boundby.report.bars import FOLD_BELOW, Segment, segments
 from boundby.report.missing import not_captured
@@ -117,6 +117,7 @@ def context(
             for cause in CAUSES
             if cause.key in _meaning(report)
         ],
+        "terms": glossary.TERMS,
         "causes": CAUSES,
         "short": SHORT_LABEL,
         "letter": LETTER,

@@ -159,7 +159,7 @@ def _series(series: InstanceSeries, origin: int) -> Json:
 
 def summary(series: InstanceSeries) -> str:
     """The instances in two sentences."""
-    text = f"{series.count:,} instances. "
+    text = f"{units.plural(series.count, 'instance')}. "
     if series.warm_up:
         first = f"The first {series.warm_up:,} differ" if series.warm_up > 1 else "The first one differs"
         text += f"{first} from the later ones and {'are' if series.warm_up > 1 else 'is'} marked as warm-up. "

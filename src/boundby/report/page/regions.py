@@ -175,7 +175,7 @@ def _host(region: RegionReport) -> Iterable[Fact]:
         yield "blocked on", asleep.removeprefix("Blocked on: ").rstrip(".")
     yield "threads", str(region.threads)
     if region.open_instances:
-        yield "never closed", f"{region.open_instances:,} instances"
+        yield "never closed", units.plural(region.open_instances, "instance")
 
 
 def name_of(path: tuple[str, ...]) -> str:

@@ -145,3 +145,7 @@ page.sortHeaders = (table, sort) => {
     });
   });
 };
+// A card's link opens what it leads to.
+for (const link of document.querySelectorAll("a.unfold")) {
+  link.addEventListener("click", () => { page.byId(link.hash.slice(1)).open = true; });
+}
