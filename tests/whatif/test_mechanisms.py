@@ -50,7 +50,7 @@ def feeding(load: Instruction, step: list[Instruction], *, rooms: int = 1, count
     """A thread that loads batches, up to ``rooms`` ahead, and one that takes them."""
     feeder = Loop(count, [Await("room"), load, Signal("batch")])
     body = [Range("data", [Await("batch"), Signal("room")]), Range("compute", step)]
-    main = Thread(([Signal("room")] * rooms, Loop(count, [Range("step {i}", body)]), Sync()))
+    main = Thread((*([Signal("room")] * rooms), Loop(count, [Range("step {i}", body)]), Sync()))
     return threads(main, Thread((feeder,), "feeder"))
 
 
