@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -34,13 +35,30 @@ def _check(case: Case) -> Iterator[Match]:
         evidence={**evidence, "kernels": named_top(case, found.operation[rows])},
         saving_ns=(round(least * low), round(most * high)),
         advice=(
-            "torch.optim.AdamW(params, lr=lr, fused=True) updates all tensors in a few kernels (SGD, Adam and "
-            "Adagrad have fused=True too; others foreach=True)",
+            _fused(case.path(launch_place(case, found, rows))),
             "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_ "
             "take lists of tensors",
         ),
         examples=launch_examples(case, rows),
         instances=len(rows),
+    )
+
+
+# PyTorch's optimizers with one kernel for many tensors; the others have foreach=True.
+FUSED = ("AdamW", "Adam", "SGD", "Adagrad")
+_NAMED = re.compile(r"Optimizer\.step#(\w+)\.step")
+
+
+def _fused(path: tuple[str, ...]) -> str:
+    """How to ask for it, by the optimizer that PyTorch names its range after, where there is one."""
+    named = [match[1] for name in path if (match := _NAMED.search(name))]
+    name = named[-1] if named else "AdamW"
+    if name in FUSED:
+        others = "" if named else " (SGD, Adam and Adagrad have fused=True too; others foreach=True)"
+        return f"torch.optim.{name}(params, lr=lr, fused=True) updates all tensors in a few kernels{others}"
+    return (
+        f"torch.optim.{name}(params, lr=lr, foreach=True) updates all tensors with a few kernels an operation ({name} "
+        "has no fused kernel)"
     )
 
 
