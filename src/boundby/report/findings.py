@@ -52,6 +52,8 @@ def nothing_found(report: Report) -> str:
     rules, notes = units.plural(report.rules_checked, "rule"), len(report.findings)
     if notes:
         return f"No finding worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
+    if not report.devices:
+        return "No finding: the rules look for what keeps a GPU waiting, and this trace holds no GPU work."
     return f"No finding: {rules} looked, and none knows a change that would save {least} of the time."
 
 
