@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from boundby.diagnose.launches import Launches
 from boundby.diagnose.rules._host import short_symbol
+from boundby.diagnose.rules.cuda_graphs import _sequences
 from boundby.model.report import Finding
 from boundby.model.trace import Trace
 from boundby.simulate.program import (
@@ -26,6 +28,7 @@ from boundby.simulate.program import (
     program,
 )
 from boundby.timeline.hotspots import PYTHON_CODE
+from tests.diagnose.rules.hardware import elementwise
 from tests.diagnose.rules.harness import Source, findings
 
 STEPS = 20
@@ -54,6 +57,37 @@ def test_polling_while_a_process_computes_is_input() -> None:
     assert isinstance(idle, int)
     assert 0.4 * idle <= found.saving_ns[0] <= 0.5 * idle
     assert found.saving_ns[1] <= idle
+
+
+def test_launches_save_nothing_for_sure_where_workers_set_the_pace() -> None:
+    name = "Optimizer.step#Adadelta.step"
+    update = [part for _ in range(60) for part in (Work(15 * US), Launch(elementwise("Mul"), 3 * US))]
+    step = Range("step {i}", [Sleep(4 * MS, "poll"), Launch("gemm", 100 * US), Range(name, update), Sync()])
+    main = Process([Thread([Loop(STEPS, [step]), Sync()])])
+    worker = Process([Thread([Work(STEPS * 8 * MS)])])
+    (held,) = told(Source(Program((main, worker))), "unfused-optimizer")
+    assert held.saving_ns is not None
+    assert held.saving_ns[0] == 0
+    assert "once the GPU no longer waits for input" in held.title
+    (alone,) = told(Source(Program((main,))), "unfused-optimizer")
+    assert alone.saving_ns is not None
+    assert alone.saving_ns[0] > 0
+    assert "input" not in alone.title
+
+
+def test_work_in_warm_up_is_a_note_that_shows_the_rest() -> None:
+    step = Range("step {i}", [Launch("gemm", 1 * MS), Work(900 * US)])
+    warm = Range("Warm-up", [item for _ in range(6) for item in (Launch("gemm", 1 * MS), Work(6 * MS))])
+    once, later = told(Source(program(warm, Loop(STEPS, [step]), Sync())), "host-work"), "host-work"
+    (note,) = [item for item in once if item.severity == "note"]
+    assert note.saving_ns is None
+    assert note.title.startswith("set-up or warm-up by its name, where the host computes")
+    (advice,) = note.advice
+    assert "--window 'nvtx:step *'" in advice
+    assert "vectorise" not in advice
+    (cost,) = told(Source(program(Loop(STEPS, [replace(step, body=(*step.body, Work(6 * MS)))]), Sync())), later)
+    assert cost.saving_ns is not None
+    assert not cost.title.startswith("set-up")
 
 
 def test_polling_by_itself_is_a_wait() -> None:
@@ -156,3 +190,11 @@ def test_symbols_are_short() -> None:
     assert short_symbol("main") == "main"
     assert short_symbol(PYTHON_CODE) == "Python code"
     assert len(short_symbol("x" * 500)) == 60
+
+
+@pytest.mark.parametrize(("launched", "told_of"), [(3844, "in pieces"), (15803, "in pieces, and others")])
+def test_sequences_of_one_kind_do_not_stand_for_all(launched: int, told_of: str) -> None:
+    none = np.empty(0, np.int64)
+    units = ((897, 3), (36, 12))
+    made = Launches(none, none, none.astype(np.int8), none, 15, units, 5, 15, 0.0, none.astype(np.int8))
+    assert _sequences(made, launched) == f"5 sequences of 897, 2 of them {told_of}"

@@ -7,6 +7,9 @@ import numpy as np
 from boundby.diagnose.case import Case
 from boundby.diagnose.devicework import Rows, device_work, kernel_name
 from boundby.diagnose.launches import Launches, launches
+from boundby.diagnose.rule import CannotCheckError
+from boundby.diagnose.rules._host import INPUT, host_pieces, places
+from boundby.diagnose.rules._workers import is_held_by_input
 from boundby.model.causes import Cause
 from boundby.model.report import Example
 
@@ -43,6 +46,18 @@ def worth_a_look(case: Case, rows: Rows, least: float, share: float) -> bool:
     """Whether these launches are enough, in number and of all, and the GPU idles for launches at all."""
     enough = len(rows) >= least and len(rows) >= share * len(case.once(launches).call)
     return enough and case.time_ns(Cause.CUDA_API) >= case.least_ns
+
+
+def behind_input(case: Case) -> str:
+    """What to add to a title where processes that make the input set the pace: nothing is sure to be saved then by
+    fewer launches, so that the low end of a saving is none. Empty elsewhere. Use as ``case.once(behind_input)``."""
+    try:
+        pieces = case.once(host_pieces)
+    except CannotCheckError:
+        return ""
+    waits = [pieces.intervals(place.rows) for place in places(case, pieces, pieces.of_kind(INPUT))]
+    is_held = is_held_by_input(case, waits)
+    return " (worth it once the GPU no longer waits for input)" if is_held else ""
 
 
 def launch_examples(case: Case, rows: Rows) -> tuple[Example, ...]:

@@ -27,6 +27,8 @@ Rows = npt.NDArray[np.intp]
 LEAST_BUSY = 0.05
 # A process feeds the launching thread if it computes for this share of the time in which that thread polls.
 FEEDING = 0.5
+# From this share on a process has no time left to work faster.
+SATURATED = 0.9
 # A process that begins this much before a stretch is started for it.
 BEFORE_SHARE = 0.05
 
@@ -64,6 +66,18 @@ def workers(case: Case, inside: IntervalSet) -> list[Worker]:
         if busy >= LEAST_BUSY:
             found.append(Worker(number, is_process, busy, tuple(threads)))
     return sorted(found, key=lambda one: (-one.busy, not one.is_process, one.number))
+
+
+def is_held_by_input(case: Case, waits: Sequence[IntervalSet]) -> bool:
+    """Whether the steps take as long as processes that feed them need: the GPU's waits for input, by place, of which
+    those with such a process on a CPU nearly all the time are half of the window. What the launching thread is spared
+    elsewhere, it then waits longer for its input."""
+    held = [
+        inside.total
+        for inside in waits
+        if any(one.is_process and one.busy >= SATURATED for one in workers(case, inside))
+    ]
+    return sum(held) >= FEEDING * case.longest_window_ns
 
 
 def named_workers(found: Sequence[Worker]) -> str:

@@ -8,6 +8,7 @@ from boundby.diagnose.case import Case
 from boundby.diagnose.launches import Launches, Part, launches
 from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
 from boundby.diagnose.rules._launching import (
+    behind_input,
     launch_evidence,
     launch_examples,
     launch_place,
@@ -15,6 +16,9 @@ from boundby.diagnose.rules._launching import (
 )
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
+
+# Sequences of one kind stand for all launches that repeat if they hold this share of them.
+MOST_OF_ALL = 0.9
 
 
 def _check(case: Case) -> Iterator[Match]:
@@ -27,7 +31,7 @@ def _check(case: Case) -> Iterator[Match]:
         return
     cost = round(case.threshold(RULE, "graph_launch_ns")) * found.graphs
     low, high = (max(value - cost, 0) for value in found.saving(case, Part.REPEATING))
-    evidence = launch_evidence(case, found, rows)
+    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
     small = small_grid_share(case, found.operation[rows])
     batch = (
         f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: a larger batch costs "
@@ -35,8 +39,8 @@ def _check(case: Case) -> Iterator[Match]:
     )
     yield Match(
         region=launch_place(case, found, rows),
-        title=f"{count(len(rows))} launches repeat, in {_sequences(found)}: one CUDA graph launch could take the "
-        "place of each",
+        title=f"{count(len(rows))} launches repeat, in {_sequences(found, len(rows))}: one CUDA graph launch could "
+        f"take the place of each{behind}",
         evidence={
             **evidence,
             "graph_launches": found.graphs,
@@ -45,7 +49,7 @@ def _check(case: Case) -> Iterator[Match]:
             "assumed_graph_launch_ns": round(case.threshold(RULE, "graph_launch_ns")),
             "idle_in_launching_ns": case.time_ns(Cause.CUDA_API),
         },
-        saving_ns=(low, high),
+        saving_ns=(0 if behind else low, high),
         advice=(
             'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs '
             f"(now {_pace(evidence)})",
@@ -58,11 +62,13 @@ def _check(case: Case) -> Iterator[Match]:
     )
 
 
-def _sequences(found: Launches) -> str:
-    """``25 sequences of 40``; ``3 of 897 and 57 shorter ones``; ``5 sequences of 897, 2 of them in pieces``."""
+def _sequences(found: Launches, launched: int) -> str:
+    """``25 sequences of 40``; ``3 of 897 and 57 shorter ones``; ``5 sequences of 897, 2 of them in pieces``; ``...,
+    and others`` where these are not most of all that are ``launched``."""
     unit, times = found.units[0]
     if found.turns > times:
-        return f"{count(found.turns)} sequences of {unit:,}, {count(found.turns - times)} of them in pieces"
+        others = ", and others" if found.turns * unit < MOST_OF_ALL * launched else ""
+        return f"{count(found.turns)} sequences of {unit:,}, {count(found.turns - times)} of them in pieces{others}"
     rest = found.graphs - times
     kinds = "others" if any(length > unit for length, _ in found.units) else "shorter ones"
     more = f" and {count(rest)} {kinds}" if rest else ""

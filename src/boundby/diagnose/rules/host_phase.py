@@ -79,8 +79,8 @@ def _advice(case: Case, pieces: HostPieces, place: Place) -> tuple[str, ...]:
         pids = f"pid{'s' if len(started) > 1 else ''} {', '.join(str(pid) for pid in started[:3])}"
         what = f"{'Processes start' if len(started) > 1 else 'A process starts'} here ({pids})"
         first = (
-            f"DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch. {what}, and what the program "
-            "does next waits for it"
+            "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
+            f"starts the first ones beside the GPU. {what}, and what the program does next waits for it"
             if is_python_program(case)
             else f"{what}, and what the program does next waits for it: start it once, before the steps",
         )

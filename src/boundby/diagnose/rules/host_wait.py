@@ -25,7 +25,7 @@ from boundby.diagnose.rules._latecomer import Late, latecomer
 from boundby.diagnose.rules._telling import fold, named_places, where_and_when
 from boundby.model.stacks import StackSource
 from boundby.model.units import duration, duration_range
-from boundby.timeline.intervals import contains
+from boundby.timeline.intervals import Coverage
 
 # Functions of CPython in which a thread waits for the interpreter's lock.
 GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure")
@@ -75,7 +75,7 @@ def _check(case: Case) -> Iterator[Match]:
         if slept:
             evidence["slept_on_ns"] = slept
         if gil:
-            evidence["waits_with_gil_in_backtrace_fraction"] = round(gil, 3)
+            evidence["waiting_with_gil_in_backtrace_fraction"] = round(gil, 3)
         if late is not None:
             evidence |= {"late_process": late.pid, "late_process_inside_ns": late.inside_ns}
             evidence["other_processes_inside_ns"] = [late.least_ns, late.most_ns]
@@ -118,20 +118,24 @@ def _late_advice(late: Late) -> str:
 
 
 def _gil_share(case: Case, pieces: HostPieces, rows: Rows) -> float:
-    """Of the OS calls with a backtrace that began in these pieces, the fraction that waited for the GIL."""
+    """Of the pieces' time in OS calls that carry a backtrace, the fraction that waited for the GIL."""
     trace = case.timeline.setting.trace
     if not trace.captured.backtraces:
         return 0.0
-    stacks, waits, of_gil = trace.backtraces.load(), 0, 0
-    inside = pieces.intervals(rows)
+    stacks, calls, inside = trace.backtraces.load(), trace.os_calls, Coverage(pieces.intervals(rows))
     is_gil = np.array([name in GIL_FUNCTIONS for name in stacks.names] or [False], bool)
+    waited, of_gil = 0, 0
     for thread in np.unique(pieces.thread[rows]).tolist():
         mine = stacks.rows(StackSource.OS, thread)
-        within = contains(inside, stacks.events.start_ns[mine]) >= 0
-        for stack in stacks.events.stack[mine][within].tolist():
-            waits += 1
-            of_gil += bool(is_gil[stacks.frames.symbol[stacks.frames_of(stack)]].any())
-    return of_gil / waits if waits else 0.0
+        low, high = np.searchsorted(calls.thread, [thread, thread + 1]).tolist()
+        place = low + np.searchsorted(calls.start_ns[low:high], stacks.events.start_ns[mine])
+        known = place < high
+        place, stack = place[known], stacks.events.stack[mine][known]
+        spent = inside.within(calls.start_ns[place], calls.end_ns[place])
+        for number, ns in zip(stack[spent > 0].tolist(), spent[spent > 0].tolist(), strict=True):
+            waited += ns
+            of_gil += ns * bool(is_gil[stacks.frames.symbol[stacks.frames_of(number)]].any())
+    return of_gil / waited if waited else 0.0
 
 
 RULE = Rule(

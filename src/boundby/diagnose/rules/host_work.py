@@ -11,6 +11,7 @@ from boundby.diagnose.rules._host import (
     WORK,
     HostPieces,
     Place,
+    Rows,
     examples,
     host_pieces,
     hot_functions,
@@ -21,14 +22,24 @@ from boundby.diagnose.rules._host import (
     short_symbol,
 )
 from boundby.diagnose.rules._telling import fold, named_places, where_and_when
+from boundby.diagnose.rules._warm import rest_window, warm_regions
 from boundby.diagnose.rules._workers import is_python_program
 from boundby.timeline.hotspots import PYTHON_CODE
 
 
 def _check(case: Case) -> Iterator[Match]:
     pieces = case.once(host_pieces)
+    rows = pieces.of_kind(WORK)
+    is_warm = case.once(warm_regions)[pieces.region[rows]]
+    yield from _told(case, pieces, rows[~is_warm], in_warm_up=False)
+    yield from _told(case, pieces, rows[is_warm], in_warm_up=True)
+
+
+def _told(case: Case, pieces: HostPieces, rows: Rows, *, in_warm_up: bool) -> Iterator[Match]:
+    """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
     does = "computes" if is_seen(case) else "runs its own code (or sleeps: not captured)"
-    found = places(case, pieces, pieces.of_kind(WORK))
+    named_so = "set-up or warm-up by its name, where " if in_warm_up else ""
+    found = places(case, pieces, rows)
     for folded, key in fold(case, pieces, found, lambda place: _hottest(case, pieces, place)):
         place, hot = folded.place, str(key)
         spots = hot_functions(case, pieces, place.rows)
@@ -43,14 +54,17 @@ def _check(case: Case) -> Iterator[Match]:
             evidence["hottest_functions"] = named(spots)
         yield Match(
             region=place.region,
-            title=f"the host {does} while the GPU idles{where_and_when(case, pieces, folded)}"
+            title=f"{named_so}the host {does} while the GPU idles{where_and_when(case, pieces, folded)}"
             f"{f', mostly in {hot}' if hot else ''}",
             evidence=evidence,
-            saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
-            advice=_advice(case, hot, is_sampled=bool(spots)),
+            saving_ns=None
+            if in_warm_up
+            else scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
+            advice=_warm_advice(case) if in_warm_up else _advice(case, hot, is_sampled=bool(spots)),
             examples=examples(case, pieces, place.rows, does),
+            severity="note" if in_warm_up else None,
             instances=place.times,
-            cost_ns=place.total_ns,
+            cost_ns=None if in_warm_up else place.total_ns,
         )
 
 
@@ -58,6 +72,14 @@ def _hottest(case: Case, pieces: HostPieces, place: Place) -> str:
     """The function that most samples of a place fall into; empty where none is known."""
     spots = hot_functions(case, pieces, place.rows)
     return short_symbol(spots[0].symbol) if spots else ""
+
+
+def _warm_advice(case: Case) -> tuple[str, ...]:
+    rest = rest_window(case)
+    return (
+        "It happens once, before what counts, and later steps do not pay for it. Look at the rest: boundby analyze "
+        + (f"--window {rest}" if rest else "--window START:END, or --skip-first K"),
+    )
 
 
 def _advice(case: Case, hot: str, *, is_sampled: bool) -> tuple[str, ...]:
@@ -93,6 +115,9 @@ small tensors from lists, garbage collection.
 
 Only idle time counts: CPU work that runs while the GPU is busy costs nothing and is not reported. The functions are
 named where the trace holds CPU samples with backtraces.
+
+In regions that are set-up or warm-up by their names (`init_model`, `Warm-up Step 3`) it is a note without a saving: a
+first pass imports, compiles and looks things up, and what is slow there is not what a step does.
 """,
     remedies=(
         Remedy(

@@ -11,6 +11,7 @@ from boundby.diagnose.devicework import device_work, named_top
 from boundby.diagnose.launches import Part, launches
 from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
 from boundby.diagnose.rules._launching import (
+    behind_input,
     launch_evidence,
     launch_examples,
     launch_place,
@@ -45,21 +46,21 @@ def _check(case: Case) -> Iterator[Match]:
     median = float(np.median(work.duration_ns[operations]))
     if median > case.threshold(RULE, "kernel_ns"):
         return
-    evidence = launch_evidence(case, found, rows)
+    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
     low, high = found.saving(case, Part.REST)
     least, most = case.threshold(RULE, "avoided_least"), case.threshold(RULE, "avoided_most")
     gap = evidence["launch_to_launch_median_ns"]
     pace = f", one every {duration(float(str(gap)))}" if gap is not None else ""
     yield Match(
         region=launch_place(case, found, rows),
-        title=f"{count(len(rows))} kernels of {duration(median)} (median) are launched one by one{pace}",
+        title=f"{count(len(rows))} kernels of {duration(median)} (median) are launched one by one{pace}{behind}",
         evidence={
             **evidence,
             "interrupted_fraction": round(found.interrupted, 4),
             "idle_in_launching_ns": case.time_ns(Cause.CUDA_API),
             "kernels": named_top(case, operations),
         },
-        saving_ns=(round(least * low), round(most * high)),
+        saving_ns=(0 if behind else round(least * low), round(most * high)),
         advice=(
             "torch.compile(function) fuses small operations, so that there are fewer to launch",
             "Work on whole tensors in place of Python loops over rows, samples or parameters",

@@ -11,6 +11,7 @@ from boundby.diagnose.devicework import device_work, named_top
 from boundby.diagnose.launches import Part, launches
 from boundby.diagnose.rule import CannotCheckError, Match, Remedy, Rule, Threshold
 from boundby.diagnose.rules._launching import (
+    behind_input,
     launch_evidence,
     launch_examples,
     launch_place,
@@ -35,17 +36,17 @@ def _check(case: Case) -> Iterator[Match]:
         return
     low, high = found.saving(case, Part.REST)
     least, most = case.threshold(RULE, "avoided_least"), case.threshold(RULE, "avoided_most")
-    evidence = launch_evidence(case, found, rows)
+    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
     yield Match(
         region=launch_place(case, found, rows),
         title=f"{percent(small)} of {count(len(rows))} kernels have fewer blocks than the GPU has multiprocessors, and "
-        f"they take {duration(median)} (median): too little work in each",
+        f"they take {duration(median)} (median): too little work in each{behind}",
         evidence={
             **evidence,
             "idle_in_launching_ns": case.time_ns(Cause.CUDA_API),
             "kernels": named_top(case, operations),
         },
-        saving_ns=(round(least * low), round(most * high)),
+        saving_ns=(0 if behind else round(least * low), round(most * high)),
         advice=(
             "A larger batch: DataLoader(dataset, batch_size=2 * batch_size), half as many steps; kernels this small "
             "take hardly longer for it",

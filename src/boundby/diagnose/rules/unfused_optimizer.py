@@ -11,7 +11,7 @@ from boundby.diagnose.case import Case
 from boundby.diagnose.devicework import device_work, named_top
 from boundby.diagnose.launches import Part, launches
 from boundby.diagnose.rule import Match, Remedy, Rule, Threshold
-from boundby.diagnose.rules._launching import launch_evidence, launch_examples, launch_place
+from boundby.diagnose.rules._launching import behind_input, launch_evidence, launch_examples, launch_place
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
 
@@ -27,13 +27,13 @@ def _check(case: Case) -> Iterator[Match]:
     least, most = case.threshold(RULE, "avoided_least"), case.threshold(RULE, "avoided_most")
     # At least the launches go; at most the kernels too, which are too short to be limited by memory.
     low, high = found.saving(case, Part.OPTIMIZER)[0], found.saving(case, Part.OPTIMIZER, Cause.GPU_COMPUTE)[1]
-    evidence = launch_evidence(case, found, rows)
+    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
     yield Match(
         region=launch_place(case, found, rows),
         title=f"the optimizer updates tensor by tensor: {count(len(rows))} kernels of {duration(median)}, launched one "
-        "by one",
+        f"by one{behind}",
         evidence={**evidence, "kernels": named_top(case, found.operation[rows])},
-        saving_ns=(round(least * low), round(most * high)),
+        saving_ns=(0 if behind else round(least * low), round(most * high)),
         advice=(
             _fused(case.path(launch_place(case, found, rows))),
             "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_ "
