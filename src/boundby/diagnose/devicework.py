@@ -12,7 +12,7 @@ from boundby.diagnose.case import Case
 from boundby.diagnose.kernelnames import kernel_label, kinds_of_kernels
 from boundby.model.causes import Cause
 from boundby.model.report import Example
-from boundby.model.trace import OpKind
+from boundby.model.trace import Int32Array, OpKind
 from boundby.model.units import count, duration
 from boundby.timeline.intervals import Coverage, exposed, union
 
@@ -39,10 +39,10 @@ class DeviceWork:
     in_window: Bool
     is_kernel: Bool  # that is not communication, in the window
     kind: npt.NDArray[np.int8]  # KernelKind; meaningless for what is no kernel
-    blocks: Int
-    threads: Int
-    registers: Int
-    shared_bytes: Int
+    blocks: Int | Int32Array
+    threads: Int | Int32Array
+    registers: Int | Int32Array
+    shared_bytes: Int | Int32Array
     multiprocessors: Int  # of the device
     stream_order: Rows  # kernels in the window by device, process, stream, start
     follows: Bool  # of each in that order: the one before it is on the same stream
@@ -88,8 +88,6 @@ def device_work(case: Case) -> DeviceWork:
     used = np.unique(table.name[table.kind == OpKind.KERNEL])  # ranges can bring a hundred thousand names of their own
     kinds = np.zeros(len(trace.names) + 1, np.int8)
     kinds[used] = kinds_of_kernels([trace.names[name] for name in used])
-    shape = [np.append(column, 0)[table.shape] for column in (trace.shapes.blocks, trace.shapes.threads)]
-    more = [np.append(column, 0)[table.shape] for column in (trace.shapes.registers, trace.shapes.shared_bytes)]
     told = np.array([facts.multiprocessors for facts in trace.gpu_facts] or [0] * len(trace.gpus), np.int64)
     kernels = computes & (table.kind == OpKind.KERNEL) & in_window
     rows = np.flatnonzero(kernels)
@@ -105,14 +103,20 @@ def device_work(case: Case) -> DeviceWork:
         in_window=in_window,
         is_kernel=kernels,
         kind=kinds[table.name],
-        blocks=shape[0].astype(np.int64),
-        threads=shape[1].astype(np.int64),
-        registers=more[0].astype(np.int64),
-        shared_bytes=more[1].astype(np.int64),
+        blocks=_of_shape(trace.shapes.blocks, table.shape),
+        threads=_of_shape(trace.shapes.threads, table.shape),
+        registers=_of_shape(trace.shapes.registers, table.shape),
+        shared_bytes=_of_shape(trace.shapes.shared_bytes, table.shape),
         multiprocessors=told[table.device] if size else np.zeros(0, np.int64),
         stream_order=rows,
         follows=follows,
     )
+
+
+def _of_shape(column: Int, shape: Int32Array) -> Int | Int32Array:
+    """A launch shape's figure for each operation, 0 where it is not told; in half the memory where 32 bits hold it."""
+    told = np.append(column, 0)
+    return (told if told.max() > np.iinfo(np.int32).max else told.astype(np.int32))[shape]
 
 
 def framework(case: Case) -> str:

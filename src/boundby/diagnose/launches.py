@@ -11,6 +11,7 @@ import numpy.typing as npt
 from boundby.diagnose.case import Case
 from boundby.diagnose.devicework import Bool, Int, Rows, device_work
 from boundby.diagnose.kernelruns import optimizer_kernels
+from boundby.model.arrays import factorize
 from boundby.model.causes import Cause
 from boundby.model.trace import OpKind
 from boundby.timeline.calls import CallClass
@@ -136,11 +137,8 @@ def _tokens(case: Case, sequence: Rows, is_launch: Bool, operation_of: Int) -> I
     table = case.timeline.setting.trace.operations
     token = -1 - np.arange(len(sequence), dtype=np.int64)
     rows = operation_of[sequence[is_launch]]
-    key = np.stack(
-        (table.name[rows], table.shape[rows], table.stream[rows], table.kind[rows], table.bytes[rows]), axis=1
-    )
-    if len(key):
-        token[is_launch] = np.unique(key, axis=0, return_inverse=True)[1].reshape(-1)
+    key = (table.name[rows], table.shape[rows], table.stream[rows], table.kind[rows], table.bytes[rows])
+    token[is_launch] = factorize(*key)[1]
     return token
 
 
@@ -157,12 +155,22 @@ def _repeating(token: Int, change: Bool) -> Bool:
     start = np.arange(len(code))
     # No break inside, and no change of thread after the first.
     good = (whole[start + GRAM] - whole[start + 1] == 0) & (token[: len(code)] >= 0)
-    _, index, times = np.unique(code, return_inverse=True, return_counts=True)
-    first = np.flatnonzero(good & (times[index] >= LEAST_TIMES))
+    first = np.flatnonzero(good & _is_frequent(code))
     edges = np.zeros(len(token) + 1, np.int64)
     np.add.at(edges, first, 1)
     np.add.at(edges, first + GRAM, -1)
     return np.cumsum(edges)[:-1] > 0
+
+
+def _is_frequent(code: npt.NDArray[np.uint64]) -> Bool:
+    """Which of these values come `LEAST_TIMES` times or more."""
+    order = np.argsort(code)
+    ranked = code[order]
+    first = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
+    times = np.diff(np.append(first, len(ranked)))
+    found = np.empty(len(code), bool)
+    found[order] = np.repeat(times >= LEAST_TIMES, times)
+    return found
 
 
 def _step_of(case: Case) -> Int:

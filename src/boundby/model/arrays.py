@@ -28,11 +28,22 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
     for column in columns:
         if column.min() == column.max():
             continue
-        values, index = np.unique(column, return_inverse=True)
-        code = code * len(values) + index.reshape(-1)
-    if code.min() == code.max():
-        first, inverse = np.zeros(1, np.intp), code
-    else:
-        _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-    rows = np.stack([np.asarray(column)[first] for column in columns], axis=1)
-    return rows.astype(np.int64), inverse.reshape(-1)
+        count, index = _ranks(column)
+        code = code * count + index
+    count, inverse = _ranks(code)
+    place = np.empty(count, np.intp)
+    place[inverse] = np.arange(size)
+    rows = np.stack([np.asarray(column)[place] for column in columns], axis=1)
+    return rows.astype(np.int64), inverse
+
+
+def _ranks(values: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.intp]]:
+    """How many distinct integers there are, and the place of each among them."""
+    low, high = int(values.min()), int(values.max())
+    if high - low > 2 * len(values):
+        distinct, index = np.unique(values, return_inverse=True)
+        return len(distinct), index.reshape(-1)
+    shifted = values.astype(np.int64) - low  # few different numbers: no need to sort
+    seen = np.zeros(high - low + 1, bool)
+    seen[shifted] = True
+    return int(np.count_nonzero(seen)), (np.cumsum(seen) - 1)[shifted]

@@ -45,7 +45,8 @@ class DeviceOperations(NamedTuple):
 def operations_of(trace: Trace, device: int) -> DeviceOperations:
     """The operations of one device (they are stored in that order)."""
     rows = np.flatnonzero(trace.operations.device == device)
-    return DeviceOperations(rows, trace.operations.take(rows))
+    is_sole = len(rows) == len(trace.operations)  # its table needs no copy
+    return DeviceOperations(rows, trace.operations if is_sole else trace.operations.take(rows))
 
 
 def account_device(setting: Setting, operations: DeviceOperations, low: int, high: int) -> Segments:
@@ -92,9 +93,7 @@ def find_gaps(setting: Setting, operations: DeviceOperations, idle: IntervalSet,
         return Gap(idle.start, idle.end, nobody, far, far, np.full(gaps, low, np.int64), np.full(gaps, ROOT, np.int64))
     launch = np.where(call_of >= 0, calls.start_ns[np.maximum(call_of, 0)] if len(calls) else none, table.start_ns)
     following = np.searchsorted(table.start_ns, idle.end, side="left")
-    by_end = np.lexsort((launch, table.end_ns))
-    place = np.searchsorted(table.end_ns[by_end], idle.start, side="right") - 1
-    previous = np.where(place >= 0, by_end[np.maximum(place, 0)], -1)
+    previous = _last_ended(table.end_ns, launch, idle.start)
     has_next = following < count
     following = np.minimum(following, count - 1)
     next_call = np.where(has_next, call_of[following], -1)
@@ -112,6 +111,13 @@ def find_gaps(setting: Setting, operations: DeviceOperations, idle: IntervalSet,
         since=np.where(previous >= 0, launch[np.maximum(previous, 0)], low),
         region=np.where(has_next, setting.launch_region[operations.rows[following]], ROOT),
     )
+
+
+def _last_ended(end_ns: Int64Array, launch_ns: Int64Array, time_ns: Int64Array) -> npt.NDArray[np.intp]:
+    """The operation that ended last at or before each instant, of equals the one launched last; -1 for none."""
+    by_end = np.lexsort((launch_ns, end_ns))
+    place = np.searchsorted(end_ns[by_end], time_ns, side="right") - 1
+    return np.where(place >= 0, by_end[np.maximum(place, 0)], -1)
 
 
 def _thread_of(

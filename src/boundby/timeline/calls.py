@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 
@@ -41,6 +42,7 @@ _INIT = re.compile(
 )
 
 
+@lru_cache(maxsize=4096)
 def plain_name(name: str) -> str:
     """The call's name without nsys' version suffix: ``cudaLaunchKernel_v7000`` -> ``cudaLaunchKernel``."""
     return _SUFFIX.sub("", name)

@@ -44,7 +44,7 @@ def correlate(trace: Trace) -> Calls:
     """Drop calls nested in others, join operations with their launching calls, and classify the calls."""
     api = trace.api
     outermost, start = _outermost(api.start_ns, api.end_ns, api.thread)
-    rows = np.flatnonzero(outermost)
+    rows: slice | npt.NDArray[np.intp] = slice(None) if outermost.all() else np.flatnonzero(outermost)
     root = np.cumsum(outermost) - 1  # every call's outermost call: nested ones follow theirs
     classes = classify_calls(trace.names) if len(trace.names) else np.empty(0, np.int8)
     kind_of_all = classes[api.name] if len(api) else np.empty(0, np.int8)

@@ -42,8 +42,7 @@ def group_quantiles(
     group: npt.NDArray[np.int64], value: npt.NDArray[np.int64], wanted: tuple[float, ...]
 ) -> tuple[npt.NDArray[np.int64], Float]:
     """The distinct groups, ascending, and the quantiles of each, shape (len(wanted), groups)."""
-    order = np.lexsort((value, group))
-    group, value = group[order], value[order]
+    group, value = _in_order(group, value)
     first = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else np.empty(0, np.intp)
     size = np.diff(np.append(first, len(group)))
     found = np.empty((len(wanted), len(first)))
@@ -54,6 +53,23 @@ def group_quantiles(
         below, above = value[first + low].astype(float), value[first + high].astype(float)
         found[row] = below + (above - below) * (position - low)
     return group[first], found
+
+
+def _in_order(
+    group: npt.NDArray[np.int64], value: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Both by group, then by value."""
+    if len(group) == 0:
+        return group, value
+    low = int(value.min())
+    width = int(value.max()) - low + 1
+    if int(group.min()) >= 0 and (int(group.max()) + 1) * width <= np.iinfo(np.int64).max:
+        # As one number: several times faster to sort than two columns.
+        key = np.sort(group.astype(np.int64) * width + (value - low))
+        group = key // width
+        return group, key - group * width + low
+    order = np.lexsort((value, group))
+    return group[order], value[order]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from boundby.timeline.account import find_gaps
 from boundby.timeline.analysis import DeviceTimeline, Timeline
 from boundby.timeline.fold import fold_name
 from boundby.timeline.frames import describe_frame, is_plumbing, is_user_python
-from boundby.timeline.gaps import longest_waits
+from boundby.timeline.gaps import GAPS_AT_ONCE, longest_waits
 from boundby.timeline.intervals import complement
 from boundby.timeline.libraries import is_library
 from boundby.timeline.nesting import depths
@@ -229,13 +229,15 @@ def gap_calls(timeline: Timeline, device: DeviceTimeline) -> GapCalls:
         launch = np.where(has_next, calls.of_operation[rows], NOTHING)
     until = np.maximum(np.minimum(gaps.launch_start, gaps.end), gaps.since)
     for thread in np.unique(gaps.thread[gaps.thread >= 0]).tolist():
-        mine = np.flatnonzero(gaps.thread == thread)
-        waiter, began = longest_waits(setting, thread, gaps.take(mine), until[mine])
-        for member in np.unique(waiter[waiter != NOTHING]).tolist():
-            chosen = waiter == member
-            own = calls.rows_of(member)
-            place = np.searchsorted(calls.start_ns[own], began[chosen], side="right") - 1
-            wait[mine[chosen]] = np.where(place >= 0, own.start + place, NOTHING)
+        of_thread = np.flatnonzero(gaps.thread == thread)
+        for first in range(0, len(of_thread), GAPS_AT_ONCE):
+            mine = of_thread[first : first + GAPS_AT_ONCE]
+            waiter, began = longest_waits(setting, thread, gaps.take(mine), until[mine])
+            for member in np.unique(waiter[waiter != NOTHING]).tolist():
+                chosen = waiter == member
+                own = calls.rows_of(member)
+                place = np.searchsorted(calls.start_ns[own], began[chosen], side="right") - 1
+                wait[mine[chosen]] = np.where(place >= 0, own.start + place, NOTHING)
     return GapCalls(idle.start, idle.end, launch, wait)
 
 

@@ -54,13 +54,15 @@ class Predictor:
         self.devices = timeline.devices
         self._replayer = Replayer(self.graph, runs)
         self._measured = measured_costs(self.graph)
+        start, end = self.graph.start_ns, self.graph.start_ns + self.graph.duration_ns
         self._rows = [
-            np.flatnonzero(
-                (self.graph.device == device.index)
-                & (self.graph.start_ns + self.graph.duration_ns > device.low_ns)
-                & (self.graph.start_ns < device.high_ns)
-            )
+            np.flatnonzero((self.graph.device == device.index) & (end > device.low_ns) & (start < device.high_ns))
             for device in self.devices
+        ]
+        # What the window holds before its first and after its last operation is not the device's to change.
+        self._rest_ns = [
+            device.high_ns - device.low_ns - (int(end[rows].max() - start[rows].min()) if len(rows) else 0)
+            for device, rows in zip(self.devices, self._rows, strict=True)
         ]
         low = min(device.low_ns for device in self.devices)
         self._everywhere = scope_of(self.graph, low, max(device.high_ns for device in self.devices), None)
@@ -137,15 +139,10 @@ class Predictor:
 
     def _lengths(self, costs: Costs) -> list[int]:
         start, end = self._replayer.run(costs)
-        found = []
-        for device, rows in zip(self.devices, self._rows, strict=True):
-            if len(rows) == 0:  # nothing of this device lies in the window
-                found.append(device.high_ns - device.low_ns)
-                continue
-            # What the window holds before its first and after its last operation is not the device's to change.
-            measured = int((self.graph.start_ns + self.graph.duration_ns)[rows].max() - self.graph.start_ns[rows].min())
-            found.append(int(end[rows].max() - start[rows].min()) + (device.high_ns - device.low_ns) - measured)
-        return found
+        return [
+            rest_ns + (int(end[rows].max() - start[rows].min()) if len(rows) else 0)
+            for rows, rest_ns in zip(self._rows, self._rest_ns, strict=True)
+        ]
 
 
 def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64], predictor: Predictor | None = None) -> Removals:

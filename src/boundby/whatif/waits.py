@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model.arrays import factorize
 from boundby.model.trace import BoolArray, MemoryKind, OpKind
 from boundby.timeline.account import Setting
 from boundby.timeline.calls import CallClass
@@ -146,18 +147,16 @@ def _told_syncs(points: Points, events: Events, queues: StreamQueues, start: Int
     parts = [events.syncs]
     rows = np.flatnonzero((points.command == Command.STREAM_SYNC) & (points.stream >= 0))
     if len(rows):
-        distinct, inverse = np.unique(
-            np.stack((points.device[rows], points.process[rows], points.stream[rows])), axis=1, return_inverse=True
-        )
+        distinct, inverse = factorize(points.device[rows], points.process[rows], points.stream[rows])
         keys = [
             [
                 number
                 for place, number in queues.place.items()
                 if place[1:] == (process, stream) and device in (NONE, place[0])
             ]
-            for device, process, stream in distinct.T.tolist()
+            for device, process, stream in distinct.tolist()
         ]
-        key = np.array([found[0] if len(found) == 1 else NONE for found in keys], np.int64)[inverse.reshape(-1)]
+        key = np.array([found[0] if len(found) == 1 else NONE for found in keys], np.int64)[inverse]
         tail = queues.tail(key, start[rows])
         parts.append(Edges(rows[tail >= 0].astype(np.int64), tail[tail >= 0]))
     parts.append(_all_streams(points, np.flatnonzero(points.command == Command.DEVICE_SYNC), queues, start))

@@ -73,8 +73,10 @@ def progress_at(case: Case, start_ns: Int) -> Float:
     """How far the program had come at these instants: the share of its kernels that it had launched. By time, a program
     that loads for long and then computes would allocate for its first step in the middle."""
     calls, work = case.timeline.setting.calls, case.once(device_work)
-    launching = np.unique(calls.of_operation[work.is_kernel & (calls.of_operation >= 0)])
-    found: Float = np.searchsorted(np.sort(calls.start_ns[launching]), start_ns) / max(len(launching), 1)
+    launches = np.zeros(len(calls), bool)
+    launches[calls.of_operation[work.is_kernel & (calls.of_operation >= 0)]] = True
+    launched_ns = np.sort(calls.start_ns[launches])
+    found: Float = np.searchsorted(launched_ns, start_ns) / max(len(launched_ns), 1)
     return found
 
 
