@@ -13,7 +13,7 @@ from boundby.read import read_sqlite
 from boundby.timeline.account import Setting
 from boundby.timeline.analysis import build_timeline
 from boundby.timeline.frames import is_interpreter, is_plumbing, is_user_python
-from boundby.timeline.hotspots import PYTHON_CODE, Hotspot, hottest, idle_intervals
+from boundby.timeline.hotspots import PYTHON_CODE, Hotspot, hottest
 from boundby.timeline.intervals import IntervalSet
 from boundby.timeline.windows import parse_window
 from tests.support.program import Program
@@ -130,9 +130,9 @@ def test_user_python_files() -> None:
 
 def test_what_a_real_host_does_while_the_device_idles() -> None:
     timeline = build_timeline(read_sqlite(trace_path("pytorch_a100_all_cpu_tables.sqlite")), parse_window("gpu"))
-    by_thread = idle_intervals(timeline, Cause.CPU)
-    total = sum(intervals.total for intervals in by_thread.values())
-    assert 0 < total <= sum(int(device.segments.by_cause()[Cause.CPU]) for device in timeline.devices)
-    main = hottest(timeline.setting, min(by_thread), by_thread[min(by_thread)])
+    (device,) = timeline.devices
+    parts = device.segments
+    mine = (parts.cause == Cause.CPU) & (parts.thread == parts.thread[parts.cause == Cause.CPU].min())
+    main = hottest(timeline.setting, int(parts.thread[mine][0]), IntervalSet(parts.start_ns[mine], parts.end_ns[mine]))
     assert main[0].symbol == PYTHON_CODE
     assert abs(sum(item.share for item in hottest(timeline.setting, None, limit=100_000)) - 1) < 1e-9

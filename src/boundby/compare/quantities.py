@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.comparison import Comparison, RegionChange
-from boundby.model.report import DeviceReport, Finding, RegionReport, Report
+from boundby.model.report import SEVERITIES, DeviceReport, Finding, RegionReport, Report
 
 Number = float | int | None
-#: ``ns``: a time; ``fraction``: 0 to 1 or percent; ``count``; ``per_ms``.
-UNITS = ("ns", "fraction", "count", "per_ms", "bytes")
-SEVERITIES = ("high", "medium", "low", "note")
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class Quantity:
     "comparison" for what only two runs have.
     """
 
-    unit: str
+    unit: str  # "ns", "fraction" (0 to 1, or percent), "count", "per_ms" or "bytes"
     about: str
     of_region: Callable[[RegionReport], Number] | None = None
     of_whole: Callable[[Report, RegionReport | None], Mapping[str, Number]] | None = None

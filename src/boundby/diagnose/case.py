@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.diagnose.figures import Figures
-from boundby.model.causes import CAUSES, Cause
+from boundby.model.causes import Cause
 from boundby.model.report import DeviceReport, RegionReport, WhatIf
 from boundby.timeline.analysis import Timeline
 from boundby.timeline.regions import ROOT
@@ -134,12 +134,7 @@ class Case:
 
     def subtree(self, region: int) -> Bool:
         """Mask over regions: this one and all that lie in it."""
-        parent = self.timeline.setting.ownership.regions.parent
-        inside = np.zeros(len(parent), bool)
-        inside[region] = True
-        for row in range(region + 1, len(parent)):
-            inside[row] = inside[parent[row]]
-        return inside
+        return self.timeline.setting.ownership.regions.subtree(region)
 
     def time_ns(self, cause: Cause, region: int = ROOT) -> int:
         """The account: time of a cause in a region and all that lies in it."""
@@ -165,4 +160,4 @@ class Case:
 
     def account_saving(self, cause: Cause, region: int = ROOT) -> SavingNs:
         """Where replay cannot tell: between nothing and the account's time of an idle cause."""
-        return 0, self.time_ns(cause, region) if cause in CAUSES else 0
+        return 0, self.time_ns(cause, region)

@@ -11,11 +11,10 @@ from boundby.diagnose.case import WORTH_SHARE, WORTH_SHARE_OF_ALL, Case
 from boundby.diagnose.rule import CannotCheckError, Match, Rule
 from boundby.diagnose.settings import Settings
 from boundby.model.causes import Cause
-from boundby.model.report import Finding, NotChecked
+from boundby.model.report import SEVERITIES, Finding, NotChecked
 
 # Shares of the window from which a saving is of high and of medium severity.
 HIGH_SHARE, MEDIUM_SHARE = 0.10, 0.03
-SEVERITIES = ("high", "medium", "low", "note")
 MOST_EXAMPLES = 3
 
 # The fields of `Captured`, as people call them.

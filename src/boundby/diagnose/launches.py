@@ -56,7 +56,6 @@ class Launches:
     graphs: int  # graph launches that would take the place of the repeating ones
     units: tuple[tuple[int, int], ...]  # (kernel launches of a graph, how often it comes): what holds most first
     turns: int  # how often the first of these comes, with or without something in between
-    sequences: int  # pieces between breaks in which they lie
     interrupted: float  # share of the launches of no other part that lie in pieces too short for a graph
     part_of_call: npt.NDArray[np.int8]  # per row of setting.calls: whose launch it is or leads up to, or -1
 
@@ -126,7 +125,6 @@ def launches(case: Case) -> Launches:
         graphs=sum(times for _, times in units),
         units=units,
         turns=turns,
-        sequences=int(stretches.max(initial=0)),
         interrupted=float(short.mean()) if len(short) else 0.0,
         part_of_call=_spread(calls.thread, sequence, np.where(is_launch, part, -1).astype(np.int8)),
     )

@@ -32,7 +32,6 @@ class Cause(IntEnum):
 CAUSES: tuple[Cause, ...] = tuple(Cause)
 CAUSE_KEYS: tuple[str, ...] = tuple(cause.key for cause in CAUSES)
 BUSY_CAUSES: tuple[Cause, ...] = (Cause.GPU_COMPUTE, Cause.GPU_COMM, Cause.GPU_COPY)
-IDLE_CAUSES: tuple[Cause, ...] = tuple(cause for cause in CAUSES if cause not in BUSY_CAUSES)
 
 # Causes that a change to the program can remove, so that a verdict can name them.
 REMOVABLE: tuple[Cause, ...] = (

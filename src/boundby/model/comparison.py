@@ -123,10 +123,6 @@ class RegionChange:
         """Of the account's time per instance; None where there is nothing to set it against."""
         return _change(self.before, self.after)
 
-    @property
-    def is_renamed(self) -> bool:
-        return self.before is not None and self.after is not None and self.before.path != self.after.path
-
 
 @dataclass(frozen=True)
 class FindingChange:

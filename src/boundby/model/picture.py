@@ -17,7 +17,6 @@ from boundby.model.trace import Int64Array
 Float64Array = npt.NDArray[np.float64]
 
 NO_REGION = -1
-NO_NAME = -1
 
 
 @dataclass(frozen=True)

@@ -280,12 +280,15 @@ class Example:
     what: str  # "cudaStreamSynchronize in aten::item, train.py:31"
 
 
+SEVERITIES = ("high", "medium", "low", "note")  # of findings, worst first
+
+
 @dataclass(frozen=True)
 class Finding:
     """Something to change (or to know): where, the evidence, what the change would save, and how to make it."""
 
     rule: str
-    severity: str  # "high" | "medium" | "low" | "note": nothing is saved, but averages or verdicts suffer
+    severity: str  # one of SEVERITIES; note: nothing is saved, but averages or verdicts suffer
     title: str
     region: tuple[str, ...] | None
     evidence: Mapping[str, object]

@@ -20,7 +20,6 @@ from boundby.model.stacks import NO_BACKTRACES, LazyBacktraces
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
-Int16Array = npt.NDArray[np.int16]
 Int8Array = npt.NDArray[np.int8]
 BoolArray = npt.NDArray[np.bool_]
 

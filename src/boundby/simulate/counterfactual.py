@@ -79,7 +79,7 @@ class Truth:
 
     ``scenarios``: the window under each scenario id, in this region only. ``savings``: what removing each cause
     saves as verdicts count it, best first. ``busy_ns``: the account's busy time by cause (a region's with what it
-    holds). ``everything_ns``: the window with all of the region removed. ``mixed_of``: the two best.
+    holds). ``mixed_of``: the two best.
     """
 
     device: int
@@ -88,7 +88,6 @@ class Truth:
     scenarios: Mapping[str, int]
     savings: tuple[tuple[str, int], ...]
     busy_ns: Mapping[str, int]
-    everything_ns: int
     saturated: bool
     bound: str
     mixed_of: tuple[str, str] | None
@@ -144,7 +143,7 @@ class Truths:
         busy = self.busy(region=region, device=device)
         bound, mixed = _decide(base, dict(order), busy, base - everything, saturated, is_region=bool(region))
         scenarios = {name: self.window(removal, region=region, device=device) for name, removal in SCENARIOS.items()}
-        return Truth(device, region, base, scenarios, tuple(order), busy, everything, saturated, bound, mixed)
+        return Truth(device, region, base, scenarios, tuple(order), busy, saturated, bound, mixed)
 
     def busy(self, *, region: Path = (), device: int = 0) -> dict[str, int]:
         """Busy time of the device by cause: what the region owns with all that lies in it."""

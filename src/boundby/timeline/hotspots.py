@@ -15,12 +15,10 @@ from pathlib import PurePath
 
 import numpy as np
 
-from boundby.model.causes import Cause
-from boundby.model.stacks import Backtraces, Int64Array, StackSource
+from boundby.model.stacks import Backtraces, StackSource
 from boundby.timeline.account import Setting
-from boundby.timeline.analysis import Timeline
 from boundby.timeline.frames import is_interpreter, is_plumbing, is_user_python
-from boundby.timeline.intervals import IntervalSet, contains, union
+from boundby.timeline.intervals import IntervalSet, contains
 
 LEVELS = ("leaf", "user", "python")
 PYTHON_CODE = "(Python code)"  # the interpreter itself
@@ -99,26 +97,4 @@ def _named(stacks: Backtraces, frame: int) -> tuple[str, str]:
     return symbol, PurePath(stacks.module(frame)).name
 
 
-def idle_intervals(timeline: Timeline, cause: Cause, region: int | None = None) -> dict[int, IntervalSet]:
-    """When devices were idle for this cause, by responsible thread; of one region with its descendants, or of all."""
-    regions = timeline.setting.ownership.regions
-    inside = np.ones(len(regions), bool)
-    if region is not None:
-        inside[:] = False
-        inside[region] = True
-        for child in range(region + 1, len(regions)):  # parents stand before their children
-            inside[child] = regions.parent[child] >= 0 and inside[regions.parent[child]]
-    found: dict[int, list[tuple[Int64Array, Int64Array]]] = {}
-    for device in timeline.devices:
-        parts = device.segments
-        chosen = (parts.cause == int(cause)) & inside[parts.region] & (parts.thread >= 0)
-        for thread in np.unique(parts.thread[chosen]).tolist():
-            mine = chosen & (parts.thread == thread)
-            found.setdefault(thread, []).append((parts.start_ns[mine], parts.end_ns[mine]))
-    return {
-        thread: union(np.concatenate([s for s, _ in pieces]), np.concatenate([e for _, e in pieces]))
-        for thread, pieces in sorted(found.items())
-    }
-
-
-__all__ = ["LEVELS", "PYTHON_CODE", "Hotspot", "hottest", "idle_intervals"]
+__all__ = ["LEVELS", "PYTHON_CODE", "Hotspot", "hottest"]

@@ -42,6 +42,14 @@ class Regions:
             region = int(self.parent[region])
         return tuple(reversed(names))
 
+    def subtree(self, region: int) -> npt.NDArray[np.bool_]:
+        """Mask over regions: this one and all that lie in it. Parents stand before their children."""
+        inside = np.zeros(len(self), bool)
+        inside[region] = True
+        for row in range(region + 1, len(self)):
+            inside[row] |= inside[self.parent[row]]
+        return inside
+
     def accumulate(self, exclusive: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Sums over each region and its descendants, from a (regions, ...) array of exclusive values."""
         total: npt.NDArray[np.int64] = exclusive.copy()

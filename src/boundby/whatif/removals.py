@@ -174,7 +174,7 @@ def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64], predictor: Pr
     alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
     at_most = _bounds(predictor, there, measured)
     for number in chosen:
-        inside = _subtree(timeline.setting.ownership.regions.parent, number)
+        inside = timeline.setting.ownership.regions.subtree(number)
         scope = predictor.scope(inside)
         content = b"".join(np.packbits(mask).tobytes() for mask in (scope.calls, scope.operations, scope.pieces))
         if content in alike:
@@ -261,15 +261,6 @@ def _regions_that_matter(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -
     rows = np.flatnonzero(share >= REGION_SHARE)
     rows = rows[rows > 0]
     return [int(row) for row in rows[np.lexsort((rows, -share[rows]))][:MOST_REGIONS]]
-
-
-def _subtree(parent: npt.NDArray[np.int64], region: int) -> Bool:
-    """Mask over regions: this one and its descendants. Parents stand before their children."""
-    inside = np.zeros(len(parent), bool)
-    inside[region] = True
-    for row in range(region + 1, len(parent)):
-        inside[row] = inside[parent[row]]
-    return inside
 
 
 def unreliable(graph: Graph, devices: Sequence[DeviceTimeline]) -> str | None:

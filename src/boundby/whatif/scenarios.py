@@ -30,7 +30,6 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     "init_free": ("init",),
     "infinite_host": ("sync", "cuda_api", "cpu", "host_blocked", "init"),
 }
-SCENARIO_OF_CAUSE = {removed[0]: name for name, removed in SCENARIOS.items() if len(removed) == 1}
 
 
 @dataclass(frozen=True)

@@ -210,9 +210,3 @@ def _describe(setting: Setting, thread: int) -> _Thread | None:
         return None
     rows = setting.calls.rows_of(thread)
     return _Thread(thread, evidence.asleep, life, union(setting.calls.start_ns[rows], setting.calls.end_ns[rows]))
-
-
-def knows_sleep(setting: Setting, thread: int) -> bool:
-    """True if the thread's OS calls were captured, so that its waits for others can be told."""
-    table: Trace = setting.trace
-    return table.captured.osrt and setting.hosts.evidence(thread).in_blocking_call is not None

@@ -26,12 +26,6 @@ class Collectives:
     row: Int  # of ``trace.operations``
 
     @property
-    def late_ns(self) -> Int:
-        """How long after its first device each device came, shape (devices, collectives)."""
-        late: Int = self.start_ns - self.start_ns.min(axis=0)
-        return late
-
-    @property
     def waited_ns(self) -> Int:
         """How long each device's kernel ran until the last device came, shape (devices, collectives)."""
         waited: Int = np.clip(np.minimum(self.start_ns.max(axis=0), self.end_ns) - self.start_ns, 0, None)
