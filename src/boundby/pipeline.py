@@ -176,7 +176,7 @@ def what_if(
 ) -> tuple[list[Answer], str | None]:
     """What each scenario would leave of each device's window, and why that is not to be trusted (None: it is).
 
-    ``scenarios`` are names of DESIGN's table, ``kernels=2`` (twice as fast), ``kernel:GLOB=3``, ``copies=K``,
+    ``scenarios`` are names of `SCENARIOS`, ``kernels=2`` (twice as fast), ``kernel:GLOB=3``, ``copies=K``,
     ``comm=K``, ``cpu=K``, ``copies_overlapped``, ``comm_overlapped``, or several joined by ``+``. ``region`` limits
     the change to regions that match the glob, with all that lies in them. Raises UserError like ``analyze``.
     """

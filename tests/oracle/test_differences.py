@@ -203,7 +203,7 @@ def test_a_start_end_range_owns_only_what_no_push_pop_range_does(nvidia: NsysRep
 
 @pytest.mark.parametrize("kind", ["start/end", "other domain"])
 def test_projections_hold_all_work_launched_inside(nvidia: NsysReports, write: Write, kind: str) -> None:
-    """No difference wanted: by DESIGN section 2 a projected range spans all work launched inside the range."""
+    """No difference wanted: a projected range spans all work launched inside the range."""
     export = Export()
     main = export.thread(pid=5)
     if kind == "start/end":

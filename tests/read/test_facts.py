@@ -1,4 +1,4 @@
-"""One test for each fact of nsys exports that the reader copes with (DESIGN section 10)."""
+"""One test for each fact of nsys exports that the reader copes with."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.support import reports
 
 SCHEMA = report_json.schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-# DESIGN section 9, word for word: what readers were promised.
+# The first published form, word for word: what readers were promised.
 PROMISED = {
     "": "format_version tool trace devices regions findings not_checked what_if",
     "tool": "name version",

@@ -1,4 +1,4 @@
-"""What holds for every report (DESIGN section 3), whatever was in the trace."""
+"""What holds for every report (docs/account.md), whatever was in the trace."""
 
 from __future__ import annotations
 

@@ -10,16 +10,16 @@ from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.report import ApiCalls, Check, Copies, Gaps, Syncs
 from boundby.model.units import bandwidth, duration, percent, plural
 
-# Rules of thumb of DESIGN section 4.
+# The rules of thumb by which such traces are read: a saturated device, a starved one, a host that never rests.
 HIGH_UTILIZATION = 0.90
 LOW_UTILIZATION = 0.80
 NEAR_ZERO = 0.10
 BUSY_CPU = 0.90
 MANY_CALLS_PER_MS = 20.0  # a call every 50 us: the host does little else
-MANY_SYNCS_PER_MS = 0.5
+MANY_SYNCS_PER_MS = 0.5  # one every 2 ms: several in a step of usual length
 MUCH_CALLING = 0.25  # of the window in calls that do not wait
-COPY_HEAVY = 0.30
-NO_GAIN = 0.01
+COPY_HEAVY = 0.30  # of the window: copies then matter as much as kernels or the host
+NO_GAIN = 0.01  # of the window: no verdict is told of less either
 LEAST_TOLD = 0.005  # less reads as "under 1 %"
 FAR_AHEAD = 0.50  # the host has half its time to spare: say what it needs, not how close it is
 

@@ -10,7 +10,8 @@ from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.report import Captured
 from boundby.model.units import percent
 
-# Shares of the window above which something lowers the confidence by one step, or by two.
+# Shares of the window above which something lowers the confidence by one step, or by two: a twentieth cannot turn a
+# verdict that leads clearly, a fifth can.
 UNEXPLAINED_SOME = 0.05
 UNEXPLAINED_MUCH = 0.20
 PROFILER_SOME = 0.05

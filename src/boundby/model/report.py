@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT_VERSION = 1  # 1: first published form (DESIGN section 9). Keys are stable; more may be added.
+FORMAT_VERSION = 1  # 1: first published form (docs/json.md). Keys are stable; more may be added.
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ class Report:
     show_all: bool = False  # findings below 1 % of the window too
 
     def to_dict(self) -> dict[str, object]:
-        """The JSON form (DESIGN section 9) as plain dicts and lists."""
+        """The JSON form (docs/json.md) as plain dicts and lists."""
         from boundby.report.json import to_dict
 
         return to_dict(self)

@@ -1,6 +1,6 @@
 """Reader for the SQLite exports of nsys, schema 1.x (2019) to 3.25 (2026).
 
-Every variation of DESIGN section 10 is met by probing columns, never by asking for a version.
+Every variation of exports (tests/read/test_facts.py lists them) is met by probing columns, never by asking a version.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def schema() -> Json:
 
 
 def to_dict(report: Report) -> Json:
-    """DESIGN section 9 as plain dicts, lists, strings, numbers, booleans and None."""
+    """The result as plain dicts, lists, strings, numbers, booleans and None."""
     data: Json = {
         "format_version": FORMAT_VERSION,
         "tool": {"name": "boundby", "version": __version__},

@@ -1,4 +1,4 @@
-"""The truth: the same program with a cost removed, run again on the same machine (DESIGN sections 4 and 6).
+"""The truth: the same program with a cost removed, run again on the same machine (docs/account.md, docs/what-if.md).
 
 >>> from boundby.simulate.program import Launch, Loop, Work, item, program
 >>> known = Truths(program(Loop(10, [Launch("gemm", 200_000), item(), Work(150_000)])))
@@ -20,7 +20,7 @@ from boundby.simulate.program import Program
 from boundby.simulate.script import CALLS, OWN_CODE, Do, Kind, Path, Script, ScriptThread, Step, Wait, realise
 from boundby.simulate.window import GPU_CAUSES, devices, exposed, window_ns
 
-#: That much of the host interval after a call is dispatch; the rest is the program's own work (DESIGN section 3).
+#: That much of the host interval after a call is dispatch; the rest is the program's own work (docs/account.md).
 DISPATCH_LIMIT_NS = 100_000
 #: Two savings this close (of the window) are not told apart.
 MIXED_WITHIN = 0.03

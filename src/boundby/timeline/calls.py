@@ -1,6 +1,6 @@
 """What a CUDA API call or an OS runtime call is, told from its name alone.
 
-Sync types and their ENUM labels differ between nsys versions (DESIGN section 10), names do not.
+Sync types and their ENUM labels differ between nsys versions (tests/read/test_facts.py), names do not.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from boundby.whatif.waits import USUAL_RETURN_NS
 Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
-# What each scenario removes (DESIGN section 6).
+# What each scenario removes (docs/what-if.md).
 SCENARIOS: dict[str, tuple[str, ...]] = {
     "no_sync": ("sync",),
     "no_launch_overhead": ("cuda_api",),

@@ -40,11 +40,10 @@ INPUT_NAME = re.compile(
 # One stretch is a phase of its own from this share of the window, if no more than so many are half as long: many alike
 # are what every step does, and no phase.
 PHASE_SHARE, PHASE_ALIKE = 0.05, 3
-MOST_PLACES = 8
-MOST_HOTSPOTS = 3
+# What a reader takes in: more places than this stand as one, more functions are not named, longer names are cut.
+MOST_PLACES, MOST_HOTSPOTS, LONGEST_SYMBOL = 8, 3, 60
 # Pieces that are this much of a region's host time stand for all of it.
 MOST_OF = 0.9
-LONGEST_SYMBOL = 60
 _TEMPLATE, _ARGUMENTS = re.compile(r"<[^<>]*>"), re.compile(r"\([^()]*\)")
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
 MESSAGE_NAME = re.compile(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
