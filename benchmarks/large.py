@@ -23,7 +23,7 @@ from boundby.simulate.large import write_large
 def measure(path: Path) -> dict[str, float]:
     """Seconds of reading, of everything, and of SQLite's own scan; peak memory in bytes."""
     import boundby
-    from boundby.read import read_sqlite
+    from boundby.readers import read_sqlite
 
     def timed(action: object) -> float:
         begin = time.perf_counter()

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import boundby
-from boundby.model.comparison import Comparison
+from boundby.results.comparison import Comparison
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
 from boundby.simulate.generate import generate

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-SCHEMA = Path(__file__).parent.parent / "src/boundby/report/schema.json"
+SCHEMA = Path(__file__).parent.parent / "src/boundby/render/schema.json"
 PLACEHOLDER = "<!-- tables of the schema -->"
 
 

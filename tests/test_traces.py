@@ -9,7 +9,7 @@ import pytest
 
 import boundby
 from boundby.model.errors import InputError
-from boundby.model.report import DeviceReport, Report
+from boundby.results.report import DeviceReport, Report
 from tests.support.invariants import check_invariants
 from tests.support.traces import ABSENT, trace_names, trace_path
 

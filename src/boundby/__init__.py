@@ -16,10 +16,10 @@ from boundby.__about__ import __version__
 from boundby.model.errors import InputError, OutputError, SelectionError, ToolError, UserError
 
 if TYPE_CHECKING:
+    from boundby.api import analyze, examine, what_if
     from boundby.comparing import check, compare_runs
-    from boundby.model.report import Report
-    from boundby.pipeline import analyze, examine, what_if
-    from boundby.report import figures
+    from boundby.render import figures
+    from boundby.results.report import Report
 
 __all__ = [
     "InputError",
@@ -40,7 +40,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("analyze", "examine", "what_if"):
-        from boundby import pipeline
+        from boundby import api as pipeline
 
         return getattr(pipeline, name)
     if name in ("check", "compare_runs"):
@@ -50,9 +50,9 @@ def __getattr__(name: str) -> Any:
     if name == "figures":
         import importlib
 
-        return importlib.import_module("boundby.report.figures")
+        return importlib.import_module("boundby.render.figures")
     if name == "Report":
-        from boundby.model.report import Report
+        from boundby.results.report import Report
 
         return Report
     raise AttributeError(f"module 'boundby' has no attribute {name!r}")

@@ -8,13 +8,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from boundby import pipeline
+from boundby import api as pipeline
 from boundby.compare import between, budget, gate
-from boundby.model.comparison import Comparison
 from boundby.model.errors import InputError, SelectionError
-from boundby.model.gate import GateResult
-from boundby.model.report import Report
-from boundby.report import json as report_json
+from boundby.render import json as report_json
+from boundby.results.comparison import Comparison
+from boundby.results.gate import GateResult
+from boundby.results.report import Report
 
 Source = str | PathLike[str] | Report
 Progress = Callable[[str, float | None], None]

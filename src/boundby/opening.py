@@ -8,6 +8,8 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
+from boundby.attribution.timeline import Timeline, build_timeline, select
+from boundby.attribution.windows import parse_window, step_region
 from boundby.capture import (
     command_of,
     export_sqlite,
@@ -17,12 +19,11 @@ from boundby.capture import (
     is_run,
     typed_command,
 )
-from boundby.model.report import TraceSummary, TraceWarning
-from boundby.model.trace import OpKind, Trace
 from boundby.model.units import percent
-from boundby.read import read_sqlite
-from boundby.timeline.analysis import Timeline, build_timeline, select
-from boundby.timeline.windows import parse_window, step_region
+from boundby.readers import read_sqlite
+from boundby.results.report import TraceSummary
+from boundby.trace.facts import TraceWarning
+from boundby.trace.tables import OpKind, Trace
 
 Progress = Callable[[str, float | None], None]
 

@@ -23,8 +23,8 @@ import pytest
 
 if TYPE_CHECKING:
     from boundby.comparing import Source
-    from boundby.model.gate import GateResult
-    from boundby.model.report import Report
+    from boundby.results.gate import GateResult
+    from boundby.results.report import Report
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _check(
 ) -> GateResult:
     from boundby import comparing
     from boundby.model.errors import UserError
-    from boundby.report import gate
+    from boundby.render import gate
 
     if not limits and budget is None:
         raise TypeError("boundby_check needs a limit, such as 'step.time < 12 ms', or budget=FILE")
@@ -86,7 +86,7 @@ def _check(
 def _profile(
     command: list[str], folder: Path, nsys: str | PathLike[str] | None, options: dict[str, Any]
 ) -> ProfiledRun:
-    from boundby import pipeline
+    from boundby import api as pipeline
     from boundby.capture.flags import Options
     from boundby.capture.locate import find_nsys
     from boundby.capture.profile import Request, complete, record

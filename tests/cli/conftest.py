@@ -12,7 +12,7 @@ import pytest
 
 from boundby.cli.main import main
 from boundby.model.errors import InputError
-from boundby.model.report import Report
+from boundby.results.report import Report
 from tests.support import reports
 
 
@@ -27,7 +27,7 @@ class Ran:
 
 @dataclass
 class Analysis:
-    """Answers for ``boundby.pipeline.analyze`` (and ``examine``) by file name, and how it was called."""
+    """Answers for ``boundby.api.analyze`` (and ``examine``) by file name, and how it was called."""
 
     answers: dict[str, Callable[[], Report] | Exception] = field(default_factory=dict)
     calls: list[tuple[Path, Mapping[str, Any]]] = field(default_factory=list)
@@ -51,8 +51,8 @@ def analysis(monkeypatch: pytest.MonkeyPatch) -> Analysis:
     def examine(path: str | Path, **options: Any) -> SimpleNamespace:
         return SimpleNamespace(report=made(path, **options))
 
-    monkeypatch.setattr("boundby.pipeline.analyze", made)
-    monkeypatch.setattr("boundby.pipeline.examine", examine)
+    monkeypatch.setattr("boundby.api.analyze", made)
+    monkeypatch.setattr("boundby.api.examine", examine)
     return made
 
 

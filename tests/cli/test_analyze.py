@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from boundby.model.errors import InputError
-from boundby.report import json as report_json
+from boundby.render import json as report_json
 from tests.cli.conftest import Analysis, Ran
 from tests.support import reports
 

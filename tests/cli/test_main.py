@@ -96,7 +96,7 @@ def test_interrupted(boundby: Boundby, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_reader_that_leaves_is_no_error() -> None:
     code = (
-        "import sys, boundby.pipeline as p; from boundby.cli.main import main; from tests.support import reports\n"
+        "import sys, boundby.api as p; from boundby.cli.main import main; from tests.support import reports\n"
         "from types import SimpleNamespace as Found\n"
         "p.examine = lambda path, **o: Found(report=reports.sample())\n"
         "sys.exit(main(['analyze'] + ['x'] * 400))"
@@ -121,7 +121,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_behind_stdout_is_a_sentence() -> None:
     code = (
-        "import sys, boundby.pipeline as p; from boundby.cli.main import main; from tests.support import reports\n"
+        "import sys, boundby.api as p; from boundby.cli.main import main; from tests.support import reports\n"
         "from types import SimpleNamespace as Found\n"
         "p.examine = lambda path, **o: Found(report=reports.sample())\n"
         "sys.exit(main(['analyze', 'x']))"
@@ -143,7 +143,7 @@ def test_a_full_disk_behind_stdout_is_a_sentence() -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_locale_gets_an_answer(encoding: str) -> None:
     code = (
-        "import sys, boundby.pipeline as p; from boundby.cli.main import main; from tests.support import reports\n"
+        "import sys, boundby.api as p; from boundby.cli.main import main; from tests.support import reports\n"
         "from types import SimpleNamespace as Found\n"
         "p.examine = lambda path, **o: Found(report=reports.hostile())\n"
         "sys.exit(main(['analyze', 'x', '--format', sys.argv[1]]))"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from boundby.cli.main import main
-from boundby.diagnose.pages import page
-from boundby.diagnose.rules import builtin
+from boundby.rules.builtin import builtin
+from boundby.rules.pages import page
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from boundby.cli.simulate import SCHEMAS
-from boundby.read import read_sqlite
+from boundby.readers import read_sqlite
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.schema import GENERATIONS
 from boundby.simulate.stories import STORIES

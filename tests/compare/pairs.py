@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import boundby
-from boundby.model.report import Instances, RegionReport, Report
+from boundby.results.report import Instances, RegionReport, Report
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine

@@ -8,13 +8,14 @@ import pytest
 import boundby
 from boundby.compare.between import compare
 from boundby.compare.findings import RULE_CAUSE
-from boundby.diagnose.rules import builtin
 from boundby.model.causes import SHORT_LABEL
-from boundby.model.comparison import FindingChange
 from boundby.model.errors import SelectionError
-from boundby.model.report import Captured, NotChecked, Report
-from boundby.report import json as report_json
-from boundby.report.comparison.sentences import finding_figures
+from boundby.render import json as report_json
+from boundby.render.comparison.sentences import finding_figures
+from boundby.results.comparison import FindingChange
+from boundby.results.report import NotChecked, Report
+from boundby.rules.builtin import builtin
+from boundby.trace.facts import Captured
 from tests.compare import pairs
 from tests.support import reports
 from tests.support.traces import trace_names, trace_path

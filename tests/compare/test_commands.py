@@ -10,7 +10,7 @@ import pytest
 
 from boundby.cli import gating
 from boundby.cli.main import main
-from boundby.report import json as report_json
+from boundby.render import json as report_json
 from tests.compare import pairs
 from tests.support import reports
 

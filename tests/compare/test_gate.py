@@ -10,8 +10,8 @@ from boundby.compare import budget, gate
 from boundby.compare.between import compare
 from boundby.compare.quantities import QUANTITIES, listing
 from boundby.model.errors import InputError, UserError
-from boundby.model.gate import GateResult
-from boundby.model.report import Report
+from boundby.results.gate import GateResult
+from boundby.results.report import Report
 from tests.compare import pairs
 from tests.support import reports
 

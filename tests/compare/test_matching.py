@@ -5,7 +5,7 @@ import pytest
 from boundby.compare.between import compare
 from boundby.compare.matching import match
 from boundby.compare.parts import tree
-from boundby.model.report import Report
+from boundby.results.report import Report
 from tests.compare.pairs import made_of, region
 from tests.support import reports
 

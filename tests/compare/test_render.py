@@ -15,11 +15,11 @@ from rich.cells import cell_len
 
 from boundby.compare import gate
 from boundby.compare.between import compare
-from boundby.model.comparison import COMPARISON_VERSION, SIGNIFICANCE, Comparison
-from boundby.model.gate import GateResult
-from boundby.report import gate as report_gate
-from boundby.report.comparison import html, markdown, sentences, terminal
-from boundby.report.comparison import json as comparison_json
+from boundby.render import gate as report_gate
+from boundby.render.comparison import html, markdown, sentences, terminal
+from boundby.render.comparison import json as comparison_json
+from boundby.results.comparison import COMPARISON_VERSION, SIGNIFICANCE, Comparison
+from boundby.results.gate import GateResult
 from tests.compare import pairs
 from tests.support import golden, reports
 

@@ -7,7 +7,7 @@ import pytest
 
 from boundby.compare import significance as subject
 from boundby.compare.between import compare
-from boundby.model.comparison import Significance
+from boundby.results.comparison import Significance
 from tests.compare import pairs
 
 stats = pytest.importorskip("scipy.stats", reason="SciPy is what the statistics are held against")

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 import boundby
-from boundby.model.report import Report
-from boundby.model.trace import Trace
-from boundby.read import read_sqlite
-from boundby.timeline.analysis import Timeline, build_timeline
-from boundby.timeline.windows import Window
+from boundby.attribution.timeline import Timeline, build_timeline
+from boundby.attribution.windows import Window
+from boundby.readers import read_sqlite
+from boundby.results.report import Report
+from boundby.trace.tables import Trace
 
 Key = TypeVar("Key", bound=Hashable)
 

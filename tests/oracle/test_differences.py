@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.model.report import RegionReport
+from boundby.results.report import RegionReport
 from tests.oracle.nsys_reports import NsysReports, Row
 from tests.oracle.ours import Analysis, analysis, query
 from tests.support.export import Export, Thread

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boundby.model.report import DeviceReport
-from boundby.model.trace import Direction, MemoryKind, OpKind
-from boundby.timeline.intervals import complement, union
+from boundby.model.intervals import complement, union
+from boundby.results.report import DeviceReport
+from boundby.trace.tables import Direction, MemoryKind, OpKind
 from tests.oracle.nsys_reports import NsysReports
 from tests.oracle.ours import Analysis, analysis, call_name, query, sum_of, summarize
 from tests.support.traces import tables_of, trace_names, trace_path

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from boundby.model.causes import BUSY_CAUSES
-from boundby.model.report import DeviceReport
+from boundby.results.report import DeviceReport
 from tests.oracle.ours import analysis, query
 from tests.support.traces import tables_of, trace_names, trace_path
 

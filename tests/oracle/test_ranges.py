@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from boundby.model.trace import OpKind
-from boundby.timeline.nesting import depths
-from boundby.timeline.projection import project
-from boundby.timeline.regions import Regions
-from boundby.timeline.steps import NOTHING
+from boundby.attribution.nesting import depths
+from boundby.attribution.projection import project
+from boundby.attribution.regions import Regions
+from boundby.model.step_function import NOTHING
+from boundby.trace.tables import OpKind
 from tests.oracle.nsys_reports import NsysReports, Row
 from tests.oracle.ours import Analysis, Sum, analysis, full_name, query, sum_of, summarize
 from tests.support.traces import trace_names, trace_path

@@ -13,7 +13,7 @@ import pytest
 import boundby
 from boundby.capture import export_sqlite
 from boundby.capture.locate import Nsys
-from boundby.model.report import Report
+from boundby.results.report import Report
 from tests.oracle.nsys_reports import NsysReports
 from tests.oracle.ours import analysis
 from tests.oracle.test_host import check_os_calls

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from boundby.attribution.host_state import DISPATCH_LIMIT_NS as ACCOUNT_LIMIT_NS
 from boundby.simulate import counterfactual as counterfactual_module
 from boundby.simulate import program as program_module
 from boundby.simulate.case import Case
@@ -39,7 +40,6 @@ from boundby.simulate.program import (
     program,
     threads,
 )
-from boundby.timeline.hosts import DISPATCH_LIMIT_NS as ACCOUNT_LIMIT_NS
 from tests.simulate.small import SMALL
 
 NCCL = "ncclDevKernel_AllReduce"

@@ -16,7 +16,7 @@ import pytest
 
 from boundby.capture.locate import Nsys
 from boundby.model.errors import OutputError
-from boundby.read import read_sqlite
+from boundby.readers import read_sqlite
 from boundby.simulate.case import Case
 from boundby.simulate.engine import Run
 from boundby.simulate.export import OSRT_THRESHOLD_NS, PRODUCT, Capture, write_export

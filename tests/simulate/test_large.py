@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import boundby
-from boundby.read import read_sqlite
+from boundby.readers import read_sqlite
 from boundby.simulate.large import KERNELS_PER_STEP, write_large
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
-from boundby.model.report import Report
+from boundby.results.report import Report
 
 _BUSY = tuple(cause.key for cause in BUSY_CAUSES)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from boundby.model.report import Captured, GpuInfo
-from boundby.model.trace import (
+from boundby.trace.facts import Captured, GpuInfo
+from boundby.trace.tables import (
     ApiCalls,
     Direction,
     Intervals,

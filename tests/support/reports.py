@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from boundby.model.causes import CAUSE_KEYS
-from boundby.model.report import (
+from boundby.results.report import (
     ApiCalls,
-    Captured,
     Check,
     Copies,
     DeviceReport,
@@ -16,7 +15,6 @@ from boundby.model.report import (
     Example,
     Finding,
     Gaps,
-    GpuInfo,
     Kernels,
     LaunchLatency,
     NotChecked,
@@ -26,10 +24,10 @@ from boundby.model.report import (
     Syncs,
     ThreadReport,
     TraceSummary,
-    TraceWarning,
     Verdict,
     WhatIf,
 )
+from boundby.trace.facts import Captured, GpuInfo, TraceWarning
 
 MS = 1_000_000
 WINDOW = 5_430 * MS

@@ -14,9 +14,9 @@ from boundby.cli import outcome
 from boundby.cli.ruleoptions import RuleOptions, rule_options
 
 if TYPE_CHECKING:
+    from boundby.api import Examination
     from boundby.cli.stdout import Surface
-    from boundby.model.report import Report
-    from boundby.pipeline import Examination
+    from boundby.results.report import Report
 
 FORMATS = ("terminal", "html", "markdown", "json", "csv", "perfetto")
 
@@ -132,7 +132,7 @@ def analyze(
 
 def _format(name: str | None, output: Path | None, reports: Sequence[Path]) -> str:
     if name is None and output is not None and not output.is_dir() and len(reports) == 1:
-        from boundby.report.write import format_of
+        from boundby.render.write import format_of
 
         return format_of(output)
     return name or "terminal"
@@ -140,12 +140,12 @@ def _format(name: str | None, output: Path | None, reports: Sequence[Path]) -> s
 
 def _check(target: Result, reports: Sequence[Path]) -> None:
     """Whatever would fail after the hard work fails before it."""
-    from boundby.report import write
+    from boundby.render import write
 
     if target.output is None and target.format in ("csv", "html") and len(reports) > 1:
         raise click.UsageError(f"{target.format.upper()} holds one report. For several, give a folder with -o.")
     if target.format == "perfetto":
-        from boundby.report.perfetto_packets import protos
+        from boundby.render.perfetto_packets import protos
 
         if target.output is None:
             raise click.UsageError("A Perfetto trace is binary: give a file (or a folder) with -o.")
@@ -155,7 +155,7 @@ def _check(target: Result, reports: Sequence[Path]) -> None:
             raise click.UsageError(f"{target.output} is not a folder: several reports need one for their results.")
         write.check(target.output, inputs=reports)
     if target.save is not None:
-        from boundby.report import store
+        from boundby.render import store
 
         store.check(target.save)
 
@@ -177,7 +177,7 @@ def _run(reports: Sequence[Path], selection: Selection, target: Result) -> int:
         codes.append(_one(path, selection, target, deliver, alone=len(reports) == 1))
     if array:
         from boundby.cli import stdout
-        from boundby.report import json
+        from boundby.render import json
 
         stdout.put(json.render_many(together), utf8=True)
     return outcome.worst(codes)
@@ -198,7 +198,7 @@ def _one(
 
 
 def _analyze(path: Path, selection: Selection, quiet: bool) -> Examination:
-    from boundby import pipeline
+    from boundby import api as pipeline
     from boundby.cli import progress
 
     with progress.shown(quiet=quiet) as update:
@@ -231,11 +231,11 @@ def _show(
     first: bool,
 ) -> None:
     from boundby.cli import stdout
-    from boundby.report import write
+    from boundby.render import write
 
     report = examined.report
     if file is not None and target.format == "perfetto":
-        from boundby.report import perfetto
+        from boundby.render import perfetto
 
         with write.open_whole(file, inputs=inputs) as stream:
             perfetto.write(stream, report, examined.timeline, examined.picture)
@@ -255,7 +255,7 @@ def _show(
 
 def _text(examined: Examination, selection: Selection, target: Result, surface: Surface) -> str:
     if target.format == "html":
-        from boundby.report import page
+        from boundby.render import page
 
         found = examined.report, examined.picture
         return page.render(*found, min_share=selection.min_share, next_bounds=examined.next_bounds)
@@ -265,18 +265,18 @@ def _text(examined: Examination, selection: Selection, target: Result, surface: 
 def renderer(target: Result, min_share: float | None, surface: Surface) -> Callable[[Report], str]:
     """The chosen format's ``render``; only its module is imported."""
     if target.format == "json":
-        from boundby.report import json
+        from boundby.render import json
 
         return json.render
     if target.format == "csv":
-        from boundby.report import csv
+        from boundby.render import csv
 
         return csv.render
     if target.format == "markdown":
-        from boundby.report import markdown
+        from boundby.render import markdown
 
         return lambda report: markdown.render(report, min_share=min_share)
-    from boundby.report import terminal
+    from boundby.render import terminal
 
     return lambda report: terminal.render(
         report,
@@ -293,7 +293,7 @@ def _file_names(reports: Sequence[Path], target: Result) -> list[Path | None]:
         return [None] * len(reports)
     if not target.output.is_dir():
         return [target.output]
-    from boundby.report.write import SUFFIXES
+    from boundby.render.write import SUFFIXES
 
     names: list[Path | None] = []
     taken: dict[str, int] = {}
@@ -308,7 +308,7 @@ def _file_names(reports: Sequence[Path], target: Result) -> list[Path | None]:
 def _save(report: Report, target: Result) -> None:
     if target.save is None:
         return
-    from boundby.report import store
+    from boundby.render import store
 
     number = store.save(report, target.save)
     _note(f"saved as report {number} in {target.save}", target)

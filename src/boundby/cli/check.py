@@ -57,7 +57,7 @@ def check(
     from boundby import comparing
     from boundby.cli import progress, stdout
     from boundby.compare import gate as gates
-    from boundby.report import gate
+    from boundby.render import gate
 
     places = gating.Places(junit, summary)
     places.check([report])

@@ -11,8 +11,8 @@ from boundby.cli import gating, outcome
 
 if TYPE_CHECKING:
     from boundby.cli.stdout import Surface
-    from boundby.model.comparison import Comparison
-    from boundby.model.gate import GateResult
+    from boundby.results.comparison import Comparison
+    from boundby.results.gate import GateResult
 
 FORMATS = ("terminal", "markdown", "html", "json")
 SUFFIXES = {
@@ -84,7 +84,7 @@ def compare(
     kind = format_name or (_format_of(output) if output is not None else "terminal")
     places.check(inputs)
     if output is not None:
-        from boundby.report import write
+        from boundby.render import write
 
         write.check(output, inputs=inputs)
     options = {
@@ -123,30 +123,30 @@ def _render(kind: str, found: Comparison, result: GateResult | None, width: int,
     if kind == "markdown":
         return _markdown(found, result)
     if kind == "json":
-        from boundby.report import gate
-        from boundby.report.comparison import json
-        from boundby.report.json import dumps
+        from boundby.render import gate
+        from boundby.render.comparison import json
+        from boundby.render.json import dumps
 
         return json.render(found) if result is None else dumps({**json.to_dict(found), "gate": gate.to_dict(result)})
     if kind == "html":
-        from boundby.report.comparison import html
+        from boundby.render.comparison import html
 
         return html.render(found, result)
-    from boundby.report.comparison import terminal
+    from boundby.render.comparison import terminal
 
     text = terminal.render(found, width=width, color_system=surface.color_system, unicode=surface.unicode)
     return text if result is None else f"{text}\n{_gate(result, surface, width)}"
 
 
 def _gate(result: GateResult, surface: Surface, width: int | None = None) -> str:
-    from boundby.report import gate
+    from boundby.render import gate
 
     return gate.render(result, width=width or surface.width, color_system=surface.color_system, unicode=surface.unicode)
 
 
 def _markdown(found: Comparison, result: GateResult | None) -> str:
-    from boundby.report import gate
-    from boundby.report.comparison import markdown
+    from boundby.render import gate
+    from boundby.render.comparison import markdown
 
     text = markdown.render(found)
     return text if result is None else f"{gate.markdown(result)}\n{text}"

@@ -128,7 +128,7 @@ def _told(check: Check, surface: Surface) -> Text:
 def _cell(text: str, style: str = "") -> Text:
     from rich.text import Text
 
-    from boundby.report.text import clean
+    from boundby.render.text import clean
 
     return Text(clean(text), style)
 

@@ -18,9 +18,9 @@ def explain(rule: str, markdown: bool, width: int | None) -> int:
     boundby explain sync-operator
     """
     from boundby.cli import stdout
-    from boundby.diagnose import rules
-    from boundby.diagnose.pages import page
-    from boundby.diagnose.settings import find_rule
+    from boundby.rules import builtin as rules
+    from boundby.rules.pages import page
+    from boundby.rules.settings import find_rule
 
     found = find_rule(rules.every(), rule)
     if markdown:

@@ -13,7 +13,7 @@ import click
 from boundby.model.errors import OutputError
 
 if TYPE_CHECKING:
-    from boundby.model.gate import GateResult
+    from boundby.results.gate import GateResult
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -75,7 +75,7 @@ class Places:
 
     def check(self, inputs: Iterable[Path]) -> None:
         """Refuse what cannot be written before the hard work."""
-        from boundby.report import write
+        from boundby.render import write
 
         for path in (self.junit, self.summary):
             if path is not None:
@@ -83,7 +83,7 @@ class Places:
 
     def deliver(self, result: GateResult | None, page: str, inputs: Iterable[Path]) -> None:
         """Write JUnit XML, and append ``page`` (Markdown) to the summaries."""
-        from boundby.report import gate, write
+        from boundby.render import gate, write
 
         if self.junit is not None and result is not None:
             write.write_text(self.junit, gate.junit(result), inputs=inputs)

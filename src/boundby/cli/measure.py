@@ -309,7 +309,7 @@ def _is_saved(name: str) -> bool:
 
 def _ready(show: dict[str, Any]) -> None:
     """Whatever would fail after the hard work fails before it. With --json, what the target prints goes to stderr."""
-    from boundby.report import write
+    from boundby.render import write
 
     show["apart"] = apart = contextlib.ExitStack()
     click.get_current_context().call_on_close(apart.close)

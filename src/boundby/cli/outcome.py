@@ -81,6 +81,6 @@ def _say(message: str, next_step: str, code: int) -> int:
 
 
 def _one_line(text: str) -> str:
-    from boundby.report.text import clean
+    from boundby.render.text import clean
 
     return clean(text)

@@ -12,8 +12,8 @@ import click
 from boundby.cli import outcome
 
 if TYPE_CHECKING:
-    from boundby.model.report import Report
-    from boundby.report.figures import Examined
+    from boundby.render.figures import Examined
+    from boundby.results.report import Report
 
 KINDS = ("account", "timeline", "regions", "gaps", "what-if", "instances")
 SIZES = ("paper", "column", "slide")
@@ -82,8 +82,8 @@ def plot(
     boundby plot report.sqlite -o account.pdf
     boundby plot report.sqlite --kind timeline --size slide -o timeline.png
     """
-    from boundby.report import figures, write
-    from boundby.report.figures.style import matplotlib
+    from boundby.render import figures, write
+    from boundby.render.figures.style import matplotlib
 
     format_name = figures.FORMATS.get(output.suffix.lower())
     if format_name is None:
@@ -102,7 +102,7 @@ def plot(
     if report.suffix.lower() == ".json":
         found = _saved(report, kind)
     else:
-        from boundby import pipeline
+        from boundby import api as pipeline
         from boundby.cli import progress
 
         with progress.shown(quiet=quiet) as update:
@@ -129,8 +129,8 @@ def _saved(path: Path, kind: str) -> Report:
     import json
 
     from boundby.model.errors import InputError
-    from boundby.report.figures import OF_A_REPORT
-    from boundby.report.json_reader import report_from
+    from boundby.render.figures import OF_A_REPORT
+    from boundby.render.json_reader import report_from
 
     if kind not in OF_A_REPORT:
         raise InputError(f"A saved result does not hold what a figure of {kind} needs.", "Give the report itself.")

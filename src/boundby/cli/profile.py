@@ -15,7 +15,7 @@ from boundby.cli.ruleoptions import RuleOptions, rule_options
 if TYPE_CHECKING:
     from boundby.capture.profile import Recording, Request
     from boundby.cli.progress import Progress
-    from boundby.model.report import Report
+    from boundby.results.report import Report
 
 FORMATS = ("terminal", "markdown", "json", "csv", "none")
 
@@ -191,7 +191,7 @@ def _run(request: Request, view: _View) -> int:
 
 
 def _analyze(recording: Recording, view: _View, update: Progress | None) -> Report:
-    from boundby import pipeline
+    from boundby import api as pipeline
 
     return pipeline.analyze(
         recording.folder.path,
@@ -207,7 +207,7 @@ def _analyze(recording: Recording, view: _View, update: Progress | None) -> Repo
 
 def _write(report: Report, recording: Recording, view: _View) -> None:
     from boundby.capture import folder
-    from boundby.report import json, markdown, write
+    from boundby.render import json, markdown, write
 
     place = recording.folder.path
     write.write_text(place / folder.ANALYSIS, json.render(report))
@@ -237,7 +237,7 @@ def _check_range(capture_range: str | None) -> None:
 
 def _check_window(window: str, skip_first: int) -> None:
     """What would fail after an hour on a GPU fails before it."""
-    from boundby.timeline.windows import parse_window
+    from boundby.attribution.windows import parse_window
 
     parse_window(window, skip_first)
 
@@ -261,6 +261,6 @@ def _ending(code: int) -> str:
 
 
 def _note(text: str) -> None:
-    from boundby.report.text import clean
+    from boundby.render.text import clean
 
     click.echo(f"boundby: {clean(text)}", err=True)

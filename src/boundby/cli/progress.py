@@ -23,7 +23,7 @@ def shown(*, quiet: bool) -> Iterator[Progress | None]:
         task = display.add_task("reading", total=None)
 
         def update(what: str, fraction: float | None) -> None:
-            from boundby.report.text import clean
+            from boundby.render.text import clean
 
             total = None if fraction is None else 1.0
             display.update(task, description=clean(what), completed=fraction or 0.0, total=total)

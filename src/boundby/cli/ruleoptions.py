@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class RuleOptions:
-    """Arguments of `boundby.pipeline.analyze`."""
+    """Arguments of `boundby.api.analyze`."""
 
     disable: tuple[str, ...] = ()
     thresholds: Mapping[str, Mapping[str, float]] | None = None
@@ -19,8 +19,8 @@ class RuleOptions:
 def rule_options(disable: Sequence[str] = (), *, show_all: bool = False) -> RuleOptions:
     """The options, on top of the nearest pyproject.toml. Raises UserError for what is none of boundby's, before any
     hard work is done."""
-    from boundby.diagnose.rules import every
-    from boundby.diagnose.settings import make_settings, read_config
+    from boundby.rules.builtin import every
+    from boundby.rules.settings import make_settings, read_config
 
     config = read_config(Path.cwd())
     chosen = RuleOptions((*config.get("disable", ()), *disable), config.get("thresholds") or None, show_all)

@@ -10,7 +10,7 @@ import click
 from boundby.cli import outcome
 
 if TYPE_CHECKING:
-    from boundby.diagnose.rule import Rule
+    from boundby.rules.rule import Rule
 
 
 @click.command("rules", epilog=outcome.EPILOG)
@@ -23,10 +23,10 @@ def rules(group: str | None, as_json: bool) -> int:
     boundby rules --group sync
     boundby explain sync-operator
     """
-    from boundby.diagnose import rules as registry
-    from boundby.diagnose.pages import by_group
-    from boundby.diagnose.rule import GROUPS
     from boundby.model.errors import SelectionError
+    from boundby.rules import builtin as registry
+    from boundby.rules.pages import by_group
+    from boundby.rules.rule import GROUPS
 
     installed, broken = registry.third_party()
     found = (*registry.builtin(), *installed)

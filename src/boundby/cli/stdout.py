@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from boundby.model.errors import OutputError
 
 if TYPE_CHECKING:
-    from boundby.report.terminal import ColorSystem
+    from boundby.render.terminal import ColorSystem
 
 PIPE_WIDTH = 100
 _GLYPHS = "╰─╯→…·"

@@ -12,7 +12,7 @@ import click
 from boundby.cli import outcome
 
 if TYPE_CHECKING:
-    from boundby.whatif import Answer
+    from boundby.replay import Answer
 
 
 @click.command("what-if", epilog=outcome.EPILOG)
@@ -52,8 +52,8 @@ def what_if(
     boundby what-if report.sqlite
     boundby what-if report.sqlite -s no_sync -s no_sync+kernels=2 --region 'step/loss'
     """
-    from boundby.pipeline import what_if as predict
-    from boundby.whatif import SCENARIOS
+    from boundby.api import what_if as predict
+    from boundby.replay import SCENARIOS
 
     answers, unreliable = predict(
         report,

@@ -12,9 +12,9 @@ from boundby.compare.matching import Match, match
 from boundby.compare.parts import Part, steps_of, tree
 from boundby.compare.significance import adjust, significance
 from boundby.model.causes import CAUSE_KEYS
-from boundby.model.comparison import Account, Comparison, DeviceChange, RegionChange, Side, Significance
 from boundby.model.errors import SelectionError
-from boundby.model.report import DeviceReport, Report, ThreadReport
+from boundby.results.comparison import Account, Comparison, DeviceChange, RegionChange, Side, Significance
+from boundby.results.report import DeviceReport, Report, ThreadReport
 
 _NOT_TESTED = Significance("not_tested")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from boundby.model.causes import CAUSE_KEYS
-from boundby.model.comparison import Account, DeviceChange, Prediction, RegionChange
-from boundby.model.report import WhatIf
+from boundby.results.comparison import Account, DeviceChange, Prediction, RegionChange
+from boundby.results.report import WhatIf
 
 #: The causes that a scenario takes away.
 SCENARIO_CAUSES: Mapping[str, tuple[str, ...]] = {

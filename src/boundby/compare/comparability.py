@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from boundby.compare.parts import Part
-from boundby.model.comparison import Doubt
-from boundby.model.report import Captured, Report
 from boundby.model.units import plural
+from boundby.results.comparison import Doubt
+from boundby.results.report import Report
+from boundby.trace.facts import Captured
 
 # Kernels, copies and syncs are left out: a program that makes none of them leaves the same trace as a capture without.
 _KINDS = {

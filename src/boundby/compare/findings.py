@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from boundby.model.comparison import FindingChange, RegionChange
-from boundby.model.report import Finding, Report
-from boundby.timeline.fold import fold_name
+from boundby.results.comparison import FindingChange, RegionChange
+from boundby.results.report import Finding, Report
+from boundby.trace.fold import fold_name
 
 Path = tuple[str, ...]
 #: The cause that a rule's remedy takes away: what its region has less of it is to its credit. Rules that are not here

@@ -19,10 +19,10 @@ from fnmatch import fnmatchcase
 
 from boundby.compare.quantities import QUANTITIES, Number, Quantity
 from boundby.model import units
-from boundby.model.comparison import Comparison, RegionChange
 from boundby.model.errors import UserError
-from boundby.model.gate import GateResult, LimitResult, Measured
-from boundby.model.report import RegionReport, Report
+from boundby.results.comparison import Comparison, RegionChange
+from boundby.results.gate import GateResult, LimitResult, Measured
+from boundby.results.report import RegionReport, Report
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from boundby.model.causes import CAUSE_KEYS
-from boundby.model.comparison import Account
-from boundby.model.report import RegionReport, Report, Verdict
-from boundby.timeline.fold import fold_name
+from boundby.results.comparison import Account
+from boundby.results.report import RegionReport, Report, Verdict
+from boundby.trace.fold import fold_name
 
 Path = tuple[str, ...]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from boundby.model.causes import CAUSE_KEYS
-from boundby.model.comparison import Comparison, RegionChange
-from boundby.model.report import SEVERITIES, DeviceReport, Finding, RegionReport, Report
+from boundby.results.comparison import Comparison, RegionChange
+from boundby.results.report import SEVERITIES, DeviceReport, Finding, RegionReport, Report
 
 Number = float | int | None
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.comparison import Significance
+from boundby.results.comparison import Significance
 
 Float = npt.NDArray[np.float64]
 

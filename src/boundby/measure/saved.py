@@ -15,18 +15,9 @@ from pathlib import Path
 from typing import Any, Union
 
 from boundby.__about__ import __version__
-from boundby.measure.results import (
-    BatchPoint,
-    Comparison,
-    Devices,
-    Latency,
-    Methods,
-    Result,
-    StagesResult,
-    Throughput,
-)
+from boundby.measure.results import BatchPoint, Comparison, Devices, Latency, Methods, Result, StagesResult, Throughput
 from boundby.model.errors import InputError
-from boundby.report.write import write_text
+from boundby.render.write import write_text
 
 #: 1: the first one. A change that an older reader would misread makes it one more.
 FORMAT_VERSION = 1

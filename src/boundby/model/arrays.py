@@ -7,6 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+Int8Array = npt.NDArray[np.int8]
+BoolArray = npt.NDArray[np.bool_]
+
 
 def sorted_distinct(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """All distinct values, ascending. By sorting: several times faster than np.unique's hash on timestamps."""
@@ -47,3 +52,25 @@ def _ranks(values: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.intp]]:
     seen = np.zeros(high - low + 1, bool)
     seen[shifted] = True
     return int(np.count_nonzero(seen)), (np.cumsum(seen) - 1)[shifted]
+
+
+def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> Int64Array:
+    """For each operation, how many launched before it (itself excluded) had not started when it was launched."""
+    launched = np.searchsorted(np.sort(launch), launch, side="left")
+    started = np.searchsorted(np.sort(start), launch, side="right")
+    depth: Int64Array = np.maximum(launched - started, 0).astype(np.int64)
+    return depth
+
+
+def range_maximum(values: Int64Array, first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp]) -> Int64Array:
+    """Maximum of ``values[first:stop]`` for each pair, 0 where that is empty, by a sparse table. O(n log n)."""
+    length = np.maximum(stop - first, 0)
+    result = np.zeros(len(first), np.int64)
+    table, width = values, 1
+    while True:
+        rows = np.flatnonzero((length >= width) & (length < 2 * width))
+        if len(rows):
+            result[rows] = np.maximum(table[first[rows]], table[stop[rows] - width])
+        if 2 * width > int(length.max(initial=0)):
+            return result
+        table, width = np.maximum(table[:-width], table[width:]), 2 * width

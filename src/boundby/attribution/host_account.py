@@ -1,0 +1,103 @@
+"""The account of host threads, for traces without GPU work: on a CPU, blocked, or unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution import segments
+from boundby.attribution.host_state import ELSEWHERE
+from boundby.attribution.segments import Segments
+from boundby.correlation.cpu_evidence import lifetime
+from boundby.model.arrays import Int64Array, sorted_distinct
+from boundby.model.causes import Cause
+from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
+from boundby.model.step_function import StepFunction, cut, simplify
+from boundby.trace.tables import Trace
+
+if TYPE_CHECKING:
+    from boundby.attribution.account import Setting
+    from boundby.attribution.host_state import Hosts
+
+# A sample shows that the thread ran for about one sampling period; gaps up to this many periods are not a stop.
+SAMPLE_REACH = 1.5
+
+
+@dataclass(frozen=True)
+class ThreadAccount:
+    """One annotated thread: its time inside ranges, split by cause and region."""
+
+    thread: int
+    low_ns: int
+    high_ns: int
+    covered: IntervalSet
+    segments: Segments
+
+    @property
+    def total_ns(self) -> int:
+        return self.covered.total
+
+
+def account_threads(setting: Setting, low: int, high: int) -> tuple[ThreadAccount, ...]:
+    """Accounts of all threads with ranges; without any range, of every process's main thread over the window."""
+    trace = setting.trace
+    annotated = np.unique(trace.ranges.thread).tolist()
+    accounts = []
+    for thread in annotated or _main_threads(trace):
+        rows = trace.ranges.thread == thread
+        covered = clip(union(trace.ranges.start_ns[rows], trace.ranges.end_ns[rows]), low, high)
+        if not annotated:
+            first, last = lifetime(trace, thread) or (low, high)
+            covered = clip(IntervalSet(np.array([first], np.int64), np.array([last], np.int64)), low, high)
+        if len(covered.start):
+            accounts.append(ThreadAccount(thread, low, high, covered, _segments(setting, thread, covered)))
+    return tuple(accounts)
+
+
+def _main_threads(trace: Trace) -> list[int]:
+    main = [index for index, thread in enumerate(trace.threads) if thread.pid == thread.tid]
+    active = set(np.unique(trace.os_calls.thread).tolist()) | set(np.unique(trace.api.thread).tolist())
+    active |= set(np.unique(trace.schedule.thread).tolist()) | set(np.unique(trace.samples.thread).tolist())
+    return [index for index in main if index in active] or sorted(active)[:1]
+
+
+def _segments(setting: Setting, thread: int, covered: IntervalSet) -> Segments:
+    start, end, _, state = cut(covered.start, covered.end, known_states(setting.trace, setting.hosts, thread))
+    begin, finish, row, rows = cut(start, end, setting.ownership.steps(thread))
+    cause = np.where(state >= 0, state, int(Cause.UNATTRIBUTED))[row]
+    region = setting.ownership.region_of(rows)
+    return segments.make(begin, finish, cause, region, np.full(len(row), thread, np.int64))
+
+
+def known_states(trace: Trace, hosts: Hosts, thread: int) -> StepFunction:
+    """The thread's states, with ``unattributed`` where nothing captured shows whether it ran."""
+    states, evidence = hosts.states(thread), hosts.evidence(thread)
+    states = StepFunction(states.time, np.where(states.value == ELSEWHERE, int(Cause.UNATTRIBUTED), states.value))
+    if evidence.in_blocking_call is not None:
+        return states  # outside every blocking call a thread runs
+    shown = evidence.on_cpu if evidence.on_cpu is not None else sampled(trace, thread)
+    time = sorted_distinct(states.time, shown.start, shown.end)
+    state = states.at(time)
+    runs = contains(shown, time) >= 0
+    return simplify(StepFunction(time, np.where((state == Cause.CPU) & ~runs, int(Cause.UNATTRIBUTED), state)))
+
+
+def sampled(trace: Trace, thread: int) -> IntervalSet:
+    """Times around a thread's CPU samples: it is sampled only while it runs."""
+    period = sample_period(trace)
+    if period is None:
+        return EMPTY
+    low, high = np.searchsorted(trace.samples.thread, [thread, thread + 1])
+    time: Int64Array = trace.samples.start_ns[low:high]
+    return union(time - int(SAMPLE_REACH * period), time)
+
+
+def sample_period(trace: Trace) -> int | None:
+    """Nanoseconds between samples of a running thread: the lower quartile of the differences."""
+    same: npt.NDArray[np.bool_] = np.diff(trace.samples.thread) == 0
+    differences = np.diff(trace.samples.start_ns)[same]
+    differences = differences[differences > 0]
+    return int(np.quantile(differences, 0.25)) if len(differences) else None

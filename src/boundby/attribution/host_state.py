@@ -1,0 +1,256 @@
+"""What each host thread does at each instant: in a CUDA call, waiting for the device, running, or asleep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.correlation.correlate import Calls
+from boundby.correlation.cpu_evidence import CpuEvidence, blocking_names, gather_evidence, lifetime
+from boundby.correlation.logical_threads import Crews
+from boundby.model.arrays import BoolArray, Int64Array, queue_depth, sorted_distinct
+from boundby.model.causes import Cause
+from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, union
+from boundby.model.step_function import NOTHING, StepFunction, simplify
+from boundby.trace.tables import MemoryKind, OpKind, Trace
+from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_overhead
+
+# Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
+DISPATCH_LIMIT_NS = 100_000
+
+# A launch that takes this many times the median of all, with this many operations queued before it, waits for
+# room in the queue (real traces: 1,020 or 880 queued, and milliseconds in cudaLaunchKernel instead of 6 us).
+FULL_QUEUE_FACTOR = 5
+FULL_QUEUE_DEPTH = 128
+
+# A thread on a CPU for more than this fraction of its time spins.
+SPINNING_FRACTION = 0.98
+
+# Internal state beside the causes: no evidence about this thread, and another of its crew has called since.
+ELSEWHERE = len(Cause)
+
+_CAUSE_OF_CLASS = {
+    CallClass.OTHER: Cause.CUDA_API,
+    CallClass.LAUNCH: Cause.CUDA_API,
+    CallClass.SYNC: Cause.SYNC,
+    CallClass.BLOCKING_COPY: Cause.CUDA_API,
+    CallClass.ALLOC: Cause.INIT,
+    CallClass.INIT: Cause.INIT,
+}
+
+
+class Hosts:
+    """Host state per thread, built when first asked for."""
+
+    def __init__(self, trace: Trace, calls: Calls, crews: Crews) -> None:
+        self._trace = trace
+        self._calls = calls
+        self._crews = crews
+        self._evidence: dict[int, CpuEvidence] = {}
+        self._states: dict[int, StepFunction] = {}
+        self._blocked: dict[int, IntervalSet] = {}
+        self._blocking_os = blocking_names(trace)
+        self._overhead_class = np.array([int(classify_overhead(name)) for name in trace.names] or [0], np.int8)
+        self._process_busy: dict[int, IntervalSet] = {}
+        self._waits_until = _implicit_waits(trace, calls)
+        self._stalls = stalled_allocations(calls, self._busy_of, trace)
+        self._copies = _pageable_copies(trace, calls)
+        self.queue_full = _queue_full(trace, calls)
+
+    def evidence(self, thread: int) -> CpuEvidence:
+        """What the capture knows of the thread's scheduling."""
+        if thread not in self._evidence:
+            self._evidence[thread] = gather_evidence(self._trace, thread, self._blocking_os)
+        return self._evidence[thread]
+
+    def blocked(self, thread: int) -> IntervalSet:
+        """Times in which the thread waits for the device: blocking syncs and copies, and, while the process's
+        devices are busy, allocation calls and pageable copies up to where the copy itself begins."""
+        if thread not in self._blocked:
+            calls, rows = self._calls, self._calls.rows_of(thread)
+            kind, start, end = calls.kind[rows], calls.start_ns[rows], calls.end_ns[rows]
+            explicit = np.isin(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+            until = np.where(self._stalls[rows], end, np.minimum(self._waits_until[rows], end))
+            until = np.where(explicit, start, until)
+            waits = intersect(union(start, until), self._busy_of(self._trace.threads[thread].process))
+            self._blocked[thread] = union(
+                np.concatenate((start[explicit], waits.start)), np.concatenate((end[explicit], waits.end))
+            )
+        return self._blocked[thread]
+
+    def waiting(self, thread: int) -> IntervalSet:
+        """``blocked``, and besides the time in which the thread is held by the device without a sync: inside
+        pageable copies while the copy itself runs, and in launches for which the queue has no room."""
+        calls, rows = self._calls, self._calls.rows_of(thread)
+        start, end = calls.start_ns[rows], calls.end_ns[rows]
+        held = self._copies[rows] | self.queue_full[rows]
+        waits = intersect(union(start[held], end[held]), self._busy_of(self._trace.threads[thread].process))
+        blocked = self.blocked(thread)
+        return union(np.concatenate((blocked.start, waits.start)), np.concatenate((blocked.end, waits.end)))
+
+    def _busy_of(self, process: int) -> IntervalSet:
+        if process not in self._process_busy:
+            operations = self._trace.operations
+            mine = operations.process == process
+            self._process_busy[process] = union(operations.start_ns[mine], operations.end_ns[mine])
+        return self._process_busy[process]
+
+    def crew_blocked(self, thread: int) -> IntervalSet:
+        """The same for all threads that take turns with this one."""
+        members = self._crews.members(thread)
+        if len(members) == 1:
+            return self.blocked(thread)
+        sets = [self.blocked(int(member)) for member in members]
+        return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))
+
+    def states(self, thread: int) -> StepFunction:
+        """The thread's state over time as Cause numbers (or ELSEWHERE), as if the device had been idle."""
+        if thread not in self._states:
+            self._states[thread] = self._build_states(thread)
+        return self._states[thread]
+
+    def running_elsewhere(self, thread: int) -> list[int]:
+        """Threads of the same process that may run while this one sleeps, its own crew first: those that call
+        CUDA or open ranges, then those whose context switches show them at work now and then (data feeding)."""
+        trace, crews = self._trace, self._crews
+        process = trace.threads[thread].process
+        marked = set(np.union1d(self._calls.thread, trace.ranges.thread).tolist())
+        watched = set(np.unique(trace.schedule.thread).tolist()) - marked
+        others = [
+            other
+            for other in sorted(marked | watched)
+            if other != thread
+            and trace.threads[other].process == process
+            and (other in marked or not self._spins(other))
+        ]
+        return sorted(others, key=lambda t: (crews.leader[t] != crews.leader[thread], t not in marked, t))
+
+    def _spins(self, thread: int) -> bool:
+        """True for a thread that never leaves the CPU: it polls, and says nothing about what others wait for."""
+        evidence = self.evidence(thread)
+        if evidence.on_cpu is None or evidence.off_cpu is None:
+            return True
+        on, off = evidence.on_cpu.total, evidence.off_cpu.total
+        return on > SPINNING_FRACTION * (on + off)
+
+    def _build_states(self, thread: int) -> StepFunction:
+        calls, rows = self._calls, self._calls.rows_of(thread)
+        start, end = calls.start_ns[rows], calls.end_ns[rows]
+        evidence = self.evidence(thread)
+        asleep = evidence.asleep
+        low = min(self._trace.span_ns[0], int(start[0]) if len(start) else 0)
+        dispatch_end = np.minimum(end + DISPATCH_LIMIT_NS, np.append(start[1:], np.iinfo(np.int64).max))
+        elsewhere = EMPTY if evidence.is_known else self._crew_took_over(thread, start, end)
+        overhead = self._overhead(thread, OverheadClass.PROFILER)
+        loading = self._overhead(thread, OverheadClass.INIT)
+        life = lifetime(self._trace, thread)
+        bounds = np.array([low, *(life or ())], np.int64)
+        cuts = sorted_distinct(bounds, start, end, dispatch_end, *asleep, *elsewhere, *overhead, *loading)
+        # Later lines override earlier ones.
+        state = np.full(len(cuts), int(Cause.CPU), np.int64)
+        if life is not None and evidence.is_known:  # before and after it, nothing shows that the thread exists
+            state[(cuts < life[0]) | (cuts >= life[1])] = ELSEWHERE
+        state[contains(elsewhere, cuts) >= 0] = ELSEWHERE
+        state[contains(IntervalSet(end, dispatch_end), cuts) >= 0] = Cause.CUDA_API
+        state[contains(asleep, cuts) >= 0] = Cause.HOST_BLOCKED
+        call = contains(IntervalSet(start, end), cuts)
+        inside = call >= 0
+        cause_of_class = np.array([int(_CAUSE_OF_CLASS[kind]) for kind in CallClass])
+        cause = np.where(calls.is_first_load[rows], int(Cause.INIT), cause_of_class[calls.kind[rows]])
+        if len(cause):
+            state[inside] = cause[call[inside]]
+        state[(contains(loading, cuts) >= 0) & (state != Cause.SYNC)] = Cause.INIT
+        state[(contains(overhead, cuts) >= 0) & (state != Cause.SYNC)] = Cause.PROFILER
+        return simplify(StepFunction(cuts, state))
+
+    def _crew_took_over(self, thread: int, start: Int64Array, end: Int64Array) -> IntervalSet:
+        """Parts of the intervals between this thread's calls that begin when another of its crew calls."""
+        others = [int(m) for m in self._crews.members(thread) if m != thread]
+        if not others:
+            return EMPTY
+        theirs = np.sort(np.concatenate([self._calls.start_ns[self._calls.rows_of(other)] for other in others]))
+        begin = np.append(self._trace.span_ns[0], end)
+        until = np.append(start, max(self._trace.span_ns[1], int(end[-1]) if len(end) else 0) + 1)
+        place = np.searchsorted(theirs, begin)
+        took = np.where(place < len(theirs), theirs[np.minimum(place, len(theirs) - 1)], until)
+        return union(np.minimum(took, until), until)
+
+    def _overhead(self, thread: int, kind: OverheadClass) -> IntervalSet:
+        rows = self._trace.overhead
+        low, high = np.searchsorted(rows.thread, [thread, thread + 1])
+        mine = slice(int(low), int(high))
+        chosen = self._overhead_class[rows.name[mine]] == kind
+        return union(rows.start_ns[mine][chosen], rows.end_ns[mine][chosen])
+
+
+def _pageable_rows(trace: Trace, calls: Calls) -> npt.NDArray[np.intp]:
+    """Operations that copy from or to pageable memory and whose call is known."""
+    operations = trace.operations
+    pageable = (operations.source == MemoryKind.PAGEABLE) | (operations.target == MemoryKind.PAGEABLE)
+    return np.flatnonzero((operations.kind == OpKind.MEMCPY) & pageable & (calls.of_operation != NOTHING))
+
+
+def _pageable_copies(trace: Trace, calls: Calls) -> npt.NDArray[np.bool_]:
+    """Calls that copy from or to pageable memory."""
+    found = np.zeros(len(calls), bool)
+    found[calls.of_operation[_pageable_rows(trace, calls)]] = True
+    return found
+
+
+def _implicit_waits(trace: Trace, calls: Calls) -> Int64Array:
+    """Per call: until when it may wait for the device before doing its own work; its start if it does not.
+
+    A call that copies from or to pageable memory waits for what was launched before, then copies. The copy is
+    the device's time, not a wait.
+    """
+    copies = _pageable_rows(trace, calls)
+    until: Int64Array = calls.start_ns.copy()
+    np.maximum.at(until, calls.of_operation[copies], trace.operations.start_ns[copies])
+    return until
+
+
+def _queue_full(trace: Trace, calls: Calls) -> BoolArray:
+    """Launches held up because too many operations are queued already."""
+    operations = trace.operations
+    depth = np.zeros(len(calls), np.int64)
+    for device in np.unique(operations.device).tolist():
+        rows = np.flatnonzero((operations.device == device) & (calls.of_operation != NOTHING))
+        call = calls.of_operation[rows]
+        np.maximum.at(depth, call, queue_depth(calls.start_ns[call], operations.start_ns[rows]))
+    launches: BoolArray = (calls.kind == CallClass.LAUNCH) & ~calls.is_first_load
+    if not launches.any():
+        return launches
+    duration = calls.end_ns - calls.start_ns
+    usual = np.median(duration[launches])
+    held: BoolArray = launches & (depth >= FULL_QUEUE_DEPTH) & (duration > FULL_QUEUE_FACTOR * usual)
+    return held
+
+
+def stalled_allocations(calls: Calls, busy_of: Callable[[int], IntervalSet], trace: Trace) -> BoolArray:
+    """Allocation calls that waited for the device, as far as their lengths tell.
+
+    A call that ran while the device was busy waited for it if it took longer than its like on an idle device, by
+    half of that time or more. Without a like to compare, it waited if it returned soon after the device was done.
+    """
+    found = np.zeros(len(calls), bool)
+    rows = np.flatnonzero(calls.kind == CallClass.ALLOC)
+    process = np.array([thread.process for thread in trace.threads], np.int64)[calls.thread[rows]]
+    group = calls.name[rows].astype(np.int64) * (len(trace.processes) + 1) + process
+    for number in np.unique(group).tolist():
+        mine = rows[group == number]
+        start, end = calls.start_ns[mine], calls.end_ns[mine]
+        busy = busy_of(int(process[group == number][0]))
+        overlap = Coverage(busy).within(start, end)
+        place = np.searchsorted(busy.end, end, side="right") - 1
+        never = np.iinfo(np.int64).min // 2  # the device was not done before the call returned
+        done = (
+            np.where(place >= 0, busy.end[np.maximum(place, 0)], never) if len(busy.end) else np.full(len(mine), never)
+        )
+        lag = end - done
+        alone = overlap == 0
+        own = np.median((end - start)[alone]) if alone.any() else None
+        waited = overlap > 0
+        found[mine] = waited & ((end - start - own >= overlap / 2) if own is not None else (lag <= overlap))
+    return found

@@ -1,0 +1,149 @@
+"""Which range lies in which, and which is innermost at any instant of a thread."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import Int64Array
+from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, simplify
+
+
+class Nesting(NamedTuple):
+    """``parent`` is a row of the same ranges or NOTHING; ``innermost`` steps through rows."""
+
+    parent: npt.NDArray[np.int64]
+    innermost: StepFunction
+
+
+def nest(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting:
+    """Nest the ranges of one thread, given in order of start, then -end.
+
+    The innermost range at an instant is the one that started last and has not ended. Push/pop ranges nest
+    properly within a domain; across domains they may overlap, and a range that only overlaps an open one is
+    a sibling of it, not a child.
+    """
+    if len(start) == 0:
+        return Nesting(np.empty(0, np.int64), CONSTANT_NOTHING)
+    parent = _proper_parents(start, end)
+    if parent is None:
+        return _nest_by_stack(start, end)
+    rows = np.arange(len(start))
+    # At an end its parent takes over. Ends sort before starts at one instant, inner ends before outer ones, so
+    # that the last step at an instant is the one that holds.
+    time = np.concatenate((end, start))
+    value = np.concatenate((parent, rows))
+    is_start = np.repeat((0, 1), len(rows))
+    within = np.concatenate((-rows, rows))
+    order = np.lexsort((within, is_start, time))
+    steps = StepFunction(time[order].astype(np.int64), value[order].astype(np.int64))
+    # Ranges without length would leave themselves open: their end sorts before their start.
+    empty = (end == start)[np.maximum(steps.value, 0)] & (is_start[order] == 1)
+    if empty.any():
+        steps = StepFunction(steps.time[~empty], steps.value[~empty])
+    return Nesting(parent, simplify(steps))
+
+
+def _proper_parents(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
+    """Parents by nesting depth, without a loop over rows; None where ranges overlap without nesting."""
+    count = len(start)
+    rows = np.arange(count, dtype=np.int64)
+    depth = rows - np.searchsorted(np.sort(end), start, side="right")
+    # An empty range counts itself as ended before it starts; so do later empty ones at its instant.
+    instants = np.flatnonzero(end == start)
+    if len(instants):
+        at_same = np.searchsorted(end[instants], start, side="right") - np.searchsorted(
+            end[instants], start, side="left"
+        )
+        before = np.cumsum(end == start) - (end == start)
+        first_at = np.searchsorted(start, start, side="left")
+        depth = depth + at_same - (before - before[first_at])
+    if (depth < 0).any():
+        return None
+    key = depth * count + rows
+    order = np.argsort(key)
+    place = np.searchsorted(key[order], key - count, side="left") - 1
+    parent = np.where((depth > 0) & (place >= 0), order[np.maximum(place, 0)], NOTHING)
+    child = parent >= 0
+    proper = bool(
+        (depth[parent[child]] == depth[child] - 1).all()
+        and (end[parent[child]] >= end[child]).all()
+        and ((depth == 0) | child).all()
+    )
+    return parent if proper else None
+
+
+def _nest_by_stack(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting:
+    """The same for any overlap, by one pass over events. O(n log n)."""
+    parent = np.full(len(start), NOTHING, np.int64)
+    starts, ends = start.tolist(), end.tolist()
+    open_rows: list[int] = []
+    for row in range(len(starts)):
+        open_rows = [other for other in open_rows if ends[other] > starts[row]]
+        containing = [other for other in open_rows if ends[other] >= ends[row]]
+        if containing:
+            parent[row] = containing[-1]
+        open_rows.append(row)
+    return Nesting(parent, latest_open(start, end))
+
+
+def latest_open(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> StepFunction:
+    """The latest started of the ranges open at each instant, for ranges (in order of start) that overlap freely."""
+    if len(start) == 0:
+        return CONSTANT_NOTHING
+    ends = end.tolist()
+    open_rows: list[int] = []  # a heap of -row: the latest started is on top
+    times: list[int] = []
+    values: list[int] = []
+
+    def close_until(limit: float) -> None:
+        while open_rows and ends[-open_rows[0]] <= limit:
+            closed_at = ends[-heapq.heappop(open_rows)]
+            while open_rows and ends[-open_rows[0]] <= closed_at:
+                heapq.heappop(open_rows)
+            times.append(closed_at)
+            values.append(-open_rows[0] if open_rows else NOTHING)
+
+    for row, begin in enumerate(start.tolist()):
+        close_until(begin)
+        if ends[row] > begin:
+            heapq.heappush(open_rows, -row)
+            times.append(begin)
+            values.append(row)
+    close_until(float("inf"))
+    return simplify(StepFunction(np.array(times, np.int64), np.array(values, np.int64)))
+
+
+def depths(parent: npt.NDArray[np.int64]) -> Int64Array:
+    """How many ranges enclose each (roots: 0). Parents may stand anywhere in the table."""
+    depth = np.zeros(len(parent), np.int64)
+    ancestor = parent.copy()
+    while True:
+        inside = ancestor >= 0
+        if not inside.any():
+            return depth
+        depth += inside
+        ancestor = np.where(inside, parent[np.maximum(ancestor, 0)], NOTHING)
+
+
+def close_leaks(start: Int64Array, end: Int64Array, key: npt.NDArray[np.int64]) -> Int64Array:
+    """Ends for ranges that never closed (one thread's, in order of start): a forgotten pop in a loop.
+
+    A range that opens again under the same key (name and domain) shows that the one before it, and all that was
+    opened inside that one, had been left: they end there. Without this each step would nest in the last.
+    """
+    ends: Int64Array = end.copy()
+    stack: list[int] = []
+    depth_of: dict[int, int] = {}
+    for row, number in enumerate(key.tolist()):
+        if number in depth_of:
+            for left in stack[depth_of[number] :]:
+                ends[left] = start[row]
+                del depth_of[int(key[left])]
+            del stack[len(depth_of) :]
+        depth_of[number] = len(stack)
+        stack.append(row)
+    return ends

@@ -1,0 +1,77 @@
+"""Projected ranges: from the first start to the last end of the device work launched inside each range."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.nesting import depths
+from boundby.attribution.regions import Ownership, Regions
+from boundby.correlation.correlate import Calls
+from boundby.model.arrays import Int64Array, range_maximum
+from boundby.model.step_function import NOTHING
+from boundby.trace.tables import Trace
+
+_NEVER = np.iinfo(np.int64)
+
+
+def range_of_operations(trace: Trace, calls: Calls, ownership: Ownership) -> npt.NDArray[np.int64]:
+    """The innermost range around the launching call of each operation; NOTHING where there is none."""
+    found = np.full(len(trace.operations), NOTHING, np.int64)
+    known = np.flatnonzero(calls.of_operation >= 0)
+    call = calls.of_operation[known]
+    for thread in np.unique(calls.thread[call]).tolist():
+        mine = calls.thread[call] == thread
+        found[known[mine]] = ownership.ranges_at(thread, calls.start_ns[call[mine]])
+    return found
+
+
+def project(
+    trace: Trace, calls: Calls, regions: Regions, launch_range: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
+) -> tuple[Int64Array, Int64Array]:
+    """Projected start and end of every range, by the given operations.
+
+    ``launch_range`` is the innermost range of each operation. Ranges that launched nothing have start > end (max
+    int64 and min int64). A range holds what was launched while it was open: on its own thread (a start/end range:
+    in its process), and what threads that borrowed it or a range inside it launched.
+    """
+    first = np.full(len(trace.ranges), _NEVER.max, np.int64)
+    last = np.full(len(trace.ranges), _NEVER.min, np.int64)
+    start, end = trace.operations.start_ns[rows], trace.operations.end_ns[rows]
+    _while_open(trace, calls, rows, first, last)
+    inside = launch_range[rows] != NOTHING
+    np.minimum.at(first, launch_range[rows][inside], start[inside])
+    np.maximum.at(last, launch_range[rows][inside], end[inside])
+    depth = depths(regions.range_parent)
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        below = np.flatnonzero(depth == level)
+        above = regions.range_parent[below]
+        np.minimum.at(first, above, first[below])
+        np.maximum.at(last, above, last[below])
+    return first, last
+
+
+def _while_open(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp], first: Int64Array, last: Int64Array) -> None:
+    """Work launched while a range was open, however ranges overlap: by thread, for start/end ranges by process."""
+    rows = rows[calls.of_operation[rows] >= 0]
+    if len(rows) == 0 or len(trace.ranges) == 0:
+        return
+    call = calls.of_operation[rows]
+    ranges, launched = trace.ranges, calls.start_ns[call]
+    process = np.array([thread.process for thread in trace.threads], np.int64)
+    for of_call, of_range, kind in (
+        (calls.thread[call], ranges.thread, ~ranges.is_start_end),
+        (process[calls.thread[call]], process[ranges.thread], ranges.is_start_end),
+    ):
+        for number in np.unique(of_range[kind]).tolist():
+            chosen = np.flatnonzero(kind & (of_range == number))
+            mine = np.flatnonzero(of_call == number)
+            mine = mine[np.argsort(launched[mine], kind="stable")]
+            low = np.searchsorted(launched[mine], ranges.start_ns[chosen], side="left")
+            high = np.searchsorted(launched[mine], ranges.end_ns[chosen], side="left")
+            some = high > low
+            chosen, low, high = chosen[some], low[some], high[some]
+            earliest = -range_maximum(-trace.operations.start_ns[rows[mine]], low, high)
+            latest = range_maximum(trace.operations.end_ns[rows[mine]], low, high)
+            first[chosen] = np.minimum(first[chosen], earliest)
+            last[chosen] = np.maximum(last[chosen], latest)

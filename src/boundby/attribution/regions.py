@@ -1,0 +1,169 @@
+"""Regions: ranges with the same path in one domain; and which region owns each instant of each thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.nesting import depths, latest_open, nest
+from boundby.correlation.logical_threads import Crews
+from boundby.model.arrays import Int64Array, factorize
+from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
+from boundby.trace.fold import fold_names
+from boundby.trace.tables import Trace
+
+ROOT = 0
+
+
+@dataclass(frozen=True)
+class Regions:
+    """The tree of regions. Index 0 is the root: path (), it owns what no range does.
+
+    ``of_range`` maps every range to its region, ``range_parent`` to the range it lies in (NOTHING: none).
+    """
+
+    parent: npt.NDArray[np.int64]  # parent region; the root's is NOTHING
+    name: tuple[str, ...]
+    domain: tuple[str, ...]
+    depth: Int64Array
+    of_range: npt.NDArray[np.int64]
+    range_parent: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def path(self, region: int) -> tuple[str, ...]:
+        """Names from the outermost range to this one."""
+        names: list[str] = []
+        while region != ROOT:
+            names.append(self.name[region])
+            region = int(self.parent[region])
+        return tuple(reversed(names))
+
+    def subtree(self, region: int) -> npt.NDArray[np.bool_]:
+        """Mask over regions: this one and all that lie in it. Parents stand before their children."""
+        inside = np.zeros(len(self), bool)
+        inside[region] = True
+        for row in range(region + 1, len(self)):
+            inside[row] |= inside[self.parent[row]]
+        return inside
+
+    def accumulate(self, exclusive: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Sums over each region and its descendants, from a (regions, ...) array of exclusive values."""
+        total: npt.NDArray[np.int64] = exclusive.copy()
+        for level in range(int(self.depth.max(initial=0)), 0, -1):
+            rows = np.flatnonzero(self.depth == level)
+            np.add.at(total, self.parent[rows], total[rows])
+        return total
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Which range owns each instant of each thread: its own, a borrowed one, or the process's start/end range."""
+
+    regions: Regions
+    _of_thread: tuple[StepFunction, ...]
+
+    def ranges_at(self, thread: int, time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The owning range at each instant of a thread; NOTHING where none is open."""
+        return self._of_thread[thread].at(time)
+
+    def at(self, thread: int, time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The owning region at each instant of a thread."""
+        return self.region_of(self.ranges_at(thread, time))
+
+    def region_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Regions of range rows; NOTHING becomes the root."""
+        if len(self.regions.of_range) == 0:
+            return np.full(len(rows), ROOT, np.int64)
+        return np.where(rows >= 0, self.regions.of_range[np.maximum(rows, 0)], ROOT)
+
+    def steps(self, thread: int) -> StepFunction:
+        """The function behind ``ranges_at``: range rows over time."""
+        return self._of_thread[thread]
+
+
+def build_ownership(trace: Trace, crews: Crews, *, fold: bool = True) -> Ownership:
+    """Nest ranges per thread, let helper threads borrow, give every path its region."""
+    ranges = trace.ranges
+    parent = np.full(len(ranges), NOTHING, np.int64)
+    own: list[StepFunction] = []
+    pushed = np.flatnonzero(~ranges.is_start_end)
+    thread_of = ranges.thread[pushed]
+    for thread in range(len(trace.threads)):
+        rows = pushed[np.searchsorted(thread_of, thread, "left") : np.searchsorted(thread_of, thread, "right")]
+        nesting = nest(ranges.start_ns[rows], ranges.end_ns[rows])
+        if len(rows):
+            parent[rows] = np.where(nesting.parent >= 0, rows[np.maximum(nesting.parent, 0)], NOTHING)
+        own.append(_renumber(nesting.innermost, rows))
+    for thread in np.flatnonzero(crews.is_delegate).tolist():
+        rows = pushed[thread_of == thread]
+        top = rows[parent[rows] == NOTHING]
+        parent[top] = own[int(crews.lender[thread])].at(ranges.start_ns[top])
+    process_wide = _process_wide(trace)
+    combined = []
+    for thread, record in enumerate(trace.threads):
+        steps = own[thread]
+        if crews.lender[thread] >= 0:
+            steps = otherwise(steps, own[int(crews.lender[thread])])
+        combined.append(otherwise(steps, process_wide.get(record.process, CONSTANT_NOTHING)))
+    return Ownership(_name_regions(trace, parent, fold=fold), tuple(combined))
+
+
+def _renumber(steps: StepFunction, rows: npt.NDArray[np.intp]) -> StepFunction:
+    if len(rows) == 0:
+        return steps
+    return StepFunction(steps.time, np.where(steps.value >= 0, rows[np.maximum(steps.value, 0)], NOTHING))
+
+
+def _process_wide(trace: Trace) -> dict[int, StepFunction]:
+    """Start/end ranges: the latest started one open in each process."""
+    ranges = trace.ranges
+    rows = np.flatnonzero(ranges.is_start_end)
+    if len(rows) == 0:
+        return {}
+    process = np.array([trace.threads[thread].process for thread in ranges.thread[rows]], np.int64)
+    found = {}
+    for number in np.unique(process).tolist():
+        mine = rows[process == number]
+        mine = mine[np.lexsort((mine, -ranges.end_ns[mine], ranges.start_ns[mine]))]
+        found[number] = _renumber(latest_open(ranges.start_ns[mine], ranges.end_ns[mine]), mine)
+    return found
+
+
+def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) -> Regions:
+    """One region per (parent region, domain, folded name), level by level from the outermost ranges."""
+    ranges = trace.ranges
+    used = np.unique(ranges.name)
+    texts = [trace.names[number] for number in used]
+    labels = fold_names(texts) if fold else texts
+    index = {label: number for number, label in enumerate(sorted(set(labels)))}
+    label_of_name = np.zeros(len(trace.names) + 1, np.int64)
+    label_of_name[used] = [index[label] for label in labels]
+    label = label_of_name[ranges.name]
+    label_texts = sorted(index)
+    depth = depths(parent)
+    of_range = np.zeros(len(ranges), np.int64)
+    parents, names, domains, levels = [NOTHING], [""], [""], [0]
+    order = np.argsort(depth, kind="stable")
+    bounds = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
+    for level, (low, high) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
+        rows = order[low:high]
+        above = np.where(parent[rows] >= 0, of_range[np.maximum(parent[rows], 0)], ROOT)
+        distinct, inverse = factorize(above, ranges.domain[rows], label[rows])
+        of_range[rows] = inverse + len(parents)
+        for region, domain, text in distinct.tolist():
+            parents.append(region)
+            domains.append(trace.domains[domain])
+            names.append(label_texts[text])
+            levels.append(level + 1)
+    return Regions(
+        parent=np.array(parents, np.int64),
+        name=tuple(names),
+        domain=tuple(domains),
+        depth=np.array(levels, np.int64),
+        of_range=of_range,
+        range_parent=parent,
+    )

@@ -1,0 +1,82 @@
+"""The account as data: disjoint segments that cover a device's window, each with one cause and one region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array
+from boundby.model.causes import CAUSES, Cause
+
+NO_THREAD = -1
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Ordered by start. ``thread`` is the responsible thread of idle time (NO_THREAD: none, or busy)."""
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    cause: Int8Array
+    region: Int32Array
+    thread: Int32Array
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def length_ns(self) -> Int64Array:
+        return self.end_ns - self.start_ns
+
+    def by_cause(self) -> npt.NDArray[np.int64]:
+        """Nanoseconds of each cause, shape (causes,)."""
+        return _sum(self.cause.astype(np.int64), self.length_ns, len(CAUSES))
+
+    def by_region_and_cause(self, regions: int) -> npt.NDArray[np.int64]:
+        """Nanoseconds, shape (regions, causes), each instant in its own region only."""
+        key = self.region.astype(np.int64) * len(CAUSES) + self.cause
+        return _sum(key, self.length_ns, regions * len(CAUSES)).reshape(regions, len(CAUSES))
+
+
+def _sum(key: npt.NDArray[np.int64], value: Int64Array, size: int) -> npt.NDArray[np.int64]:
+    total = np.zeros(size, np.int64)
+    np.add.at(total, key, value)
+    return total
+
+
+def make(
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    cause: npt.NDArray[np.int64] | Cause,
+    region: npt.NDArray[np.int64],
+    thread: npt.NDArray[np.int64] | int = NO_THREAD,
+) -> Segments:
+    """Segments from columns in any order; scalars are spread, empty pieces dropped."""
+    kept = end > start
+    size = int(kept.sum())
+
+    def column(values: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
+        return values[kept] if isinstance(values, np.ndarray) else np.full(size, int(values), np.int64)
+
+    return Segments(
+        start[kept],
+        end[kept],
+        column(cause).astype(np.int8),
+        column(region).astype(np.int32),
+        column(thread).astype(np.int32),
+    )
+
+
+def concatenate(*parts: Segments) -> Segments:
+    """All segments in order of start."""
+    start = np.concatenate([part.start_ns for part in parts])
+    order = np.argsort(start, kind="stable")
+    return Segments(
+        start[order],
+        np.concatenate([part.end_ns for part in parts])[order],
+        np.concatenate([part.cause for part in parts])[order],
+        np.concatenate([part.region for part in parts])[order],
+        np.concatenate([part.thread for part in parts])[order],
+    )

@@ -1,0 +1,174 @@
+"""The timeline of one trace, worked out: clocks set, calls joined, ranges nested, every device accounted for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.account import DeviceOperations, Setting, account_device, operations_of
+from boundby.attribution.host_account import ThreadAccount, account_threads
+from boundby.attribution.host_state import Hosts
+from boundby.attribution.nesting import close_leaks
+from boundby.attribution.projection import project, range_of_operations
+from boundby.attribution.regions import build_ownership
+from boundby.attribution.segments import Segments
+from boundby.attribution.windows import Window, device_window, empty_window, host_window
+from boundby.correlation.clock import NO_SHIFT, ClockShift, estimate_shift
+from boundby.correlation.correlate import Calls, correlate
+from boundby.correlation.logical_threads import form_crews
+from boundby.model.arrays import Int64Array
+from boundby.model.errors import SelectionError
+from boundby.model.intervals import IntervalSet
+from boundby.structure.found import add_found
+from boundby.trace.tables import Trace
+
+
+@dataclass(frozen=True)
+class DeviceTimeline:
+    """One device: its window on the host's clock, its account, its busy time."""
+
+    index: int  # into Trace.gpus
+    low_ns: int
+    high_ns: int
+    operations: DeviceOperations
+    busy: IntervalSet
+    segments: Segments
+    shift: ClockShift
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Everything the account knows; ``setting.trace`` has its operations on the host's clock."""
+
+    setting: Setting
+    devices: tuple[DeviceTimeline, ...]
+    threads: tuple[ThreadAccount, ...]  # only without GPU work
+    projected_start_ns: Int64Array  # per range; start > end where it launched nothing
+    projected_end_ns: Int64Array
+    counted_ranges: npt.NDArray[np.bool_]  # instances that belong to the windows
+    window: Window
+
+    @property
+    def total_ns(self) -> int:
+        """The length of all windows together: what causes and regions sum to."""
+        if self.devices:
+            return sum(device.high_ns - device.low_ns for device in self.devices)
+        return sum(thread.total_ns for thread in self.threads)
+
+
+def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -> Trace:
+    """The trace without other devices' operations and other processes' events. Raises SelectionError."""
+    if devices:
+        known = [gpu.id for gpu in trace.gpus if gpu.used]
+        if missing := sorted(set(devices) - set(known)):
+            raise SelectionError(
+                f"The report holds no work of device {missing[0]}.",
+                f"Devices with work: {', '.join(map(str, known)) or 'none'}.",
+            )
+        wanted = np.array([gpu.id in devices for gpu in trace.gpus], bool)
+        trace = replace(trace, operations=trace.operations.take(wanted[trace.operations.device]))
+        used = {trace.processes[number].pid for number in np.unique(trace.operations.process).tolist() if number >= 0}
+        processes = tuple(sorted(used & set(processes or used)))  # others have nothing to do with these devices
+    if processes:
+        pids = [process.pid for process in trace.processes]
+        if missing := sorted(set(processes) - set(pids)):
+            raise SelectionError(
+                f"The report holds no process {missing[0]}.", f"Processes in it: {', '.join(map(str, sorted(pids)))}."
+            )
+        of_process = np.array([*(pid in processes for pid in pids), False], bool)
+        of_thread = np.array([of_process[thread.process] for thread in trace.threads] or [False], bool)
+        trace = replace(
+            trace,
+            operations=trace.operations.take(of_process[trace.operations.process]),
+            api=trace.api.take(of_thread[trace.api.thread]),
+            ranges=trace.ranges.take(of_thread[trace.ranges.thread]),
+            os_calls=trace.os_calls.take(of_thread[trace.os_calls.thread]),
+            overhead=trace.overhead.take(of_thread[trace.overhead.thread]),
+            schedule=trace.schedule.take(of_thread[trace.schedule.thread]),
+            samples=trace.samples.take(of_thread[trace.samples.thread]),
+        )
+    return trace
+
+
+def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: bool = False) -> Timeline:
+    """Work out the account of every device (or, without GPU work, of every annotated thread) in its window."""
+    trace = _close_leaks(trace)
+    calls = correlate(trace)
+    trace, shifts = _set_clocks(trace, calls)
+    crews = form_crews(trace, calls)
+    if find and (found := add_found(trace, calls, crews)) is not trace:
+        trace, crews = found, form_crews(found, calls)
+    ownership = build_ownership(trace, crews, fold=fold)
+    hosts = Hosts(trace, calls, crews)
+    launch_range = range_of_operations(trace, calls, ownership)
+    setting = Setting(trace, calls, crews, ownership, hosts, launch_range, ownership.region_of(launch_range))
+    devices = []
+    for index in np.unique(trace.operations.device).tolist():
+        operations = operations_of(trace, index)
+        bounds = device_window(window, setting, operations, shifts[index].shift_ns)
+        if bounds is None:
+            continue  # a span in which this device has nothing to account for
+        low, high = bounds
+        account = account_device(setting, operations, low, high)
+        devices.append(DeviceTimeline(index, low, high, operations, operations.busy(), account, shifts[index]))
+    threads: tuple[ThreadAccount, ...] = ()
+    if len(trace.operations) and not devices:
+        raise empty_window()
+    if not devices:
+        threads = account_threads(setting, *host_window(window, trace, ownership))
+    start, end = project(trace, calls, ownership.regions, launch_range, np.arange(len(trace.operations)))
+    spans = [(device.low_ns, device.high_ns) for device in devices]
+    counted = _counted(trace, window, start, end, spans or [(t.low_ns, t.high_ns) for t in threads])
+    return Timeline(setting, tuple(devices), threads, start, end, counted, window)
+
+
+def _close_leaks(trace: Trace) -> Trace:
+    """End ranges that were pushed and never popped where the next of their name begins."""
+    ranges = trace.ranges
+    left = np.flatnonzero(ranges.is_open & ~ranges.is_start_end)
+    if len(left) < 2:
+        return trace
+    end = ranges.end_ns.copy()
+    key = ranges.name.astype(np.int64) * len(trace.domains) + ranges.domain
+    for thread in np.unique(ranges.thread[left]).tolist():
+        mine = left[ranges.thread[left] == thread]
+        end[mine] = close_leaks(ranges.start_ns[mine], end[mine], key[mine])
+    order = np.lexsort((-end, ranges.start_ns, ranges.thread))
+    return replace(trace, ranges=replace(ranges, end_ns=end).take(order))
+
+
+def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift]]:
+    """Put every device's operations on the host's clock."""
+    operations = trace.operations
+    shifts: dict[int, ClockShift] = {}
+    start, end = operations.start_ns, operations.end_ns
+    for device in np.unique(operations.device).tolist():
+        mine = operations.device == device
+        joined = mine & (calls.of_operation >= 0)
+        shift = NO_SHIFT
+        if joined.any():
+            shift = estimate_shift(operations.start_ns[joined], calls.start_ns[calls.of_operation[joined]])
+        shifts[device] = shift
+        if shift.shift_ns:
+            start = np.where(mine, start + shift.shift_ns, start)
+            end = np.where(mine, end + shift.shift_ns, end)
+    return replace(trace, operations=replace(operations, start_ns=start, end_ns=end)), shifts
+
+
+def _counted(
+    trace: Trace, window: Window, start: Int64Array, end: Int64Array, spans: list[tuple[int, int]]
+) -> npt.NDArray[np.bool_]:
+    """Instances that belong to the windows: all by default; in a chosen window those whose device work (or,
+    without any, whose host interval) overlaps it."""
+    ranges = trace.ranges
+    if window.kind in ("gpu", "all") and not window.skip_first:
+        return np.ones(len(ranges), bool)
+    launched = end >= start
+    low = np.where(launched, start, ranges.start_ns)
+    high = np.where(launched, end, ranges.end_ns)
+    counted = np.zeros(len(ranges), bool)
+    for first, last in spans:
+        counted |= (high > first) & (low < last)
+    return counted

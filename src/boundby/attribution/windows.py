@@ -1,0 +1,205 @@
+"""Which part of the timeline is analysed: the window of each device, from what the user asked for."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.account import DeviceOperations, Setting
+from boundby.attribution.projection import project
+from boundby.attribution.regions import Ownership, Regions
+from boundby.model.arrays import Int64Array
+from boundby.model.errors import SelectionError
+from boundby.model.units import duration
+from boundby.trace.tables import Trace
+
+_UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
+_TIME = re.compile(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
+
+
+@dataclass(frozen=True)
+class Window:
+    """What was asked for. ``kind``: gpu, all, span or nvtx; ``skip_first`` instances of the steps are left out."""
+
+    kind: str
+    low_ns: int | None = None
+    high_ns: int | None = None
+    range_glob: str | None = None
+    skip_first: int = 0
+
+
+def parse_window(text: str, skip_first: int = 0) -> Window:
+    """``gpu`` | ``all`` | ``START:END`` (seconds, or with ns/us/ms/s; either may be left out) | ``nvtx:NAME``.
+
+    Raises SelectionError for anything else.
+    """
+    if skip_first < 0:
+        raise SelectionError("The number of instances to skip is negative.", "Give --skip-first 0 or more.")
+    if text in ("gpu", "all"):
+        return Window(text, skip_first=skip_first)
+    if text == "nvtx:":
+        raise SelectionError("The window nvtx: names no range.", "Write nvtx:NAME, such as nvtx:step or 'nvtx:step *'.")
+    if text.startswith("nvtx:"):
+        return Window("nvtx", range_glob=text[5:], skip_first=skip_first)
+    low, colon, high = text.partition(":")
+    if colon:
+        bounds = [_time(part) if part.strip() else None for part in (low, high)]
+        if None in bounds or bounds[0] < bounds[1]:  # type: ignore[operator]
+            return Window("span", bounds[0], bounds[1], skip_first=skip_first)
+        raise SelectionError(f"The window {text!r} ends before it starts.", "Give START:END with START < END.")
+    raise SelectionError(
+        f"{text!r} is no window.", "Use gpu, all, START:END (such as 1.5s:2s or 200ms:), or nvtx:NAME."
+    )
+
+
+def _time(text: str) -> int:
+    match = _TIME.match(text)
+    if not match:
+        raise SelectionError(f"{text!r} is no time.", "Write a number with ns, us, ms or s, such as 1.5s.")
+    whole, unit = match.groups()
+    return round(float(whole) * _UNIT_NS[unit]) if "." in whole else int(whole) * _UNIT_NS[unit]
+
+
+def device_window(
+    window: Window, setting: Setting, operations: DeviceOperations, shift_ns: int
+) -> tuple[int, int] | None:
+    """The window of one device on the host's clock: (low, high).
+
+    ``gpu``: first operation's start to last one's end, as nsys does. ``all``: the whole trace. A span is meant on
+    the trace's own clock, as nsys shows it. A range's window reaches from its first to its last projected
+    instant on the device, or over its host interval where it launched nothing there. None: nothing is left.
+    """
+    low, high = int(operations.table.start_ns.min()), int(operations.table.end_ns.max())
+    if window.kind == "all":
+        span = setting.trace.span_ns
+        low, high = min(low, span[0] + shift_ns), max(high, span[1])
+    elif window.kind == "span":
+        first, last = setting.trace.span_ns
+        if (window.low_ns or first) >= last or (window.high_ns is not None and window.high_ns <= first):
+            between = f"{duration(first)} to {duration(last)}"
+            raise SelectionError("The window lies outside the trace.", f"Choose a part of {between}.")
+        low = low if window.low_ns is None else window.low_ns + shift_ns
+        high = high if window.high_ns is None else window.high_ns + shift_ns
+    elif window.kind == "nvtx":
+        rows = matching_ranges(setting.trace, setting.ownership.regions, window.range_glob or "*")
+        low, high = _hull(setting, operations, rows)
+    if window.skip_first:
+        low = max(low, _after_first(window, setting, operations, low, high))
+    return (low, high) if low < high else None
+
+
+def empty_window() -> SelectionError:
+    """The error for a window that holds nothing of any device or thread."""
+    return SelectionError(
+        "The window is empty: nothing in it takes any time.", "Choose a longer window, or skip fewer instances."
+    )
+
+
+def host_window(window: Window, trace: Trace, ownership: Ownership) -> tuple[int, int]:
+    """The window of a trace without GPU work."""
+    low, high = trace.span_ns
+    if window.kind == "span":
+        low = low if window.low_ns is None else window.low_ns
+        high = high if window.high_ns is None else window.high_ns
+    elif window.kind == "nvtx":
+        rows = matching_ranges(trace, ownership.regions, window.range_glob or "*")
+        low, high = int(trace.ranges.start_ns[rows].min()), int(trace.ranges.end_ns[rows].max())
+    if window.skip_first:
+        rows = _step_ranges(window, trace, ownership.regions, low, high)
+        low = int(trace.ranges.start_ns[rows[window.skip_first]])
+    if low >= high:
+        raise empty_window()
+    return low, high
+
+
+def matching_ranges(trace: Trace, regions: Regions, glob: str) -> npt.NDArray[np.intp]:
+    """Ranges whose own name, folded name or path (joined with /) matches a glob; SelectionError if none does."""
+    by_name = np.array([fnmatch.fnmatchcase(name, glob) or name == glob for name in trace.names] or [False], bool)
+    by_region = np.array([region_matches(regions, region, glob) for region in range(len(regions))], bool)
+    rows = np.flatnonzero(by_name[trace.ranges.name] | by_region[regions.of_range])
+    if len(rows) == 0:
+        some = sorted({name for name in regions.name if name})[:5]
+        hint = f"The report's ranges include: {', '.join(some)}." if some else "The report holds no NVTX ranges."
+        raise SelectionError(f"No NVTX range matches {glob!r}.", hint)
+    return rows
+
+
+def region_matches(regions: Regions, region: int, glob: str) -> bool:
+    """True if the region's name or its whole path matches the glob (literal ``*`` of folded names included)."""
+    path = "/".join(regions.path(region))
+    name = regions.name[region]
+    return region > 0 and (glob in (name, path) or fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(path, glob))
+
+
+def regions_matching(regions: Regions, glob: str) -> npt.NDArray[np.bool_]:
+    """Mask over regions: those that match the glob, and all that lies in them."""
+    inside = np.zeros(len(regions), bool)
+    for region in range(1, len(regions)):  # parents stand before their children
+        inside[region] = inside[regions.parent[region]] or region_matches(regions, region, glob)
+    return inside
+
+
+def _hull(setting: Setting, operations: DeviceOperations, rows: npt.NDArray[np.intp]) -> tuple[int, int]:
+    start, end = _projected(setting, operations)
+    launched = rows[end[rows] > start[rows]]
+    if len(launched):
+        return int(start[launched].min()), int(end[launched].max())
+    return int(setting.trace.ranges.start_ns[rows].min()), int(setting.trace.ranges.end_ns[rows].max())
+
+
+def _projected(setting: Setting, operations: DeviceOperations) -> tuple[Int64Array, Int64Array]:
+    regions = setting.ownership.regions
+    return project(setting.trace, setting.calls, regions, setting.launch_range, operations.rows)
+
+
+def _after_first(window: Window, setting: Setting, operations: DeviceOperations, low: int, high: int) -> int:
+    """Where the first instance that counts begins on the device."""
+    rows = _step_ranges(window, setting.trace, setting.ownership.regions, low, high)
+    chosen = rows[window.skip_first]
+    start, end = _projected(setting, operations)
+    return int(start[chosen]) if end[chosen] > start[chosen] else int(setting.trace.ranges.start_ns[chosen])
+
+
+def step_region(trace: Trace, regions: Regions) -> int | None:
+    """The region that looks like the steps of the program: of the outermost repeated ones the one that takes most."""
+    ranges = trace.ranges
+    count = np.bincount(regions.of_range, minlength=len(regions))
+    covered = np.bincount(
+        regions.of_range, weights=(ranges.end_ns - ranges.start_ns).astype(float), minlength=len(regions)
+    )
+    candidates = np.flatnonzero(count > 1)
+    if len(candidates) == 0:
+        return None
+    return int(candidates[np.lexsort((candidates, -covered[candidates], regions.depth[candidates]))[0]])
+
+
+def _step_ranges(window: Window, trace: Trace, regions: Regions, low: int, high: int) -> npt.NDArray[np.intp]:
+    """The instances that ``skip_first`` counts, in order: of the named range, else of the region that looks
+    like the steps of the program: the outermost repeated one that covers the most time."""
+    ranges = trace.ranges
+    if window.range_glob is not None:
+        rows = matching_ranges(trace, regions, window.range_glob)
+    else:
+        if len(ranges) == 0:
+            raise SelectionError(
+                "The report holds no NVTX ranges, so there are no instances to skip.",
+                "Choose the window by time instead: --window START:END.",
+            )
+        best = step_region(trace, regions)
+        if best is None:
+            raise SelectionError(
+                "No range repeats, so there are no steps to skip.", "Choose the window by time instead."
+            )
+        inside = (ranges.end_ns > low) & (ranges.start_ns < high)
+        rows = np.flatnonzero((regions.of_range == best) & inside)
+    rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
+    if len(rows) <= window.skip_first:
+        raise SelectionError(
+            f"There are only {len(rows)} instances, so the first {window.skip_first} cannot be skipped.",
+            "Skip fewer instances with --skip-first.",
+        )
+    return rows

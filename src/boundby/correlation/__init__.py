@@ -1,0 +1,1 @@
+"""Calls joined to the operations they launched, device clocks set, threads that work as one."""

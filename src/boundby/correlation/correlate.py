@@ -1,0 +1,154 @@
+"""Which call launched which operation, and what each call is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
+from boundby.trace.vocabulary.cuda import CallClass, classify_calls
+
+# A first call counts as loading code when it takes this many times the median of the later ones, and long enough
+# that no ordinary hiccup (page fault, preemption) explains it. Real lazy loads take 1 ms to 1.3 s.
+FIRST_LOAD_FACTOR = 10
+FIRST_LOAD_MINIMUM_NS = 200_000
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Outermost API calls, disjoint on each thread, ordered by thread and start; and the call of each operation."""
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    thread: Int32Array
+    name: Int32Array
+    kind: Int8Array  # CallClass
+    is_first_load: BoolArray  # loads a module or creates a context by being the first of its kind
+    of_operation: npt.NDArray[np.int64]  # per operation: row here, or -1
+    of_point: npt.NDArray[np.int64]  # per row of Trace.stream_points: row here, or -1
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def rows_of(self, thread: int) -> slice:
+        """The rows of one thread."""
+        return slice(
+            int(np.searchsorted(self.thread, thread, "left")), int(np.searchsorted(self.thread, thread, "right"))
+        )
+
+
+def correlate(trace: Trace) -> Calls:
+    """Drop calls nested in others, join operations with their launching calls, and classify the calls."""
+    api = trace.api
+    outermost, start = _outermost(api.start_ns, api.end_ns, api.thread)
+    rows: slice | npt.NDArray[np.intp] = slice(None) if outermost.all() else np.flatnonzero(outermost)
+    root = np.cumsum(outermost) - 1  # every call's outermost call: nested ones follow theirs
+    classes = classify_calls(trace.names) if len(trace.names) else np.empty(0, np.int8)
+    kind_of_all = classes[api.name] if len(api) else np.empty(0, np.int8)
+    kind = kind_of_all[rows]
+    # A call is as strong as what runs inside it: cudaMemcpy -> cuMemcpyDtoH is one blocking copy.
+    process = np.array([thread.process for thread in trace.threads], np.int64)
+    launches = np.isin(kind_of_all, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
+    call_process = process[api.thread] if len(api) else np.empty(0, np.int64)
+    operations, points = trace.operations, trace.stream_points
+
+    def owner(process: npt.NDArray[np.int32], correlation: Int64Array) -> npt.NDArray[np.int64]:
+        call = _join(process, correlation, api.correlation, call_process, launches)
+        return np.where(call >= 0, root[np.maximum(call, 0)] if len(api) else -1, -1)
+
+    of_operation = owner(operations.process, operations.correlation)
+    duration = (api.end_ns - start)[rows]
+    first = _first_loads(trace, of_operation, duration, kind, api.name[rows], call_process[rows], start[rows])
+    of_point = owner(points.process, points.correlation)
+    return Calls(start[rows], api.end_ns[rows], api.thread[rows], api.name[rows], kind, first, of_operation, of_point)
+
+
+def _outermost(start: Int64Array, end: Int64Array, thread: npt.NDArray[Any]) -> tuple[BoolArray, Int64Array]:
+    """Mask of calls not inside an earlier one of their thread, and starts trimmed to where that one ended."""
+    outermost = np.ones(len(start), bool)
+    trimmed = start.copy()
+    bounds = np.flatnonzero(np.diff(thread)) + 1
+    for low, high in zip([0, *bounds.tolist()], [*bounds.tolist(), len(start)], strict=True):
+        if high - low < 2:
+            continue
+        reach = np.maximum.accumulate(end[low:high])[:-1]
+        outermost[low + 1 : high] = ~((start[low + 1 : high] < reach) & (end[low + 1 : high] <= reach))
+        trimmed[low + 1 : high] = np.maximum(start[low + 1 : high], np.minimum(reach, end[low + 1 : high]))
+    return outermost, trimmed
+
+
+def _join(
+    wanted_process: npt.NDArray[np.int32],
+    wanted_correlation: Int64Array,
+    correlation: Int64Array,
+    process: Int64Array,
+    launches: BoolArray,
+) -> npt.NDArray[np.int64]:
+    """For each wanted (process, correlation id) the API row that has them, or -1. Launch-class rows win ties."""
+    if len(correlation) == 0 or len(wanted_correlation) == 0:
+        return np.full(len(wanted_correlation), -1, np.int64)
+    stride = int(max(correlation.max(), wanted_correlation.max())) + 1
+    key = process * stride + correlation
+    wanted = wanted_process.astype(np.int64) * stride + wanted_correlation
+    order = np.lexsort((np.arange(len(key)), ~launches, key))
+    place = np.minimum(np.searchsorted(key[order], wanted, side="left"), len(key) - 1)
+    found = order[place]
+    known = (key[found] == wanted) & (wanted_correlation != NO_CORRELATION) & (wanted_process >= 0)
+    return np.where(known, found, -1)
+
+
+def _first_loads(
+    trace: Trace,
+    of_operation: npt.NDArray[np.int64],
+    duration: Int64Array,
+    kind: Int8Array,
+    name: Int32Array,
+    process: Int64Array,
+    start: Int64Array,
+) -> BoolArray:
+    """Calls that load code or create a context by being the first: of a kernel, or of a bookkeeping function."""
+    operations = trace.operations
+    loads = np.zeros(len(duration), bool)
+    kernels = np.flatnonzero((operations.kind == OpKind.KERNEL) & (of_operation >= 0))
+    if len(kernels):
+        launch = of_operation[kernels]
+        launch = launch[kind[launch] == CallClass.LAUNCH]
+        kernels = kernels[kind[of_operation[kernels]] == CallClass.LAUNCH]
+        group = operations.name[kernels].astype(np.int64) * (len(trace.processes) + 1) + operations.process[kernels]
+        loads |= _long_firsts(group, launch, duration, start)
+    others = np.flatnonzero(kind == CallClass.OTHER)
+    if len(others):
+        group = name[others].astype(np.int64) * (len(trace.processes) + 1) + process[others]
+        loads |= _long_firsts(group, others, duration, start)
+    return loads
+
+
+def _long_firsts(
+    group: npt.NDArray[np.int64], call: npt.NDArray[np.int64], duration: Int64Array, start: Int64Array
+) -> BoolArray:
+    """Calls that are the first of their group and take far longer than the group's later ones.
+
+    A group of one is compared with the median of all calls given.
+    """
+    loads = np.zeros(len(duration), bool)
+    if len(call) == 0:
+        return loads
+    order = np.lexsort((start[call], group))
+    group, call = group[order], call[order]
+    first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    size = np.diff(np.append(first, len(group)))
+    overall = float(np.median(duration[call]))
+    # Median of the later calls of each group: sort durations within groups, the first call put in front.
+    is_first = np.zeros(len(call), bool)
+    is_first[first] = True
+    by_length = np.lexsort((np.where(is_first, -1, duration[call]), group))
+    sorted_duration = duration[call][by_length]
+    middle = first + 1 + (size - 1) // 2
+    usual = np.where(size > 1, sorted_duration[np.minimum(middle, len(call) - 1)], overall)
+    long = duration[call[first]] > np.maximum(FIRST_LOAD_FACTOR * usual, FIRST_LOAD_MINIMUM_NS)
+    loads[call[first[long]]] = True
+    return loads

@@ -1,0 +1,128 @@
+"""Which threads of a process work as one: PyTorch's forward thread and its autograd thread, for example.
+
+Threads that launch device work *in turns* are one logical host: while one issues calls, the other waits for it.
+Threads whose calls interleave are independent of each other (data feeding, other streams).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.correlation.correlate import Calls
+from boundby.correlation.cpu_evidence import blocking_names, gather_evidence
+from boundby.model.intervals import contains
+from boundby.trace.tables import Trace
+
+# Threads take turns when their calls, merged by time, change hands in at most this fraction of the smaller
+# thread's calls. Independent threads with equal rates change hands at every second call (1.0 of the smaller).
+TURN_TAKING = 0.2
+# Where it is known when threads sleep: threads take turns when this fraction of each one's calls begins while the
+# other one sleeps.
+ASLEEP_FRACTION = 0.9
+# Fewer calls than this are no pattern.
+LEAST_CALLS = 8
+# A thread in whose ranges the annotated thread opens nothing and calls nothing, in this fraction of its
+# outermost ranges, works on that thread's behalf: its ranges belong inside.
+QUIET_FRACTION = 0.9
+
+
+@dataclass(frozen=True)
+class Crews:
+    """Per thread: the crew it works in (the index of the crew's leading thread), and the thread whose open
+    ranges it borrows (-1: none). ``is_delegate``: its own ranges lie inside the lender's."""
+
+    leader: npt.NDArray[np.int64]
+    lender: npt.NDArray[np.int64]
+    is_delegate: npt.NDArray[np.bool_]
+
+    def members(self, thread: int) -> npt.NDArray[np.intp]:
+        """All threads of a thread's crew, itself included."""
+        return np.flatnonzero(self.leader == self.leader[thread])
+
+
+def form_crews(trace: Trace, calls: Calls) -> Crews:
+    """Find the annotated thread of each process and the threads that take turns with the leading one."""
+    count = len(trace.threads)
+    leader = np.arange(count, dtype=np.int64)
+    lender = np.full(count, -1, np.int64)
+    is_delegate = np.zeros(count, bool)
+    process = np.array([thread.process for thread in trace.threads], np.int64)
+    is_main = np.array([thread.pid == thread.tid for thread in trace.threads], bool)
+    call_count = np.bincount(calls.thread, minlength=count)
+    pushed = ~trace.ranges.is_start_end
+    covered = np.bincount(
+        trace.ranges.thread[pushed],
+        weights=(trace.ranges.end_ns - trace.ranges.start_ns)[pushed].astype(float),
+        minlength=count,
+    )
+    blocking = blocking_names(trace)
+    for number in np.unique(process[(call_count > 0) | (covered > 0)]).tolist():
+        members = np.flatnonzero(process == number)
+        annotated = members[covered[members] > 0]
+        callers = members[call_count[members] > 0]
+        if len(annotated):
+            first = annotated[np.lexsort((annotated, -covered[annotated], ~is_main[annotated]))[0]]
+            lender[members] = np.where(members == first, -1, first)
+        if len(callers):
+            by_calls = callers[np.lexsort((callers, -call_count[callers], ~is_main[callers]))].tolist()
+            issued = calls.start_ns[calls.rows_of(by_calls[0])]
+            for other in by_calls[1:]:
+                theirs = calls.start_ns[calls.rows_of(other)]
+                crew = [by_calls[0], *np.flatnonzero((leader == by_calls[0]) & (call_count > 0)).tolist()]
+                known = _sleep_in_turns(trace, calls, set(crew), other, blocking)
+                if _take_turns(issued, theirs) if known is None else known:
+                    leader[other] = by_calls[0]
+                    issued = np.sort(np.concatenate((issued, theirs)))
+        for other in annotated.tolist():
+            if lender[other] >= 0 and leader[other] == leader[lender[other]]:
+                is_delegate[other] = _is_quiet_during(trace, calls, int(lender[other]), other)
+    return Crews(leader, lender, is_delegate)
+
+
+def _sleep_in_turns(
+    trace: Trace, calls: Calls, crew: set[int], other: int, blocking: npt.NDArray[np.bool_]
+) -> bool | None:
+    """True if the thread calls while the whole crew sleeps, and the crew while it does; None: not known."""
+    rows = calls.rows_of(other)
+    theirs = calls.start_ns[rows]
+    if len(theirs) < LEAST_CALLS or not trace.captured.osrt:
+        return None
+    mine = gather_evidence(trace, other, blocking).asleep
+    while_asleep = []
+    for member in sorted(crew):
+        issued = calls.start_ns[calls.rows_of(member)]
+        alive = (issued >= theirs[0]) & (issued <= theirs[-1])  # before its first call the thread may not exist
+        while_asleep.append((contains(mine, issued[alive]) >= 0).mean() if alive.any() else 1.0)
+        asleep = gather_evidence(trace, member, blocking).asleep
+        while_asleep.append((contains(asleep, theirs) >= 0).mean())
+    return bool(min(while_asleep) >= ASLEEP_FRACTION)
+
+
+def _take_turns(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> bool:
+    """True if calls at these times come in long runs of the one and of the other."""
+    fewer = min(len(first), len(second))
+    if fewer < LEAST_CALLS:
+        return False
+    merged = np.concatenate((np.zeros(len(first), np.int8), np.ones(len(second), np.int8)))
+    merged = merged[np.argsort(np.concatenate((first, second)), kind="stable")]
+    return bool(np.count_nonzero(np.diff(merged)) <= TURN_TAKING * fewer)
+
+
+def _is_quiet_during(trace: Trace, calls: Calls, lender: int, other: int) -> bool:
+    """True if the lender hardly ever acts during the other thread's outermost ranges."""
+    ranges = trace.ranges
+    mine = (ranges.thread == other) & ~ranges.is_start_end
+    start, end = ranges.start_ns[mine], ranges.end_ns[mine]
+    reach = np.maximum.accumulate(end)
+    outermost = np.append(True, start[1:] >= reach[:-1])
+    start, end = start[outermost], end[outermost]
+    theirs = (ranges.thread == lender) & ~ranges.is_start_end
+    actions = np.sort(
+        np.concatenate((calls.start_ns[calls.rows_of(lender)], ranges.start_ns[theirs], ranges.end_ns[theirs]))
+    )
+    acts = np.searchsorted(actions, end) > np.searchsorted(actions, start, side="right")
+    inside = (np.searchsorted(np.sort(ranges.start_ns[theirs]), start, side="right") > 0).any()
+    return bool(inside and (~acts).mean() >= QUIET_FRACTION)

@@ -1,0 +1,100 @@
+"""What the CPU did in given intervals: the functions that most samples fall into.
+
+Three readings of one sample: ``leaf`` is the function the CPU was in; ``user`` the innermost function that is not the
+interpreter's, the C library's, the kernel's, the driver's or the profiler's (see frames.py); ``python`` the innermost
+Python function outside installed packages, of the Python stacks. Where the interpreter itself comes first, it runs
+Python code, and is called so. nsys may take a backtrace of some samples only: the others count by the one frame
+that was recorded of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import numpy as np
+
+from boundby.attribution.account import Setting
+from boundby.model.intervals import IntervalSet, contains
+from boundby.trace.frames import is_interpreter, is_plumbing, is_user_python
+from boundby.trace.stacks import Backtraces, StackSource
+
+LEVELS = ("leaf", "user", "python")
+PYTHON_CODE = "(Python code)"  # the interpreter itself
+UNKNOWN = "(unknown)"
+
+
+@dataclass(frozen=True)
+class Hotspot:
+    """A function and the samples that fell into it. ``module``: its binary, or the Python file and line."""
+
+    symbol: str
+    module: str
+    samples: int
+    share: float  # of the samples counted
+
+
+def hottest(
+    setting: Setting,
+    threads: int | Iterable[int] | None,
+    intervals: IntervalSet | None = None,
+    *,
+    limit: int = 10,
+    level: str = "user",
+) -> tuple[Hotspot, ...]:
+    """The functions with most samples of these threads (None: all) inside the intervals (None: always).
+
+    ``level`` is ``leaf``, ``user`` or ``python``. Ordered by samples, then name. Empty where no backtraces of samples
+    were captured, and where none falls into the intervals.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level must be one of {LEVELS}, not {level!r}")
+    captured = setting.trace.captured
+    if not (captured.python_stacks if level == "python" else captured.backtraces):
+        return ()
+    stacks = setting.trace.backtraces.load()
+    rows = stacks.rows(StackSource.PYTHON if level == "python" else StackSource.SAMPLE)
+    events = stacks.events
+    wanted = np.ones(rows.stop - rows.start, bool)
+    if threads is not None:
+        wanted &= np.isin(events.thread[rows], [threads] if isinstance(threads, int) else list(threads))
+    if intervals is not None:
+        wanted &= contains(intervals, events.start_ns[rows]) >= 0
+    distinct, counts = np.unique(events.stack[rows][wanted], return_counts=True)
+    total = int(counts.sum())
+    found: dict[tuple[str, str], int] = {}
+    for stack, count in zip(distinct.tolist(), counts.tolist(), strict=True):
+        key = _function(stacks, stack, level)
+        found[key] = found.get(key, 0) + count
+    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Hotspot(*key, count, count / total) for key, count in ranked[:limit])
+
+
+def _function(stacks: Backtraces, stack: int, level: str) -> tuple[str, str]:
+    """(symbol, module) that a stack stands for."""
+    frames = stacks.frames_of(stack).tolist()
+    if not frames:
+        return UNKNOWN, ""
+    if level == "python":
+        own = [frame for frame in frames if is_user_python(stacks.module(frame))]
+        frame = (own or frames)[0]
+        return stacks.symbol(frame), f"{stacks.module(frame)}:{int(stacks.frames.line[frame])}"
+    if level == "leaf":
+        return _named(stacks, frames[0])
+    for frame in frames:
+        symbol, module = stacks.symbol(frame), stacks.module(frame)
+        if is_interpreter(module):
+            return PYTHON_CODE, PurePath(module).name  # whatever lies further out was called from Python code
+        if not is_plumbing(symbol, module):
+            return _named(stacks, frame)
+    return _named(stacks, frames[0])
+
+
+def _named(stacks: Backtraces, frame: int) -> tuple[str, str]:
+    """Addresses without a symbol count together for each binary: each by itself would say nothing."""
+    symbol = stacks.symbol(frame) if stacks.frames.is_resolved[frame] else UNKNOWN
+    return symbol, PurePath(stacks.module(frame)).name
+
+
+__all__ = ["LEVELS", "PYTHON_CODE", "Hotspot", "hottest"]

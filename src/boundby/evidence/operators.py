@@ -1,0 +1,251 @@
+"""Which operator and which line of the program a CUDA call, and so a gap, comes from.
+
+An *operator range* is an NVTX range that a framework opens around one of its operators. By name (details such as
+``, seq = 12, op_id = 7, sizes = [...]`` folded away, see fold.py) these are
+
+- ``namespace::operator`` of PyTorch's namespaces: ``aten::nonzero``, ``c10d::allreduce_``, ``torchvision::nms``
+  (``emit_nvtx``, nsys ``--pytorch``, boundby's own operator ranges); of any where ``aten::`` ranges exist too,
+- the autograd engine's: ``autograd::engine::evaluate_function: MulBackward0``, and the node's own ``MulBackward0``,
+  ``torch::autograd::AccumulateGrad``, ``struct torch::autograd::CopySlices``.
+
+*Library ranges* are those in the domain of a library that annotates itself (NCCL, cuBLAS, cuDNN, CUB, TensorRT, ...).
+They are neither operators nor the user's. Every other range is the user's: a module, a region, a step.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.account import find_gaps
+from boundby.attribution.gaps import GAPS_AT_ONCE, longest_waits
+from boundby.attribution.nesting import depths
+from boundby.attribution.regions import ROOT
+from boundby.attribution.timeline import DeviceTimeline, Timeline
+from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.intervals import complement
+from boundby.model.step_function import NOTHING
+from boundby.trace.fold import fold_name
+from boundby.trace.frames import describe_frame, is_plumbing, is_user_python
+from boundby.trace.libraries import is_library
+from boundby.trace.stacks import StackSource
+
+_OPERATOR = re.compile(
+    r"^(?:struct |class )?(?:aten|prims?|_?c10d?(?:_functional)?|nccl|torch\w*|quantized|fbgemm|xformers\w*"
+    # aten::nonzero, torch::autograd::AccumulateGrad
+    r"|flash_attn\w*|vllm|symm_mem|inductor|onednn|mkldnn\w*)::[A-Za-z_][\w.:]*$"
+    r"|^autograd::engine::evaluate_function:"
+    r"|^[A-Za-z_]\w*Backward\d*$"
+)
+# Other namespaces (custom operators) count where the trace shows that operators are annotated; a C++ program may well
+# name its own ranges so.
+_ANY_NAMESPACE = re.compile(r"^[a-z_]\w*(?:::[A-Za-z_][\w.]*)+$")
+# A Python stack taken at a call is stamped a little before or after it; no other call of the thread lies between.
+_PYTHON_SLACK_NS = 50_000
+
+
+@dataclass(frozen=True)
+class Operators:
+    """What each row of ``setting.calls`` was called by.
+
+    ``operator`` is the innermost operator around the call, ``outermost`` the outermost one inside the innermost user's
+    range: what the program's own line called (-1: no operator range is open). ``region`` is the innermost region that
+    is the user's (0: none). ``of_range`` is the innermost operator range (a row of Trace.ranges, -1).
+    """
+
+    names: tuple[str, ...]
+    operator: Int32Array
+    outermost: Int32Array
+    region: Int64Array
+    of_range: Int64Array
+    _name_of_range: Int32Array  # -1 where a range is no operator
+    _enclosing: Int64Array  # per range: the next operator range outwards, inside the same user's range; -1
+
+    def name(self, call: int) -> str | None:
+        """The innermost operator around a call; None where there is none."""
+        number = int(self.operator[call])
+        return self.names[number] if number >= 0 else None
+
+    def chain(self, call: int) -> tuple[str, ...]:
+        """Operators around a call, innermost first, up to the innermost range that is the user's."""
+        found: list[str] = []
+        row = int(self.of_range[call])
+        while row >= 0:
+            found.append(self.names[self._name_of_range[row]])
+            row = int(self._enclosing[row])
+        return tuple(found)
+
+
+def is_operator(name: str) -> bool:
+    """True for the name of an operator range, folded or not."""
+    return bool(_OPERATOR.match(fold_name(name)))
+
+
+def operators_of(timeline: Timeline) -> Operators:
+    """The operators around every call: on its own thread, else (a helper thread) what it borrows."""
+    setting = timeline.setting
+    trace, calls, regions = setting.trace, setting.calls, setting.ownership.regions
+    count = len(trace.ranges)
+    names, name_of_range = _operator_names(timeline)
+    is_op = name_of_range >= 0
+    library = np.array([is_library(domain) for domain in trace.domains] or [False], bool)[trace.ranges.domain]
+    inner = np.full(count, NOTHING, np.int64)  # innermost operator range at or above each range, below the user's
+    outer = np.full(count, NOTHING, np.int64)
+    user = np.full(count, NOTHING, np.int64)
+    enclosing = np.full(count, NOTHING, np.int64)
+    parent = regions.range_parent
+    depth = depths(parent)
+    order = np.argsort(depth, kind="stable")
+    bounds = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
+    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        rows = order[low:high]
+        above = parent[rows]
+        has_parent = above >= 0
+        up = np.maximum(above, 0)
+        up_inner, up_outer, up_user = (np.where(has_parent, values[up], NOTHING) for values in (inner, outer, user))
+        op, passes = is_op[rows], is_op[rows] | library[rows]
+        enclosing[rows] = np.where(op, up_inner, NOTHING)
+        inner[rows] = np.where(op, rows, np.where(passes, up_inner, NOTHING))
+        outer[rows] = np.where(op & (up_outer < 0), rows, np.where(passes, up_outer, NOTHING))
+        user[rows] = np.where(passes, up_user, rows)
+    around = np.full(len(calls), NOTHING, np.int64)
+    for thread in np.unique(calls.thread).tolist():
+        mine = calls.rows_of(thread)
+        around[mine] = setting.ownership.ranges_at(thread, calls.start_ns[mine])
+
+    def of_call(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.where(around >= 0, values[np.maximum(around, 0)] if count else NOTHING, NOTHING)
+
+    def name_of(rows: npt.NDArray[np.int64]) -> Int32Array:
+        named = np.where(rows >= 0, name_of_range[np.maximum(rows, 0)] if count else NOTHING, NOTHING)
+        return named.astype(np.int32)
+
+    innermost = of_call(inner)
+    return Operators(
+        names=names,
+        operator=name_of(innermost),
+        outermost=name_of(of_call(outer)),
+        region=setting.ownership.region_of(of_call(user)) if count else np.full(len(calls), ROOT, np.int64),
+        of_range=innermost,
+        _name_of_range=name_of_range,
+        _enclosing=enclosing,
+    )
+
+
+def _operator_names(timeline: Timeline) -> tuple[tuple[str, ...], Int32Array]:
+    """Folded operator names, and which of them each range is (-1: none). Each distinct text is looked at once."""
+    trace = timeline.setting.trace
+    used = np.unique(trace.ranges.name)
+    folded = [fold_name(trace.names[number]) for number in used.tolist()]
+    annotated = any(name.startswith("aten::") for name in folded)
+    names = tuple(
+        sorted({name for name in folded if _OPERATOR.match(name) or (annotated and _ANY_NAMESPACE.match(name))})
+    )
+    index = {name: number for number, name in enumerate(names)}
+    of_name = np.full(len(trace.names) + 1, NOTHING, np.int32)
+    of_name[used] = [index.get(name, NOTHING) for name in folded]
+    library = np.array([is_library(domain) for domain in trace.domains] or [False], bool)
+    return names, np.where(library[trace.ranges.domain], NOTHING, of_name[trace.ranges.name]).astype(np.int32)
+
+
+def source_of(timeline: Timeline, call: int, limit: int = 8) -> tuple[str, ...]:
+    """Where in the program a CUDA call (a row of ``setting.calls``) was made: frames, nearest first.
+
+    Python frames (``compute_loss (train.py:42)``) where the trace holds them, from the innermost one of the program's
+    own code outwards; else the C frames (``at::native::nonzero_cuda [libtorch_cuda.so]``) outside driver and profiler.
+    Empty where no backtrace was taken of this call. ``limit``: at most so many frames.
+    """
+    return _python_source(timeline, call, limit) or _binary_source(timeline, call, limit)
+
+
+def _python_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]:
+    setting = timeline.setting
+    if not setting.trace.captured.python_stacks:
+        return ()
+    stacks, calls = setting.trace.backtraces.load(), setting.calls
+    thread = int(calls.thread[call])
+    mine, others = stacks.rows(StackSource.PYTHON, thread), calls.rows_of(thread)
+    after = int(calls.start_ns[call + 1]) if call + 1 < others.stop else np.iinfo(np.int64).max
+    before = int(calls.end_ns[call - 1]) if call > others.start else np.iinfo(np.int64).min
+    low = max(int(calls.start_ns[call]) - _PYTHON_SLACK_NS, before)
+    high = min(int(calls.end_ns[call]) + _PYTHON_SLACK_NS, after)
+    first, last = np.searchsorted(stacks.events.start_ns[mine], [low, high]).tolist()
+    if first == last:
+        return ()
+    times = stacks.events.start_ns[mine][first:last]
+    nearest = first + int(
+        np.argmin(np.maximum(times - calls.end_ns[call], 0) + np.maximum(calls.start_ns[call] - times, 0))
+    )
+    frames = stacks.frames_of(int(stacks.events.stack[mine][nearest])).tolist()
+    own = [place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))]
+    return tuple(describe_frame(stacks, frame) for frame in frames[own[0] if own else 0 :][:limit])
+
+
+def _binary_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]:
+    setting = timeline.setting
+    if not setting.trace.captured.backtraces:
+        return ()
+    stacks, calls = setting.trace.backtraces.load(), setting.calls
+    mine = stacks.rows(StackSource.CUDA, int(calls.thread[call]))
+    span = [int(calls.start_ns[call]), max(int(calls.end_ns[call]), int(calls.start_ns[call]) + 1)]
+    first, last = np.searchsorted(stacks.events.start_ns[mine], span).tolist()
+    if first == last:
+        return ()
+    frames = stacks.frames_of(int(stacks.events.stack[mine][first])).tolist()
+    own = [frame for frame in frames if not is_plumbing(stacks.symbol(frame), stacks.module(frame))]
+    return tuple(describe_frame(stacks, frame) for frame in own[:limit])
+
+
+@dataclass(frozen=True)
+class GapCalls:
+    """Per idle interval of a device inside its window, in order: the calls that explain it (rows of ``setting.calls``).
+
+    ``launch`` launched the operation that ends the gap; ``wait`` is the call in which the launching crew waited longest
+    for the device since the operation before the gap was launched. NOTHING (-1): none is known.
+    """
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    launch: Int64Array
+    wait: Int64Array
+
+
+def gap_calls(timeline: Timeline, device: DeviceTimeline) -> GapCalls:
+    """The launching and the waiting call of each gap of one device."""
+    setting = timeline.setting
+    calls = setting.calls
+    idle = complement(device.busy, device.low_ns, device.high_ns)
+    gaps = find_gaps(setting, device.operations, idle, device.low_ns)
+    launch = np.full(len(idle.start), NOTHING, np.int64)
+    wait = np.full(len(idle.start), NOTHING, np.int64)
+    table = device.operations.table
+    following = np.searchsorted(table.start_ns, idle.end, side="left")
+    has_next = following < len(table)
+    if len(table):
+        rows = device.operations.rows[np.minimum(following, len(table) - 1)]
+        launch = np.where(has_next, calls.of_operation[rows], NOTHING)
+    until = np.maximum(np.minimum(gaps.launch_start, gaps.end), gaps.since)
+    for thread in np.unique(gaps.thread[gaps.thread >= 0]).tolist():
+        of_thread = np.flatnonzero(gaps.thread == thread)
+        for first in range(0, len(of_thread), GAPS_AT_ONCE):
+            mine = of_thread[first : first + GAPS_AT_ONCE]
+            waiter, began = longest_waits(setting, thread, gaps.take(mine), until[mine])
+            for member in np.unique(waiter[waiter != NOTHING]).tolist():
+                chosen = waiter == member
+                own = calls.rows_of(member)
+                place = np.searchsorted(calls.start_ns[own], began[chosen], side="right") - 1
+                wait[mine[chosen]] = np.where(place >= 0, own.start + place, NOTHING)
+    return GapCalls(idle.start, idle.end, launch, wait)
+
+
+__all__ = [
+    "GapCalls",
+    "Operators",
+    "gap_calls",
+    "is_operator",
+    "operators_of",
+    "source_of",
+]

@@ -1,0 +1,95 @@
+"""How long each instance of a repeated region took, in order of start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import Int
+from boundby.evidence.host import SETUP, host_pieces
+from boundby.evidence.setup import setup_calls
+
+# At most so many first instances are warm-up: later ones that differ are variance.
+MOST_WARM_UP_SHARE = 0.34
+# The last of them count only while their excess is this share of the largest: beside 50 ms, 0.1 ms is nothing.
+LEAST_EXCESS = 0.1
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A region that repeats, outermost of its kind. ``warm_up`` instances come before the steady ones."""
+
+    region: int
+    start_ns: Int
+    host_ns: Int  # how long the range was open
+    length_ns: Int  # how long it took, see repeated_regions
+    thread: int
+    warm_up: int
+
+    @property
+    def steady_ns(self) -> Int:
+        """Lengths after the warm-up."""
+        return self.length_ns[self.warm_up :]
+
+
+def repeated_regions(case: Case, slower: float) -> list[Repeated]:
+    """Regions with three instances or more that cover a part of the window worth telling, no one inside another.
+
+    An instance takes as long as its range was open, or its work on the device lasted; but where instances overlap on
+    the device because the host runs ahead, no longer than from the end of the one before to its own.
+
+    The first instances count as warm-up as long as they take ``slower`` times the median of all, at most a third.
+    """
+    tree, ranges = case.timeline.setting.ownership.regions, case.timeline.setting.trace.ranges
+    counted = case.timeline.counted_ranges
+    taken = np.zeros(len(tree), bool)
+    found = []
+    for region in range(1, len(tree)):  # parents stand before their children
+        if taken[tree.parent[region]]:
+            taken[region] = True
+            continue
+        rows = np.flatnonzero((tree.of_range == region) & counted & ~ranges.is_open)
+        if len(rows) < 3 or len(np.unique(ranges.thread[rows])) > 1:
+            continue
+        rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
+        length = ranges.end_ns[rows] - ranges.start_ns[rows]
+        first, last = case.timeline.projected_start_ns[rows], case.timeline.projected_end_ns[rows]
+        launched = last >= first  # elsewhere both are the ends of the number range, whose difference overflows
+        host = length
+        length = np.where(launched, np.maximum(host, np.where(launched, last, 0) - np.where(launched, first, 0)), host)
+        end = np.where(launched, last, ranges.end_ns[rows])
+        length[1:] = np.clip(np.diff(end), 0, length[1:])
+        if int(length.sum()) < case.least_ns:
+            continue
+        taken[region] = True
+        usual = float(np.median(length))
+        slow = length > slower * usual
+        warm_up = int(np.argmin(slow)) if not slow.all() else 0
+        if warm_up > MOST_WARM_UP_SHARE * len(rows):
+            warm_up = 0
+        excess = length - usual
+        while warm_up > 1 and excess[warm_up - 1] < LEAST_EXCESS * excess[:warm_up].max():
+            warm_up -= 1
+        found.append(Repeated(region, ranges.start_ns[rows], host, length, int(ranges.thread[rows[0]]), warm_up))
+    return found
+
+
+def setup_inside(case: Case, item: Repeated) -> int:
+    """Time of loading and first allocations inside the warm-up instances, and of libraries that set themselves up
+    there, by threads of their process."""
+    calls, trace = case.timeline.setting.calls, case.timeline.setting.trace
+    if not len(calls):
+        return 0
+    process = np.array([thread.process for thread in trace.threads], np.int64)
+    rows, pieces = case.once(setup_calls).once, case.once(host_pieces)
+    idle = pieces.of_kind(SETUP)
+    start = np.concatenate((calls.start_ns[rows], pieces.start_ns[idle]))
+    end = np.concatenate((calls.end_ns[rows], pieces.end_ns[idle]))
+    mine = process[np.concatenate((calls.thread[rows], pieces.thread[idle]))] == process[item.thread]
+    found = 0
+    for low, length in zip(item.start_ns[: item.warm_up].tolist(), item.host_ns.tolist(), strict=False):
+        inside = mine & (start >= low) & (end <= low + length)
+        found += int((end - start)[inside].sum())
+    return found

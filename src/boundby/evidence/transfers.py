@@ -1,0 +1,148 @@
+"""Copies between host and device, row by row, and whose rule each belongs to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import Bool, Int, Rows, device_work
+from boundby.trace.tables import Direction, MemoryKind, OpKind
+
+# Below this a copy is latency, not bandwidth: a scalar, a flag, an index.
+LEAST_BYTES = 1 << 16
+# From this on a copy reaches the link's rate; shorter ones are partly set-up.
+LARGE_BYTES = 4 << 20
+# Data that goes out and comes back so often does so in every step.
+LEAST_RETURNS = 3
+RETURN_BYTES = 1 << 20
+# No host writes faster than this, so that data which is sent sooner was there before: it is what came out, or waited.
+HOST_BYTES_PER_NS = 20.0
+# Of a one-time upload, kernels fill no more than this part of its span.
+UPLOAD_KERNELS = 0.05
+
+# What large copies from pinned memory reach over 16 lanes of PCI Express, in GB/s: three quarters of the link's rate.
+_OF_GENERATION = {3: 12.0, 4: 24.0, 5: 50.0}
+_GENERATION = {(6, 0): 3, (6, 1): 3, (7, 0): 3, (7, 5): 3, (8, 0): 4, (8, 6): 4, (8, 9): 4, (9, 0): 5, (10, 0): 5}
+_GENERATION[(12, 0)] = 5
+# On one chip or board with the processor: no PCI Express in between.
+_NOT_PCIE = re.compile(r"GH200|GB200|GB300|GB10|Grace|Orin|Xavier|Tegra|Thor", re.IGNORECASE)
+_HALF_WIDTH = re.compile(r"laptop|max-q|mobile", re.IGNORECASE)
+
+
+class Transfer(IntEnum):
+    """Whose rule a copy belongs to: each belongs to one only."""
+
+    NONE = 0  # too small, on the device, or from memory of unknown kind
+    RETURNS = 1  # goes out and comes back
+    PAGEABLE = 2
+    PINNED = 3
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """``part`` and ``host`` are columns over ``trace.operations``."""
+
+    part: npt.NDArray[np.int8]  # Transfer
+    host: npt.NDArray[np.int8]  # MemoryKind of the host's side; UNKNOWN where there is none
+    returns: int  # how often data that had gone to the host came back
+
+    def rows(self, part: Transfer) -> Rows:
+        """The copies of one part."""
+        return np.flatnonzero(self.part == part)
+
+
+def transfers(case: Case) -> Transfers:
+    """All copies of a case. Ask for it with ``case.once(transfers)``."""
+    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    to_device, to_host = table.direction == Direction.HTOD, table.direction == Direction.DTOH
+    host = np.where(to_device, table.source, np.where(to_host, table.target, np.int8(MemoryKind.UNKNOWN)))
+    copies = work.in_window & (table.kind == OpKind.MEMCPY) & (to_device | to_host) & (table.bytes >= LEAST_BYTES)
+    part = np.zeros(len(table), np.int8)
+    part[copies & (host == MemoryKind.PINNED)] = Transfer.PINNED
+    part[copies & (host == MemoryKind.PAGEABLE)] = Transfer.PAGEABLE
+    returning, count = _returning(case, copies & (table.bytes >= RETURN_BYTES))
+    part[returning] = Transfer.RETURNS
+    return Transfers(part, host.astype(np.int8), count)
+
+
+def _returning(case: Case, large: Bool) -> tuple[Rows, int]:
+    """Copies of one size that go to the host and back again and again, and how often they come back.
+
+    A copy to the device counts as coming back if it begins after one to the host has ended and before the host could
+    have written as many bytes anew, and a kernel runs before the next one to the host. The first way in and the last
+    way out are not among them: those have to be.
+    """
+    table = case.timeline.setting.trace.operations
+    rows = np.flatnonzero(large)
+    columns = (table.bytes, table.process, table.device)
+    rows = rows[np.lexsort((rows, table.start_ns[rows], *(column[rows] for column in columns)))]
+    if len(rows) == 0:
+        return rows, 0
+    new = np.ones(len(rows), bool)
+    new[1:] = np.any([column[rows][1:] != column[rows][:-1] for column in columns], axis=0)
+    bounds = np.append(np.flatnonzero(new), len(rows))
+    found, times = [np.empty(0, np.intp)], 0
+    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        mine = rows[low:high]
+        out = table.direction[mine] == Direction.DTOH
+        run = np.cumsum(np.append(False, out[1:] != out[:-1]))
+        back = np.flatnonzero(out[:-1] & ~out[1:]) + 1
+        waited = table.start_ns[mine[back]] - table.end_ns[mine[back - 1]]
+        back = back[(waited >= 0) & (waited <= table.bytes[mine[back]] / HOST_BYTES_PER_NS)]
+        back = back[_used(case, mine, run, back)]
+        if len(back) >= LEAST_RETURNS:
+            found.append(mine[np.isin(run, np.concatenate((run[back], run[back - 1])))])
+            times += len(back)
+    return np.sort(np.concatenate(found)), times
+
+
+def _used(case: Case, mine: Rows, run: Int, back: Rows) -> Bool:
+    """After which of these copies to the device a kernel runs before the next copy to the host."""
+    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    kernels = np.flatnonzero(work.is_kernel & (table.device == table.device[mine[0]]))
+    starts = np.sort(table.start_ns[kernels])
+    following = np.searchsorted(run, run[back] + 1)
+    until = np.append(table.start_ns[mine], np.iinfo(np.int64).max)[following]
+    used: Bool = np.searchsorted(starts, until) > np.searchsorted(starts, table.start_ns[mine[back]])
+    return used
+
+
+def bandwidth_of(case: Case, rows: Rows) -> float:
+    """Bytes over time of these copies, in GB/s; 0 without any."""
+    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    total = int(work.duration_ns[rows].sum())
+    return float(table.bytes[rows].sum()) / total if total else 0.0
+
+
+def link_rate(case: Case, device: int) -> tuple[float, str] | None:
+    """What large pinned copies should reach to and from a device, in GB/s, and the link it assumes; None where the
+    GPU does not tell."""
+    trace = case.timeline.setting.trace
+    capability = trace.gpu_facts[device].capability if trace.gpu_facts else (0, 0)
+    name = trace.gpus[device].name
+    if capability not in _GENERATION or _NOT_PCIE.search(name):
+        return None
+    generation, lanes = _GENERATION[capability], 8 if _HALF_WIDTH.search(name) else 16
+    return _OF_GENERATION[generation] * lanes / 16, f"PCIe {generation}.0 x{lanes}"
+
+
+def is_upload(case: Case, rows: Rows) -> bool:
+    """Whether these copies lie together where next to no kernel runs: a model or a data set on its way in, once."""
+    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    low, high = int(table.start_ns[rows].min()), int(table.end_ns[rows].max())
+    inside = work.is_kernel & (table.start_ns >= low) & (table.start_ns < high)
+    to_device = bool((table.direction[rows] == Direction.HTOD).all())
+    return to_device and int(work.exposed_ns[inside].sum()) <= UPLOAD_KERNELS * (high - low)
+
+
+def common_size(case: Case, rows: Rows) -> tuple[int, int]:
+    """The size that most of these copies' bytes come in, and how many have it."""
+    size: Int = case.timeline.setting.trace.operations.bytes[rows]
+    distinct, count = np.unique(size, return_counts=True)
+    best = int(np.lexsort((distinct, -(distinct * count)))[0])
+    return int(distinct[best]), int(count[best])

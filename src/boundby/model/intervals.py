@@ -1,0 +1,150 @@
+"""Interval algebra on sorted int64 arrays. Intervals are half open; every function is O(n log n) or better.
+
+A *set* is a pair (start, end) of equally long arrays, sorted, disjoint, without empty intervals: what
+``union`` returns. Everything else takes sets and returns sets.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import Int64Array
+
+
+class IntervalSet(NamedTuple):
+    """Sorted, disjoint, non-empty half-open intervals."""
+
+    start: Int64Array
+    end: Int64Array
+
+    @property
+    def total(self) -> int:
+        return int((self.end - self.start).sum())
+
+
+EMPTY = IntervalSet(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> IntervalSet:
+    """Merge intervals in any order into a set; touching ones join, empty and negative ones vanish."""
+    kept = end > start
+    start, end = start[kept], end[kept]
+    if len(start) == 0:
+        return EMPTY
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    first = np.empty(len(start), bool)
+    first[0] = True
+    np.greater(start[1:], reach[:-1], out=first[1:])
+    last = np.append(first[1:], True)
+    return IntervalSet(start[first].astype(np.int64), reach[last].astype(np.int64))
+
+
+def clip(intervals: IntervalSet, low: int, high: int) -> IntervalSet:
+    """The part of a set inside [low, high)."""
+    start = np.maximum(intervals.start, low)
+    end = np.minimum(intervals.end, high)
+    kept = end > start
+    return IntervalSet(start[kept], end[kept])
+
+
+def complement(intervals: IntervalSet, low: int, high: int) -> IntervalSet:
+    """The part of [low, high) outside a set."""
+    inside = clip(intervals, low, high)
+    start = np.concatenate(([low], inside.end)).astype(np.int64)
+    end = np.concatenate((inside.start, [high])).astype(np.int64)
+    kept = end > start
+    return IntervalSet(start[kept], end[kept])
+
+
+def intersect(a: IntervalSet, b: IntervalSet) -> IntervalSet:
+    """Instants in both sets."""
+    pieces = overlay(a, b)
+    return IntervalSet(pieces.start, pieces.end)
+
+
+def subtract(a: IntervalSet, b: IntervalSet) -> IntervalSet:
+    """Instants of ``a`` outside ``b``."""
+    if len(a.start) == 0:
+        return EMPTY
+    return intersect(a, complement(b, int(a.start[0]), int(a.end[-1])))
+
+
+class Overlay(NamedTuple):
+    """Pieces of one interval list that lie in another: ``[start, end)`` in ``a[left]`` and ``b[right]``."""
+
+    start: Int64Array
+    end: Int64Array
+    left: npt.NDArray[np.intp]
+    right: npt.NDArray[np.intp]
+
+
+def overlay(a: IntervalSet, b: IntervalSet) -> Overlay:
+    """Every non-empty piece of ``a``'s intervals in ``b``'s, with the index of each parent.
+
+    Both are sorted and disjoint in themselves, so there are at most len(a) + len(b) pieces.
+    """
+    first = np.searchsorted(b.end, a.start, side="right")
+    stop = np.searchsorted(b.start, a.end, side="left")
+    left, right = expand(first, np.maximum(stop, first))
+    start = np.maximum(a.start[left], b.start[right])
+    end = np.minimum(a.end[left], b.end[right])
+    return Overlay(start, end, left, right)
+
+
+def expand(first: npt.NDArray[Any], stop: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Write out index runs: (row, index) for every index in ``[first[row], stop[row])``."""
+    count = (stop - first).astype(np.intp)
+    row = np.repeat(np.arange(len(count), dtype=np.intp), count)
+    offset = np.arange(len(row), dtype=np.intp) - np.repeat(np.cumsum(count) - count, count)
+    return row, np.repeat(first.astype(np.intp), count) + offset
+
+
+class Coverage:
+    """Answers "how much of the set lies before t" and so "how much of [a, b) is covered", in O(log n)."""
+
+    def __init__(self, intervals: IntervalSet) -> None:
+        self._start = intervals.start
+        self._end = intervals.end
+        self._before = np.concatenate(([0], np.cumsum(intervals.end - intervals.start))).astype(np.int64)
+
+    def until(self, time: npt.NDArray[Any]) -> Int64Array:
+        """Covered nanoseconds before each instant."""
+        index = np.searchsorted(self._start, time, side="right")
+        covered = self._before[index]
+        if len(self._end):
+            inside = np.maximum(self._end[np.maximum(index - 1, 0)] - time, 0)
+            covered = covered - np.where(index > 0, inside, 0)
+        return covered.astype(np.int64)
+
+    def within(self, start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Int64Array:
+        """Covered nanoseconds inside each [start, end)."""
+        return self.until(end) - self.until(start)
+
+
+def contains(intervals: IntervalSet, time: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """Index of the interval that holds each instant, else -1."""
+    index = np.searchsorted(intervals.start, time, side="right") - 1
+    if len(intervals.end) == 0:
+        return np.full(len(time), -1, np.intp)
+    inside = (index >= 0) & (time < intervals.end[np.maximum(index, 0)])
+    return np.where(inside, index, -1).astype(np.intp)
+
+
+def exposed(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> tuple[IntervalSet, npt.NDArray[np.intp]]:
+    """Split a union among its members: each instant goes to the earliest started member that covers it.
+
+    ``start`` is sorted. Returns disjoint pieces, in order, and the row that owns each. A row that is wholly
+    covered by earlier ones owns nothing: it is hidden.
+    """
+    if len(start) == 0:
+        return EMPTY, np.empty(0, np.intp)
+    reach = np.maximum.accumulate(end)
+    begin = start.copy()
+    begin[1:] = np.maximum(start[1:], reach[:-1])
+    owner = np.flatnonzero(end > begin)
+    return IntervalSet(begin[owner], end[owner]), owner

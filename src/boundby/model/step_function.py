@@ -1,0 +1,72 @@
+"""Piecewise constant functions of time: which range, which state, at any instant."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import Int64Array, sorted_distinct
+
+NOTHING = -1
+
+
+class StepFunction(NamedTuple):
+    """``value[i]`` holds from ``time[i]`` up to ``time[i + 1]``; before ``time[0]`` the value is NOTHING."""
+
+    time: Int64Array
+    value: npt.NDArray[np.int64]
+
+    def at(self, time: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The value at each instant."""
+        if len(self.time) == 0:
+            return np.full(len(time), NOTHING, np.int64)
+        index = np.searchsorted(self.time, time, side="right") - 1
+        return np.where(index >= 0, self.value[np.maximum(index, 0)], NOTHING)
+
+
+CONSTANT_NOTHING = StepFunction(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def otherwise(first: StepFunction, second: StepFunction) -> StepFunction:
+    """``first`` where it has a value, else ``second``."""
+    if len(first.time) == 0:
+        return second
+    if len(second.time) == 0:
+        return first
+    time = sorted_distinct(first.time, second.time)
+    mine = first.at(time)
+    return simplify(StepFunction(time, np.where(mine != NOTHING, mine, second.at(time))))
+
+
+def simplify(steps: StepFunction) -> StepFunction:
+    """Drop steps that change nothing, and all but the last of several at one instant."""
+    if len(steps.time) == 0:
+        return steps
+    last = np.append(steps.time[1:] != steps.time[:-1], True)
+    time, value = steps.time[last], steps.value[last]
+    changes = np.concatenate(([value[0] != NOTHING], value[1:] != value[:-1]))
+    return StepFunction(time[changes], value[changes])
+
+
+def cut(
+    start: npt.NDArray[Any], end: npt.NDArray[Any], steps: StepFunction
+) -> tuple[Int64Array, Int64Array, npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+    """Cut intervals (any order, may overlap) where the function steps.
+
+    Returns start, end, the row each piece came from (rows stay in order), and the function's value on it.
+    """
+    first = np.searchsorted(steps.time, start, side="right")
+    stop = np.maximum(np.searchsorted(steps.time, end, side="left"), first)
+    inner = stop - first
+    row = np.repeat(np.arange(len(start), dtype=np.intp), inner + 1)
+    offset = np.arange(len(row), dtype=np.intp) - np.repeat(np.cumsum(inner + 1) - (inner + 1), inner + 1)
+    step = first[row] + offset - 1  # the step in force at the piece's start
+    if len(steps.time) == 0:
+        return start.astype(np.int64), end.astype(np.int64), row, np.full(len(row), NOTHING, np.int64)
+    known = np.maximum(step, 0)
+    begin = np.where(offset == 0, start[row], steps.time[known])
+    finish = np.where(offset == inner[row], end[row], steps.time[np.minimum(step + 1, len(steps.time) - 1)])
+    value = np.where(step >= 0, steps.value[known], NOTHING)
+    return begin.astype(np.int64), finish.astype(np.int64), row, value

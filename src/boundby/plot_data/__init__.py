@@ -1,0 +1,55 @@
+"""What pages and figures draw, worked out from the timeline: bins, lanes, gaps, instances and tables, all bounded.
+
+Pure functions; ``build_picture`` is the one entry.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.attribution.timeline import Timeline
+from boundby.plot_data.gaps import longest_gaps
+from boundby.plot_data.index import RegionIndex
+from boundby.plot_data.instances import instance_series
+from boundby.plot_data.lanes import account_lanes, covered_span
+from boundby.plot_data.ranges import range_lanes
+from boundby.plot_data.tables import copy_rows, kernel_rows, operations_in_windows, sync_rows
+from boundby.results.plot_data import Picture
+
+# Bins of the figures over time: about one for each two pixels of a wide page.
+BINS = 600
+
+
+def build_picture(timeline: Timeline) -> Picture:
+    """Everything drawn about one timeline. The account's bins sum to its causes to the nanosecond."""
+    spans = [(d.low_ns, d.high_ns) for d in timeline.devices] or [covered_span(t) for t in timeline.threads]
+    low = min((span[0] for span in spans), default=0)
+    high = max((span[1] for span in spans), default=low)
+    bins = max(min(BINS, high - low), 1)
+    edges = low + np.arange(bins + 1, dtype=np.int64) * (high - low) // bins
+    index = RegionIndex(timeline.setting.ownership.regions)
+    inside = operations_in_windows(timeline)
+    gaps, gap_count = longest_gaps(timeline, index)
+    kernels, kernels_left_out = kernel_rows(timeline, inside, index)
+    syncs, syncs_left_out = sync_rows(timeline, index)
+    ranges, lanes_left_out = range_lanes(timeline, low, high, index)
+    return Picture(
+        start_ns=low,
+        end_ns=high,
+        edges_ns=edges,
+        lanes=account_lanes(timeline, edges, index),
+        ranges=ranges,
+        lanes_left_out=lanes_left_out,
+        gaps=gaps,
+        gap_count=gap_count,
+        instances=instance_series(timeline, index),
+        kernels=kernels,
+        kernels_left_out=kernels_left_out,
+        copies=copy_rows(timeline, inside),
+        syncs=syncs,
+        syncs_left_out=syncs_left_out,
+        regions=index.names(),
+    )
+
+
+__all__ = ["BINS", "build_picture"]

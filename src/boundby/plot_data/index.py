@@ -1,0 +1,59 @@
+"""Regions that a picture names, numbered in the order in which they are first asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.regions import ROOT, Regions
+from boundby.model.arrays import Int64Array
+from boundby.results.plot_data import NO_REGION, RegionName
+from boundby.trace.tables import Trace
+
+# Names come from the trace and can be of any length (C++ templates): what is longer loses its middle.
+LONGEST_NAME = 400
+
+
+class RegionIndex:
+    """Hands out small numbers for the timeline's regions; 0 is the root."""
+
+    def __init__(self, regions: Regions) -> None:
+        self._regions = regions
+        self._number = np.full(len(regions), NO_REGION, np.int64)
+        self._number[ROOT] = 0
+        self._used = [ROOT]
+
+    def of(self, region: npt.NDArray[Any]) -> Int64Array:
+        """The picture's numbers of these regions; negative ones stay NO_REGION."""
+        for number in np.unique(region[region >= 0]).tolist():
+            if self._number[number] == NO_REGION:
+                self._number[number] = len(self._used)
+                self._used.append(number)
+        found: Int64Array = np.where(region >= 0, self._number[np.maximum(region, 0)], NO_REGION)
+        return found
+
+    def one(self, region: int) -> int:
+        """The same for one region."""
+        return int(self.of(np.array([region], np.int64))[0])
+
+    def names(self) -> tuple[RegionName, ...]:
+        """Paths and domains, by number."""
+        return tuple(
+            RegionName(tuple(shorten(part) for part in self._regions.path(region)), self._regions.domain[region])
+            for region in self._used
+        )
+
+
+def shorten(text: str) -> str:
+    """The text with at most LONGEST_NAME characters: the middle goes, both ends of a name tell it apart."""
+    if len(text) <= LONGEST_NAME:
+        return text
+    half = (LONGEST_NAME - 5) // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
+def name_of(trace: Trace, number: int) -> str:
+    """A name of the trace, shortened; ``""`` for none."""
+    return shorten(trace.names[number]) if 0 <= number < len(trace.names) else ""

@@ -1,0 +1,109 @@
+"""Durations of every region's instances in order of time: warm-up told apart, too many thinned, all in a histogram."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import Int64Array
+from boundby.plot_data.index import RegionIndex
+from boundby.results.plot_data import WARM_UP_RULE, InstanceSeries, Spread
+
+# Regions with a series of their own: those with the most time.
+MOST_REGIONS = 40
+# Instances drawn in all series together, and in one at least.
+MOST_INSTANCES = 16_000
+LEAST_INSTANCES = 200
+# Bars of a histogram. Instances beyond the quantile go to one last bar, so that a single outlier leaves the rest
+# readable.
+BARS = 40
+LAST_BAR_FROM = 0.99
+LEAST_FOR_LAST_BAR = 100  # instances: of fewer, one is more than that 1 %
+
+_MAD_TO_DEVIATION = 1.4826  # of a normal distribution
+
+Rows = npt.NDArray[np.intp]
+
+
+def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSeries, ...]:
+    """A series for every region with at least two instances, most time first."""
+    ranges, regions = timeline.setting.trace.ranges, timeline.setting.ownership.regions
+    rows = np.flatnonzero(timeline.counted_ranges)
+    region = regions.of_range[rows]
+    host = (ranges.end_ns - ranges.start_ns)[rows]
+    launched = timeline.projected_end_ns[rows] >= timeline.projected_start_ns[rows]
+    projected = np.where(launched, timeline.projected_end_ns[rows] - timeline.projected_start_ns[rows], -1)
+    count, time = np.zeros(len(regions), np.int64), np.zeros(len(regions), np.int64)
+    np.add.at(count, region, 1)
+    np.add.at(time, region, np.maximum(host, projected))
+    several = np.flatnonzero(count >= 2)
+    chosen = several[np.lexsort((several, -time[several]))][:MOST_REGIONS]
+    most = max(MOST_INSTANCES // max(len(chosen), 1), LEAST_INSTANCES)
+    order = np.lexsort((rows, ranges.start_ns[rows], region))
+    bounds = np.searchsorted(region[order], [chosen, chosen + 1])
+    return tuple(
+        _series(index.one(number), ranges.start_ns[rows[mine]], host[mine], projected[mine], most)
+        for number, mine in zip(chosen.tolist(), [order[low:high] for low, high in bounds.T.tolist()], strict=True)
+    )
+
+
+def _series(region: int, start: Int64Array, host: Int64Array, projected: Int64Array, most: int) -> InstanceSeries:
+    warm = max(warm_up(host), warm_up(projected) if (projected >= 0).all() else 0)
+    shown = _thin(np.maximum(host, projected), most)
+    launched = projected >= 0
+    later = np.arange(len(host)) >= warm
+    return InstanceSeries(
+        region=region,
+        count=len(host),
+        warm_up=warm,
+        thinned=len(shown) < len(host),
+        index=shown.astype(np.int64),
+        start_ns=start[shown],
+        host_ns=host[shown],
+        projected_ns=projected[shown],
+        host_median_ns=float(np.median(host[later])),
+        projected_median_ns=float(np.median(projected[later & launched])) if (later & launched).any() else None,
+        host=_spread(host[later]),
+        projected=_spread(projected[later & launched]) if (later & launched).any() else None,
+    )
+
+
+def warm_up(duration_ns: npt.NDArray[np.int64]) -> int:
+    """How many of the first instances, in order of time, are warm-up: the longest run from the first one on in which
+    each took ``factor`` times the median of the second half or more, and ``spreads`` robust deviations above it."""
+    rule = WARM_UP_RULE
+    count = len(duration_ns)
+    if count < rule.at_least:
+        return 0
+    later = duration_ns[count // 2 :].astype(np.float64)
+    usual = float(np.median(later))
+    deviation = _MAD_TO_DEVIATION * float(np.median(np.abs(later - usual)))
+    limit = max(rule.factor * usual, usual + rule.spreads * deviation)
+    usually = np.flatnonzero(duration_ns <= limit)
+    first = int(usually[0]) if len(usually) else 0
+    return first if first <= rule.most * count else 0
+
+
+def _thin(duration_ns: Int64Array, most: int) -> Rows:
+    """All rows, or the shortest and the longest of each run of neighbours: what a plot of all would show."""
+    count = len(duration_ns)
+    if count <= most:
+        return np.arange(count)
+    group = np.arange(count) * (most // 2) // count
+    order = np.lexsort((np.arange(count), duration_ns, group))
+    first = np.flatnonzero(np.append(True, np.diff(group) > 0))
+    last = np.append(first[1:], count) - 1
+    return np.unique(np.concatenate((order[first], order[last])))
+
+
+def _spread(duration_ns: Int64Array) -> Spread:
+    low, high = float(duration_ns.min()), float(duration_ns.max())
+    top = float(np.quantile(duration_ns, LAST_BAR_FROM)) if len(duration_ns) >= LEAST_FOR_LAST_BAR else high
+    if high == low:
+        return Spread(np.array([low, low + 1.0]), np.array([len(duration_ns)], np.int64))
+    edges = np.linspace(low, top, BARS + 1) if top > low else np.array([low])
+    if high > top:
+        edges = np.append(edges, high)
+    counts, _ = np.histogram(duration_ns, edges)
+    return Spread(edges, counts.astype(np.int64), has_last=high > top)

@@ -1,0 +1,162 @@
+"""The account over time: causes per bin, stretches of one cause, and how busy the launching threads are."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.account import Setting
+from boundby.attribution.host_account import ThreadAccount, sample_period
+from boundby.attribution.segments import Segments
+from boundby.attribution.timeline import Timeline
+from boundby.correlation.cpu_evidence import CpuEvidence
+from boundby.model.arrays import Int64Array
+from boundby.model.causes import CAUSES
+from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.plot_data.index import RegionIndex
+from boundby.results.plot_data import AccountLane, CauseBins, CauseSegments
+
+# Stretches kept exactly, in all lanes together: some 20 characters each in a page.
+MOST_SEGMENTS = 60_000
+# Bins in all lanes together where there are more stretches than that.
+FINE_BINS = 12_000
+# Utilization by samples is averaged over this many sampling periods: fewer would show the sampling itself.
+SAMPLES_PER_BIN = 10
+
+SWITCHES, SAMPLES = "context switches", "CPU samples"
+
+_Cpu = tuple[Int64Array, Int64Array, str]
+
+
+def account_lanes(timeline: Timeline, edges: Int64Array, index: RegionIndex) -> tuple[AccountLane, ...]:
+    """A lane for every device; without GPU work for every thread that has an account."""
+    lanes = []
+    trace = timeline.setting.trace
+    most = MOST_SEGMENTS // max(len(timeline.devices) + len(timeline.threads), 1)
+    fine_bins = FINE_BINS // max(len(timeline.devices) + len(timeline.threads), 1)
+    for device in timeline.devices:
+        gpu = trace.gpus[device.index]
+        cpu = _crew_cpu(timeline.setting, _launching_thread(timeline, device.operations.rows), edges)
+        parts = (device.segments, device.low_ns, device.high_ns)
+        lanes.append(_lane("device", gpu.id, gpu.name, parts, cpu, edges, most, fine_bins, index))
+    for account in timeline.threads:
+        thread = trace.threads[account.thread]
+        cpu = _cpu(timeline.setting, account.thread, edges)
+        parts = (account.segments, *covered_span(account))
+        lanes.append(_lane("thread", thread.tid, thread.name, parts, cpu, edges, most, fine_bins, index))
+    return tuple(lanes)
+
+
+def covered_span(account: ThreadAccount) -> tuple[int, int]:
+    """From the first to the last instant that a thread's account covers."""
+    return int(account.covered.start[0]), int(account.covered.end[-1])
+
+
+def _lane(
+    kind: str,
+    number: int,
+    name: str,
+    parts: tuple[Segments, int, int],
+    cpu: _Cpu | None,
+    edges: Int64Array,
+    most: int,
+    fine_bins: int,
+    index: RegionIndex,
+) -> AccountLane:
+    segments, low, high = parts
+    joined = _join(segments)
+    exact = len(joined) <= most
+    fine = None
+    if not exact:
+        count = max(min(fine_bins, high - low), 1)
+        fine = cause_bins(segments, low + np.arange(count + 1, dtype=np.int64) * (high - low) // count)
+    return AccountLane(
+        kind=kind,
+        id=number,
+        name=name,
+        window_start_ns=low,
+        window_end_ns=high,
+        bins=cause_bins(segments, edges),
+        segments=CauseSegments(joined.start_ns, joined.end_ns, joined.cause.astype(np.int64), index.of(joined.region))
+        if exact
+        else None,
+        fine=fine,
+        cpu_ns=cpu[0] if cpu else None,
+        cpu_known_ns=cpu[1] if cpu else None,
+        cpu_source=cpu[2] if cpu else None,
+    )
+
+
+def cause_bins(segments: Segments, edges: Int64Array) -> CauseBins:
+    """Nanoseconds of each cause between neighbouring edges; sums to the segments' time inside the edges."""
+    found = np.zeros((len(edges) - 1, len(CAUSES)), np.int64)
+    for cause in np.unique(segments.cause).tolist():
+        mine = segments.cause == cause
+        covered = Coverage(IntervalSet(segments.start_ns[mine], segments.end_ns[mine]))
+        found[:, cause] = np.diff(covered.until(edges))
+    return CauseBins(edges, found)
+
+
+def _join(segments: Segments) -> Segments:
+    """Touching neighbours of one cause and region as one. Regions of one path stay together, threads may differ."""
+    if len(segments) == 0:
+        return segments
+    new = np.ones(len(segments), bool)
+    new[1:] = (
+        (segments.start_ns[1:] != segments.end_ns[:-1])
+        | (segments.cause[1:] != segments.cause[:-1])
+        | (segments.region[1:] != segments.region[:-1])
+    )
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], len(segments)) - 1
+    return Segments(
+        segments.start_ns[first],
+        segments.end_ns[last],
+        segments.cause[first],
+        segments.region[first],
+        segments.thread[first],
+    )
+
+
+def _launching_thread(timeline: Timeline, rows: npt.NDArray[np.intp]) -> int | None:
+    """The thread that launched most of the operations."""
+    calls = timeline.setting.calls
+    call = calls.of_operation[rows]
+    known = call[call >= 0]
+    return int(np.bincount(calls.thread[known]).argmax()) if len(known) else None
+
+
+def _crew_cpu(setting: Setting, thread: int | None, edges: Int64Array) -> _Cpu | None:
+    """When at least one thread of a crew is on a CPU: as the Report's CPU utilization, per bin."""
+    if thread is None:
+        return None
+    members = [setting.hosts.evidence(member) for member in setting.crews.members(thread).tolist()]
+    on = [evidence.on_cpu for evidence in members if evidence.on_cpu is not None]
+    if len(members) == 1 or not on:
+        return _cpu(setting, thread, edges)
+    together = union(np.concatenate([s.start for s in on]), np.concatenate([s.end for s in on]))
+    return _within(together, edges), np.diff(edges), SWITCHES
+
+
+def _cpu(setting: Setting, thread: int, edges: Int64Array) -> _Cpu | None:
+    """One thread's time on a CPU per bin, by context switches, else by samples; None: neither was captured."""
+    evidence: CpuEvidence = setting.hosts.evidence(thread)
+    if evidence.on_cpu is not None and evidence.off_cpu is not None:
+        on = _within(evidence.on_cpu, edges)
+        return on, on + _within(evidence.off_cpu, edges), SWITCHES
+    samples = setting.trace.samples
+    period = sample_period(setting.trace) if len(samples) else None
+    low, high = np.searchsorted(samples.thread, [thread, thread + 1])
+    if period is None or low == high:
+        return None
+    width = np.diff(edges)
+    count = np.diff(np.searchsorted(samples.start_ns[low:high], edges))
+    together = max(int(np.ceil(SAMPLES_PER_BIN * period / max(int(width.max()), 1))), 1)
+    group = np.arange(len(width)) // together
+    ran = np.minimum(np.bincount(group, count) * period / np.maximum(np.bincount(group, width), 1), 1.0)
+    return np.rint(ran[group] * width).astype(np.int64), width, SAMPLES
+
+
+def _within(intervals: IntervalSet, edges: Int64Array) -> Int64Array:
+    covered: Int64Array = np.diff(Coverage(intervals).until(edges))
+    return covered

@@ -1,0 +1,150 @@
+"""NVTX ranges as lanes: one per thread and nesting depth, neighbours too short to be drawn apart merged."""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.nesting import depths
+from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import Int64Array, factorize
+from boundby.model.step_function import NOTHING
+from boundby.plot_data.index import RegionIndex
+from boundby.results.plot_data import RangeLane
+from boundby.trace.tables import Trace
+
+# Ranges kept apart, in all lanes together: some 25 characters each in a page.
+MOST_RANGES = 16_000
+# Lanes beyond these, those that cover least, are left out: a page of them is not read.
+MOST_LANES = 48
+# Start/end ranges of a process that overlap go to lanes of their own, up to this many.
+MOST_OVERLAPS = 8
+
+Rows = npt.NDArray[np.intp]
+
+
+class _Lane(NamedTuple):
+    process: int
+    thread: int  # NOTHING: start/end ranges of the process
+    depth: int
+    rows: Rows  # in order of start
+
+
+def range_lanes(timeline: Timeline, low: int, high: int, index: RegionIndex) -> tuple[tuple[RangeLane, ...], int]:
+    """Lanes of the ranges that overlap [low, high), and how many lanes were left out."""
+    trace = timeline.setting.trace
+    ranges = trace.ranges
+    shown = np.flatnonzero((ranges.end_ns > low) & (ranges.start_ns < high) & (ranges.end_ns > ranges.start_ns))
+    pushed = shown[~ranges.is_start_end[shown]]
+    lanes = [*_nested(timeline, pushed), *_overlapping(trace, shown[ranges.is_start_end[shown]])]
+    covered = [int((ranges.end_ns - ranges.start_ns)[lane.rows].sum()) for lane in lanes]
+    best = sorted(range(len(lanes)), key=lambda number: (-covered[number], number))[:MOST_LANES]
+    kept = [lanes[number] for number in sorted(best)]
+    resolution = _resolution(trace, kept, high - low)
+    return tuple(_drawn(timeline, lane, resolution, index) for lane in kept), len(lanes) - len(kept)
+
+
+def _resolution(trace: Trace, lanes: list[_Lane], span: int) -> int:
+    """The finest resolution at which the lanes hold no more than MOST_RANGES; 0: every range can stand alone."""
+    columns = [(trace.ranges.start_ns[lane.rows], trace.ranges.end_ns[lane.rows]) for lane in lanes]
+    resolution = 0
+    while sum(len(_groups(start, end, resolution)) for start, end in columns) > MOST_RANGES:
+        resolution = max(2 * resolution, span >> 24, 1)
+    return resolution
+
+
+def _nested(timeline: Timeline, rows: Rows) -> list[_Lane]:
+    """Push/pop ranges by thread and by how many ranges of the same thread hold them."""
+    trace = timeline.setting.trace
+    ranges, parent = trace.ranges, timeline.setting.ownership.regions.range_parent
+    if len(rows) == 0:
+        return []
+    same = (parent >= 0) & (ranges.thread[np.maximum(parent, 0)] == ranges.thread)
+    depth = depths(np.where(same, parent, NOTHING))[rows]
+    keys, of_row = factorize(ranges.thread[rows], depth)
+    lanes = []
+    order = np.argsort(of_row, kind="stable")
+    bounds = np.searchsorted(of_row[order], np.arange(len(keys) + 1))
+    for number, (thread, level) in enumerate(keys.tolist()):
+        mine = rows[order[bounds[number] : bounds[number + 1]]]
+        lanes.append(_Lane(trace.threads[thread].process, thread, level, mine))
+
+    def place(lane: _Lane) -> tuple[int, bool, int, int]:
+        thread = trace.threads[lane.thread]
+        return lane.process, thread.pid != thread.tid, thread.tid, lane.depth
+
+    return sorted(lanes, key=place)
+
+
+def _overlapping(trace: Trace, rows: Rows) -> list[_Lane]:
+    """Start/end ranges by process, each in the first lane that is free when it starts."""
+    process = np.array([thread.process for thread in trace.threads] or [0], np.int64)[trace.ranges.thread[rows]]
+    lanes = []
+    for number in np.unique(process).tolist():
+        mine = rows[process == number]
+        mine = mine[np.lexsort((mine, trace.ranges.start_ns[mine]))]
+        level = _first_free(trace.ranges.start_ns[mine].tolist(), trace.ranges.end_ns[mine].tolist())
+        lanes += [_Lane(number, NOTHING, depth, mine[level == depth]) for depth in np.unique(level).tolist()]
+    return lanes
+
+
+def _first_free(starts: list[int], ends: list[int]) -> npt.NDArray[np.int64]:
+    """Lane numbers so that intervals of one lane do not overlap; the last lane takes what fits nowhere."""
+    level = np.zeros(len(starts), np.int64)
+    free = list(range(MOST_OVERLAPS))
+    running: list[tuple[int, int]] = []  # (end, lane)
+    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        while running and running[0][0] <= start:
+            heapq.heappush(free, heapq.heappop(running)[1])
+        level[row] = heapq.heappop(free) if free else MOST_OVERLAPS - 1
+        if level[row] < MOST_OVERLAPS - 1 or len(running) < MOST_OVERLAPS:
+            heapq.heappush(running, (end, int(level[row])))
+    return level
+
+
+def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex) -> RangeLane:
+    trace = timeline.setting.trace
+    start, end = trace.ranges.start_ns[lane.rows], trace.ranges.end_ns[lane.rows]
+    region = timeline.setting.ownership.regions.of_range[lane.rows]
+    thread = trace.threads[lane.thread] if lane.thread != NOTHING else None
+    first = _groups(start, end, resolution)
+    length = end - start
+    return RangeLane(
+        pid=trace.processes[lane.process].pid if 0 <= lane.process < len(trace.processes) else -1,
+        tid=thread.tid if thread else None,
+        thread=thread.name if thread else "",
+        depth=lane.depth,
+        start_ns=start[first],
+        end_ns=np.maximum.reduceat(end, first),
+        region=index.of(_prevailing(first, region, length)),
+        count=np.diff(np.append(first, len(start))).astype(np.int64),
+        covered_ns=np.add.reduceat(length, first),
+    )
+
+
+def _groups(start: Int64Array, end: Int64Array, resolution: int) -> Rows:
+    """Where groups of rows begin: a row at least as long as the resolution stands alone, short ones join those of
+    the same stretch of time."""
+    new = np.ones(len(start), bool)
+    if resolution:
+        alone = end - start >= resolution
+        stretch = start // resolution
+        new[1:] = alone[1:] | alone[:-1] | (stretch[1:] != stretch[:-1])
+    return np.flatnonzero(new)
+
+
+def _prevailing(first: Rows, region: npt.NDArray[np.int64], length: Int64Array) -> npt.NDArray[np.int64]:
+    """The region that covers most of each group."""
+    group = np.zeros(len(region), np.int64)
+    group[first[1:]] = 1
+    group = np.cumsum(group)
+    pairs, of_row = factorize(group, region)
+    covered = np.zeros(len(pairs), np.int64)
+    np.add.at(covered, of_row, length)
+    found = np.zeros(len(first), np.int64)
+    order = np.lexsort((-pairs[:, 1], covered))  # the last write wins: the longest, of equals the first region
+    found[pairs[order, 0]] = pairs[order, 1]
+    return found

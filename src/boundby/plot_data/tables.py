@@ -1,0 +1,193 @@
+"""Kernels by name, copies by direction and memory kind, waits for the device by call and region."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
+from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import factorize
+from boundby.model.intervals import Coverage
+from boundby.model.step_function import NOTHING
+from boundby.plot_data.gaps import idle_waits
+from boundby.plot_data.index import RegionIndex, name_of
+from boundby.results.plot_data import CopyRow, KernelRow, SyncRow
+from boundby.stats.spread import group_quantiles
+from boundby.trace.tables import Direction, MemoryKind, OpKind
+from boundby.trace.vocabulary.cuda import CallClass, plain_name
+
+# Rows of the tables: beyond them the share is too small to be read.
+MOST_KERNELS = 250
+MOST_SYNCS = 200
+
+_COPY_KIND = {OpKind.MEMCPY: "copy", OpKind.MEMSET: "set", OpKind.MIGRATION: "migration"}
+
+Rows = npt.NDArray[np.intp]
+
+
+def operations_in_windows(timeline: Timeline) -> Rows:
+    """Rows of the operations that overlap their device's window, as the Report counts them."""
+    parts = [np.empty(0, np.intp)]
+    for device in timeline.devices:
+        table = device.operations.table
+        inside = (table.end_ns > device.low_ns) & (table.start_ns < device.high_ns)
+        # Operations without length at the very edge belong too.
+        instant = table.end_ns == table.start_ns
+        inside |= instant & (table.start_ns >= device.low_ns) & (table.end_ns <= device.high_ns)
+        parts.append(device.operations.rows[inside])
+    return np.concatenate(parts)
+
+
+def kernel_rows(
+    timeline: Timeline, inside: Rows, index: RegionIndex
+) -> tuple[tuple[KernelRow, ...], tuple[int, int, int]]:
+    """Kernels (and graphs traced whole) by name, most time first; names, kernels and time beyond the bound."""
+    setting, table = timeline.setting, timeline.setting.trace.operations
+    rows = inside[table.kind[inside] <= OpKind.GRAPH]
+    if len(rows) == 0:
+        return (), (0, 0, 0)
+    keys, group = factorize(table.kind[rows], table.name[rows])
+    length = table.end_ns[rows] - table.start_ns[rows]
+    count, total, longest = (np.zeros(len(keys), np.int64) for _ in range(3))
+    np.add.at(count, group, 1)
+    np.add.at(total, group, length)
+    np.maximum.at(longest, group, length)
+    median = group_quantiles(group, length, (0.5,))[1][0]
+    region = _where_most(group, setting.launch_region[rows], length, len(keys))
+    communicates = np.zeros(len(keys), bool)
+    communicates[group] = table.is_communication[rows]
+    order = sorted(range(len(keys)), key=lambda number: (-int(total[number]), keys[number].tolist()))
+    whole = int(total.sum())
+    found = []
+    for number in order[:MOST_KERNELS]:
+        kind, name = keys[number].tolist()
+        is_graph = kind == OpKind.GRAPH
+        found.append(
+            KernelRow(
+                name=name_of(setting.trace, name) or ("CUDA graph" if is_graph else "(no name)"),
+                count=int(count[number]),
+                total_ns=int(total[number]),
+                mean_ns=int(total[number]) / int(count[number]),
+                median_ns=float(median[number]),
+                max_ns=int(longest[number]),
+                share=int(total[number]) / whole if whole else 0.0,
+                is_communication=bool(communicates[number]),
+                is_graph=is_graph,
+                region=index.one(int(region[number])),
+            )
+        )
+    rest = order[MOST_KERNELS:]
+    return tuple(found), (len(rest), int(count[rest].sum()), int(total[rest].sum()))
+
+
+def _where_most(
+    group: npt.NDArray[np.intp], region: npt.NDArray[np.int64], length: npt.NDArray[np.int64], size: int
+) -> npt.NDArray[np.int64]:
+    """The region that holds most of each group's time."""
+    pairs, of_row = factorize(group, region)
+    time = np.zeros(len(pairs), np.int64)
+    np.add.at(time, of_row, length)
+    found = np.zeros(size, np.int64)
+    order = np.lexsort((-pairs[:, 1], time))  # the last write wins: the longest, of equals the first region
+    found[pairs[order, 0]] = pairs[order, 1]
+    return found
+
+
+def copy_rows(timeline: Timeline, inside: Rows) -> tuple[CopyRow, ...]:
+    """Copies, sets and migrations by kind, direction and memory; most time first."""
+    table = timeline.setting.trace.operations
+    rows = inside[table.kind[inside] >= OpKind.MEMCPY]
+    if len(rows) == 0:
+        return ()
+    is_set = table.kind[rows] == OpKind.MEMSET
+    direction, source, target = (
+        np.where(is_set, -1, column[rows]) for column in (table.direction, table.source, table.target)
+    )
+    keys, group = factorize(table.kind[rows], direction, source, target)
+    length = table.end_ns[rows] - table.start_ns[rows]
+    found = []
+    for number, (kind, way, start, end) in enumerate(keys.tolist()):
+        mine = group == number
+        size, time = int(table.bytes[rows[mine]].sum()), int(length[mine].sum())
+        found.append(
+            CopyRow(
+                kind=_COPY_KIND[OpKind(kind)],
+                direction="" if kind == OpKind.MEMSET else _direction(way),
+                source="" if kind == OpKind.MEMSET else MemoryKind(start).name.lower(),
+                target="" if kind == OpKind.MEMSET else MemoryKind(end).name.lower(),
+                count=int(mine.sum()),
+                bytes=size,
+                total_ns=time,
+                max_bytes=int(table.bytes[rows[mine]].max()),
+                bandwidth_bytes_per_s=size / time * 1e9 if time else None,
+            )
+        )
+    return tuple(sorted(found, key=lambda row: (-row.total_ns, row.kind, row.direction, row.source, row.target)))
+
+
+def _direction(number: int) -> str:
+    """``HtoD`` for Direction.HTOD."""
+    name = Direction(number).name
+    return "other" if number == Direction.OTHER else f"{name[0]}to{name[-1]}"
+
+
+def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ...], int]:
+    """Waits for the device inside the windows by call and region, and how many rows were left out."""
+    setting, calls = timeline.setting, timeline.setting.calls
+    if len(calls) == 0:
+        return (), 0
+    name, region, waited, is_wait = _waits(timeline)
+    idle = np.zeros(len(calls), np.int64)
+    for device in timeline.devices:
+        waits = idle_waits(setting, device)
+        blamed = waits.call != NOTHING
+        np.add.at(idle, waits.call[blamed], waits.sync_ns[blamed])
+    chosen = np.flatnonzero(is_wait | (idle > 0))
+    if len(chosen) == 0:
+        return (), 0
+    texts = {number: plain_name(name_of(setting.trace, number)) for number in np.unique(name[chosen]).tolist()}
+    labels = sorted(set(texts.values()))  # one call can have several names: cudaFree_v3020, cudaFree
+    label_of = np.zeros(len(setting.trace.names), np.int64)
+    label_of[list(texts)] = [labels.index(text) for text in texts.values()]
+    keys, group = factorize(label_of[name[chosen]], region[chosen])
+    count, blocked, delayed = (np.zeros(len(keys), np.int64) for _ in range(3))
+    np.add.at(count, group, is_wait[chosen].astype(np.int64))
+    np.add.at(blocked, group, np.where(is_wait, waited, 0)[chosen])
+    np.add.at(delayed, group, idle[chosen])
+    rows = [
+        SyncRow(
+            call=labels[key[0]],
+            region=index.one(key[1]),
+            count=int(count[number]),
+            blocked_ns=int(blocked[number]),
+            idle_ns=int(delayed[number]) if timeline.devices else None,
+        )
+        for number, key in enumerate(keys.tolist())
+    ]
+    rows.sort(key=lambda row: (-(row.idle_ns or 0), -row.blocked_ns, row.call, row.region))
+    return tuple(rows[:MOST_SYNCS]), max(len(rows) - MOST_SYNCS, 0)
+
+
+def _waits(
+    timeline: Timeline,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Per call: name, region, time waited for the device, and whether it counts as a blocking sync in the windows.
+
+    As in the Report: explicit syncs and blocking copies always, others where they waited longer than a launch takes.
+    """
+    setting, calls = timeline.setting, timeline.setting.calls
+    process = np.array([thread.process for thread in setting.trace.threads], np.int64)
+    region, waited = np.zeros(len(calls), np.int64), np.zeros(len(calls), np.int64)
+    for thread in np.unique(calls.thread).tolist():
+        rows = calls.rows_of(thread)
+        region[rows] = setting.ownership.at(thread, calls.start_ns[rows])
+        waited[rows] = Coverage(setting.hosts.blocked(thread)).within(calls.start_ns[rows], calls.end_ns[rows])
+    inside = np.zeros(len(calls), bool)
+    for device in timeline.devices:
+        mine = np.isin(process[calls.thread], np.unique(device.operations.table.process))
+        inside |= mine & (calls.start_ns >= device.low_ns) & (calls.start_ns <= device.high_ns)
+    if not timeline.devices:
+        inside[:] = True
+    explicit = np.isin(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+    return calls.name.astype(np.int64), region, waited, inside & (explicit | (waited > LAUNCH_LIMIT_NS))

@@ -1,5 +1,0 @@
-"""Readers: one per input kind and schema variation, each turning a file into a ``model.trace.Trace``."""
-
-from boundby.read.nsys_sqlite import read_sqlite
-
-__all__ = ["read_sqlite"]

@@ -1,0 +1,346 @@
+"""Backtraces: of CPU samples, of CUDA and OS runtime calls, and Python stacks.
+
+nsys writes one row a frame, tied to its event by an id: COMPOSITE_EVENTS.id -> SAMPLING_CALLCHAINS, callchainId of the
+CUDA and OS calls -> CUDA_CALLCHAINS and OSRT_CALLCHAINS (0: none was taken). Context switches carry no backtrace in any
+version seen. Python stacks (--python-backtrace, --python-sampling) are NVTX marks in a domain of nsys' own, with the
+frames in a payload; only exports that hold payloads as JSON (jsonText) hold them, and nsys 2024.2 and older drop them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from boundby.model.arrays import factorize
+from boundby.readers.nsys.columns import MISSING, Database, as_text
+from boundby.readers.nsys.database import open_readonly
+from boundby.readers.nsys.identity import Identities
+from boundby.trace.facts import TraceWarning
+from boundby.trace.stacks import (
+    Backtraces,
+    BoolArray,
+    Frames,
+    Int32Array,
+    Int64Array,
+    StackEvents,
+    StackSource,
+    no_backtraces,
+)
+
+PYTHON_DOMAIN = "Python Backtrace"  # nsys 2023.4 to 2024.2 create it for both Python options
+_MARK = 34
+_DOMAIN_CREATE = 75
+
+_CHAINS: tuple[tuple[StackSource, str, str, str], ...] = (
+    (StackSource.SAMPLE, "COMPOSITE_EVENTS", "id", "SAMPLING_CALLCHAINS"),
+    (StackSource.CUDA, "CUPTI_ACTIVITY_KIND_RUNTIME", "callchainId", "CUDA_CALLCHAINS"),
+    (StackSource.CUDA, "CUPTI_ACTIVITY_KIND_DRIVER", "callchainId", "CUDA_CALLCHAINS"),
+    (StackSource.OS, "OSRT_API", "callchainId", "OSRT_CALLCHAINS"),
+)
+# Keys of a frame in the payload that nsys registers ("PythonFrame"), lower case.
+_FUNCTION, _FILE, _LINE = "function", "file", "line"
+
+
+class _Part(NamedTuple):
+    """Events of one source and the frames of their stacks; ``symbol`` and ``module`` are rows of ``names``."""
+
+    source: StackSource
+    start_ns: Int64Array
+    global_tid: Int64Array
+    chain: Int64Array  # of the event
+    frame_chain: Int64Array  # ordered
+    symbol: Int64Array
+    module: Int64Array
+    line: Int64Array
+    is_resolved: BoolArray
+    is_kernel: BoolArray
+
+
+class _Names:
+    def __init__(self) -> None:
+        self._index: dict[str, int] = {}
+
+    def add(self, text: str) -> int:
+        return self._index.setdefault(text, len(self._index))
+
+    def add_ids(self, ids: Int64Array, texts: Mapping[int, str]) -> Int64Array:
+        distinct, inverse = np.unique(ids, return_inverse=True)
+        index = np.array([self.add(texts.get(number, "[unknown]")) for number in distinct.tolist()], np.int64)
+        return index[inverse.reshape(-1)] if len(ids) else np.empty(0, np.int64)
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self._index)
+
+
+def read_later(path: Path, shown: Path, identities: Identities) -> Backtraces:
+    """Open the export again and read its backtraces. Raises InputError if it has gone or is damaged."""
+    with open_readonly(path) as connection:
+        return read_backtraces(Database(connection, shown), identities)
+
+
+def holds(database: Database) -> tuple[bool, bool]:
+    """Whether there are backtraces of the program's binary code, and whether there are Python stacks."""
+    chains = any(
+        database.has(events, link, "start", "globalTid")
+        and database.has(table, "id", "symbol")
+        and _any(database, table)
+        for _, events, link, table in _CHAINS
+    )
+    return chains, next(_python_marks(database), None) is not None
+
+
+def lost_python_stacks(database: Database) -> tuple[TraceWarning, ...]:
+    """A warning where Python stacks were captured and the export left their frames out."""
+    if not _python_domains(database) or holds(database)[1]:
+        return ()
+    text = (
+        "Python backtraces were captured, but this export lacks their frames (nsys 2024.2 and older leave them out). "
+        "Export the .nsys-rep again with a newer nsys, with --include-json=true where it has that option."
+    )
+    return (TraceWarning("python-stacks-not-exported", text),)
+
+
+def read_backtraces(database: Database, identities: Identities) -> Backtraces:
+    """All backtraces whose event has a time and a known thread."""
+    names = _Names()
+    parts = [part for spec in _CHAINS if (part := _read_chains(database, names, *spec)) is not None]
+    parts += [part for part in (_read_python(database, names),) if part is not None]
+    return _assemble(parts, names, identities)
+
+
+def _any(database: Database, table: str) -> bool:
+    return next(iter(database.rows(f'SELECT 1 FROM "{table}" LIMIT 1')), None) is not None
+
+
+def _read_chains(
+    database: Database, names: _Names, source: StackSource, table: str, link: str, chains: str
+) -> _Part | None:
+    if not database.has(table, link, "start", "globalTid") or not database.has(chains, "id", "symbol"):
+        return None
+    events = database.columns(table, ("start", "globalTid", link))
+    taken = (events[link] != MISSING) & ((events[link] > 0) | (source == StackSource.SAMPLE))
+    rows = database.columns(chains, ("id", "symbol", "module", "kernelMode", "unresolved", "stackDepth"))
+    order = np.lexsort((rows["stackDepth"], rows["id"]))
+    used = np.unique(np.concatenate((rows["symbol"], rows["module"])))
+    texts = database.strings(used[used != MISSING])
+    return _Part(
+        source,
+        events["start"][taken],
+        events["globalTid"][taken],
+        events[link][taken],
+        rows["id"][order],
+        names.add_ids(rows["symbol"][order], texts),
+        names.add_ids(rows["module"][order], texts),
+        np.zeros(len(order), np.int64),
+        ~_true(rows["unresolved"][order]),
+        _true(rows["kernelMode"][order]),
+    )
+
+
+def _true(values: Int64Array) -> BoolArray:
+    found: BoolArray = (values != MISSING) & (values != 0)
+    return found
+
+
+def _python_domains(database: Database) -> set[tuple[int, int]]:
+    """(process key, domain id) of the domain that nsys writes Python stacks to."""
+    if not database.has("NVTX_EVENTS", "globalTid", "domainId", "text"):
+        return set()
+    text_id = "textId" if database.has("NVTX_EVENTS", "textId") else "NULL"
+    rows = list(
+        database.rows(
+            f"SELECT globalTid, domainId, {text_id}, text FROM NVTX_EVENTS NOT INDEXED"
+            f" WHERE eventType = {_DOMAIN_CREATE}"
+        )
+    )
+    texts = database.strings(np.array([row[2] for row in rows if isinstance(row[2], int)], np.int64))
+    return {
+        (tid & ~0xFFFFFF, number)
+        for tid, number, text_number, text in rows
+        if isinstance(tid, int) and isinstance(number, int)
+        if (texts.get(text_number) if isinstance(text_number, int) else as_text(text)) == PYTHON_DOMAIN
+    }
+
+
+def _python_marks(database: Database) -> Iterator[tuple[int, int, str]]:
+    """(start, global thread id, JSON) of every Python stack that can be read."""
+    domains = _python_domains(database)
+    inline, by_id = database.has("NVTX_EVENTS", "jsonText"), database.has("NVTX_EVENTS", "jsonTextId")
+    if not domains or not (inline or by_id):
+        return
+    columns = f"{'jsonText' if inline else 'NULL'}, {'jsonTextId' if by_id else 'NULL'}"
+    rows = list(
+        database.rows(
+            f"SELECT start, globalTid, domainId, {columns} FROM NVTX_EVENTS NOT INDEXED WHERE eventType = {_MARK}"
+        )
+    )
+    texts = database.strings(np.array([row[4] for row in rows if isinstance(row[4], int)], np.int64))
+    for start, tid, domain, text, number in rows:
+        payload = texts.get(number) if isinstance(number, int) else as_text(text)
+        if isinstance(start, int) and isinstance(tid, int) and payload and (tid & ~0xFFFFFF, domain) in domains:
+            yield start, tid, payload
+
+
+def _read_python(database: Database, names: _Names) -> _Part | None:
+    starts, tids, chains, flat = [], [], [], []
+    number_of: dict[str, int] = {}  # equal payloads are equal stacks; 0: nothing could be read
+    for start, tid, payload in _python_marks(database):
+        if payload not in number_of:
+            frames = python_frames(payload)
+            number_of[payload] = len(number_of) + 1 if frames else 0
+            flat += [(number_of[payload], names.add(name), names.add(file), line) for name, file, line in frames]
+        if number_of[payload]:
+            starts.append(start)
+            tids.append(tid)
+            chains.append(number_of[payload])
+    if not starts:
+        return None
+    chain, symbol, module, line = np.array(flat, np.int64).T
+    return _Part(
+        StackSource.PYTHON,
+        np.array(starts, np.int64),
+        np.array(tids, np.int64),
+        np.array(chains, np.int64),
+        chain,
+        symbol,
+        module,
+        line,
+        np.ones(len(chain), bool),
+        np.zeros(len(chain), bool),
+    )
+
+
+def python_frames(payload: str) -> list[tuple[str, str, int]]:
+    """(function, file, line) of each frame in a Python stack's payload, in its order; empty if it is another thing.
+
+    The frames are the first list of objects that name a function, wherever it stands.
+    """
+    try:
+        pending: list[object] = [json.loads(payload)]
+    except ValueError:
+        return []
+    while pending:
+        item = pending.pop(0)
+        if isinstance(item, list):
+            frames = [
+                {str(key).lower(): value for key, value in each.items()} for each in item if isinstance(each, dict)
+            ]
+            if frames and all(isinstance(frame.get(_FUNCTION), str) for frame in frames):
+                return [_python_frame(frame) for frame in frames]
+            pending += item
+        elif isinstance(item, dict):
+            pending += item.values()
+    return []
+
+
+def _python_frame(frame: Mapping[str, object]) -> tuple[str, str, int]:
+    file, line = frame.get(_FILE), frame.get(_LINE)
+    number = int(line) if isinstance(line, int | str) and str(line).isdecimal() else 0
+    return str(frame[_FUNCTION]), file if isinstance(file, str) else "", min(number, np.iinfo(np.int32).max)
+
+
+def _assemble(parts: list[_Part], names: _Names, identities: Identities) -> Backtraces:
+    """One table of distinct frames, one of distinct stacks, and the events of all parts."""
+    if not parts:
+        return no_backtraces()
+    columns = [
+        np.concatenate([getattr(part, column).astype(np.int64) for part in parts])
+        for column in ("symbol", "module", "line", "is_resolved", "is_kernel")
+    ]
+    distinct, frame = factorize(*columns)
+    frames = Frames(
+        distinct[:, 0].astype(np.int32),
+        distinct[:, 1].astype(np.int32),
+        distinct[:, 2].astype(np.int32),
+        distinct[:, 3] != 0,
+        distinct[:, 4] != 0,
+    )
+    # A chain is a run of rows of one part with one id.
+    part_of = np.repeat(np.arange(len(parts)), [len(part.frame_chain) for part in parts])
+    chain_id = np.concatenate([part.frame_chain for part in parts])
+    changes = (np.diff(chain_id) != 0) | (np.diff(part_of) != 0)
+    begins = np.append(0, np.flatnonzero(changes) + 1)[: len(chain_id)]
+    size = np.diff(np.append(begins, len(chain_id)))
+    first, kept, stack_of_run = _distinct_runs(frame, begins, size)
+    events = [
+        _events(part, number, part_of[begins], chain_id[begins], stack_of_run, identities)
+        for number, part in enumerate(parts)
+    ]
+    start, thread, source, stack = (np.concatenate(column) for column in zip(*events, strict=True))
+    order = np.lexsort((stack, start, thread, source))
+    return Backtraces(
+        StackEvents(
+            start[order], thread[order].astype(np.int32), source[order].astype(np.int8), stack[order].astype(np.int32)
+        ),
+        first,
+        kept,
+        frames,
+        names.texts(),
+    )
+
+
+def _distinct_runs(
+    frame: Int64Array, begins: Int64Array, size: Int64Array
+) -> tuple[Int64Array, Int32Array, Int64Array]:
+    """Equal runs of frames once: (offsets, frames, number of each run's stack).
+
+    Runs are told apart by their length and two 64-bit sums of well mixed frame numbers and places.
+    """
+    if len(begins) == 0:
+        return np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
+    place = np.arange(len(frame)) - np.repeat(begins, size)
+    mixed = [
+        _mix(frame.astype(np.uint64) * np.uint64(odd) + _mix(place.astype(np.uint64) + np.uint64(odd))) for odd in _ODD
+    ]
+    sums = [np.add.reduceat(values, begins).view(np.int64) for values in mixed]
+    _, chosen, stack = np.unique(np.stack((*sums, size), axis=1), axis=0, return_index=True, return_inverse=True)
+    # Numbered in order of first sight, so that nothing depends on the hash.
+    order = np.argsort(chosen)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    chosen = chosen[order]
+    lengths = size[chosen]
+    first = np.append(0, np.cumsum(lengths)).astype(np.int64)
+    rows = np.repeat(begins[chosen] - first[:-1], lengths) + np.arange(first[-1])
+    return first, frame[rows].astype(np.int32), rank[stack.reshape(-1)]
+
+
+_ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # odd, so that multiplication loses nothing
+
+
+def _mix(value: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """A bijection of 64 bits in which every bit of the input moves every bit of the output (splitmix64's end)."""
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray[tuple[int], np.dtype[np.uint64]] = value ^ (value >> np.uint64(31))
+    return mixed
+
+
+def _events(
+    part: _Part,
+    number: int,
+    run_part: Int64Array,
+    run_chain: Int64Array,
+    stack_of_run: Int64Array,
+    identities: Identities,
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+    """Start, thread, source and stack of each event that has a stack, a time and a known thread."""
+    mine = run_part == number
+    chains, stacks = run_chain[mine], stack_of_run[mine]
+    place = np.minimum(np.searchsorted(chains, part.chain), max(len(chains) - 1, 0))
+    thread = np.minimum(np.searchsorted(identities.thread_ids, part.global_tid), max(len(identities.thread_ids) - 1, 0))
+    if len(chains) == 0 or len(identities.thread_ids) == 0:
+        known = np.zeros(len(part.chain), bool)
+        return (np.empty(0, np.int64),) * 4
+    known = (chains[place] == part.chain) & (identities.thread_ids[thread] == part.global_tid)
+    known &= part.start_ns != MISSING
+    return (
+        part.start_ns[known],
+        thread[known].astype(np.int64),
+        np.full(int(known.sum()), int(part.source), np.int64),
+        stacks[place[known]],
+    )

@@ -1,0 +1,122 @@
+"""What was captured, by which nsys, with what it complained about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import numpy as np
+
+from boundby.readers.nsys.columns import Database, as_text
+from boundby.trace.facts import Captured, TraceWarning
+from boundby.trace.tables import ApiCalls, Intervals, Operations, OpKind, Ranges, Samples, Schedule
+
+_ERROR, _WARNING = 3, 2  # DIAGNOSTIC_EVENT severities
+# nsys writes these into nearly every report; they say nothing about this one.
+_NOISE = re.compile(
+    r"^No \w[\w ]* events collected|^Not all [\w ]+ events might|^No MMAP events|^Scheduling information is absent"
+    r"|^NVTX function nvtxDomainDestroy|might have not been started correctly|^Process was launched"
+    r"|symbols? (?:might|could)",
+    re.IGNORECASE,
+)
+_NVTX_TRAP = "payload extension is incompatible"
+_MOST_DIAGNOSTICS = 8  # more of them hide the rest of the page
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Facts about capture and export. ``is_complete``: the exporter wrote its closing metadata (2022 on)."""
+
+    nsys_version: str | None
+    schema_version: str | None
+    command: str | None
+    warnings: tuple[TraceWarning, ...]
+    capture: Mapping[str, str]
+    is_complete: bool
+
+
+def read_metadata(database: Database) -> Metadata:
+    """Read the metadata tables, under the names of any version."""
+    export = dict(database.pairs("META_DATA_EXPORT") or database.pairs("EXPORT_META_DATA"))
+    capture = dict(reversed(database.pairs("META_DATA_CAPTURE")))  # of repeated names the first counts
+    # Exports since 2022 close with their own metadata; older ones have neither it nor ANALYSIS tables.
+    is_new = any(table.startswith("ANALYSIS_") for table in database.tables)
+    is_complete = bool(export) or not is_new
+    warnings = list(_diagnostics(database))
+    if not is_complete:
+        text = "The export carries no closing metadata: it may have ended early, and tables may be missing."
+        warnings.append(TraceWarning("export-incomplete", text))
+    return Metadata(
+        nsys_version=export.get("EXPORT_PRODUCT_VERSION"),
+        schema_version=export.get("EXPORT_SCHEMA_VERSION"),
+        command=_command(capture),
+        warnings=tuple(warnings),
+        capture={name: value for name, value in capture.items() if "ENVIRONMENT" not in name},
+        is_complete=is_complete,
+    )
+
+
+def _command(capture: Mapping[str, str]) -> str | None:
+    program = capture.get("PROCESS_0:COMMAND")
+    if not program:
+        return None
+    arguments: list[str] = []
+    while (value := capture.get(f"PROCESS_0:ARGUMENT_{len(arguments)}")) is not None:
+        arguments.append(value)
+    return " ".join([PurePath(program).name, *arguments])
+
+
+def _diagnostics(database: Database) -> list[TraceWarning]:
+    if not database.has("DIAGNOSTIC_EVENT", "severity", "text"):
+        return []
+    rows = database.rows(
+        f"SELECT DISTINCT severity, text FROM DIAGNOSTIC_EVENT WHERE severity >= {_WARNING}"
+        " ORDER BY severity DESC, text"
+    )
+    found = [
+        TraceWarning("profiler-error" if severity == _ERROR else "profiler-warning", text.strip())
+        for severity, value in rows
+        if (text := as_text(value)) and not _NOISE.search(text)
+    ]
+    trapped = any(_NVTX_TRAP in warning.message for warning in found)
+    if trapped:
+        trap = TraceWarning(
+            "nvtx-incompatible",
+            "The program's nvtx package is too new for this nsys, and its NVTX ranges were lost. "
+            "Install nvtx==0.2.11, or capture with nsys 2024.4 or later.",
+        )
+        found = [trap, *(warning for warning in found if _NVTX_TRAP not in warning.message)]
+    return found[:_MOST_DIAGNOSTICS]
+
+
+def captured(
+    database: Database,
+    operations: Operations,
+    api: ApiCalls,
+    ranges: Ranges,
+    os_calls: Intervals,
+    schedule: Schedule,
+    samples: Samples,
+    *,
+    has_graph_nodes: bool,
+) -> Captured:
+    """Which kinds of data are there: a table that exists and is empty captured nothing."""
+    is_graph = bool((operations.kind == OpKind.GRAPH).any())
+    return Captured(
+        kernels=bool((operations.kind <= OpKind.GRAPH).any()),
+        cuda_api=len(api) > 0,
+        memcpy=bool(np.isin(operations.kind, (OpKind.MEMCPY, OpKind.MIGRATION)).any()),
+        sync=_has_rows(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
+        nvtx=len(ranges) > 0,
+        osrt=len(os_calls) > 0,
+        cpu_scheduling=len(schedule) > 0,
+        cpu_samples=len(samples) > 0,
+        gpu_metrics=_has_rows(database, "GPU_METRICS"),
+        cuda_graphs=is_graph or has_graph_nodes,
+    )
+
+
+def _has_rows(database: Database, table: str) -> bool:
+    return table in database.tables and next(iter(database.rows(f'SELECT 1 FROM "{table}" LIMIT 1')), None) is not None

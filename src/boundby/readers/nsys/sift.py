@@ -1,0 +1,120 @@
+"""Rows that cannot be placed in time, and values that would overflow sums: left out, and said so.
+
+A damaged or edited export can hold anything in its columns. What comes through here is safe to add and subtract
+in 64 bits; whatever was left out or changed becomes a warning, and a table set of which nothing is left an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from boundby.model.arrays import BoolArray, Int64Array
+from boundby.model.errors import InputError
+from boundby.readers.nsys.columns import MISSING
+from boundby.readers.nsys.database import export_again
+from boundby.trace.facts import TraceWarning
+
+Raw = dict[str, Int64Array]
+
+MOST_TIME_NS = 1 << 62  # nsys can write Unix time: this is the year 2116
+MOST_SPAN_NS = 1 << 53  # 104 days: no capture is as long, and a thousand such intervals still add up in 64 bits
+MOST_SUM = float(1 << 62)
+MOST_BYTES = 1 << 48  # 256 TiB in one copy
+_LAST = np.iinfo(np.int64).max
+_LEAST_ID = MISSING + (1 << 24)  # below, a thread's process would look like none
+CORRELATIONS = 1 << 32  # CUPTI counts calls in 32 bits; the join packs (process, id) into 64
+
+
+def sift(path: Path, tables: Mapping[str, Raw]) -> tuple[TraceWarning, ...]:
+    """Cut rows without a usable time or thread out of the raw tables, in place; keys name the rows for people."""
+    near = _near(tables.values())
+    notes: list[str] = []
+    left_out = 0
+    for what, raw in tables.items():
+        good = _placeable(raw, near)
+        bad = len(good) - int(good.sum())
+        if bad:
+            raw.update({column: values[good] for column, values in raw.items()})
+            notes.append(f"{_count(bad, what)} had no usable time or thread and were left out.")
+            left_out += bad
+        notes += _mend(what, raw)
+    if left_out and not any(len(raw["start"]) for raw in tables.values()):
+        raise InputError(f"{path} is damaged: none of its events has a usable time and thread.", export_again(path))
+    _check_sums(path, tables)
+    return tuple(TraceWarning("broken-rows", note) for note in notes)
+
+
+def _near(tables: Iterable[Raw]) -> tuple[int, int] | None:
+    """Bounds around the bulk of the events, or None where all events lie within one possible capture."""
+    times = [raw[column] for raw in tables for column in ("start", "end") if column in raw and len(raw[column])]
+    lowest = min((int(np.min(values, where=values != MISSING, initial=_LAST)) for values in times), default=0)
+    highest = max((int(np.max(values, where=values != MISSING, initial=MISSING)) for values in times), default=0)
+    if highest - lowest <= MOST_SPAN_NS and lowest > -MOST_TIME_NS and highest < MOST_TIME_NS:
+        return None
+    every = np.concatenate([values[values != MISSING] for values in times])
+    middle = int(np.partition(every, len(every) // 2)[len(every) // 2])
+    half = MOST_SPAN_NS // 2
+    return max(middle - half, 1 - MOST_TIME_NS), min(middle + half, MOST_TIME_NS - 1)
+
+
+def _placeable(raw: Raw, near: tuple[int, int] | None) -> BoolArray:
+    start, end = raw["start"], raw.get("end")
+    good: BoolArray = start != MISSING
+    if "globalTid" in raw:
+        good &= raw["globalTid"] >= _LEAST_ID
+    elif end is not None:  # a GPU operation: it has ended, or it would not be there
+        good &= (end != MISSING) & (end >= start)
+    if "isSchedIn" in raw:
+        good &= raw["isSchedIn"] != MISSING
+    if near is not None:
+        good &= (start >= near[0]) & (start <= near[1])
+        if end is not None:
+            good &= (end == MISSING) | ((end >= near[0]) & (end <= near[1]))
+    return good
+
+
+def _mend(what: str, raw: Raw) -> list[str]:
+    """Values that only spoil their own column count as not captured."""
+    notes = []
+    if "end" in raw:
+        backwards = (raw["end"] != MISSING) & (raw["end"] < raw["start"])
+        if backwards.any():
+            notes.append(f"{_count(int(backwards.sum()), what)} ended before they started and count as instants.")
+            raw["end"] = np.where(backwards, raw["start"], raw["end"])
+    if "globalPid" in raw:
+        raw["globalPid"] = np.where(raw["globalPid"] < _LEAST_ID, MISSING, raw["globalPid"])
+    for column, limit, text in (
+        ("correlationId", CORRELATIONS, "had impossible correlation ids and were matched with nothing."),
+        ("bytes", MOST_BYTES, "had impossible sizes and count as 0 bytes."),
+    ):
+        if column in raw:
+            values = raw[column]
+            wrong = (values != MISSING) & ((values < 0) | (values >= limit))
+            if wrong.any():
+                notes.append(f"{_count(int(wrong.sum()), what)} {text}")
+                raw[column] = np.where(wrong, MISSING, values)
+    return notes
+
+
+def _check_sums(path: Path, tables: Mapping[str, Raw]) -> None:
+    """Whatever is added up later stays within 64 bits."""
+    starts = [raw["start"] for raw in tables.values() if len(raw["start"])]
+    last = max((int(values.max()) for values in starts), default=0)
+    for what, raw in tables.items():
+        sums = []
+        if "end" in raw:
+            end = np.where(raw["end"] == MISSING, last, raw["end"])
+            sums.append(float(np.sum(end - raw["start"], dtype=np.float64)))
+        if "bytes" in raw:
+            sums.append(float(np.sum(raw["bytes"][raw["bytes"] != MISSING], dtype=np.float64)))
+        if any(total > MOST_SUM for total in sums):
+            raise InputError(
+                f"{path} is damaged: the times or sizes of its {what} add up to too much.", export_again(path)
+            )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} of the {what}"

@@ -1,0 +1,376 @@
+"""The sentences and figures a comparison is told in, shared by every format. Plain text, no markup."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from boundby.model import units
+from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, LETTER, SCENARIO_LABEL, SHORT_LABEL
+from boundby.render.findings import NOTE, saves_range
+from boundby.render.sentences import bound_word
+from boundby.render.text import clean, part_name, region_name
+from boundby.results.comparison import (
+    Account,
+    Comparison,
+    DeviceChange,
+    FindingChange,
+    Prediction,
+    RegionChange,
+    Side,
+    Significance,
+)
+
+MIN_SHARE = 0.01  # of either run: regions and causes below it are left out of tables for people
+MAX_ROWS = 40
+ALIKE = 0.005  # changes of less are told as "as long as before"
+FINDING_WORDS = {
+    "new": "new",
+    "resolved": "resolved",
+    "remains": "still there",
+    "unchecked": "could not be checked",
+}
+TREND_WORDS = {"improved": "improved", "worse": "worse"}  # of those that remain
+MOST_TOLD = 40  # characters of what a finding was: more would hide what it is
+_UNIT = re.compile(r"(?:%|[num]?s|[kMGT]?B(?:/s)?|min|h|x)[,;:.]?")
+_DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+def change(fraction: float | None) -> str:
+    """``-24 %``, ``+5.3 %``, ``0 %``; empty where there is nothing to set it against."""
+    if fraction is None:
+        return ""
+    percent = 100 * fraction
+    if abs(percent) < 0.05:
+        return "0 %"
+    if fraction < 0 and percent < -99.5:
+        return f"{percent:.1f} %" if percent > -99.95 else "-100 %"
+    return f"{percent:+.1f} %" if abs(percent) < 9.95 else f"{percent:+,.0f} %"
+
+
+def headline(device: DeviceChange, comparison: Comparison) -> str:
+    """``GPU 0 is 19.2 times as fast: 1.43 s instead of 27.4 s (-95 %).``"""
+    one, other = device.before, device.after
+    if one is None or other is None:
+        found = one or other
+        when = "earlier" if other is None else "later"
+        return f"{clean(found.name) if found else ''} worked only in the {when} run."
+    per = " a step" if device.is_per_step else ""
+    times = f"{units.duration(other.each_ns)} instead of {units.duration(one.each_ns)}{per} ({change(device.change)})"
+    if units.duration(one.each_ns) == units.duration(other.each_ns):
+        times = f"{units.duration(other.each_ns)}{per}"
+    if not comparison.is_one_program:
+        return f"{clean(other.name)}, in another program: {times}."
+    return f"{clean(other.name)} {_speed(device.change)}: {times}."
+
+
+def _speed(fraction: float | None) -> str:
+    if fraction is None or abs(fraction) < ALIKE:
+        return "takes as long as before"
+    if fraction < 0:
+        ratio = 1 / (1 + fraction) if fraction > -1 else float("inf")
+        return f"is {ratio:.1f} times as fast" if ratio >= 1.1 else "is faster"
+    return f"takes {1 + fraction:.1f} times as long" if fraction >= 0.1 else "is slower"
+
+
+def verdict(device: DeviceChange) -> str:
+    """``It was GPU-copy bound and is GPU-compute bound.``"""
+    one, other = device.before, device.after
+    if one is None or other is None:
+        return ""
+    old, new = (BOUND_LABEL.get(item.verdict.bound, clean(item.verdict.bound)) for item in (one, other))
+    if bound_word(one.verdict) == bound_word(other.verdict):
+        return f"It was and is {new}."
+    return f"It was {old} and is {new}."
+
+
+def significance_summary(comparison: Comparison) -> str:
+    """How many regions changed beyond what instances differ anyway."""
+    both = [item for item in comparison.regions if item.path and item.before is not None and item.after is not None]
+    if not both:
+        return (
+            "No region is in both reports, so nothing tells what differs by chance: the change of the whole is that of "
+            "one run to one run. Annotate the program, or record several runs of each."
+        )
+    counts = Counter(item.significance.status for item in both)
+    told = [
+        f"{counts[status]} {word}"
+        for status, word in (
+            ("faster", "faster"),
+            ("slower", "slower"),
+            ("same", "without a significant change"),
+            ("too_few", "with too few instances to tell"),
+            ("not_tested", "not tested"),
+        )
+        if counts[status]
+    ]
+    noun = "region" if len(both) == 1 else "regions"
+    start = f"Of {len(both)} {noun} in both reports: {', '.join(told)}."
+    reason = next((item.significance.reason for item in both if item.significance.status == "not_tested"), "")
+    start += f" Not tested: {clean(reason)}." if reason else ""
+    if not counts["faster"] and not counts["slower"] and counts["same"]:
+        return f"No significant change. {start}"
+    return start
+
+
+def typical(found: Significance) -> str:
+    """The change of the typical instance: ``-23 % (-25 to -21)``, ``no change``, ``too few (5)``."""
+    if found.status == "too_few":
+        return f"too few ({min(found.instances_before, found.instances_after)})"
+    if found.status == "not_tested":
+        return ""
+    if not found.is_change:
+        return "not significant"
+    return f"{change(found.change)}{interval(found)}"
+
+
+def interval(found: Significance) -> str:
+    if found.change_low is None or found.change_high is None:
+        return ""
+    low, high = (change(value).removesuffix(" %") for value in (found.change_low, found.change_high))
+    return f" ({low} to {high})"
+
+
+def told(found: Significance) -> str:
+    """The whole of a test, for a tooltip or a detail."""
+    if found.status == "not_tested":
+        return clean(found.reason)
+    medians = (
+        f"median {found.series} {units.duration(found.median_before_ns)}, then {units.duration(found.median_after_ns)}"
+    )
+    counts = f"{found.instances_before} and {found.instances_after} instances"
+    p = "" if found.p_value is None else f", p = {found.p_value:.2g}"
+    reason = f": {clean(found.reason)}" if found.reason else ""
+    return f"{medians}; {counts}{p}{reason}"
+
+
+def each(account: Account | None) -> str:
+    """The account's time per instance; in parentheses the host's, where the account holds none of the region."""
+    if account is None or not account.instances:
+        return ""
+    if account.total_ns:
+        return units.duration(account.each_ns)
+    return f"({units.duration(account.host_ns / account.instances)})" if account.host_ns else ""
+
+
+def instances(item: RegionChange, arrow: str) -> str:
+    """``100``, or ``100 -> 50``."""
+    one, other = item.before, item.after
+    if one is None or other is None or one.instances == other.instances:
+        found = one or other
+        return units.count(found.instances) if found else ""
+    return f"{units.count(one.instances)}{arrow}{units.count(other.instances)}"
+
+
+def state(item: RegionChange) -> str:
+    """``-24 %``, ``new`` or ``gone``."""
+    if item.before is None:
+        return "new"
+    return "gone" if item.after is None else change(item.change)
+
+
+def bounds(item: RegionChange, arrow: str) -> str:
+    """``sync``, or ``sync -> api``."""
+    words = [clean(bound_word(found.verdict)) for found in (item.before, item.after) if found is not None]
+    return f" {arrow} ".join(dict.fromkeys(words))
+
+
+def renamed(item: RegionChange) -> str:
+    """Where a region was matched by more than its path."""
+    if item.how != "similar" or item.before is None or item.after is None:
+        return ""
+    old, new = item.before.path, item.after.path
+    sure = f"{item.similarity:.2f}"
+    if old == new:
+        return f"matched in another domain ({sure})"
+    if old[-1:] == new[-1:] and item.similarity >= 0.995:
+        return f"was at {region_name(old)}"
+    if len(old) == len(new) and old[:-1] == new[:-1]:
+        return f"was {part_name(old[-1])}: matched by similarity ({sure})"
+    return f"was {region_name(old)}: matched by similarity ({sure})"
+
+
+@dataclass(frozen=True)
+class CauseChange:
+    """One cause per instance, before and after."""
+
+    cause: str
+    before_ns: float
+    after_ns: float
+
+    @property
+    def delta_ns(self) -> float:
+        return self.after_ns - self.before_ns
+
+    @property
+    def label(self) -> str:
+        return SHORT_LABEL.get(self.cause, self.cause)
+
+    @property
+    def letter(self) -> str:
+        return LETTER.get(self.cause, "?")
+
+    @property
+    def change(self) -> float | None:
+        return self.delta_ns / self.before_ns if self.before_ns else None
+
+
+def causes(one: Account | None, other: Account | None, *, least: float = MIN_SHARE) -> list[CauseChange]:
+    """Causes that make up ``least`` of either account, in the causes' order."""
+    found = []
+    for cause in CAUSE_KEYS:
+        values = [(item.each_of(cause), item.each_ns) if item is not None else (0.0, 0.0) for item in (one, other)]
+        if any(whole and value >= least * whole and value for value, whole in values):
+            found.append(CauseChange(cause, values[0][0], values[1][0]))
+    return found
+
+
+def mostly(item: RegionChange) -> str:
+    """The cause that changed most: ``sync -11.2 ms``; empty where no cause changed by much."""
+    one, other = item.before, item.after
+    if one is None or other is None:
+        return ""
+    changed = causes(one, other, least=0.0)
+    largest = max(changed, key=lambda cause: abs(cause.delta_ns), default=None)
+    if largest is None or abs(largest.delta_ns) < MIN_SHARE * max(one.each_ns, other.each_ns):
+        return ""
+    return f"{largest.label} {signed(largest.delta_ns)}"
+
+
+def signed(ns: float) -> str:
+    """``+1.20 ms``."""
+    return units.duration(ns) if ns < 0 else f"+{units.duration(ns)}"
+
+
+def shown(comparison: Comparison) -> tuple[list[RegionChange], int]:
+    """The regions worth a row, and how many are left out: a part of either run, or changed significantly."""
+    named = [item for item in comparison.regions if item.path]
+    weights = [_weight(item, comparison) for item in named]
+    least = MIN_SHARE
+    if sum(weight >= least for weight in weights) > MAX_ROWS:
+        least = sorted(weights, reverse=True)[MAX_ROWS - 1]
+    rows = [item for item, weight in zip(named, weights, strict=True) if weight >= least]
+    return rows, len(named) - len(rows)
+
+
+def _weight(item: RegionChange, comparison: Comparison) -> float:
+    sides = ((item.before, comparison.before.total_ns), (item.after, comparison.after.total_ns))
+    shares = [max(found.total_ns, min(found.host_ns, whole)) / whole for found, whole in sides if found and whole]
+    return max(shares, default=0.0)
+
+
+def left_out(number: int) -> str:
+    """What became of the regions that have no row."""
+    noun = "region is" if number == 1 else "regions are"
+    return f"{number} more {noun} in the JSON: below {units.percent(MIN_SHARE)}, or not of the largest {MAX_ROWS}."
+
+
+def label(item: RegionChange, rows: Sequence[RegionChange]) -> tuple[int, str]:
+    """Depth below the nearest shown ancestor, and the path from there."""
+    paths = {row.path for row in rows if (row.after is None) == (item.after is None)}
+    above = [size for size in range(1, len(item.path)) if item.path[:size] in paths]
+    start = above[-1] if above else 0
+    return len(above), "/".join(part_name(part) for part in item.path[start:])
+
+
+def side(found: Side) -> tuple[str, ...]:
+    """What ran, on what, and the file."""
+    names = Counter(clean(name) or "GPU" for name in found.gpus)
+    gpus = [f"{count} x {name}" if count > 1 else name for name, count in names.items()]
+    file = clean(found.path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
+    parts = [clean(found.command) if found.command else "", *(gpus or ["no GPU work"]), file]
+    return tuple(part for part in parts if part)
+
+
+def finding(item: FindingChange) -> str:
+    """``step/loss: three syncs wait``."""
+    where = f"{region_name(item.finding.region)}: " if item.finding.region else ""
+    return f"{where}{clean(item.finding.title).rstrip('.')}"
+
+
+def finding_word(item: FindingChange) -> str:
+    """``resolved``, ``still there``, ``improved``: what became of it."""
+    return TREND_WORDS.get(item.trend, FINDING_WORDS[item.status])
+
+
+def finding_figures(item: FindingChange) -> str:
+    """What it was, what was promised and what came of it, in one phrase."""
+    old, new = item.before_saving_ns, item.after_saving_ns
+    if item.status == "remains":
+        return "; ".join(filter(None, (_was(item), _still_saves(old, new))))
+    if item.status == "resolved":
+        promised = f"promised {saves_range(old)}" if old else ""
+        return ", ".join(filter(None, (promised, _credit(item))))
+    saving = new or old
+    return f"would save {saves_range(saving)}" if saving else ""
+
+
+def _still_saves(old: tuple[int, int] | None, new: tuple[int, int] | None) -> str:
+    if not new:
+        return ""
+    now = saves_range(new)
+    before = f" (before: {saves_range(old)})" if old and saves_range(old) != now else ""
+    return f"would save {now}{before}"
+
+
+def _was(item: FindingChange) -> str:
+    """What it said before: the words that differ where these are few, all of it where it was worded in another way."""
+    was = item.was
+    if was is None or item.finding.severity == NOTE:
+        return ""
+    old, new = (clean(found.title).rstrip(".").split() for found in (was, item.finding))
+    place = region_name(was.region) if was.region and was.region != item.finding.region else ""
+    if [_worded(word) for word in old] != [_worded(word) for word in new]:
+        return f"was {place}: {' '.join(old)}" if place else f"was: {' '.join(old)}"
+    differ = [number for number, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]
+    if not differ:
+        return f"was in {place}" if place else ""
+    last = differ[-1] + 1
+    last += last < len(old) and _UNIT.fullmatch(old[last]) is not None  # a figure is told with its unit
+    told = " ".join(old[differ[0] : last]).rstrip(",;:")
+    if len(told) > MOST_TOLD:
+        return f"was in {place}" if place else ""
+    return f"was {told}" + (f" in {place}" if place else "")
+
+
+def _worded(word: str) -> str:
+    """A word without its figures: units may change with them."""
+    return "" if _UNIT.fullmatch(word) else _DIGITS.sub("#", word)
+
+
+def _credit(item: FindingChange) -> str:
+    """What its cause, else its region, has less: never a saving that is not its own."""
+    if item.is_region_gone:
+        return "its region is gone"
+    gone = item.cause_ns if item.cause_ns is not None else item.measured_ns
+    if gone is None:
+        return ""
+    what = "its region" if item.finding.region else "the window"
+    if item.cause_ns is not None:
+        what = f"{SHORT_LABEL[item.cause]} time {'there' if item.finding.region else 'in the window'}"
+    told = f"{what}: {signed(-gone)}" if gone else f"{what}: no change"
+    return f"{told} (of {item.together} findings together)" if item.together > 1 else told
+
+
+def findings_summary(comparison: Comparison) -> str:
+    """``2 resolved, 1 new``."""
+    counts = Counter(finding_word(item) for item in comparison.findings)
+    words = dict.fromkeys((*FINDING_WORDS.values(), *TREND_WORDS.values()))
+    return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
+
+
+def prediction(item: Prediction) -> str:
+    """``without copies``, and how much of them is gone."""
+    name = SCENARIO_LABEL.get(item.scenario, clean(item.scenario))
+    words = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.causes)
+    part = (
+        "all"
+        if item.removed >= 0.9995
+        else units.percent(item.removed)
+        if item.removed < 0.99
+        else f"{100 * item.removed:.1f} %"
+    )
+    also = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.also)
+    return f"{name} ({part} of {words} is gone{f'; {also} changed too' if also else ''})"

@@ -1,0 +1,295 @@
+"""What all figures share: their look, the causes' colours and hatches, units of axes, text that is only text."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from boundby.model import units
+from boundby.model.causes import LETTER, SHORT_LABEL
+from boundby.model.errors import UserError
+from boundby.render.palette import COLORS as COLORS
+from boundby.render.palette import OTHER, OTHER_LETTER
+from boundby.render.text import clean, shorten
+from boundby.results.plot_data import Picture
+from boundby.results.report import Report
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Look:
+    """How large a figure is, in inches, and its text, in points. ``height_in`` None: what the content needs."""
+
+    width_in: float = 7.0
+    font_pt: float = 8.0
+    height_in: float | None = None
+    title: bool = True
+
+    @property
+    def line_in(self) -> float:
+        """The height of a line of text."""
+        return 1.45 * self.font_pt / 72
+
+    def characters(self, inches: float) -> int:
+        """How many characters of the usual text fit into a width."""
+        return max(int(inches * 72 / (0.56 * self.font_pt)), 1)
+
+
+PAPER = Look()
+COLUMN = Look(width_in=3.4, font_pt=6.5)  # one column of a two-column paper
+SLIDE = Look(width_in=12.5, font_pt=15.0)
+LOOKS = {"paper": PAPER, "column": COLUMN, "slide": SLIDE}
+
+LARGE_PT = 12.0
+INK, FAINT, RULE = "#1d2226", "#5d666e", "#c9ced2"
+#: Hatches tell the causes apart where colours do not come through; letters and legends say the same.
+HATCH = {
+    "gpu_comm": "////",
+    "gpu_copy": "....",
+    "sync": "xxxx",
+    "cuda_api": "\\\\\\\\",
+    "init": "++++",
+    "host_blocked": "----",
+    "device_wait": "||||",
+    "profiler": "oooo",
+}
+TICK = 0.92  # of the usual text: tick labels, legends, what stands beside bars
+HATCH_COLOR = (1.0, 1.0, 1.0, 0.5)
+# Scripts that the usual font lacks, in the order they are looked for; only those that are installed are used.
+FALLBACK_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "IPAGothic", "Noto Sans", "Unifont")
+_TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+
+
+class Examined(Protocol):
+    """What ``boundby.examine`` gives."""
+
+    @property
+    def report(self) -> Report: ...
+
+    @property
+    def picture(self) -> Picture: ...
+
+
+def report_of(found: Report | Examined) -> Report:
+    """The report of either."""
+    return found if isinstance(found, Report) else found.report
+
+
+def picture_of(found: Report | Examined, kind: str) -> Picture:
+    """The picture, or UserError where only a Report was given."""
+    if isinstance(found, Report):
+        raise UserError(f"A figure of {kind} needs more than a Report.", "Give it what boundby.examine(path) returns.")
+    return found.picture
+
+
+def matplotlib() -> Any:
+    """The package. Raises UserError where it is not installed."""
+    try:
+        import matplotlib as package
+    except ImportError as error:
+        raise UserError(
+            "Figures need matplotlib, which is not installed.", "Run: pip install 'boundby[plot]'"
+        ) from error
+    return package
+
+
+@functools.cache
+def _fonts() -> list[str]:
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed)]
+
+
+def _settings(look: Look) -> dict[str, object]:
+    return {
+        "font.family": _fonts(),
+        "font.size": look.font_pt,
+        "text.color": INK,
+        "text.parse_math": False,  # names hold dollar signs
+        "axes.titlesize": look.font_pt,
+        "axes.labelsize": look.font_pt,
+        "axes.edgecolor": FAINT,
+        "axes.labelcolor": INK,
+        "axes.linewidth": 0.6 * look.font_pt / 8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "axes.unicode_minus": False,
+        "grid.color": RULE,
+        "grid.linewidth": 0.4 * look.font_pt / 8,
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "xtick.labelcolor": INK,
+        "ytick.labelcolor": INK,
+        "xtick.labelsize": TICK * look.font_pt,
+        "ytick.labelsize": TICK * look.font_pt,
+        "legend.fontsize": TICK * look.font_pt,
+        "legend.frameon": False,
+        "legend.borderaxespad": 0.2,
+        "hatch.linewidth": 0.5 * look.font_pt / 8,
+        "figure.facecolor": "white",
+        "savefig.facecolor": "white",
+        "figure.constrained_layout.h_pad": 0.03,
+        "figure.constrained_layout.w_pad": 0.03,
+    }
+
+
+def drawn(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """A drawing function in its look's settings, which hold for it alone."""
+
+    @functools.wraps(draw)
+    def within(found: Report | Examined, look: Look = PAPER) -> Figure:
+        with matplotlib().rc_context(_settings(look)):
+            figure = draw(found, look)
+        if look.font_pt >= LARGE_PT:  # hatches are per inch: on a slide they would be grey
+            for patch in figure.findobj(lambda artist: bool(getattr(artist, "get_hatch", str)())):
+                patch.set_hatch(patch.get_hatch()[:2])  # type: ignore[attr-defined]
+        return figure
+
+    return within
+
+
+@contextmanager
+def save_context() -> Iterator[None]:
+    """Settings that count when a figure is written: text that can be searched in a PDF, the same ids in every SVG."""
+    settings = {"pdf.fonttype": 42, "svg.hashsalt": "boundby", "text.parse_math": False}
+    with matplotlib().rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # shown as a box
+        yield
+
+
+def new_figure(look: Look, content_in: float, title: str = "", under: str = "") -> Figure:
+    """An empty figure of that height of content, a title and a fainter line above it."""
+    from matplotlib.figure import Figure
+
+    lines = _wrapped(title, look, 1.4) if look.title and title else []
+    small = _wrapped(under, look, 0.96) if look.title and under else []
+    head = 1.3 * look.line_in * len(lines) + look.line_in * len(small) + (0.6 * look.line_in if lines else 0.0)
+    height = look.height_in or content_in + head
+    figure = Figure(figsize=(look.width_in, height), layout="constrained")
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, 0, 1, max(1 - head / height, 0.1)))
+    left, top = 0.06 / look.width_in, 1 - 0.3 * look.line_in / height
+    for line in lines:
+        figure.text(left, top, line, size=1.15 * look.font_pt, weight="bold", va="top")
+        top -= 1.3 * look.line_in / height
+    for line in small:
+        figure.text(left, top, line, size=0.88 * look.font_pt, color=FAINT, va="top")
+        top -= look.line_in / height
+    return figure
+
+
+def _wrapped(text: str, look: Look, scale: float) -> list[str]:
+    """At most three lines that fit the figure's width."""
+    lines = [""]
+    for word in clean(text).split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if width_in(longer, look) * scale > look.width_in - 0.15 and lines[-1]:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return [fitting(line.strip("· "), look, (look.width_in - 0.15) / scale) for line in lines[:3]]
+
+
+def fill(cause: str) -> dict[str, Any]:
+    """Colour and hatch of a cause, as arguments of matplotlib's patches."""
+    color = COLORS.get(cause, COLORS[OTHER])[0]
+    return {"facecolor": color, "hatch": HATCH.get(cause, ""), "edgecolor": HATCH_COLOR, "linewidth": 0}
+
+
+def letter_color(cause: str) -> str:
+    """The colour of text upon a cause."""
+    return COLORS.get(cause, COLORS[OTHER])[1]
+
+
+def cause_label(cause: str) -> str:
+    """``s  sync``: the letter and the word."""
+    return f"{LETTER.get(cause, OTHER_LETTER)}  {SHORT_LABEL.get(cause, OTHER)}"
+
+
+def legend(figure: Figure, causes: Sequence[str], look: Look, labels: Sequence[str] = ()) -> None:
+    """The causes shown, below everything, in as many columns as fit."""
+    from matplotlib.patches import Patch
+
+    texts = [shorten(label, 60) for label in labels] or [cause_label(cause) for cause in causes]
+    widest = max((len(text) for text in texts), default=1) + 5
+    columns = max(min(len(texts), look.characters(look.width_in) // widest), 1)
+    figure.legend(
+        [Patch(**fill(cause)) for cause in causes],
+        texts,
+        loc="outside lower left",
+        ncols=columns,
+        handlelength=1.4,
+        handleheight=1.0,
+        columnspacing=1.2,
+        labelspacing=0.35,
+    )
+
+
+def legend_lines(causes: Sequence[str], look: Look, labels: Sequence[str] = ()) -> int:
+    """How many lines ``legend`` takes."""
+    texts = labels or [cause_label(cause) for cause in causes]
+    widest = max((len(text) for text in texts), default=1) + 5
+    columns = max(min(len(texts), look.characters(look.width_in) // widest), 1)
+    return -(-len(texts) // columns)
+
+
+def duration(ns: float) -> str:
+    """``53.2 ms``, ``812 µs``."""
+    return units.duration(ns).replace(" us", " µs")
+
+
+def time_unit(longest_ns: float) -> tuple[float, str]:
+    """Nanoseconds in the unit that suits an axis up to that time, and its name."""
+    return next(((scale, name) for scale, name in _TIME if longest_ns >= 2 * scale), _TIME[-1])
+
+
+def width_in(text: str, look: Look) -> float:
+    """How wide a text of the tick labels' size is drawn, in inches."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(size=TICK * look.font_pt)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return float(width) / 72
+
+
+def fitting(text: str, look: Look, inches: float) -> str:
+    """The text, its middle left out as far as it does not fit into that width."""
+    if width_in(text, look) <= inches:
+        return text
+    low, high = 1, len(text)  # the longest that fits
+    while low < high:
+        middle = (low + high + 1) // 2
+        if width_in(shorten(text, middle, "…"), look) <= inches:
+            low = middle
+        else:
+            high = middle - 1
+    return shorten(text, low, "…")
+
+
+def name(text: str, look: Look, inches: float) -> str:
+    """A name made harmless and short enough for that width."""
+    return fitting(clean(text), look, inches)
+
+
+def names_of_rows(axes: Axes, labels: Sequence[str], places: Sequence[float], **style: Any) -> None:
+    """Row names as tick labels, which never are formulas."""
+    axes.set_yticks(list(places), list(labels), **style)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def nothing(what: str, why: str) -> UserError:
+    """The error of a figure that would be empty."""
+    return UserError(f"There is nothing to draw: {what}.", why)

@@ -1,0 +1,83 @@
+"""What is said about findings, in every format: where the worst instances are, what could not be checked, and that
+nothing was found. Plain text, no markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from boundby.model import units
+from boundby.render.text import clean
+from boundby.results.report import Example, Finding, NotChecked, Report
+
+#: More would hide the best ones; the rest is counted, and shown where all were asked for.
+MOST_FINDINGS = 10
+NOTE = "note"
+
+
+def shown(report: Report) -> tuple[Finding, ...]:
+    """The findings that people see at once: the best ones, and every note."""
+    if report.show_all:
+        return report.findings
+    saving = [item for item in report.findings if item.severity != NOTE][:MOST_FINDINGS]
+    return (*saving, *(item for item in report.findings if item.severity == NOTE))
+
+
+def saves(finding: Finding) -> str:
+    """``1.10-1.30 s``; ``up to 1.30 s`` where the low end is nothing; empty where nothing is told."""
+    return "" if finding.saving_ns is None else saves_range(finding.saving_ns)
+
+
+def saves_range(saving_ns: tuple[int, int]) -> str:
+    """A saving (low, high), as ``saves`` tells it."""
+    low, high = saving_ns
+    return f"up to {units.duration(high)}" if low == 0 < high else units.duration_range(low, high)
+
+
+def worst(examples: Sequence[Example]) -> str:
+    """``worst 3.62 ms at 3.668803 s, 3.60 ms at 9.537906 s: cudaMemcpyAsync in aten::nonzero``; empty without any."""
+    parts: list[str] = []
+    for number, example in enumerate(examples):
+        instant = f"{units.duration(example.duration_ns)} at {example.start_ns / 1e9:.6f} s"
+        is_last_alike = number + 1 == len(examples) or examples[number + 1].what != example.what
+        parts.append(f"{instant}: {clean(example.what)}" if is_last_alike else instant)
+    return f"worst {', '.join(parts)}" if parts else ""
+
+
+def nothing_found(report: Report) -> str:
+    """``No finding: 40 rules looked, and none knows a change that would save 1 % of the time.``; empty where something
+    was found, or nobody looked."""
+    if not report.rules_checked or any(item.severity != NOTE for item in report.findings):
+        return ""
+    least = "0.1 %" if report.show_all else "1 %"
+    rules, notes = units.plural(report.rules_checked, "rule"), len(report.findings)
+    if notes:
+        return f"No finding worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
+    if not report.devices:
+        return "No finding: the rules look for what keeps a GPU waiting, and this trace holds no GPU work."
+    return f"No finding: {rules} looked, and none knows a change that would save {least} of the time."
+
+
+def count(report: Report, *, notes: bool) -> int:
+    """How many notes there are, or findings that are none; shown or not."""
+    return sum((item.severity == NOTE) == notes for item in report.findings)
+
+
+def heading(report: Report) -> str:
+    """``Findings (7), notes (2)``: of all, shown or not."""
+    counts = (("findings", count(report, notes=False)), ("notes", count(report, notes=True)))
+    return ", ".join(f"{word} ({number})" for word, number in counts if number).capitalize()
+
+
+def left_out(report: Report) -> str:
+    """How many findings are not shown, and how to see them."""
+    more = len(report.findings) - len(shown(report))
+    return f"{units.plural(more, 'smaller finding')} not shown; --all shows every one." if more else ""
+
+
+def could_not_check(items: Sequence[NotChecked], *, every: bool = False) -> list[tuple[str, str]]:
+    """(reason, rules) of what could matter (or of everything), rules of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for item in items:
+        if every or item.could_matter:
+            by_reason.setdefault(clean(item.reason).rstrip("."), []).append(clean(item.rule))
+    return [(reason, ", ".join(sorted(rules))) for reason, rules in by_reason.items()]

@@ -1,0 +1,119 @@
+"""The result of a check -> terminal, GitHub step summary, JUnit XML, JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+from xml.etree import ElementTree
+
+from rich.text import Text
+
+from boundby.render.face import DIM, Face, pad
+from boundby.render.json import dumps, plain
+from boundby.render.markdown import code, escape
+from boundby.render.terminal import DEFAULT_WIDTH, MIN_WIDTH, ColorSystem, printed
+from boundby.render.text import clean
+from boundby.results.gate import GateResult, LimitResult
+
+CHECK_VERSION = 1  # 1: first published form. Keys are stable; more may be added.
+
+
+def headline(result: GateResult) -> str:
+    """``1 of 3 limits broken.``"""
+    total = len(result.results)
+    noun = "limit" if total == 1 else "limits"
+    if result.passed:
+        return f"All {total} {noun} kept." if total > 1 else "The limit is kept."
+    return f"{len(result.broken)} of {total} {noun} broken."
+
+
+def state(result: LimitResult) -> str:
+    if result.skipped:
+        return "skipped"
+    return "kept" if result.kept else "BROKEN"
+
+
+def render(
+    result: GateResult,
+    *,
+    width: int = DEFAULT_WIDTH,
+    color_system: ColorSystem | None = None,
+    unicode: bool = True,
+) -> str:
+    """One line a limit, those that are broken first."""
+    face = Face(max(width, MIN_WIDTH), color_system is not None, unicode)
+    lines = [face.heading(f"LIMITS  {headline(result)}")]
+    for item in sorted(result.results, key=lambda item: item.kept):
+        style = ("bold green" if item.kept else "bold red") if face.color else ""
+        mark = face.line(pad(Text(state(item), style=style), 8))
+        lines += face.wrapped(f"{clean(item.limit)}: {clean(item.message)}", first=mark)
+        lines += face.wrapped(clean(item.reason), indent=8, style=DIM) if item.reason else []
+    return printed(lines, face, color_system)
+
+
+def markdown(result: GateResult) -> str:
+    """A section for a GitHub step summary or a comment."""
+    mark = "✅" if result.passed else "❌"
+    rows = [
+        f"| {'✅' if item.kept else '❌'} {state(item)} | {code(item.limit)} | {escape(item.message)}"
+        f"{f'<br><sub>{escape(item.reason)}</sub>' if item.reason else ''} |"
+        for item in sorted(result.results, key=lambda item: item.kept)
+    ]
+    head = f"### {mark} boundby: {headline(result)}"
+    return "\n".join([head, "", "|  | limit | measured |", "| --- | --- | --- |", *rows]) + "\n"
+
+
+def to_dict(result: GateResult) -> dict[str, Any]:
+    """Plain dicts, lists, strings, numbers, booleans and None."""
+    data: dict[str, Any] = plain(
+        {
+            "format_version": CHECK_VERSION,
+            "kind": "check",
+            "subject": result.subject,
+            "passed": result.passed,
+            "limits": [asdict(item) for item in result.results],
+        }
+    )
+    return data
+
+
+def json(result: GateResult) -> str:
+    """The JSON text, ended by a line break."""
+    return dumps(to_dict(result))
+
+
+def junit(result: GateResult) -> str:
+    """JUnit XML as CI systems read it: one test case a limit."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name="boundby",
+        tests=str(len(result.results)),
+        failures=str(len(result.broken)),
+        errors="0",
+        skipped=str(sum(item.skipped for item in result.results)),
+    )
+    for item in result.results:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=f"boundby.{_xml(_file(result.subject))}", name=_xml(item.limit)
+        )
+        if item.skipped:
+            ElementTree.SubElement(case, "skipped", message=_xml(item.message))
+        elif not item.kept:
+            failure = ElementTree.SubElement(case, "failure", message=_xml(item.message), type="limit")
+            failure.text = _xml("\n".join(filter(None, (f"{item.limit}: {item.message}", item.reason))))
+        else:
+            ElementTree.SubElement(case, "system-out").text = _xml(item.message)
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    text: str = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _file(path: str) -> str:
+    return path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+
+
+def _xml(text: str) -> str:
+    """What XML can hold: ``clean`` makes control characters and surrogates visible."""
+    return "\n".join(clean(line) for line in text.split("\n"))

@@ -1,0 +1,52 @@
+"""What a report does not hold, what that costs, and the nsys flag that would have captured it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from boundby.results.report import Report
+
+
+@dataclass(frozen=True)
+class Missing:
+    kind: str
+    cost: str  # what cannot be told without it
+    flag: str  # of nsys profile
+
+
+def not_captured(report: Report) -> tuple[Missing, ...]:
+    """The gaps that cost certainty.
+
+    nsys writes no table for what did not happen, so kinds whose absence is as likely a fact about the program
+    (copies, syncs, CUDA graphs) are not listed.
+    """
+    captured = report.trace.captured
+    gaps: list[Missing] = []
+    if not captured.kernels and captured.cuda_graphs:
+        cost = "what runs inside a graph: each launch counts as one piece of compute"
+        gaps.append(Missing("kernels in CUDA graphs", cost, "--cuda-graph-trace=node"))
+    elif not captured.kernels and not captured.cuda_api:
+        gaps.append(Missing("CUDA", "anything about the GPU: the account is the host's", "-t cuda"))
+    elif not captured.kernels:
+        gaps.append(Missing("kernels", "what the GPU computed, and when", "-t cuda"))
+    elif not captured.cuda_api:
+        gaps.append(Missing("CUDA API calls", "what the host did while the GPU was idle", "-t cuda"))
+    if not captured.nvtx:
+        gaps.append(Missing("NVTX ranges", "which part of the program the time belongs to", "-t nvtx (and annotate)"))
+    if not captured.osrt:
+        gaps.append(Missing("OS runtime calls", "what a sleeping host waits for: file, lock, worker", "-t osrt"))
+    if not captured.cpu_scheduling:
+        cost = "whether the host computes or sleeps (cpu against blocked)"
+        gaps.append(Missing("CPU scheduling", cost, "--cpuctxsw=process-tree"))
+    if report.devices and not captured.gpu_metrics:
+        cost = "how well running kernels fill the GPU"
+        gaps.append(Missing("GPU metrics", cost, f"{_metrics_option(report.trace.nsys_version)}=all"))
+    return tuple(gaps)
+
+
+def _metrics_option(nsys_version: str | None) -> str:
+    """nsys renamed the option in 2024: 2024.2.3 knows only the old name, releases since 2025 use the new."""
+    found = re.match(r"(\d{4})\.(\d+)", nsys_version or "")
+    old = found is not None and (int(found[1]), int(found[2])) < (2024, 4)
+    return "--gpu-metrics-device" if old else "--gpu-metrics-devices"

@@ -1,0 +1,146 @@
+"""Report and Picture -> one self-contained HTML page that people send to each other.
+
+Nothing is fetched: style and script are in the page, and its Content-Security-Policy admits only these two, by their
+hashes. Names out of a trace are anybody's text: they are cleaned, escaped by the template, set as text by the script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boundby.results.plot_data import Picture
+from boundby.results.report import Report
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+FOLDER = Path(__file__).parent
+STYLES = ("assets/vendor/uPlot.min.css", "assets/page.css")
+SCRIPTS = (
+    "assets/vendor/uPlot.iife.min.js",
+    "assets/base.js",
+    "assets/regions.js",
+    "assets/tables.js",
+    "assets/lanes.js",
+    "assets/timeline.js",
+    "assets/instances.js",
+)
+
+_FIGURE = re.compile(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")  # its unit stays beside a number
+
+#: (device id, scenario) -> the cause that would bound next, None: nothing worth 1 % of what is left.
+NextBounds = Mapping[tuple[int, str], str | None]
+
+
+def render(
+    report: Report,
+    picture: Picture | None = None,
+    *,
+    min_share: float | None = None,
+    next_bounds: NextBounds | None = None,
+) -> str:
+    """The page. Without a picture (a saved result) it has no timeline, instances or tables of GPU work.
+
+    ``min_share``: regions below this fraction of the window are left out; None: all, up to what a page can hold.
+    """
+    from boundby.render.page import content, drawings, regions
+
+    style, script = _assets(STYLES, "\n"), _assets(SCRIPTS, "\n")
+    shown = regions.select_rows(report, min_share)
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            **content.context(report, picture, next_bounds or {}),
+            rows=shown.rows,
+            rows_left_out=shown.left_out,
+            outside=shown.outside,
+            data=drawings.embed(report, picture, shown),
+            has_picture=picture is not None,
+            style=_raw(style),
+            script=_raw(script),
+            policy=_policy(style, script),
+        )
+    )
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing but these two texts: no request, no other script, no form, no base address."""
+    parts = (f"script-src {_hash(script)}", f"style-src {_hash(style)}", "base-uri 'none'", "form-action 'none'")
+    return "; ".join(("default-src 'none'", *parts))
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _assets(names: tuple[str, ...], between: str) -> str:
+    """The files one after another, as they stand in the page: the hash is of exactly this text."""
+    parts = [(FOLDER / name).read_text(encoding="utf-8").replace("\r\n", "\n").strip() for name in names]
+    if any(name.endswith(".css") for name in names):
+        parts.append(_color_rules())
+    return f"\n{between.join(parts)}\n"
+
+
+def _color_rules() -> str:
+    """One class a cause: ``.c-sync`` fills and backs, and colours what is written on it."""
+    from boundby.render.palette import COLORS
+
+    return "\n".join(
+        f".c-{key}{{--fill:{background};--ink:{letter};fill:{background};background-color:{background};color:{letter}}}"
+        f"text.c-{key}{{fill:{letter}}}"
+        for key, (background, letter) in COLORS.items()
+    )
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from boundby.model import units
+    from boundby.render.text import clean
+
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: clean(value) if type(value) is str else value,
+    )
+    environment.filters.update(
+        tight=_tight,
+        flow=lambda text: " ".join(text.split()),
+        duration=units.duration,
+        percent=units.percent,
+        size=units.size,
+        count=units.count,
+        bandwidth=units.bandwidth,
+    )
+    return environment
+
+
+def _tight(text: str) -> object:
+    """The text, escaped, with every number kept beside its unit."""
+    from markupsafe import Markup, escape
+
+    from boundby.render.text import clean
+
+    return Markup(_FIGURE.sub(r"\1&nbsp;\2", str(escape(clean(text)))))
+
+
+def _raw(text: str) -> object:
+    """Our own style, script and escaped data: the only texts that are not escaped again."""
+    from markupsafe import Markup
+
+    return Markup(text)  # never of a trace's text
+
+
+__all__ = ["NextBounds", "render"]

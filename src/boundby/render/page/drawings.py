@@ -1,0 +1,187 @@
+"""Picture -> the compact JSON that the page's script draws from, embedded so that nothing in it can end the script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import units
+from boundby.model.causes import CAUSES, HOST_MEANING, LETTER, MEANING, SHORT_LABEL
+from boundby.render.page.regions import RegionRows
+from boundby.render.text import clean, region_name
+from boundby.results.plot_data import AccountLane, CauseBins, Gap, InstanceSeries, Picture, RangeLane, Spread
+from boundby.results.report import Report
+
+# What could end the data's element or be taken for a line's end; JSON reads the escapes as the same characters.
+_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+Json = dict[str, Any]
+
+
+def embed(report: Report, picture: Picture | None, shown: RegionRows) -> object:
+    """The data as the text of a ``<script type="application/json">``."""
+    from markupsafe import Markup
+
+    words = MEANING if report.devices else HOST_MEANING
+    data: Json = {
+        "causes": [
+            {
+                "key": cause.key,
+                "label": SHORT_LABEL[cause.key],
+                "letter": LETTER[cause.key],
+                "meaning": words.get(cause.key, MEANING[cause.key]),
+            }
+            for cause in CAUSES
+        ],
+        "facts": [[[title, [list(fact) for fact in facts]] for title, facts in row.facts] for row in shown.rows],
+        "picture": _picture(picture, shown) if picture is not None and picture.end_ns > picture.start_ns else None,
+    }
+    text = json.dumps(_cleaned(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return Markup(text.translate(_ESCAPES))
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {key: _cleaned(item) for key, item in value.items()}
+    return [_cleaned(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _picture(picture: Picture, shown: RegionRows) -> Json:
+    names = [region_name(region.path) for region in picture.regions]
+    rows = {row.path: row.number for row in shown.rows}
+    paths = [
+        name + (f" [{clean(region.domain)}]" if region.domain not in ("", "default") else "")
+        for name, region in zip(names, picture.regions, strict=True)
+    ]
+    return {
+        "span": picture.end_ns - picture.start_ns,
+        "origin": picture.start_ns,
+        "edges": (picture.edges_ns - picture.start_ns).tolist(),
+        "regions": paths,
+        "rows": [rows.get(path, -1) for path in paths],  # the region's row in the table
+        "lanes": [_lane(lane, picture) for lane in picture.lanes],
+        "ranges": [_ranges(lane, picture.start_ns) for lane in picture.ranges],
+        "gaps": [_gap(gap, picture) for gap in picture.gaps],
+        "instances": [_series(series, picture.start_ns) for series in picture.instances],
+    }
+
+
+def _lane(lane: AccountLane, picture: Picture) -> Json:
+    found: Json = {
+        "kind": lane.kind,
+        "id": lane.id,
+        "name": f"GPU {lane.id}" if lane.kind == "device" else f"{lane.name or 'thread'} ({lane.id})",
+        "device": lane.name,
+        "low": lane.window_start_ns - picture.start_ns,
+        "high": lane.window_end_ns - picture.start_ns,
+        "gpu": _fractions(lane.gpu_utilization) if lane.kind == "device" else None,
+        "cpu": None if lane.cpu_utilization is None else _fractions(lane.cpu_utilization),
+        "cpuSource": lane.cpu_source,
+        "seg": None,
+        "fine": None,
+    }
+    if lane.segments is not None:
+        found["seg"] = {
+            "s": _starts(lane.segments.start_ns, picture.start_ns),
+            "l": (lane.segments.end_ns - lane.segments.start_ns).tolist(),
+            "c": lane.segments.cause.tolist(),
+            "r": lane.segments.region.tolist(),
+        }
+    if lane.fine is not None:
+        found["fine"] = _fine(lane.fine, picture.start_ns)
+    return found
+
+
+def _fine(bins: CauseBins, origin: int) -> Json:
+    causes = np.flatnonzero(bins.cause_ns.any(axis=0))
+    return {
+        "low": int(bins.edges_ns[0]) - origin,
+        "high": int(bins.edges_ns[-1]) - origin,
+        "n": len(bins.edges_ns) - 1,
+        "c": causes.tolist(),
+        "v": [bins.cause_ns[:, cause].tolist() for cause in causes],
+    }
+
+
+def _ranges(lane: RangeLane, origin: int) -> Json:
+    who = f"{lane.thread or 'thread'} ({lane.tid})" if lane.tid is not None else f"process {lane.pid}, start/end"
+    merged = bool((lane.count > 1).any())
+    return {
+        "who": who,
+        "depth": lane.depth,
+        "s": _starts(lane.start_ns, origin),
+        "l": (lane.end_ns - lane.start_ns).tolist(),
+        "r": lane.region.tolist(),
+        "n": lane.count.tolist() if merged else None,
+        "v": lane.covered_ns.tolist() if merged else None,
+    }
+
+
+def _gap(gap: Gap, picture: Picture) -> Json:
+    lane = next(number for number, lane in enumerate(picture.lanes) if lane.kind == "device" and lane.id == gap.device)
+    return {
+        "lane": lane,
+        "s": gap.start_ns - picture.start_ns,
+        "l": gap.end_ns - gap.start_ns,
+        "c": gap.cause,
+        "by": [[cause, ns] for cause, ns in enumerate(gap.cause_ns) if ns],
+        "call": gap.call,
+        "who": (f"{gap.thread or 'thread'} ({gap.tid})") if gap.tid is not None else "",
+        "r": gap.region,
+        "before": gap.before,
+        "after": gap.after,
+    }
+
+
+def _series(series: InstanceSeries, origin: int) -> Json:
+    return {
+        "r": series.region,
+        "n": series.count,
+        "warm": series.warm_up,
+        "thinned": series.thinned,
+        "i": series.index.tolist(),
+        "s": _starts(series.start_ns, origin),
+        "h": series.host_ns.tolist(),
+        "p": series.projected_ns.tolist() if (series.projected_ns >= 0).any() else None,
+        "hm": series.host_median_ns,
+        "pm": series.projected_median_ns,
+        "hs": _spread(series.host),
+        "ps": _spread(series.projected) if series.projected else None,
+        "text": summary(series),
+    }
+
+
+def summary(series: InstanceSeries) -> str:
+    """The instances in two sentences."""
+    text = f"{units.plural(series.count, 'instance')}. "
+    if series.warm_up:
+        first = f"The first {series.warm_up:,} differ" if series.warm_up > 1 else "The first one differs"
+        text += f"{first} from the later ones and {'are' if series.warm_up > 1 else 'is'} marked as warm-up. "
+    after = " after warm-up" if series.warm_up else ""
+    text += f"Median{after}: {units.duration(series.host_median_ns)} on the host"
+    if series.projected_median_ns is not None:
+        text += f", {units.duration(series.projected_median_ns)} projected on the GPU"
+    text += "."
+    if series.thinned:
+        text += f" {len(series.index):,} are drawn: of each run of neighbours the shortest and the longest."
+    return text
+
+
+def _spread(spread: Spread) -> Json:
+    edges = [round(edge) for edge in spread.edges_ns.tolist()]
+    return {"e": edges, "c": spread.counts.tolist(), "last": spread.has_last}
+
+
+def _starts(start_ns: npt.NDArray[np.int64], origin: int) -> list[int]:
+    """Differences of neighbouring starts, the first from the origin: shorter than the instants."""
+    return np.diff(start_ns, prepend=origin).tolist() if len(start_ns) else []
+
+
+def _fractions(values: npt.NDArray[np.float64]) -> list[float | None]:
+    return [None if np.isnan(value) else round(value, 3) for value in values.tolist()]

@@ -1,0 +1,313 @@
+"""Report and timeline -> a trace for ui.perfetto.dev: what ran, and beside it what boundby makes of it.
+
+The perfetto package is imported only when a trace is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.causes import CAUSE_KEYS, LETTER, SHORT_LABEL
+from boundby.render import sentences
+from boundby.render.perfetto_writer import Argument, Int, Slices, Value, Writer, plain_slices
+from boundby.render.text import region_name
+from boundby.trace.tables import NO_CORRELATION, Direction, MemoryKind, OpKind, Table, Trace
+
+if TYPE_CHECKING:
+    from boundby.attribution.segments import Segments
+    from boundby.attribution.timeline import Timeline
+    from boundby.results.plot_data import AccountLane, Picture
+    from boundby.results.report import Report, Verdict
+
+NO_STREAM = 4294967295
+#: The order of the tracks of a device and of a thread.
+VERDICT, CAUSES, GPU_BUSY, CPU_BUSY, STREAMS = 1, 2, 3, 4, 10
+RANGES, PROCESS_RANGES, CALLS, OS_CALLS = 3, 4, 5, 6
+MEMORY = {int(kind): kind.name.lower() for kind in MemoryKind}
+DIRECTION = {int(kind): kind.name.replace("TO", "to") for kind in Direction} | {int(Direction.OTHER): ""}
+COPY_WORD = {OpKind.MEMCPY: "memcpy", OpKind.MEMSET: "memset", OpKind.MIGRATION: "migration"}
+
+# Arguments by kind of operation; the first of each pair is for operations without a correlation id.
+_KERNEL = ("region", "correlation")
+_SET = ("region", "bytes", "correlation")
+_COPY = ("region", "bytes", "direction", "source", "target", "correlation")
+KINDS = tuple(names[:-1] if not known else names for names in (_KERNEL, _SET, _COPY) for known in (False, True))
+_KIND_OF = {OpKind.KERNEL: 0, OpKind.GRAPH: 0, OpKind.MEMSET: 1, OpKind.MEMCPY: 2, OpKind.MIGRATION: 2}
+
+
+def write(file: IO[bytes], report: Report, timeline: Timeline, picture: Picture | None = None) -> None:
+    """Write the whole trace to a binary file, a bounded part of it in memory at a time.
+
+    Times are the report's, on the host's clock. Where any would be negative all are moved; ``clock_offset_ns`` of the
+    verdicts says by how much. ``picture`` adds utilization as counters. Raises UserError without the perfetto package.
+    """
+    trace = timeline.setting.trace
+    low, high = _bounds(timeline, report)
+    writer = Writer(file, max(-low, 0), high)
+    regions = _region_texts(writer, timeline)
+    lanes = picture.lanes if picture is not None else ()
+    _findings(writer, report, timeline, low)
+    for number in np.unique(trace.operations.device).tolist():
+        _device(writer, number, timeline, report, regions, lanes)
+    processes: dict[int, int] = {}
+    for number, thread in enumerate(trace.threads):
+        if _has_content(trace, number):
+            if thread.process not in processes:
+                processes[thread.process] = writer.process(trace.processes[thread.process])
+            track = writer.thread(processes[thread.process], thread)
+            _thread(writer, track, number, timeline, regions)
+            _thread_account(writer, track, number, timeline, report, regions, lanes)
+
+
+def _bounds(timeline: Timeline, report: Report) -> tuple[int, int]:
+    """The earliest and the latest instant of anything that is written."""
+    trace = timeline.setting.trace
+    spans = [(device.low_ns, device.high_ns) for device in timeline.devices]
+    spans += [(thread.low_ns, thread.high_ns) for thread in timeline.threads]
+    spans += [
+        (int(table.start_ns.min()), int(table.end_ns.max()))
+        for table in (trace.operations, trace.api, trace.ranges, trace.os_calls)
+        if len(table)
+    ]
+    spans += [(example.start_ns, example.start_ns) for finding in report.findings for example in finding.examples]
+    return min((low for low, _ in spans), default=0), max((high for _, high in spans), default=0)
+
+
+def _region_texts(writer: Writer, timeline: Timeline) -> Int:
+    """The number of each region's path among the writer's texts."""
+    regions = timeline.setting.ownership.regions
+    return np.array([writer.texts.add(region_name(regions.path(number))) for number in range(len(regions))], np.int64)
+
+
+def _findings(writer: Writer, report: Report, timeline: Timeline, start_ns: int) -> None:
+    """Each finding at its examples, or where the first window starts."""
+    if not report.findings:
+        return
+    track = writer.track("boundby findings", told="What to change, best saving first, at examples of where it costs")
+    first = min((device.low_ns for device in timeline.devices), default=start_ns)
+    for rank, finding in enumerate(report.findings, 1):
+        told: dict[str, Value] = {"rank": rank, "rule": finding.rule, "severity": finding.severity}
+        if finding.region is not None:
+            told["region"] = region_name(finding.region)
+        if finding.saving_ns is not None:
+            told |= {"saving_low_ns": finding.saving_ns[0], "saving_high_ns": finding.saving_ns[1]}
+        told |= {f"advice {number}": text for number, text in enumerate(finding.advice, 1)}
+        told["docs"] = finding.docs
+        for example in finding.examples:
+            shown = {**told, "example": example.what, "duration_ns": example.duration_ns}
+            writer.instant(track, example.start_ns, finding.title, shown)
+        if not finding.examples:
+            writer.instant(track, first, finding.title, told)
+
+
+def _device(
+    writer: Writer, number: int, timeline: Timeline, report: Report, regions: Int, lanes: Sequence[AccountLane]
+) -> None:
+    gpu = timeline.setting.trace.gpus[number]
+    parent = writer.track(f"GPU {gpu.id} {gpu.name}".strip(), ordered=True)
+    account = next((found for found in timeline.devices if found.index == number), None)
+    told = next((found for found in report.devices if found.id == gpu.id), None)
+    if account is not None and told is not None:
+        sentence = str(sentences.headline(told.verdict, sentences.gpu(told)))
+        facts = _verdict(told.verdict, told.window_ns) | {"clock_shift_ns": told.clock_shift_ns}
+        track = writer.track("verdict", parent, VERDICT)
+        facts["clock_offset_ns"] = writer.offset_ns
+        writer.span(track, account.low_ns, account.high_ns, sentence, facts)
+        _causes(writer, parent, account.segments, regions)
+    for lane in lanes:
+        if lane.kind == "device" and lane.id == gpu.id:
+            _utilization(writer, parent, lane)
+    _streams(writer, parent, number, timeline, regions)
+
+
+def _verdict(verdict: Verdict, window_ns: int) -> dict[str, Value]:
+    texts = {
+        "why": verdict.because,
+        "outlook": sentences.outlook(verdict, window_ns),
+        "next best": sentences.next_best(verdict, window_ns),
+        "confidence": sentences.confidence(verdict),
+    }
+    return {name: text for name, text in texts.items() if text}
+
+
+def _causes(writer: Writer, parent: int, account: Segments, regions: Int) -> None:
+    """The account: one slice for each stretch of one cause and one region."""
+    if not len(account):
+        return
+    differs = (account.cause[1:] != account.cause[:-1]) | (account.region[1:] != account.region[:-1])
+    first = np.flatnonzero(np.append(True, differs | (account.start_ns[1:] != account.end_ns[:-1])))
+    last = np.append(first[1:], len(account)) - 1
+    labels = np.array([writer.names.add(f"{LETTER[key]} {SHORT_LABEL[key]}") for key in CAUSE_KEYS], np.int64)
+    region = Argument("region", regions[account.region[first]], is_text=True)
+    shown = plain_slices(account.start_ns[first], account.end_ns[last], labels[account.cause[first]], (region,))
+    writer.slices("causes", parent, CAUSES, shown, "apart", "Each instant of the window has exactly one cause")
+
+
+def _utilization(writer: Writer, parent: int, lane: AccountLane) -> None:
+    """Utilization in the picture's bins; 0 outside the window."""
+    for name, rank, value in (
+        ("GPU utilization", GPU_BUSY, lane.gpu_utilization if lane.kind == "device" else None),
+        ("CPU utilization", CPU_BUSY, lane.cpu_utilization),
+    ):
+        if value is not None:
+            percent = np.append(100 * np.nan_to_num(value), 0.0)
+            writer.counter(name, parent, rank, lane.bins.edges_ns, percent)
+
+
+def _streams(writer: Writer, parent: int, device: int, timeline: Timeline, regions: Int) -> None:
+    """The operations of each stream; of each process where several have one of that number."""
+    trace = timeline.setting.trace
+    table = trace.operations
+    mine = np.flatnonzero(table.device == device)
+    several = len(np.unique(table.process[mine])) > 1
+    stream = table.stream[mine] * (len(trace.processes) + 1) + table.process[mine]
+    for rank, key in enumerate(np.unique(stream).tolist()):
+        rows = mine[stream == key]
+        number, process = int(table.stream[rows[0]]), int(table.process[rows[0]])
+        name = "no stream" if number == NO_STREAM else f"stream {number}"
+        if several and process >= 0:
+            name += f" (process {trace.processes[process].pid})"
+        writer.slices(name, parent, STREAMS + rank, _operations(writer, rows, timeline, regions), "apart")
+
+
+def _operations(writer: Writer, rows: npt.NDArray[np.intp], timeline: Timeline, regions: Int) -> Slices:
+    setting = timeline.setting
+    table = setting.trace.operations.take(rows)
+    texts = {value: writer.texts.add(text or "other") for value, text in DIRECTION.items()}
+    memory = {value: writer.texts.add(text) for value, text in MEMORY.items()}
+    kind = np.zeros(len(rows), np.int64)
+    for value, base in _KIND_OF.items():
+        kind[table.kind == value] = 2 * base
+    kind += table.correlation != NO_CORRELATION
+    columns = (
+        Argument("region", regions[setting.launch_region[rows]], is_text=True),
+        Argument("bytes", np.maximum(table.bytes, 0)),
+        Argument("direction", _looked_up(texts, table.direction), is_text=True),
+        Argument("source", _looked_up(memory, table.source), is_text=True),
+        Argument("target", _looked_up(memory, table.target), is_text=True),
+        Argument("correlation", table.correlation),
+    )
+    return Slices(
+        start_ns=table.start_ns,
+        end_ns=table.end_ns,
+        name=_names(writer, setting.trace, rows),
+        kind=kind,
+        kinds=KINDS,
+        arguments={column.name: column for column in columns},
+        flow=setting.calls.of_operation[rows] + 1,
+    )
+
+
+def _looked_up(numbers: Mapping[int, int], value: npt.NDArray[np.int8]) -> Int:
+    found = np.zeros(len(value), np.int64)
+    for key, number in numbers.items():
+        found[value == key] = number
+    return found
+
+
+def _names(writer: Writer, trace: Trace, rows: npt.NDArray[np.intp]) -> Int:
+    """Kernels by their names; copies by what they are: "memcpy HtoD"."""
+    table = trace.operations.take(rows)
+    names = writer.names.add_all(trace.names, table.name.astype(np.int64))
+    for kind, word in COPY_WORD.items():
+        for direction in np.unique(table.direction[table.kind == kind]).tolist():
+            chosen = (table.kind == kind) & (table.direction == direction)
+            names[chosen] = writer.names.add(f"{word} {DIRECTION[direction]}".strip())
+    return names
+
+
+def _has_content(trace: Trace, thread: int) -> bool:
+    return any(len(_rows(table, table.thread, thread)) for table in (trace.ranges, trace.api, trace.os_calls))
+
+
+def _rows(table: Table, thread_of: npt.NDArray[np.int32], thread: int) -> npt.NDArray[np.intp]:
+    """The rows of one thread; tables are ordered by thread."""
+    low, high = np.searchsorted(thread_of, [thread, thread + 1]).tolist()
+    return np.arange(low, min(high, len(table)), dtype=np.intp)
+
+
+def _thread(writer: Writer, track: int, number: int, timeline: Timeline, regions: Int) -> None:
+    trace = timeline.setting.trace
+    rows = _rows(trace.ranges, trace.ranges.thread, number)
+    is_start_end = trace.ranges.is_start_end[rows]
+    _ranges(writer, track, rows[~is_start_end], timeline, regions)
+    _ranges(writer, track, rows[is_start_end], timeline, regions)
+    rows = _rows(trace.api, trace.api.thread, number)
+    if len(rows):
+        calls = trace.api.take(rows)
+        name = writer.names.add_all(trace.names, calls.name.astype(np.int64))
+        correlation = Argument("correlation", np.maximum(calls.correlation, 0))
+        flow = _flows(timeline, number, calls.start_ns, calls.end_ns)
+        shown = plain_slices(calls.start_ns, calls.end_ns, name, (correlation,), flow=flow)
+        writer.slices("CUDA API", track, CALLS, shown, "nest")
+    rows = _rows(trace.os_calls, trace.os_calls.thread, number)
+    if len(rows):
+        table = trace.os_calls.take(rows)
+        name = writer.names.add_all(trace.names, table.name.astype(np.int64))
+        writer.slices("OS runtime", track, OS_CALLS, plain_slices(table.start_ns, table.end_ns, name), "nest")
+
+
+def _ranges(writer: Writer, track: int, rows: npt.NDArray[np.intp], timeline: Timeline, regions: Int) -> None:
+    """Push/pop ranges nest; start/end ranges lie across each other as they like."""
+    if not len(rows):
+        return
+    trace = timeline.setting.trace
+    table = trace.ranges.take(rows)
+    domain = writer.texts.add_all(trace.domains, table.domain.astype(np.int64), unnamed="default")
+    region = regions[timeline.setting.ownership.regions.of_range[rows]]
+    arguments = (Argument("region", region, is_text=True), Argument("domain", domain, is_text=True))
+    name = writer.names.add_all(trace.names, table.name.astype(np.int64))
+    shown = plain_slices(table.start_ns, table.end_ns, name, arguments)
+    if table.is_start_end[0]:
+        writer.slices("NVTX start/end", track, PROCESS_RANGES, shown, "apart")
+    else:
+        writer.slices("NVTX", track, RANGES, shown, "nest")
+
+
+def _flows(timeline: Timeline, thread: int, start: Int, end: Int) -> Int:
+    """For each API row of a thread the number of the arrow to what it launched, 0 without any: the row of its
+    outermost call, from 1. Nested rows (driver in runtime) carry none."""
+    calls = timeline.setting.calls
+    launched = np.zeros(len(calls), bool)
+    launched[calls.of_operation[calls.of_operation >= 0]] = True
+    span = calls.rows_of(thread)
+    flow = np.zeros(len(start), np.int64)
+    if span.stop > span.start:
+        # Outermost rows keep their end; their start may have been trimmed to where the call before them ended.
+        place = np.minimum(np.searchsorted(calls.end_ns[span], end), span.stop - span.start - 1)
+        same = (calls.end_ns[span][place] == end) & (calls.start_ns[span][place] >= start)
+        flow[same & launched[span][place]] = place[same & launched[span][place]] + span.start + 1
+        _, first = np.unique(flow, return_index=True)
+        keep = np.zeros(len(flow), bool)
+        keep[first] = True
+        flow[~keep] = 0
+    return flow
+
+
+def _thread_account(
+    writer: Writer,
+    track: int,
+    number: int,
+    timeline: Timeline,
+    report: Report,
+    regions: Int,
+    lanes: Sequence[AccountLane],
+) -> None:
+    """Without GPU work: the thread's verdict and causes."""
+    thread = timeline.setting.trace.threads[number]
+    account = next((found for found in timeline.threads if found.thread == number), None)
+    told = next((found for found in report.threads if (found.pid, found.tid) == (thread.pid, thread.tid)), None)
+    if account is None or told is None:
+        return
+    sentence = str(sentences.headline(told.verdict, sentences.thread(told)))
+    facts = _verdict(told.verdict, told.total_ns) | {"clock_offset_ns": writer.offset_ns}
+    verdict = writer.track("verdict", track, VERDICT)
+    writer.span(verdict, account.low_ns, account.high_ns, sentence, facts)
+    _causes(writer, track, account.segments, regions)
+    for lane in lanes:
+        if lane.kind == "thread" and lane.id == thread.tid:
+            _utilization(writer, track, lane)

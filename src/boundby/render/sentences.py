@@ -1,0 +1,226 @@
+"""The sentences that a verdict and a report are told in, shared by every format. Plain text, no markup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from boundby.model import units
+from boundby.model.causes import BOUND_LABEL, HOST_MEANING, MEANING, SCENARIO_LABEL, SHORT_LABEL
+from boundby.render.bars import FOLD_BELOW
+from boundby.render.text import clean
+from boundby.results.report import DeviceReport, RegionReport, Report, ThreadReport, Verdict, WhatIf
+
+#: What a saving supposes to be gone.
+WITHOUT: dict[str, str] = {
+    "gpu_compute": "without kernel time",
+    "gpu_comm": "without GPU communication",
+    "gpu_copy": "without copies",
+    "sync": "without host waits",
+    "cuda_api": "without launch overhead",
+    "init": "without initialization",
+    "cpu": "without the host's own work",
+    "host_blocked": "without host sleeps",
+}
+
+
+#: Under a table that holds regions which no annotation made.
+FOUND = (
+    "The program has no NVTX ranges that cover its launches: iterations and phases were found in what it launches, not "
+    "annotated. --no-find leaves them out."
+)
+
+WORTH_NAMING = 0.005  # of the window: below it a saving would read "0 %"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """``GPU 0 is`` + ``SYNCHRONIZATION BOUND`` + ``.``: formats stress the middle part, ``bound`` colours it."""
+
+    before: str
+    stressed: str
+    after: str
+    bound: str
+
+    def __str__(self) -> str:
+        return f"{self.before}{self.stressed}{self.after}"
+
+
+def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headline:
+    """The verdict as the first sentence anybody reads."""
+    verb = "are" if plural else "is"
+    if verdict.bound == "unknown":
+        return Headline(f"What {subject} {verb} bound by is ", "UNKNOWN", ".", "unknown")
+    if verdict.bound == "mixed" and verdict.mixed_of:
+        first, second = (BOUND_LABEL.get(cause, cause) for cause in verdict.mixed_of)
+        return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}, nearly alike.", "mixed")
+    return Headline(f"{subject} {verb} ", BOUND_LABEL.get(verdict.bound, verdict.bound).upper(), ".", verdict.bound)
+
+
+def outlook(verdict: Verdict, window_ns: int) -> str:
+    """What removing the bound would save, and what would come next; empty where nothing can be said."""
+    saved = verdict.saving_ns
+    main = verdict.mixed_of[0] if verdict.bound == "mixed" and verdict.mixed_of else verdict.bound
+    if saved is None or main not in WITHOUT or not window_ns:
+        return ""
+    if verdict.without_ns is not None:
+        saved = window_ns - verdict.without_ns
+    text = f"{_capitalised(WITHOUT[main])}: {_saving(saved, window_ns)}"
+    if verdict.bound == "mixed" and verdict.runner_up and verdict.runner_up.cause in WITHOUT:
+        other = verdict.runner_up
+        return f"{text}; {WITHOUT[other.cause]}: {_saving(other.saving_ns, window_ns)}."
+    if verdict.bound_next in BOUND_LABEL and verdict.bound_next not in ("unknown", "hidden"):
+        text += f", then {BOUND_LABEL[verdict.bound_next]}"
+    return f"{text}."
+
+
+def next_best(verdict: Verdict, window_ns: int) -> str:
+    """The runner-up and what it would save; empty where there is none (a mixed verdict has named it)."""
+    other = verdict.runner_up
+    if other is None or other.cause not in WITHOUT or verdict.bound == "mixed":
+        return ""
+    if other.saving_ns <= WORTH_NAMING * window_ns:
+        return ""
+    return f"Next best: {WITHOUT[other.cause]}, {change(other.saving_ns, window_ns)}."
+
+
+def change(saving_ns: int, window_ns: int) -> str:
+    """``-24 %`` of the window; a tenth more where the whole number would read as nothing or as all."""
+    return units.change(-saving_ns / window_ns if window_ns else 0.0)
+
+
+def _saving(saving_ns: int, window_ns: int) -> str:
+    if saving_ns <= 0:
+        return "no time saved"
+    after = units.duration(window_ns - saving_ns)
+    return f"about {after} instead of {units.duration(window_ns)} ({change(saving_ns, window_ns)})"
+
+
+def confidence(verdict: Verdict) -> str:
+    """``Confidence medium: CPU scheduling was not captured.``"""
+    if not verdict.reasons:
+        return f"Confidence {verdict.confidence}."
+    reasons = "; ".join(clean(reason).rstrip(".") for reason in verdict.reasons)
+    return f"Confidence {verdict.confidence}: {reasons}."
+
+
+def because(verdict: Verdict) -> str:
+    """``Why: 13 syncs a step block 13 ms.``: the numbers that decide, whatever clause they come in."""
+    text = clean(verdict.because).rstrip(".")
+    return f"Why: {text}." if text else ""
+
+
+def bound_word(verdict: Verdict) -> str:
+    """The verdict in a table cell: ``sync``, ``sync + api``, ``hidden``."""
+    if verdict.bound == "mixed" and verdict.mixed_of:
+        return " + ".join(SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
+    return SHORT_LABEL.get(verdict.bound, verdict.bound)
+
+
+def each(region: RegionReport) -> str:
+    """The account's time per instance; in parentheses the host's, where the account holds none of the region."""
+    if not region.instances:
+        return ""
+    total = region.total_ns
+    return units.duration(total / region.instances) if total else f"({units.duration(region.host.mean_ns)})"
+
+
+def what_ran(report: Report) -> str:
+    """The command, else the name of the report's file."""
+    return clean(report.trace.command or file_name(report))
+
+
+def file_name(report: Report) -> str:
+    """The report's file name without its folder."""
+    return clean(report.trace.path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
+
+
+def circumstances(report: Report) -> tuple[str, ...]:
+    """GPU, nsys version, window and file, each a short phrase."""
+    parts = [*_gpus(report)]
+    if report.trace.nsys_version:
+        parts.append(f"nsys {clean(report.trace.nsys_version)}")
+    parts.append(window(report))
+    if report.region_glob:
+        parts.append(f"regions {clean(report.region_glob)}")
+    if report.trace.command:
+        parts.append(file_name(report))
+    return tuple(part for part in parts if part)
+
+
+def _gpus(report: Report) -> list[str]:
+    counts: dict[str, int] = {}
+    for device in report.devices:
+        name = clean(device.name) or f"GPU {device.id}"
+        counts[name] = counts.get(name, 0) + 1
+    if not counts:
+        return ["no GPU work"]
+    return [f"{number} x {name}" if number > 1 else name for name, number in counts.items()]
+
+
+def window(report: Report) -> str:
+    """The span that was analysed, and the startup before it."""
+    if not report.devices:
+        length = report.trace.duration_ns
+        return f"{units.duration(length)} of host time" if length is not None else ""
+    longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
+    span = units.duration(longest.window_ns)
+    if report.window == "gpu":
+        text = f"{span} from first to last GPU work"
+    elif report.window == "all":
+        text = f"{span}, the whole trace"
+    else:
+        text = f"{span}, window {clean(report.window)}"
+    return f"{text} (+ {units.duration(longest.startup_ns)} startup)" if longest.startup_ns > 0 else text
+
+
+def gpu(device: DeviceReport) -> str:
+    return f"GPU {device.id}"
+
+
+def thread(report: ThreadReport) -> str:
+    return f"Thread {clean(report.name)} ({report.tid})" if report.name else f"Thread {report.tid}"
+
+
+def blocked_on(times: Mapping[str, int]) -> str:
+    """``Blocked on: lock 1.20 s, file 300 ms.``, longest first."""
+    if not times:
+        return ""
+    ordered = sorted(times.items(), key=lambda item: (-item[1], item[0]))
+    return f"Blocked on: {', '.join(f'{clean(kind)} {units.duration(ns)}' for kind, ns in ordered if ns > 0)}."
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def bound_phrase(bound: str) -> str:
+    """``synchronization bound``, for the end of a sentence."""
+    return BOUND_LABEL.get(bound, clean(bound))
+
+
+NOTABLE_CHANGE = 0.01  # scenarios that change the window by less are not worth a line
+
+
+def notable_scenarios(report: Report) -> list[tuple[str, WhatIf]]:
+    """Predictions worth showing to people, with a label; the device is named where there are several."""
+    return [
+        (
+            (f"GPU {item.device} " if len(report.devices) > 1 else "")
+            + SCENARIO_LABEL.get(item.scenario, item.scenario),
+            item,
+        )
+        for item in report.what_if
+        if abs(item.baseline_ns - item.predicted_ns) >= NOTABLE_CHANGE * item.baseline_ns
+    ]
+
+
+def meanings(report: Report) -> dict[str, str]:
+    """The causes that show in any account of the report, with what each means."""
+    accounts = [*(device.time for device in report.devices), *(thread.time for thread in report.threads)]
+    words = MEANING if report.devices else HOST_MEANING
+    return {
+        cause: words[cause]
+        for cause in words
+        if any(time.get(cause, 0) > FOLD_BELOW * sum(time.values()) for time in accounts)
+    }

@@ -1,0 +1,274 @@
+"""Report -> rows of a SQLite database that grows with every run: to compare, to query, to browse with Datasette.
+
+Tables ``reports``, ``devices``, ``threads``, ``regions`` and ``findings``, tied by foreign keys, one column per cause.
+A report is added in one transaction: whole or not at all. sqlite-utils is imported only here.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+from boundby.__about__ import __version__
+from boundby.model.errors import OutputError, UserError
+from boundby.render import rows
+from boundby.render.json import plain
+from boundby.render.text import valid
+from boundby.render.write import NSYS_MAGIC, SQLITE_MAGIC, reason
+from boundby.results.report import FORMAT_VERSION, RegionReport, Report
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+LOCK_SECONDS = 10.0  # how long another writer is waited for
+REPORT_COLUMNS: dict[str, type] = {
+    "id": int,
+    "created_utc": str,
+    "path": str,
+    "source": str,
+    "command": str,
+    "tool_version": str,
+    "format_version": int,
+    "nsys_version": str,
+    "schema_version": str,
+    "duration_ns": int,
+    "window": str,
+    "region_glob": str,
+    "min_share": float,
+    "captured": str,  # JSON
+    "warnings": str,  # JSON
+}
+_REPORT_KEY = {"id": int, "report_id": int}
+TABLES: dict[str, dict[str, type]] = {
+    "reports": REPORT_COLUMNS,
+    "devices": {**_REPORT_KEY, **rows.DEVICE_COLUMNS},
+    "threads": {**_REPORT_KEY, **rows.THREAD_COLUMNS},
+    "regions": {**_REPORT_KEY, "parent_id": int, **rows.REGION_COLUMNS, "instance_ns": str},
+    "findings": {**_REPORT_KEY, "region_id": int, **rows.FINDING_COLUMNS, "evidence": str, "examples": str},
+}
+_FOREIGN_KEYS = {
+    "report_id": ("report_id", "reports", "id"),
+    "parent_id": ("parent_id", "regions", "id"),
+    "region_id": ("region_id", "regions", "id"),
+}
+
+
+def save(report: Report, path: str | Path, *, now: datetime | None = None) -> int:
+    """Add the report to the database at ``path`` (made if absent) and return its id there."""
+    target = Path(path)
+    check(target)
+    with _explained(target), _open(target) as database, _transaction(database):
+        _check_tables(database, target)
+        for table, columns in TABLES.items():
+            _make_room(database, table, columns)
+        return _add(database, report, now or datetime.now(timezone.utc))
+
+
+def check(target: Path) -> None:
+    """Refuse what is no database before SQLite sees it, and any nsys report. Cheap: call it before hard work."""
+    _sqlite_utils()
+    with _explained(target):
+        if target.is_dir():
+            raise OutputError(f"Cannot save to {target}: it is a folder.", "Give the name of a database file in it.")
+        if not target.parent.is_dir():
+            raise OutputError(f"Cannot save to {target}: its folder does not exist.", "Make the folder first.")
+        start = _start(target)
+    if start == NSYS_MAGIC:
+        raise OutputError(f"Will not save into {target}: it is an nsys report.", "Choose another file.")
+    if start not in (b"", SQLITE_MAGIC):
+        raise OutputError(f"Cannot save to {target}: it is not a SQLite database.", "Choose another file.")
+
+
+def _start(target: Path) -> bytes:
+    if not target.exists():
+        return b""
+    with target.open("rb") as file:
+        return file.read(len(SQLITE_MAGIC))
+
+
+def _sqlite_utils() -> ModuleType:
+    try:
+        import sqlite_utils
+    except ImportError as error:
+        message = "Saving to a database needs sqlite-utils, which is not installed."
+        raise UserError(message, "Run: pip install 'boundby[sqlite]'") from error
+    return sqlite_utils
+
+
+@contextmanager
+def _open(target: Path) -> Iterator[Database]:
+    existed = target.exists()
+    try:
+        # Autocommit: the transaction below is then ours alone to begin and to end.
+        connection = sqlite3.connect(target, timeout=LOCK_SECONDS, isolation_level=None, factory=_OneTransaction)
+        with closing(connection):
+            yield _sqlite_utils().Database(connection, execute_plugins=False)
+    except BaseException:
+        if not existed and target.is_file() and target.stat().st_size == 0:
+            target.unlink()  # SQLite makes the file before it can know that it will stay empty
+        raise
+
+
+class _OneTransaction(sqlite3.Connection):
+    """sqlite-utils before 4.0 ends a transaction after each insert (``with connection``). Not here."""
+
+    def __enter__(self) -> _OneTransaction:
+        return self
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        return False
+
+
+@contextmanager
+def _transaction(database: Database) -> Iterator[None]:
+    connection = database.conn
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("BEGIN IMMEDIATE")  # wait for other writers now, not half-way
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    """What the system or SQLite refuses, as a sentence."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise OutputError(f"Cannot save to {target}: {_why(error)}.", _next_step(error)) from error
+    except OSError as error:
+        raise OutputError(f"Cannot save to {target}: {reason(error)}.", "Choose another file.") from error
+
+
+def _why(error: sqlite3.Error) -> str:
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        return f"another program has kept it locked for {LOCK_SECONDS:.0f} s"
+    if "readonly" in text or "unable to open" in text:
+        return "no permission to write it"
+    if "full" in text:
+        return "the disk is full"
+    if "not a database" in text or "malformed" in text:
+        return "it is not a SQLite database, or a damaged one"
+    return text
+
+
+def _next_step(error: sqlite3.Error) -> str:
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        return "Close that program, or save to another file. Nothing was changed."
+    return "Choose another file. Nothing was changed."
+
+
+def _check_tables(database: Database, target: Path) -> None:
+    """Never add to an nsys export; nor to somebody's own table that has one of our names."""
+    names = set(database.table_names())
+    if any(name == "StringIds" or name.startswith(("CUPTI_", "TARGET_INFO_", "META_DATA_EXPORT")) for name in names):
+        raise OutputError(f"Will not save into {target}: it is an nsys report.", "Choose another file.")
+    for table in TABLES:
+        if table in names and "id" not in database[table].columns_dict:
+            message = f"Cannot save to {target}: it has a table {table} that boundby did not make."
+            raise OutputError(message, "Choose another file.")
+
+
+def _make_room(database: Database, table: str, columns: Mapping[str, type]) -> None:
+    """Create the table, or give one of an earlier boundby the columns that came since."""
+    found = _table(database, table)
+    if not found.exists():
+        keys = [_FOREIGN_KEYS[name] for name in columns if name in _FOREIGN_KEYS]
+        found.create(dict(columns), pk="id", foreign_keys=keys)
+        if "report_id" in columns:
+            found.create_index(["report_id"])
+        return
+    present = found.columns_dict
+    for name, kind in columns.items():
+        if name not in present:
+            found.add_column(name, kind)
+
+
+def _add(database: Database, report: Report, now: datetime) -> int:
+    report_id = _next_id(database, "reports")
+    _insert(database, "reports", [{"id": report_id, **_report_row(report, now)}])
+    for table, found in (("devices", rows.devices(report)), ("threads", rows.threads(report))):
+        first = _next_id(database, table)
+        _insert(database, table, [{"id": first + i, "report_id": report_id, **row} for i, row in enumerate(found)])
+    first = _next_id(database, "regions")
+    ids = {_key(region.domain, region.path): first + i for i, region in enumerate(report.regions)}
+    parents = [ids.get(_key(region.domain, region.path[:-1])) if region.path else None for region in report.regions]
+    regions = [
+        {"id": first + i, "report_id": report_id, "parent_id": parents[i], **row, "instance_ns": _instances(region)}
+        for i, (region, row) in enumerate(zip(report.regions, rows.regions(report), strict=True))
+    ]
+    _insert(database, "regions", regions)
+    by_path = {region.path: first + i for i, region in reversed(list(enumerate(report.regions)))}
+    first = _next_id(database, "findings")
+    findings = [
+        {
+            "id": first + i,
+            "report_id": report_id,
+            "region_id": by_path.get(finding.region) if finding.region is not None else None,
+            **row,
+            "evidence": json.dumps(plain(finding.evidence), ensure_ascii=False, allow_nan=False),
+            "examples": json.dumps(plain([asdict(one) for one in finding.examples]), ensure_ascii=False),
+        }
+        for i, (finding, row) in enumerate(zip(report.findings, rows.findings(report), strict=True))
+    ]
+    _insert(database, "findings", findings)
+    return report_id
+
+
+def _instances(region: RegionReport) -> str:
+    found = region.instance_ns
+    return json.dumps({"host": found.host_ns, "projected": found.projected_ns}, separators=(",", ":"))
+
+
+def _key(domain: str, path: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """A region's identity; the root belongs to every domain."""
+    return (domain if path else "", path)
+
+
+def _next_id(database: Database, table: str) -> int:
+    # Nobody else writes inside our transaction, so ids can be given beforehand and children name their parents.
+    return int(database.conn.execute(f'SELECT coalesce(max(id), 0) + 1 FROM "{table}"').fetchone()[0])
+
+
+def _insert(database: Database, table: str, found: Sequence[Mapping[str, Any]]) -> None:
+    if found:
+        _table(database, table).insert_all([dict(row) for row in found])
+
+
+def _table(database: Database, name: str) -> Any:
+    # sqlite-utils types database[name] as table or view; ours are tables.
+    return database[name]
+
+
+def _report_row(report: Report, now: datetime) -> dict[str, rows.Scalar]:
+    trace = report.trace
+    row: dict[str, rows.Scalar] = {
+        "created_utc": now.astimezone(timezone.utc).isoformat(timespec="seconds"),
+        "path": trace.path,
+        "source": trace.source,
+        "command": trace.command,
+        "tool_version": __version__,
+        "format_version": FORMAT_VERSION,
+        "nsys_version": trace.nsys_version,
+        "schema_version": trace.schema_version,
+        "duration_ns": trace.duration_ns,
+        "window": report.window,
+        "region_glob": report.region_glob,
+        "min_share": report.min_share,
+        "captured": json.dumps(asdict(trace.captured)),
+        "warnings": json.dumps([plain(asdict(warning)) for warning in trace.warnings], ensure_ascii=False),
+    }
+    return {name: valid(value) if isinstance(value, str) else value for name, value in row.items()}

@@ -1,0 +1,297 @@
+"""The host's side of the graph: what each thread (or crew of threads) does, one thing after the other.
+
+A node is a CUDA call, or an instant without length: where a thread begins, wakes another, or is woken.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.account import Setting
+from boundby.attribution.gaps import running
+from boundby.attribution.host_state import DISPATCH_LIMIT_NS
+from boundby.correlation.cpu_evidence import lifetime
+from boundby.model.causes import Cause
+from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
+from boundby.model.step_function import StepFunction, cut
+from boundby.replay.wakes import NO_WAKES, Wakes, find_hand_overs, find_wakes
+from boundby.trace.vocabulary.cuda import CallClass
+
+Int = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+NONE = -1
+
+# Intervals are cut in blocks of this many nodes, which bounds the memory that their pieces take on the way.
+NODES_AT_ONCE = 100_000
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Nodes ordered by chain and start; columns of equal length, then the pieces of the intervals before them."""
+
+    chain: Int32
+    thread: Int32
+    start_ns: Int
+    end_ns: Int
+    call: Int32  # row in Calls; NONE: an instant
+    kind: npt.NDArray[np.int8]  # CallClass
+    interval_ns: Int  # before the node; negative where a crew's calls overlap
+    follows: Int32  # the node of another chain that woke this one; NONE
+    follow_lag_ns: Int
+    piece_node: Int32
+    piece_ns: Int
+    piece_cause: npt.NDArray[np.int8]
+    piece_region: Int32
+
+
+def build_chains(setting: Setting) -> Chains:
+    """The nodes of all threads that call CUDA, and of those that wake them or are woken by them."""
+    calls = setting.calls
+    wakes = _relevant(find_wakes(setting), np.unique(calls.thread))
+    leader = setting.crews.leader.copy()
+    linked = np.unique(np.concatenate((wakes.thread, wakes.waker)))
+    leader[linked] = linked  # who is known to wait for whom need not be taken for one
+    signal = _outside_calls(setting, wakes.waker, wakes.signal)
+    given = find_hand_overs(setting, wakes)
+    made = _outside_calls(setting, given.maker, given.made)
+    taken = np.maximum(_outside_calls(setting, given.taker, given.taken), made)
+    begins = _beginnings(setting, linked)
+    thread, start, end, until, row, kind, role = (
+        np.concatenate(columns)
+        for columns in zip(
+            _nodes(calls.thread, calls.start_ns, 2, calls.end_ns, kind=calls.kind),
+            _nodes(wakes.thread, wakes.end, 1, until=wakes.begin),
+            _nodes(wakes.waker, signal, 1),
+            _nodes(given.maker, made, 1),
+            _nodes(given.taker, taken, 1),
+            _nodes(linked, begins, 0),
+            strict=True,
+        )
+    )
+    chain = leader[thread] if len(thread) else np.empty(0, np.int64)
+    order = np.lexsort((role, end, start, chain))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    follows = np.full(len(order), NONE, np.int64)
+    lag = np.zeros(len(order), np.int64)
+    of_wake, of_signal, of_made, of_taken, _ = np.split(
+        rank[len(calls) :], np.cumsum([len(wakes.thread), len(wakes.thread), len(given.made), len(given.made)])
+    )
+    follows[of_wake], lag[of_wake] = of_signal, wakes.end - signal
+    follows[of_taken], lag[of_taken] = of_made, np.minimum(given.lag, taken - made)
+    is_woken = np.zeros(len(order), bool)
+    is_woken[of_wake] = True
+    chain, start, end, thread, until = chain[order], start[order], end[order], thread[order], until[order]
+    _begin_later(setting, chain, start, end, row[order] >= 0, follows, lag)
+    same = np.append(False, chain[1:] == chain[:-1])[: len(chain)]
+    free_from = np.where(same, np.append(0, end[:-1])[: len(end)], start)
+    high = np.where(is_woken, np.maximum(np.minimum(until, start), np.minimum(free_from, start)), start)
+    pieces = _pieces(setting, np.minimum(free_from, high), high, thread, wakes)
+    if not setting.trace.captured.osrt:
+        pieces = _elastic(setting, chain, start, end, row[order] >= 0, follows, lag, pieces)
+    return Chains(
+        chain=chain.astype(np.int32),
+        thread=thread.astype(np.int32),
+        start_ns=start,
+        end_ns=end,
+        call=row[order].astype(np.int32),
+        kind=kind[order],
+        interval_ns=_interval(pieces, start, free_from),
+        follows=follows.astype(np.int32),
+        follow_lag_ns=lag,
+        piece_node=pieces.node,
+        piece_ns=pieces.ns,
+        piece_cause=pieces.cause,
+        piece_region=pieces.region,
+    )
+
+
+def _leading(setting: Setting, chain: Int, is_call: npt.NDArray[np.bool_]) -> dict[int, tuple[int, int, int, int]]:
+    """Of each chain but the leading one of its process (the one with most calls): its nodes, and the leading one's."""
+    process = np.array([thread.process for thread in setting.trace.threads], np.int64)
+    first = np.flatnonzero(np.append(True, chain[1:] != chain[:-1])[: len(chain)])
+    bounds = np.append(first, len(chain)).tolist()
+    nodes = {int(chain[low]): (low, high) for low, high in itertools.pairwise(bounds)}
+    leading: dict[int, tuple[int, int]] = {}
+    for number, (low, high) in nodes.items():
+        size = int(is_call[low:high].sum())
+        leading[process[number]] = max(leading.get(process[number], (0, 0)), (size, -number))
+    leader_of = {number: -leading[process[number]][1] for number in nodes}
+    return {number: (*nodes[number], *nodes[leader]) for number, leader in leader_of.items() if leader != number}
+
+
+def _begin_later(
+    setting: Setting, chain: Int, start: Int, end: Int, is_call: npt.NDArray[np.bool_], follows: Int, lag: Int
+) -> None:
+    """Chains that begin in the middle of the trace were begun by the leading one of their process: their first node
+    follows the last of that one before it. Fills ``follows`` and ``lag``."""
+    for low, _, begin, stop in _leading(setting, chain, is_call).values():
+        place = begin + int(np.searchsorted(end[begin:stop], start[low], side="right")) - 1
+        if place >= begin and follows[low] == NONE:
+            follows[low], lag[low] = place, start[low] - end[place]
+
+
+def _elastic(
+    setting: Setting,
+    chain: Int,
+    start: Int,
+    end: Int,
+    is_call: npt.NDArray[np.bool_],
+    follows: Int,
+    lag: Int,
+    pieces: _Pieces,
+) -> _Pieces:
+    """Where only context switches tell of sleeps, a thread beside the leading one that slept is taken to have waited
+    for it: it goes on a measured time after the call of that one before. Fills ``follows`` and ``lag``; returns the
+    pieces that are left."""
+    slept = np.zeros(len(chain), bool)
+    slept[pieces.node[pieces.cause == Cause.HOST_BLOCKED]] = True
+    tied = np.zeros(len(chain), bool)
+    for low, high, begin, stop in _leading(setting, chain, is_call).values():
+        rows = low + np.flatnonzero(slept[low:high] & (follows[low:high] == NONE))
+        place = begin + np.searchsorted(end[begin:stop], start[rows], side="right") - 1
+        rows, place = rows[place >= begin], place[place >= begin]
+        follows[rows], lag[rows] = place, start[rows] - end[place]
+        tied[rows] = True
+    left = ~(tied[pieces.node] & (pieces.cause == Cause.HOST_BLOCKED))
+    return _Pieces(pieces.node[left], pieces.ns[left], pieces.cause[left], pieces.region[left])
+
+
+def _nodes(
+    thread: npt.NDArray[Any],
+    start: Int,
+    role: int,
+    end: Int | None = None,
+    *,
+    until: Int | None = None,
+    kind: npt.NDArray[np.int8] | None = None,
+) -> tuple[npt.NDArray[Any], ...]:
+    """Columns of nodes: thread, start, end, where the interval before ends, row in Calls, class, order of equals."""
+    count = len(thread)
+    is_call = end is not None
+    return (
+        thread.astype(np.int64),
+        start,
+        start if end is None else end,
+        start if until is None else until,
+        np.arange(count) if is_call else np.full(count, NONE, np.int64),
+        np.full(count, int(CallClass.OTHER), np.int8) if kind is None else kind,
+        np.full(count, role, np.int8),
+    )
+
+
+def _relevant(wakes: Wakes, callers: npt.NDArray[Any]) -> Wakes:
+    """Wakes among the threads that call CUDA and those that wake one of these, directly or not."""
+    matter = set(callers.tolist())
+    while True:
+        more = set(wakes.waker[np.isin(wakes.thread, sorted(matter))].tolist()) - matter
+        if not more:
+            break
+        matter |= more
+    kept = np.isin(wakes.thread, sorted(matter)) & np.isin(wakes.waker, sorted(matter))
+    return Wakes(*(column[kept] for column in wakes)) if kept.any() else NO_WAKES
+
+
+def _beginnings(setting: Setting, threads: Int) -> Int:
+    found = [lifetime(setting.trace, int(thread)) for thread in threads]
+    return np.array([life[0] if life else 0 for life in found], np.int64)
+
+
+def _outside_calls(setting: Setting, thread: Int, time: Int) -> Int:
+    """Instants on threads; those inside a CUDA call of the thread are put at its start."""
+    time = time.copy()
+    for number in np.unique(thread).tolist():
+        rows = setting.calls.rows_of(number)
+        mine = np.flatnonzero(thread == number)
+        start, end = setting.calls.start_ns[rows], setting.calls.end_ns[rows]
+        place = contains(IntervalSet(start, end), time[mine])
+        inside = place >= 0
+        time[mine[inside]] = start[place[inside]]
+    return time
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    node: Int32
+    ns: Int
+    cause: npt.NDArray[np.int8]
+    region: Int32
+
+
+def _pieces(setting: Setting, low: Int, high: Int, thread: Int, wakes: Wakes) -> _Pieces:
+    """The interval before each node, cut by what the host did and where: dispatch first, then its own code or sleep."""
+    parts: list[tuple[Any, ...]] = [
+        (np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int32))
+    ]
+    linked = np.unique(np.concatenate((wakes.thread, wakes.waker)))
+    for number in np.unique(thread).tolist():
+        everything = np.flatnonzero((thread == number) & (high > low))
+        members = np.array([number]) if number in linked else setting.crews.members(number)
+        asleep = as_steps(subtract(_asleep(setting, number, members, linked), wakes.of(number)))
+        last = _last_end(setting, members, low[everything]) + DISPATCH_LIMIT_NS
+        for first in range(0, len(everything), NODES_AT_ONCE):
+            rows = everything[first : first + NODES_AT_ONCE]
+            begin, finish, row, owner = cut(low[rows], high[rows], setting.ownership.steps(number))
+            piece_start, piece_end, inner, state = cut(begin, finish, asleep)
+            place = row[inner]
+            region = setting.ownership.region_of(owner)[inner]
+            sleeps = state != NONE
+            until = np.minimum(piece_end, last[first + place])
+            dispatch = np.where(sleeps, 0, np.clip(until - piece_start, 0, None))
+            rest = piece_end - piece_start - dispatch
+            cause = np.where(sleeps, np.int8(Cause.HOST_BLOCKED), np.int8(Cause.CPU))
+            for ns, of in ((dispatch, np.full(len(place), Cause.CUDA_API, np.int8)), (rest, cause)):
+                kept = ns > 0
+                parts.append((rows[place[kept]].astype(np.int32), ns[kept], of[kept], region[kept].astype(np.int32)))
+    return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _last_end(setting: Setting, members: npt.NDArray[np.intp], time: Int) -> Int:
+    """When the last call of these threads that ended by each time did; long ago where there was none."""
+    never = np.iinfo(np.int64).min // 2
+    ends = np.sort(np.concatenate([setting.calls.end_ns[setting.calls.rows_of(int(member))] for member in members]))
+    if len(ends) == 0:
+        return np.full(len(time), never, np.int64)
+    place = np.searchsorted(ends, time, side="right")
+    return np.concatenate((np.array([never], np.int64), ends))[place]
+
+
+def _interval(pieces: _Pieces, start: Int, free_from: Int) -> Int:
+    interval: Int = np.minimum(start - free_from, 0)
+    np.add.at(interval, pieces.node, pieces.ns)
+    return interval
+
+
+def as_steps(intervals: IntervalSet) -> StepFunction:
+    """1 inside the set, NOTHING outside."""
+    time = np.stack((intervals.start, intervals.end), axis=1).reshape(-1)
+    return StepFunction(time, np.tile(np.array([1, NONE], np.int64), len(intervals.start)))
+
+
+def _asleep(setting: Setting, thread: int, members: npt.NDArray[np.intp], linked: Int) -> IntervalSet:
+    """When all of these threads are known to sleep and no other of the process, its data feeder say, can be shown
+    to run for them (but those ``linked`` are known by the waits that they end)."""
+    found: IntervalSet | None = None
+    for member in members.tolist():
+        evidence, life = setting.hosts.evidence(member), lifetime(setting.trace, member)
+        asleep = evidence.asleep
+        if life is not None and evidence.is_known:  # a thread that is not there does not work either
+            low, high = setting.trace.span_ns
+            gone = complement(IntervalSet(np.array([life[0]], np.int64), np.array([life[1]], np.int64)), low, high)
+            asleep = union(np.concatenate((asleep.start, gone.start)), np.concatenate((asleep.end, gone.end)))
+        found = asleep if found is None else intersect(found, asleep)
+    if found is None or len(found.start) == 0:
+        return EMPTY
+    known = set(np.unique(setting.calls.thread).tolist()) | set(linked.tolist())
+    for other in setting.hosts.running_elsewhere(thread):
+        if setting.crews.leader[other] != setting.crews.leader[thread] and other not in known:
+            steps = running(setting.hosts, other)
+            until = np.append(steps.time[1:], setting.trace.span_ns[1])
+            runs = steps.value != NONE
+            found = subtract(found, union(steps.time[runs], until[runs]))
+    return found

@@ -1,0 +1,140 @@
+"""Who gets in whose way on a device: kernels that fill it, and copies of one direction."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import BoolArray
+from boundby.trace.tables import Direction, Operations, OpKind, Trace
+
+Int = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+
+# Kernels seen to run at once for this much of the shorter one fit on the device together.
+TOGETHER_FRACTION = 0.1
+# Kinds of kernels beyond this many are not told apart (the table of pairs grows with the square).
+MOST_KINDS = 512
+_FREE = 0  # a kind that gets in nobody's way
+_WARP = 32
+_BLOCKS_OF_ONE = 32  # blocks that a multiprocessor holds at most
+
+
+class Engines(NamedTuple):
+    """``slot``: each operation's stream, numbered across devices; -1 where its device has only one. ``slots``: first
+    and last + 1 slot of its device, per slot. ``kind``: what it is to others; ``excludes``: pairs (kind * kinds +
+    kind) that cannot run at once."""
+
+    slot: Int32
+    first: Int32
+    stop: Int32
+    kind: Int32
+    kinds: int
+    excludes: BoolArray
+
+
+def find_engines(trace: Trace, stream: Int) -> Engines:
+    """``stream``: number of each operation's stream (of one device and process)."""
+    table = trace.operations
+    count = len(table)
+    slot = np.full(count, -1, np.int32)
+    bounds: list[tuple[int, int]] = []
+    for device in np.unique(table.device).tolist():
+        rows = np.flatnonzero(table.device == device)
+        keys, inverse = np.unique(stream[rows], return_inverse=True)
+        if len(keys) > 1:
+            slot[rows] = inverse + len(bounds)
+            bounds += [(len(bounds), len(bounds) + len(keys))] * len(keys)
+    shared = np.flatnonzero(slot >= 0)
+    kind, kinds = _kinds(table, shared)
+    excludes = _exclusions(trace, shared, slot, kind, kinds) if len(shared) else np.zeros(kinds * kinds, bool)
+    first, stop = (np.array(bounds, np.int32).reshape(-1, 2)[:, column].copy() for column in (0, 1))
+    return Engines(slot, first, stop, kind, kinds, excludes)
+
+
+_HTOD, _DTOH, KERNELS = 1, 2, 3  # kinds from KERNELS on are kernels, by name and shape
+
+
+def _kinds(table: Operations, rows: npt.NDArray[np.intp]) -> tuple[Int32, int]:
+    kind = np.full(len(table), _FREE, np.int32)
+    if len(rows) == 0:
+        return kind, 1
+    copies = np.isin(table.kind, (OpKind.MEMCPY, OpKind.MIGRATION))
+    kind[copies & (table.direction == Direction.HTOD)] = _HTOD
+    kind[copies & (table.direction == Direction.DTOH)] = _DTOH
+    computes = rows[table.kind[rows] <= OpKind.GRAPH]
+    what = table.name[computes].astype(np.int64) * 2 + (table.kind[computes] == OpKind.GRAPH)
+    shape = table.shape[computes].astype(np.int64) + 1
+    names, inverse = np.unique(what * (int(shape.max(initial=0)) + 1) + shape, return_inverse=True)
+    if len(names) <= MOST_KINDS:
+        kind[computes] = KERNELS + inverse
+        return kind, KERNELS + len(names)
+    kind[computes] = KERNELS + table.is_communication[computes]
+    return kind, KERNELS + 2
+
+
+def _exclusions(trace: Trace, rows: npt.NDArray[np.intp], slot: Int32, kind: Int32, kinds: int) -> BoolArray:
+    """Kernels exclude each other unless their blocks fit on the device together, copies of one direction do, unless
+    they were seen to run at once."""
+    table = trace.operations
+    largest = np.zeros(kinds)
+    np.maximum.at(largest, kind[rows], _shares(trace, rows))
+    excludes = np.zeros((kinds, kinds), bool)
+    kernels = largest[KERNELS:]
+    excludes[KERNELS:, KERNELS:] = kernels[:, None] + kernels[None, :] > 1
+    excludes[_HTOD, _HTOD] = excludes[_DTOH, _DTOH] = True
+    order = rows[np.lexsort((table.end_ns[rows], table.start_ns[rows], table.device[rows]))]
+    for step in range(1, 9):  # the operations that started next after each one: few run at once
+        a, b = order[:-step], order[step:]
+        together = np.minimum(table.end_ns[a], table.end_ns[b]) - table.start_ns[b]
+        shorter = np.minimum(table.end_ns[a] - table.start_ns[a], table.end_ns[b] - table.start_ns[b])
+        seen = (table.device[a] == table.device[b]) & (slot[a] != slot[b]) & (together > 0)
+        if not seen.any():
+            break
+        seen &= together >= TOGETHER_FRACTION * shorter
+        excludes[kind[a[seen]], kind[b[seen]]] = False
+        excludes[kind[b[seen]], kind[a[seen]]] = False
+    return excludes.reshape(-1)
+
+
+def _shares(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    """The part of its device that each kernel's blocks fill, by warps and registers; 1 where that is not told."""
+    table, shapes = trace.operations, trace.shapes
+    share = np.ones(len(rows))
+    if len(shapes) == 0 or len(trace.gpu_facts) != len(trace.gpus):
+        return share
+    facts = np.array(
+        [(f.multiprocessors, f.warps_per_multiprocessor, f.registers_per_multiprocessor) for f in trace.gpu_facts]
+    ).reshape(-1, 3)[table.device[rows]]
+    shape = table.shape[rows]
+    blocks, threads = shapes.blocks[np.maximum(shape, 0)], shapes.threads[np.maximum(shape, 0)]
+    told = (shape >= 0) & (blocks > 0) & (threads > 0) & (facts[:, 0] > 0) & (facts[:, 1] > 0)
+    warps = -(-threads // _WARP)
+    each = np.minimum(facts[:, 1] // np.maximum(warps, 1), _BLOCKS_OF_ONE)
+    registers = shapes.registers[np.maximum(shape, 0)] * warps * _WARP
+    by_registers = facts[:, 2] // np.maximum(registers, 1)
+    each = np.where((registers > 0) & (facts[:, 2] > 0), np.minimum(each, by_registers), each)
+    fill = blocks / np.maximum(np.maximum(each, 1) * facts[:, 0], 1)
+    found: npt.NDArray[np.float64] = np.where(told, np.minimum(fill, 1.0), share)
+    return found
+
+
+def held_until(table: Operations, engines: Engines, near_ns: int) -> Int:
+    """When what got in each operation's way was over, if it started within ``near_ns`` of that; else long ago."""
+    found = np.full(len(table), np.iinfo(np.int64).min // 2)
+    rows = np.flatnonzero(engines.slot >= 0)
+    for device in np.unique(table.device[rows]).tolist():
+        mine = rows[table.device[rows] == device]
+        by_end = mine[np.lexsort((table.start_ns[mine], table.end_ns[mine]))]
+        place = np.searchsorted(table.end_ns[by_end], table.start_ns[mine], side="right") - 1
+        for step in range(4):
+            other = by_end[np.maximum(place - step, 0)]
+            near = (place >= step) & (table.start_ns[mine] - table.end_ns[other] <= near_ns)
+            if not near.any():
+                break
+            near &= engines.slot[other] != engines.slot[mine]
+            near &= engines.excludes[engines.kind[mine] * engines.kinds + engines.kind[other]]
+            found[mine] = np.where(near, np.maximum(found[mine], table.end_ns[other]), found[mine])
+    return found

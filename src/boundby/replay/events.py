@@ -1,0 +1,288 @@
+"""Dependencies between streams: recorded events, and the rules of the legacy default stream.
+
+What an event meant is read from the capture's own rows where it has them. Some captures lack the records; then the
+record before a wait on the same thread is taken, of the stream on which that thread had launched last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.account import Setting
+from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
+from boundby.trace.tables import StreamRole, Trace
+
+Int = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+
+# A dependency that the measured times contradict by more than a clock's error is none.
+CLOCK_ERROR_NS = 2_000
+# An event is taken to be of the stream that explains so many of the waits for it.
+VOTES_FRACTION = 0.25
+# Events times streams up to which that is tried.
+MOST_VOTES = 10_000_000
+
+
+class Command(IntEnum):
+    """What a call does with streams and events."""
+
+    OTHER = 0
+    RECORD = 1
+    STREAM_WAIT = 2
+    EVENT_SYNC = 3
+    STREAM_SYNC = 4
+    DEVICE_SYNC = 5
+
+
+_COMMANDS = (
+    (Command.RECORD, re.compile(r"EventRecord")),
+    (Command.STREAM_WAIT, re.compile(r"StreamWaitEvent")),
+    (Command.EVENT_SYNC, re.compile(r"EventSynchronize")),
+    (Command.STREAM_SYNC, re.compile(r"StreamSynchronize")),
+    (Command.DEVICE_SYNC, re.compile(r"(?:Device|Ctx|Thread)Synchronize")),
+)
+
+
+def command_of(name: str) -> Command:
+    """What a call of this name does."""
+    return next((command for command, pattern in _COMMANDS if pattern.search(name)), Command.OTHER)
+
+
+class Edges(NamedTuple):
+    """Pairs: ``who`` (an operation or a call) waits for the end of operation ``what``."""
+
+    who: Int
+    what: Int
+
+
+@dataclass(frozen=True)
+class Points:
+    """What is told of each call in Calls: columns of its length; NONE where nothing is."""
+
+    command: npt.NDArray[np.int8]
+    stream: Int
+    event: Int
+    device: Int32
+    process: Int32
+
+
+def read_points(setting: Setting) -> Points:
+    """Join the capture's rows on streams and events with the calls they belong to."""
+    calls, trace = setting.calls, setting.trace
+    rows = trace.stream_points
+    command = np.array([int(command_of(name)) for name in trace.names] or [0], np.int8)[calls.name]
+    known = np.flatnonzero(calls.of_point >= 0)
+
+    def told(values: npt.NDArray[Any], kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
+        column = np.full(len(calls), NONE, kind)
+        column[calls.of_point[known]] = values[known]
+        return column
+
+    process = np.array([thread.process for thread in trace.threads] or [0], np.int32)[calls.thread]
+    stream, event, device = told(rows.stream, np.int64), told(rows.event, np.int64), told(rows.device, np.int32)
+    return Points(command, stream, event, device, process)
+
+
+@dataclass(frozen=True)
+class Events:
+    """``operations``: between operations of different streams. ``syncs``: calls (rows in Calls) that wait for an
+    event, by what had been recorded; ``told``: the calls among them whose event the capture tells."""
+
+    operations: Edges
+    syncs: Edges
+    told: npt.NDArray[np.bool_]
+
+
+def resolve_events(setting: Setting, points: Points, queues: StreamQueues) -> Events:
+    """Follow records, stream waits and event syncs in the order of time, per process."""
+    calls = setting.calls
+    told = np.zeros(len(calls), bool)
+    chosen = np.flatnonzero(
+        np.isin(points.command, (Command.RECORD, Command.STREAM_WAIT, Command.EVENT_SYNC)) & (points.process >= 0)
+    )
+    if len(chosen) == 0 or queues.count == 0:
+        return Events(_edges([]), _edges([]), told)
+    chosen = chosen[np.lexsort((calls.start_ns[chosen], points.process[chosen]))]
+    last_key = _last_stream(setting, chosen, queues)
+    key = np.array(
+        [
+            _key(queues, int(points.device[row]), int(points.process[row]), int(points.stream[row]))
+            for row in chosen.tolist()
+        ],
+        np.int64,
+    )
+    is_record = points.command[chosen] == Command.RECORD
+    time = calls.start_ns[chosen]
+    untold = is_record & (points.stream[chosen] < 0)
+    if untold.any():
+        key = np.where(untold, last_key, key)
+        key = _guess_streams(setting, points, queues, chosen, key, untold)
+    tail, head = queues.tail(key, time), queues.head(key, time)
+    followed = _Followed(queues)
+    for row, command, process, thread, event, stream, at, last, following in zip(
+        chosen.tolist(),
+        points.command[chosen].tolist(),
+        points.process[chosen].tolist(),
+        calls.thread[chosen].tolist(),
+        points.event[chosen].tolist(),
+        key.tolist(),
+        time.tolist(),
+        tail.tolist(),
+        head.tolist(),
+        strict=True,
+    ):
+        if command == Command.RECORD:
+            followed.record(process, thread, event, stream, last)
+        elif command == Command.STREAM_WAIT:
+            followed.stream_wait(process, thread, event, stream, at, following)
+        else:
+            told[row] = followed.sync(row, process, event)
+    return Events(_edges(followed.operations), _edges(followed.syncs), told)
+
+
+def _guess_streams(
+    setting: Setting,
+    points: Points,
+    queues: StreamQueues,
+    chosen: npt.NDArray[np.intp],
+    key: Int,
+    untold: npt.NDArray[np.bool_],
+) -> Int:
+    """On which stream each event was recorded of which that is not told: the one whose work was done, time and again,
+    just before what waits for the event began; else as given."""
+    calls, table = setting.calls, setting.trace.operations
+    place = np.where(untold, np.arange(len(chosen)), -1)
+    latest = np.maximum.accumulate(place)  # the record before each command
+    waits = np.flatnonzero((points.command[chosen] == Command.STREAM_WAIT) & (latest >= 0))
+    waits = waits[calls.thread[chosen[waits]] == calls.thread[chosen[latest[waits]]]]
+    time = calls.start_ns[chosen]
+    following = queues.head(key[waits], time[waits])
+    waits, following = waits[following >= 0], following[following >= 0]
+    event = points.event[chosen[waits]] * (len(setting.trace.processes) + 1) + points.process[chosen[waits]]
+    names, group = np.unique(event, return_inverse=True)
+    votes = np.zeros((len(names), queues.count))
+    if votes.size > MOST_VOTES:
+        return key
+    for number in range(queues.count):
+        last = queues.tail(np.full(len(waits), number, np.int64), time[latest[waits]])
+        gap = table.start_ns[following] - table.end_ns[np.maximum(last, 0)]
+        near = (last >= 0) & (key[waits] != number) & (gap >= -CLOCK_ERROR_NS) & (gap <= SWITCH_LIMIT_NS)
+        np.add.at(votes[:, number], group[near], 1)
+    best = votes.argmax(axis=1)
+    sure = votes.max(axis=1, initial=0) >= VOTES_FRACTION * np.bincount(group, minlength=len(names))
+    key = key.copy()
+    told = sure[group]
+    key[latest[waits[told]]] = best[group[told]]
+    return key
+
+
+class _Followed:
+    """The state of events and streams at one instant, and the edges found so far."""
+
+    def __init__(self, queues: StreamQueues) -> None:
+        self.launched = queues.launched
+        self.key = queues.key
+        self.recorded: dict[tuple[int, int], tuple[int, ...]] = {}  # (process, event): what it waits for
+        self.unnamed: dict[int, tuple[int, ...]] = {}  # thread: its latest record of an event not told
+        self.pending: dict[int, tuple[int, int, tuple[int, ...]]] = {}  # stream: since when, before what, for what
+        self.operations: list[tuple[int, int]] = []
+        self.syncs: list[tuple[int, int]] = []
+
+    def record(self, process: int, thread: int, event: int, stream: int, last: int) -> None:
+        found: tuple[int, ...] = (last,) if last >= 0 else ()
+        since, _, waits = self.pending.get(stream, (0, NONE, ()))
+        if waits and (last < 0 or self.launched[last] < since):
+            found += waits  # nothing was launched since the stream began to wait: so does the event
+        if event >= 0:
+            self.recorded[process, event] = found
+        else:
+            self.unnamed[thread] = found
+
+    def stream_wait(self, process: int, thread: int, event: int, stream: int, at: int, following: int) -> None:
+        found = self.recorded.get((process, event))
+        if found is None:
+            found = self.unnamed.get(thread, ())
+        found = tuple(row for row in found if self.key[row] != stream)
+        if following >= 0:
+            self.operations += [(following, row) for row in found]
+        since, before, waits = self.pending.get(stream, (at, following, ()))
+        same = before == following  # nothing was launched between that wait and this one
+        self.pending[stream] = (since if same else at, following, waits + found if same else found)
+
+    def sync(self, row: int, process: int, event: int) -> bool:
+        found = self.recorded.get((process, event))
+        if found is None:
+            return False
+        self.syncs += [(row, operation) for operation in found]
+        return True
+
+
+def _edges(pairs: list[tuple[int, int]]) -> Edges:
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return Edges(table[:, 0], table[:, 1])
+
+
+def _key(queues: StreamQueues, device: int, process: int, stream: int) -> int:
+    """The number of a stream; where the device is not told, the only one of the process with such a stream."""
+    if stream < 0:
+        return NONE
+    if device >= 0:
+        return queues.place.get((device, process, stream), NONE)
+    found = [number for place, number in queues.place.items() if place[1:] == (process, stream)]
+    return found[0] if len(found) == 1 else NONE
+
+
+def _last_stream(setting: Setting, chosen: npt.NDArray[np.intp], queues: StreamQueues) -> Int:
+    """For each of these calls the stream on which its thread had launched last; NONE."""
+    calls = setting.calls
+    key = np.full(len(calls), NONE, np.int64)
+    has_call = calls.of_operation >= 0
+    key[calls.of_operation[has_call]] = queues.key[has_call]
+    filled = np.where(key >= 0, np.arange(len(calls)), -1)
+    latest = np.maximum.accumulate(filled)[chosen]
+    good = (latest >= 0) & (calls.thread[np.maximum(latest, 0)] == calls.thread[chosen])
+    return np.where(good, key[np.maximum(latest, 0)], NONE)
+
+
+def default_stream_edges(trace: Trace, queues: StreamQueues, before: Int) -> Edges:
+    """Work on the null stream waits for all that was launched before on the streams that follow it, and they for it."""
+    role = {
+        (process, stream): kind
+        for process, stream, kind in zip(
+            trace.streams.process.tolist(), trace.streams.stream.tolist(), trace.streams.kind.tolist(), strict=True
+        )
+    }
+    groups: dict[tuple[int, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for (device, process, stream), number in queues.place.items():
+        kind = role.get((process, stream), StreamRole.UNKNOWN)
+        if kind == StreamRole.NULL:
+            groups[device, process][0].append(number)
+        elif kind == StreamRole.FOLLOWS_NULL:
+            groups[device, process][1].append(number)
+    pairs = []
+    for nulls, followers in groups.values():
+        for null in nulls:
+            for follower in followers:
+                pairs += [_waits(queues, before, who, what) for who, what in ((null, follower), (follower, null))]
+    if not pairs:
+        return _edges([])
+    return Edges(np.concatenate([pair.who for pair in pairs]), np.concatenate([pair.what for pair in pairs]))
+
+
+def _waits(queues: StreamQueues, before: Int, stream: int, other: int) -> Edges:
+    """Every operation of one stream waits for the last of another one launched before it; those for which an
+    earlier operation of the stream has waited already are left out."""
+    rows = np.flatnonzero(queues.key == stream)
+    time = queues.launched[rows]
+    last = queues.tail(np.full(len(rows), other, np.int64), time)
+    previous = before[rows]
+    since = np.where(previous >= 0, queues.launched[np.maximum(previous, 0)], np.iinfo(np.int64).min)
+    new = (last >= 0) & (queues.launched[np.maximum(last, 0)] > since)
+    return Edges(rows[new].astype(np.int64), last[new])

@@ -1,0 +1,154 @@
+"""The device's side of the graph: operations in the order of their streams, and what each one had to wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import BoolArray
+from boundby.trace.tables import Operations
+
+Int = npt.NDArray[np.int64]
+NONE = -1
+
+# An operation that starts this soon after what it waited for was held up by that.
+SWITCH_LIMIT_NS = 6_000
+# A launch that reaches an idle device takes this long at most before it counts as held up by something unseen.
+ARRIVAL_LIMIT_NS = 60_000
+# A call this long did more than launch; what it launched could not start before it was done.
+LONG_CALL_NS = 30_000
+# Fallbacks where a trace shows no example.
+USUAL_SWITCH_NS = 1_000
+USUAL_ARRIVAL_NS = 5_000
+NEVER = np.iinfo(np.int64).min // 2
+
+
+class StreamQueues:
+    """What each stream held at any instant: its operations in the order in which they were launched."""
+
+    def __init__(self, table: Operations, launched: Int) -> None:
+        """``launched``: when each operation was handed over, on the host's clock."""
+        self.launched = launched
+        count = len(table)
+        columns = (table.stream, table.process.astype(np.int64), table.device.astype(np.int64))
+        by_key = np.lexsort(columns)
+        new = np.zeros(count, bool)
+        for column in columns:
+            ordered = column[by_key]
+            new[1:] |= ordered[1:] != ordered[:-1]
+        self.key = np.empty(count, np.int64)  # of each operation: a number for (device, process, stream)
+        self.key[by_key] = np.cumsum(new)
+        self.count = int(self.key.max(initial=-1)) + 1
+        first = by_key[np.flatnonzero(np.append(True, new[1:]))] if count else by_key
+        self.place = {  # (device, process, stream) of each key
+            (int(table.device[row]), int(table.process[row]), int(table.stream[row])): number
+            for number, row in enumerate(first.tolist())
+        }
+        self._order = np.lexsort((table.end_ns, launched, self.key))
+        self._low = int(launched.min()) if count else 0
+        self._stride = (int(launched.max()) - self._low + 2) if count else 2
+        self._sorted = self.key[self._order] * self._stride + (launched[self._order] - self._low)
+
+    def tail(self, key: Int, time: Int) -> Int:
+        """The last operation launched on each stream before each instant; NONE without one."""
+        return self._find(key, time, -1)
+
+    def head(self, key: Int, time: Int) -> Int:
+        """The first operation launched on each stream at or after each instant; NONE without one."""
+        return self._find(key, time, 0)
+
+    def _find(self, key: Int, time: Int, step: int) -> Int:
+        if self.count == 0:
+            return np.full(len(key), NONE, np.int64)
+        wanted = key * self._stride + np.clip(time - self._low, 0, self._stride - 1)
+        place = np.searchsorted(self._sorted, wanted, side="left") + step
+        found = self._order[np.clip(place, 0, len(self._order) - 1)]
+        good = (place >= 0) & (place < len(self._order)) & (key >= 0) & (self.key[found] == key)
+        return np.where(good, found, NONE)
+
+
+@dataclass(frozen=True)
+class StreamOrder:
+    """Per operation: when it can start at the earliest. Lags in nanoseconds."""
+
+    arrival: Int  # from the start of the launching call (or its end) to the device
+    from_call_end: BoolArray
+    before: Int  # the operation before it on its stream; NONE
+    switch: Int  # from the end of that one, or of what it waited for on other streams
+
+
+def predecessors(table: Operations) -> Int:
+    """The operation before each one on its stream, by start; NONE."""
+    count = len(table)
+    order = np.lexsort((table.end_ns, table.start_ns, table.stream, table.process, table.device))
+    same = np.zeros(count, bool)
+    same[1:] = True
+    for column in (table.stream, table.process, table.device):
+        ordered = column[order]
+        same[1:] &= ordered[1:] == ordered[:-1]
+    before = np.full(count, NONE, np.int64)
+    before[order[1:]] = np.where(same[1:], order[:-1], NONE)
+    return before
+
+
+def order_streams(
+    table: Operations, launch: Int, call_start: Int, call_end: Int, before: Int, crossed: Int, held_until: Int
+) -> StreamOrder:
+    """Lags of every operation. ``call_end`` of calls that wait is their start: what they launch need not wait for
+    them. When what it waited for was over (NEVER: nothing): ``crossed``, on other streams; ``held_until``, for room
+    on the device."""
+    count = len(table)
+    before = before.copy()
+    # Work without a call (page migrations) on a stream of its own follows what ended last on the device.
+    lost = np.flatnonzero((launch < 0) & (before < 0))
+    before[lost] = ended_last(table, lost)
+    has_call = launch >= 0
+    launched, finished = np.full(count, NEVER), np.full(count, NEVER)
+    launched[has_call], finished[has_call] = call_start[launch[has_call]], call_end[launch[has_call]]
+    from_end = has_call & (finished - launched >= LONG_CALL_NS) & (table.start_ns >= finished - USUAL_ARRIVAL_NS)
+    launched = np.where(from_end, finished, launched)
+    free = np.maximum(np.where(before >= 0, table.end_ns[np.maximum(before, 0)], NEVER), crossed)
+    free_all = np.maximum(free, held_until)
+    after_free, after_launch = table.start_ns - free, table.start_ns - launched
+    idle_before = has_call & ~from_end & (free_all < launched) & (after_launch <= ARRIVAL_LIMIT_NS)
+    usual = _usual_arrival(launched, finished, table.start_ns, idle_before)
+    usual = np.where(from_end, 0, usual)
+    del idle_before
+    # What had arrived before its stream was free was held up by its stream.
+    near = table.start_ns - free_all <= SWITCH_LIMIT_NS
+    queued = near & (free_all > NEVER) & (~has_call | (launched + usual <= free_all))
+    arrived = ~queued & has_call & (table.start_ns - np.maximum(launched, finished) <= ARRIVAL_LIMIT_NS)
+    by_stream = queued & (free >= held_until)
+    usual_switch = int(np.median(np.maximum(after_free[by_stream], 0))) if by_stream.any() else USUAL_SWITCH_NS
+    switch = np.where(by_stream, after_free, np.minimum(usual_switch, after_free))
+    arrival = np.where(arrived, after_launch, np.minimum(usual, after_launch))
+    return StreamOrder(np.where(has_call, arrival, 0), from_end, before, np.where(free > NEVER, switch, 0))
+
+
+def _usual_arrival(launched: Int, finished: Int, start: Int, idle_before: BoolArray) -> Int:
+    """How long each launch takes to reach the device: nearly its call's length, and what the way takes from there."""
+    if not idle_before.any():
+        return np.full(len(start), USUAL_ARRIVAL_NS)
+    length = np.maximum(finished - launched, 0)
+    known = idle_before & (length > 0)
+    whole = int(np.quantile((start - launched)[idle_before], 0.25))
+    if not known.any():
+        return np.full(len(start), whole)
+    rest = int(np.median((start - launched - length)[known]))
+    return np.where((length > 0) & (length < LONG_CALL_NS), np.maximum(length + rest, 0), whole)
+
+
+def ended_last(table: Operations, rows: npt.NDArray[np.intp]) -> Int:
+    """The operation of the same device that ended last before each of these started; NONE without one."""
+    found = np.full(len(rows), NONE, np.int64)
+    for device in np.unique(table.device[rows]).tolist():
+        everyone = np.flatnonzero(table.device == device)
+        by_end = everyone[np.lexsort((table.start_ns[everyone], table.end_ns[everyone]))]
+        mine = np.flatnonzero(table.device[rows] == device)
+        place = np.searchsorted(table.end_ns[by_end], table.start_ns[rows[mine]], side="right") - 1
+        other = by_end[np.maximum(place, 0)]
+        good = (place >= 0) & (table.start_ns[other] < table.start_ns[rows[mine]])
+        found[mine[good]] = other[good]
+    return found

@@ -1,0 +1,298 @@
+"""What each waiting call waited for, and what it would cost without."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.account import Setting
+from boundby.model.arrays import BoolArray, factorize
+from boundby.model.intervals import Coverage
+from boundby.replay.events import CLOCK_ERROR_NS, Command, Edges, Events, Points
+from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
+from boundby.trace.tables import MemoryKind, OpKind
+from boundby.trace.vocabulary.cuda import CallClass
+
+Int = npt.NDArray[np.int64]
+
+_FREE = re.compile(r"^cu(?:daFree|MemFree)(?:_v\d+)*$")
+
+# Fallbacks where a trace shows no example.
+USUAL_QUICK_SYNC_NS = 1_500  # a sync for what is done already
+USUAL_RETURN_NS = 5_000  # from the end of what a sync waits for to its return
+# Launches of one stream that are not finished; the next one waits for room. Measured: 880 to 1,024.
+USUAL_QUEUE_LIMIT = 1_024
+# No shorter queue is known; and one is known to be full if so many launches found it as full.
+LEAST_QUEUE, LEAST_PLATEAU = 512, 16
+# A launch that waited for room ends within so many times a launch's usual time.
+MOST_ROOM_LAG = 4
+# More edges than this, from many device-wide syncs of many streams, are not followed one by one.
+MOST_EDGES = 4_000_000
+# Allocations of a kind of which more than this part returned before the device was done do not wait for it.
+CONTRADICTED_FRACTION = 0.05
+# A slope (0: never waits, 1: always) is known if its standard error is below this.
+SLOPE_ERROR = 0.2
+# Fewer allocations than this determine no slope.
+LEAST_ALLOCATIONS = 4
+
+
+class Waits(NamedTuple):
+    """Per call (rows of Calls): what it waits for (``at[call]:at[call + 1]`` of ``what``), the lag from then to its
+    return, what it costs without the wait. ``room``: the operation that must have ended before it can launch."""
+
+    at: Int
+    what: Int
+    by_start: BoolArray  # the call returns by the operation's start, not its end
+    lag: Int
+    cost: Int
+    room: Int
+    room_lag: Int
+    held_by_room: BoolArray
+
+
+def find_waits(setting: Setting, points: Points, events: Events, queues: StreamQueues) -> Waits:
+    """Syncs, stalled allocations, blocking and pageable copies, launches without room."""
+    table, calls = setting.trace.operations, setting.calls
+    start, end, kind = calls.start_ns, calls.end_ns, calls.kind
+    allocations = _waiting_allocations(setting, points, queues)
+    edges = [_told_syncs(points, events, queues, start), _all_streams(points, allocations, queues, start)]
+    edges = [_plausible(found, table.end_ns, end) for found in edges]
+    told = np.zeros(len(calls), bool)
+    for found in edges:
+        told[found.who] = True
+    untold = np.flatnonzero((kind == CallClass.SYNC) & ~told)
+    edges.append(_guessed(setting, _that_waited(setting, untold), points.process, queues.launched))
+    copies, by_start = _copies(setting)
+    edges.append(copies)
+    who, what = (np.concatenate(columns) for columns in zip(*edges, strict=True))
+    order = np.lexsort((what, who))
+    who, what = who[order], what[order]
+    at = np.searchsorted(who, np.arange(len(calls) + 1))
+    waiting = np.diff(at) > 0
+    usual = _usual_launch(setting, waiting)
+    room, room_lag, held = _room(setting, queues, usual)
+    lag, cost = _lags(setting, Edges(who, what), by_start, held, usual)
+    return Waits(at, what, by_start, lag, cost, room, room_lag, held)
+
+
+def _that_waited(setting: Setting, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Those of these calls that waited for the device."""
+    calls = setting.calls
+    waited = np.zeros(len(rows), bool)
+    for member in np.unique(calls.thread[rows]).tolist():
+        mine = calls.thread[rows] == member
+        blocked = Coverage(setting.hosts.blocked(member))
+        waited[mine] = blocked.within(calls.start_ns[rows[mine]], calls.end_ns[rows[mine]]) > 0
+    return rows[waited]
+
+
+def _waiting_allocations(setting: Setting, points: Points, queues: StreamQueues) -> npt.NDArray[np.intp]:
+    """Allocation calls that wait for the device, judged by function and region.
+
+    None of a kind that returns before what was launched earlier is done. Where the calls themselves do not tell, those
+    that free device memory wait, as CUDA has it, and others do not.
+    """
+    table, calls = setting.trace.operations, setting.calls
+    rows = np.flatnonzero(calls.kind == CallClass.ALLOC)
+    if len(rows) == 0 or len(table) == 0:
+        return rows[:0]
+    start, end = calls.start_ns[rows], calls.end_ns[rows]
+    edges = _all_streams(points, rows, queues, calls.start_ns)
+    done = np.full(len(calls), NEVER)
+    np.maximum.at(done, edges.who, table.end_ns[edges.what])
+    done = done[rows]
+    region = np.zeros(len(rows), np.int64)
+    for thread in np.unique(calls.thread[rows]).tolist():
+        mine = calls.thread[rows] == thread
+        region[mine] = setting.ownership.at(thread, start[mine])
+    _, group = np.unique(
+        np.stack((calls.name[rows].astype(np.int64), points.process[rows], region)), axis=1, return_inverse=True
+    )
+    group = group.reshape(-1)
+    waits = np.zeros(len(rows), bool)
+    is_free = np.array([bool(_FREE.match(name)) for name in setting.trace.names], bool)[calls.name]
+    for number in range(int(group.max()) + 1):
+        mine = group == number
+        could = mine & (done > start)
+        if could.any() and (done > end + CLOCK_ERROR_NS)[could].mean() > CONTRADICTED_FRACTION:
+            continue
+        grows = _grows((end - start)[mine], np.maximum(done - start, 0)[mine])
+        waits[mine] = is_free[rows[mine][0]] if grows is None else grows
+    return rows[waits & (done <= end + CLOCK_ERROR_NS)]
+
+
+def _grows(length: Int, pending: Int) -> bool | None:
+    """True if calls take longer by as much as the device has still to do when they begin; None: they do not tell.
+
+    Told by the slope of a straight line where the calls differ enough to determine one; else calls wait that return
+    sooner after the device is done than it took."""
+    spread = pending - pending.mean()
+    square = float((spread**2).sum())
+    if square > 0 and len(length) >= LEAST_ALLOCATIONS:
+        slope = float((spread * length).sum()) / square
+        rest = length - length.mean() - slope * spread
+        if (float((rest**2).sum()) / (len(length) - 2) / square) ** 0.5 < SLOPE_ERROR:
+            return slope > 1 / 2
+    could = pending > 0
+    if could.any() and np.median((length - pending)[could]) <= np.median(pending[could]):
+        return True
+    return None
+
+
+def _told_syncs(points: Points, events: Events, queues: StreamQueues, start: Int) -> Edges:
+    """Syncs whose stream or event the capture names, and device-wide ones."""
+    parts = [events.syncs]
+    rows = np.flatnonzero((points.command == Command.STREAM_SYNC) & (points.stream >= 0))
+    if len(rows):
+        distinct, inverse = factorize(points.device[rows], points.process[rows], points.stream[rows])
+        keys = [
+            [
+                number
+                for place, number in queues.place.items()
+                if place[1:] == (process, stream) and device in (NONE, place[0])
+            ]
+            for device, process, stream in distinct.tolist()
+        ]
+        key = np.array([found[0] if len(found) == 1 else NONE for found in keys], np.int64)[inverse]
+        tail = queues.tail(key, start[rows])
+        parts.append(Edges(rows[tail >= 0].astype(np.int64), tail[tail >= 0]))
+    parts.append(_all_streams(points, np.flatnonzero(points.command == Command.DEVICE_SYNC), queues, start))
+    return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
+
+
+def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueues, start: Int) -> Edges:
+    """These calls wait for all streams of their process, on their device where it is told."""
+    parts: list[Edges] = []
+    if len(rows) * queues.count <= MOST_EDGES:
+        for (device, process, _), number in queues.place.items():
+            mine = rows[(points.process[rows] == process) & np.isin(points.device[rows], (NONE, device))]
+            tail = queues.tail(np.full(len(mine), number, np.int64), start[mine])
+            parts.append(Edges(mine[tail >= 0].astype(np.int64), tail[tail >= 0]))
+    nothing = Edges(np.empty(0, np.int64), np.empty(0, np.int64))
+    parts.append(nothing)
+    return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
+
+
+def _plausible(edges: Edges, op_end: Int, call_end: Int) -> Edges:
+    """Without those whose call returned before the operation ended."""
+    good = op_end[edges.what] <= call_end[edges.who] + CLOCK_ERROR_NS
+    return Edges(edges.who[good], edges.what[good])
+
+
+def _guessed(setting: Setting, waits: npt.NDArray[np.intp], process: npt.NDArray[np.int32], launched: Int) -> Edges:
+    """For waits of which nothing is told: of the operations launched before, the one that ended last before the
+    call returned."""
+    table, calls = setting.trace.operations, setting.calls
+    parts = [Edges(np.empty(0, np.int64), np.empty(0, np.int64))]
+    for number in np.unique(process[waits]).tolist():
+        rows = waits[process[waits] == number]
+        mine = np.flatnonzero(table.process == number)
+        found = _latest_finished(
+            mine, table.start_ns[mine], table.end_ns[mine], launched[mine], calls.start_ns[rows], calls.end_ns[rows]
+        )
+        parts.append(Edges(rows[found >= 0].astype(np.int64), found[found >= 0]))
+    return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
+
+
+def _latest_finished(rows: npt.NDArray[np.intp], begin: Int, finish: Int, launched: Int, low: Int, high: Int) -> Int:
+    """Of the operations launched before ``low``, the one that finished last before ``high``; NONE without any."""
+    order = np.lexsort((launched, finish))
+    place = np.searchsorted(finish[order], high, side="right") - 1
+    found = np.full(len(low), NONE, np.int64)
+    open_ = np.flatnonzero(place >= 0)
+    for _ in range(64):  # operations of other threads, launched later, lie between: rarely more than a few
+        if len(open_) == 0:
+            break
+        row = order[place[open_]]
+        known = (launched[row] <= low[open_]) & (begin[row] < high[open_])
+        found[open_[known]] = rows[row[known]]
+        open_ = open_[~known]
+        place[open_] -= 1
+        open_ = open_[place[open_] >= 0]
+    return found
+
+
+def _copies(setting: Setting) -> tuple[Edges, BoolArray]:
+    """Copies that hold their call until they end, or (``by_start``) until they start."""
+    table, calls = setting.trace.operations, setting.calls
+    by_start = np.zeros(len(calls), bool)
+    pageable = (table.source == MemoryKind.PAGEABLE) | (table.target == MemoryKind.PAGEABLE)
+    copies = np.flatnonzero((table.kind == OpKind.MEMCPY) & (calls.of_operation >= 0))
+    call = calls.of_operation[copies]
+    end = calls.end_ns[call]
+    waits = ((calls.kind[call] == CallClass.BLOCKING_COPY) | pageable[copies]) & (end > table.start_ns[copies])
+    until_start = waits & (end < table.end_ns[copies])
+    by_start[call[until_start]] = True
+    return Edges(call[waits], copies[waits].astype(np.int64)), by_start
+
+
+def _room(setting: Setting, queues: StreamQueues, usual: int) -> tuple[Int, Int, BoolArray]:
+    """The operation that must have ended before each call can launch: the one as many launches earlier on the
+    stream as its queue is long. How long that is, the launches tell that were held up."""
+    table, calls = setting.trace.operations, setting.calls
+    room = np.full(len(calls), NONE, np.int64)
+    for number in range(queues.count):
+        rows = np.flatnonzero((queues.key == number) & (calls.of_operation >= 0))
+        if len(rows) <= LEAST_QUEUE:
+            continue
+        order = rows[np.lexsort((table.end_ns[rows], queues.launched[rows]))]
+        call = calls.of_operation[order]
+        last = np.append(call[1:] != call[:-1], True)  # of several operations of a call the one that ends last
+        order, call = order[last], call[last]
+        limit = _queue_limit(calls.end_ns[call], table.end_ns[order], setting.hosts.queue_full[call])
+        if len(order) > limit:
+            room[call[limit:]] = order[:-limit]
+    ended = table.end_ns[np.maximum(room, 0)] if len(table) else calls.end_ns
+    # A launch held up by something else than its own queue is just a long launch.
+    late = calls.end_ns - usual - ended
+    held = (room >= 0) & (ended > calls.start_ns) & (late >= -usual) & (late <= MOST_ROOM_LAG * usual)
+    return room, np.where(held, late, 0) if held.any() else np.zeros(len(calls), np.int64), held
+
+
+def _queue_limit(call_end: Int, op_end: Int, is_stuck: BoolArray) -> int:
+    """How many launches of a stream may be unfinished: the most that ever were, if that was so again and again."""
+    finished = np.searchsorted(np.maximum.accumulate(op_end), call_end, side="right")
+    depth = np.arange(len(call_end)) + 1 - finished
+    if is_stuck.any():
+        return max(int(np.median(depth[is_stuck])), 1)
+    most = int(depth.max())
+    again = np.count_nonzero(depth >= most - 1)
+    return most if most >= LEAST_QUEUE and again >= LEAST_PLATEAU else max(USUAL_QUEUE_LIMIT, most)
+
+
+def _usual_launch(setting: Setting, waiting: BoolArray) -> int:
+    """How long a launch takes that waits for nothing."""
+    launches = (setting.calls.kind == CallClass.LAUNCH) & ~setting.hosts.queue_full & ~waiting
+    length = (setting.calls.end_ns - setting.calls.start_ns)[launches]
+    return int(np.median(length)) if len(length) else USUAL_ARRIVAL_NS
+
+
+def _lags(setting: Setting, edges: Edges, by_start: BoolArray, held: BoolArray, usual: int) -> tuple[Int, Int]:
+    """From the end of what each call waited for to its return, and its own time without the wait."""
+    table, calls = setting.trace.operations, setting.calls
+    start, end, kind = calls.start_ns, calls.end_ns, calls.kind
+    who, what = edges
+    length = end - start
+    cost = np.where(held, np.minimum(length, usual), length)
+    waits = np.zeros(len(calls), bool)
+    waits[who] = True
+    done = np.full(len(calls), NEVER)
+    if len(who):
+        np.maximum.at(done, who, np.where(by_start[who], table.start_ns[what], table.end_ns[what]))
+    real = waits & (done > start)  # it had to wait; else what it asked for was done already
+    lag = np.where(waits, end - done, 0)
+    sync, allocation = kind == CallClass.SYNC, kind == CallClass.ALLOC
+    quick = int(np.median(length[sync & ~real])) if (sync & ~real).any() else USUAL_QUICK_SYNC_NS
+    returning = int(np.median(lag[sync & real])) if (sync & real).any() else USUAL_RETURN_NS
+    cost = np.where(sync & real, np.minimum(length, quick), cost)
+    lag = np.where(sync & waits & ~real, np.minimum(lag, returning), lag)
+    # An allocation waits first and then does its own work.
+    own = np.where(real, np.clip(end - done, 0, length), length)
+    cost = np.where(allocation & waits, own, cost)
+    lag = np.where(allocation & waits, own, lag)
+    copy = waits & ~sync & ~allocation
+    cost = np.where(copy, np.minimum(length, usual), cost)
+    return lag, cost

@@ -1,0 +1,213 @@
+"""Which thread woke which: waits of one thread for another (autograd, data feeding), told from times.
+
+A thread in a lock or condition wait is woken by another thread of its process that has just done something and, as
+often as not, then goes to sleep itself. The capture names no locks; who it was follows from who was awake.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.account import Setting
+from boundby.correlation.cpu_evidence import lifetime
+from boundby.model.arrays import Int64Array
+from boundby.model.intervals import IntervalSet, contains, union
+from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.cuda import blocked_on
+
+# From the waker's signal to the run of the thread it woke: a few microseconds, some tens on a busy machine.
+WAKE_LIMIT_NS = 60_000
+# Where no wake-up of the process shows how long it takes.
+USUAL_WAKE_NS = 10_000
+# A region is where a thread takes its batches if that many of the times it does lie in it.
+TAKING_FRACTION = 0.8
+# What was made is followed to where it was taken if so much of it was made before that.
+CONSISTENT_FRACTION = 0.5
+# So much more may have been made than was taken.
+LEFT_OVER = 0.25
+# A condition wait shorter than this is a hand-over of a lock and not worth following.
+LEAST_WAIT_NS = 1_000
+
+# Pairs of threads of which one waits for the other for less of the time that the device is in use are not followed.
+LEAST_WAITED = 0.005
+
+_WAITS = ("lock", "condition")
+_HAND_OVER = "condition"  # the kind of wait that is surely for another thread
+
+
+class Wakes(NamedTuple):
+    """Waits that another thread ended; columns of equal length, ordered by process and end."""
+
+    thread: npt.NDArray[np.int64]  # who waited
+    begin: Int64Array
+    end: Int64Array
+    waker: npt.NDArray[np.int64]
+    signal: Int64Array  # when the waker let it go
+
+    def of(self, thread: int) -> IntervalSet:
+        """The waits of one thread."""
+        mine = self.thread == thread
+        return union(self.begin[mine], self.end[mine])
+
+
+class HandOvers(NamedTuple):
+    """What a thread takes that another made: at ``taken`` the ``taker`` needs what the ``maker`` had done by ``made``.
+    Most of the time it is there already, and nothing in the trace shows that it was needed."""
+
+    taker: npt.NDArray[np.int64]
+    taken: Int64Array
+    maker: npt.NDArray[np.int64]
+    made: Int64Array
+    lag: Int64Array  # from then to the taking, at least
+
+
+NO_WAKES = Wakes(*(np.empty(0, np.int64) for _ in range(5)))
+
+
+def find_wakes(setting: Setting) -> Wakes:
+    """Every lock or condition wait for which the waking thread can be told."""
+    trace = setting.trace
+    if not trace.captured.osrt or len(trace.os_calls) == 0:
+        return NO_WAKES
+    kinds = [blocked_on(name) for name in trace.names] or [None]
+    waits = np.array([kind in _WAITS for kind in kinds], bool)[trace.os_calls.name]
+    sure = np.array([kind == _HAND_OVER for kind in kinds], bool)[trace.os_calls.name]
+    waits &= trace.os_calls.end_ns - trace.os_calls.start_ns >= LEAST_WAIT_NS
+    process = np.array([thread.process for thread in trace.threads], np.int64)
+    parts = []
+    for number in np.unique(process[setting.calls.thread]).tolist():
+        members = np.flatnonzero(process == number)
+        rows = np.flatnonzero(waits & np.isin(trace.os_calls.thread, members))
+        if len(rows) and len(members) > 1:
+            parts.append(_in_process(setting, members.tolist(), rows, sure))
+    if not parts:
+        return NO_WAKES
+    return _that_matter(trace, Wakes(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
+
+
+def _that_matter(trace: Trace, wakes: Wakes) -> Wakes:
+    """Without pairs of threads that hardly wait for each other: requests to a service thread that polls, say. To follow
+    them would tie the one that asks to the clock by which the other one sleeps."""
+    table = trace.operations
+    span = int(table.end_ns.max() - table.start_ns.min()) if len(table) else 0
+    _, pair = np.unique(np.stack((wakes.thread, wakes.waker)), axis=1, return_inverse=True)
+    waited = np.bincount(pair.reshape(-1), wakes.end - wakes.begin)
+    kept = (waited >= LEAST_WAITED * span)[pair.reshape(-1)]
+    return Wakes(*(column[kept] for column in wakes)) if kept.any() else NO_WAKES
+
+
+def find_hand_overs(setting: Setting, wakes: Wakes) -> HandOvers:
+    """What a process's leading thread (the one with most CUDA calls) takes from the threads that it wakes, one thing
+    in each instance of the range in which it wakes them.
+
+    The other way round nothing is known: what it gives them, room in a queue say, it gave when it took the last.
+    """
+    count = np.bincount(setting.calls.thread, minlength=len(setting.trace.threads))
+    parts = [tuple(np.empty(0, np.int64) for _ in HandOvers._fields)]
+    pairs = np.unique(np.stack((wakes.thread, wakes.waker)), axis=1).T.tolist() if len(wakes.thread) else []
+    for maker, taker in pairs:
+        if count[taker] <= count[maker]:
+            continue
+        rows = np.flatnonzero((wakes.thread == maker) & (wakes.waker == taker))
+        taken = _takings(setting, wakes, rows, taker)
+        made = _makings(setting, wakes, rows, maker, len(taken))
+        taken, made = taken[: len(made)], made[: len(taken)]
+        early = made <= taken  # what it had to wait for is known from the wait
+        if len(made) == 0 or early.mean() < CONSISTENT_FRACTION:
+            continue
+        taken, made = taken[early], made[early]
+        usual = int(np.median((wakes.end - wakes.signal)[rows]))
+        who = [np.full(len(made), thread, np.int64) for thread in (taker, maker)]
+        parts.append((who[0], taken, who[1], made, np.minimum(taken - made, usual)))
+    return HandOvers(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _takings(setting: Setting, wakes: Wakes, rows: npt.NDArray[np.intp], taker: int) -> Int64Array:
+    """When the thread took things: in every instance of the range in which it mostly woke the maker, as far after its
+    start as it did there."""
+    ranges, regions = setting.trace.ranges, setting.ownership.regions
+    place = setting.ownership.region_of(setting.ownership.steps(taker).at(wakes.signal[rows]))
+    common = int(np.bincount(place).argmax())
+    if common == 0 or (place == common).mean() < TAKING_FRACTION:
+        return np.empty(0, np.int64)
+    mine = (ranges.thread == taker) & (regions.of_range == common)
+    begins = np.sort(ranges.start_ns[mine])
+    instance = np.searchsorted(begins, wakes.signal[rows], side="right") - 1
+    known = instance >= 0
+    taken: Int64Array = begins.copy()
+    taken[instance[known]] = wakes.signal[rows[known]]
+    # Where only every second or third instance ever wakes the maker, the others take nothing.
+    stride = max(int(np.gcd.reduce(np.diff(instance[known]))) if known.sum() > 1 else 1, 1)
+    return taken[int(instance[known][0]) % stride :: stride] if known.any() else taken[:0]
+
+
+def _makings(setting: Setting, wakes: Wakes, rows: npt.NDArray[np.intp], maker: int, count: int) -> Int64Array:
+    """When the thread had made each of ``count`` things, told from the lengths of its runs between two waits."""
+    life = lifetime(setting.trace, maker)
+    if life is None or count == 0:
+        return np.empty(0, np.int64)
+    begin, end = np.append(life[0], wakes.end[rows]), np.append(wakes.begin[rows], life[1])
+    length = end - begin
+    if len(length) < 2 or length.sum() <= 0:
+        return np.empty(0, np.int64)
+    each = max(int(np.median(length[1:])), 1)
+    things = np.maximum(np.rint(length / each).astype(np.int64), 1)
+    if things.sum() > count + LEFT_OVER * count:  # a run is not one thing
+        things = np.maximum(np.rint(length * (count / length.sum())).astype(np.int64), 1)
+    run = np.repeat(np.arange(len(things)), things)
+    number = np.arange(len(run)) - np.repeat(np.cumsum(things) - things, things) + 1
+    found: Int64Array = begin[run] + length[run] * number // things[run]
+    return found
+
+
+class _Thread(NamedTuple):
+    """What can be known of one thread that may have woken another."""
+
+    number: int
+    asleep: IntervalSet
+    life: tuple[int, int]
+    in_call: IntervalSet
+
+
+def _in_process(setting: Setting, members: list[int], rows: npt.NDArray[np.intp], sure: npt.NDArray[np.bool_]) -> Wakes:
+    table = setting.trace.os_calls
+    order = rows[np.lexsort((table.thread[rows], table.start_ns[rows], table.end_ns[rows]))]
+    thread = table.thread[order].astype(np.int64)
+    begin, end = table.start_ns[order], table.end_ns[order]
+    others = [known for member in members if (known := _describe(setting, member)) is not None]
+    waker = np.full(len(order), -1, np.int64)
+    signal = np.zeros(len(order), np.int64)
+    # Best: a thread that itself fell asleep just before, or ended, having nothing more to do.
+    for other in others:
+        rests = np.append(other.asleep.start[other.asleep.start < other.life[1]], other.life[1])
+        place = np.searchsorted(rests, end, side="right") - 1
+        fell = rests[np.maximum(place, 0)]
+        near = (place >= 0) & (end - fell <= WAKE_LIMIT_NS) & (fell >= begin) & (thread != other.number)
+        better = near & ((waker < 0) | (fell > signal))
+        waker[better], signal[better] = other.number, fell[better]
+    told = waker >= 0
+    usual = int(np.median((end - signal)[told])) if told.any() else USUAL_WAKE_NS
+    # Else the only thread that was awake then and not inside a CUDA call.
+    awake = np.zeros(len(order), np.int64)
+    candidate = np.full(len(order), -1, np.int64)
+    instant = end - usual
+    for other in others:
+        runs = (thread != other.number) & (instant >= other.life[0]) & (instant < other.life[1])
+        runs &= (contains(other.asleep, instant) < 0) & (contains(other.in_call, instant) < 0)
+        awake += runs
+        candidate = np.where(runs, other.number, candidate)
+    sole = ~told & sure[order] & (awake == 1) & (instant > begin)
+    waker[sole], signal[sole] = candidate[sole], instant[sole]
+    found = waker >= 0
+    return Wakes(thread[found], begin[found], end[found], waker[found], signal[found])
+
+
+def _describe(setting: Setting, thread: int) -> _Thread | None:
+    evidence, life = setting.hosts.evidence(thread), lifetime(setting.trace, thread)
+    if life is None or not evidence.is_known:
+        return None
+    rows = setting.calls.rows_of(thread)
+    return _Thread(thread, evidence.asleep, life, union(setting.calls.start_ns[rows], setting.calls.end_ns[rows]))

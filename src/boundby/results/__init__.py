@@ -1,0 +1,1 @@
+"""Reports, comparisons and gates as plain frozen data."""

@@ -1,0 +1,1 @@
+"""What a rule is, and how all of them are run over one analysis."""

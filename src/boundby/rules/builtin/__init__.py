@@ -1,0 +1,69 @@
+"""The rules, one file each. Other packages add theirs through the entry point group ``boundby.rules``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from boundby.rules.rule import GROUPS, Rule
+
+ENTRY_POINTS = "boundby.rules"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An entry point that gives no rules: its name, and one line on why."""
+
+    name: str
+    reason: str
+
+
+@cache
+def builtin() -> tuple[Rule, ...]:
+    """boundby's own rules, by id: the ``RULE`` (or the ``RULES``) of every module here."""
+    found: list[Rule] = []
+    for item in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{item.name}")
+        found += [module.RULE] if hasattr(module, "RULE") else list(getattr(module, "RULES", ()))
+    return tuple(sorted(found, key=lambda rule: rule.id))
+
+
+def third_party() -> tuple[tuple[Rule, ...], tuple[Broken, ...]]:
+    """Rules of installed packages, and entry points that failed. One names a `Rule`, several, or a function that
+    returns several. A rule whose id is taken already counts as failed."""
+    found: list[Rule] = []
+    broken: list[Broken] = []
+    taken = {rule.id for rule in builtin()}
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value)):
+        try:
+            rules = _load(point)
+        except Exception as error:  # whatever another package does, it must not keep this one from its work
+            told = " ".join(f"{type(error).__name__}: {error}".split())
+            broken.append(Broken(point.name, f"the entry point {point.value} failed: {told}"))
+            continue
+        for rule in rules:
+            if rule.id in taken:
+                broken.append(Broken(rule.id, f"{point.value} gives a rule of a name that is taken"))
+                continue
+            taken.add(rule.id)
+            found.append(rule)
+    return tuple(found), tuple(broken)
+
+
+def _load(point: EntryPoint) -> list[Rule]:
+    loaded = point.load()
+    rules = [loaded] if isinstance(loaded, Rule) else list(loaded() if callable(loaded) else loaded)
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            raise TypeError(f"{rule!r} is no Rule")
+        if rule.group not in GROUPS:
+            raise ValueError(f"the group of {rule.id} is {rule.group!r}, not one of {', '.join(GROUPS)}")
+    return rules
+
+
+def every() -> tuple[Rule, ...]:
+    """All rules that are installed and load."""
+    return (*builtin(), *third_party()[0])

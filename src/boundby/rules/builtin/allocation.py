@@ -1,0 +1,125 @@
+"""Memory that is allocated, freed or pinned in steady state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import Rows, framework
+from boundby.evidence.setup import call_evidence, call_examples, call_place, init_saving, named_calls, setup_calls
+from boundby.model.units import count, duration
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.trace.vocabulary.cuda import plain_name
+
+
+def _check(case: Case) -> Iterator[Match]:
+    rows = case.once(setup_calls).steady
+    calls = case.timeline.setting.calls
+    total = int((calls.end_ns - calls.start_ns)[rows].sum())
+    if len(rows) < case.threshold(RULE, "count") or total < case.least_ns:
+        return
+    yield Match(
+        region=call_place(case, rows),
+        title=f"{count(len(rows))} allocation calls take {duration(total)}, throughout the run: {_first(case, rows)}",
+        evidence=call_evidence(case, rows),
+        saving_ns=init_saving(case, rows, case.threshold(RULE, "avoided_least")),
+        advice=_advice(case, rows),
+        examples=call_examples(case, rows),
+        instances=len(rows),
+        cost_ns=total,
+    )
+
+
+def _first(case: Case, rows: Rows) -> str:
+    return ", ".join(named_calls(case, rows, 2))
+
+
+def _advice(case: Case, rows: Rows) -> tuple[str, ...]:
+    names = case.timeline.setting.trace.names
+    calls = case.timeline.setting.calls
+    duration_of: dict[str, int] = {}
+    for name, length in zip(calls.name[rows].tolist(), (calls.end_ns - calls.start_ns)[rows].tolist(), strict=True):
+        plain = plain_name(names[name])
+        duration_of[plain] = duration_of.get(plain, 0) + length
+    worst = max(sorted(duration_of), key=lambda name: duration_of[name])
+    if "Host" in worst:
+        return (
+            f"{worst} pins or unpins host memory, which takes far longer than allocating it: pin buffers once, before "
+            "the loop, and use them again",
+            *(("DataLoader(..., pin_memory=True) keeps pinned buffers by itself",) if _is_torch(case) else ()),
+        )
+    if _is_torch(case):
+        return (
+            "PyTorch's allocator calls cudaMalloc only for memory it does not hold: no torch.cuda.empty_cache() in the "
+            "loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where shapes vary",
+            "Run the largest batch first, so that later ones find their memory there",
+        )
+    if case.once(framework) == "cudf":
+        return ("rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool",)
+    return (
+        "Allocate before the loop and use the memory again, or take it from a pool: cudaMallocAsync and cudaFreeAsync "
+        f"in place of {worst}",
+    )
+
+
+def _is_torch(case: Case) -> bool:
+    return case.once(framework) == "torch"
+
+
+RULE = Rule(
+    id="allocation",
+    title="Memory is allocated again and again",
+    group="init",
+    picture="""\
+host |cudaMalloc|launch|cudaFree|cudaMalloc|launch|cudaFree| ...
+GPU              |k|                        |k|             idle meanwhile
+then
+host |cudaMalloc|launch|launch|launch| ...              |cudaFree|
+""",
+    meaning="""\
+Allocating device memory takes 10 us to milliseconds, pinning host memory more, and cudaFree waits for the GPU besides
+(what is waited is told by the rules on synchronization). Frameworks keep freed memory for the next request, so that
+allocation calls end after the first steps. Where they go on, something defeats that.
+
+Counted are allocation, release and pinning calls if a quarter of their time comes after half of the kernels were
+launched. Those that come early, and single ones that take ten times as long as their like, are told by
+`lazy-initialization`. The saving replays the trace without their own time.
+""",
+    remedies=(
+        Remedy(
+            "PyTorch: let the caching allocator work.",
+            "# no torch.cuda.empty_cache() inside the loop\n"
+            'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported',
+            caution="If memory is nearly full, the allocator frees and allocates to survive: then a smaller batch "
+            "helps.",
+        ),
+        Remedy(
+            "RAPIDS: take memory from a pool.",
+            "import rmm\nrmm.reinitialize(pool_allocator=True, initial_pool_size=8 << 30)",
+        ),
+        Remedy(
+            "CUDA C++: stream-ordered allocation from a pool that keeps its memory.",
+            "cudaMemPool_t pool; uint64_t keep = UINT64_MAX;\n"
+            "cudaDeviceGetDefaultMemPool(&pool, device);\n"
+            "cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);\n"
+            "cudaMallocAsync(&p, bytes, stream);\nkernel<<<grid, block, 0, stream>>>(p);\ncudaFreeAsync(p, stream);",
+            language="cpp",
+            caution="The pool keeps memory from other processes until it is trimmed.",
+        ),
+    ),
+    disproof="The calls belong to phases that really need other memory (another model, another data set), not to steps "
+    "that repeat.",
+    check=_check,
+    needs=("kernels", "cuda_api"),
+    thresholds=(
+        Threshold("count", 10, "calls", "A few calls are a phase, not a habit."),
+        Threshold("avoided_least", 0.7, "fraction", "Some memory is really new."),
+    ),
+    see_also=("lazy-initialization",),
+    references={
+        "PyTorch: memory management": "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management",
+        "CUDA: stream-ordered memory allocator": (
+            "https://developer.nvidia.com/blog/using-cuda-stream-ordered-memory-allocator-part-1/"
+        ),
+    },
+)

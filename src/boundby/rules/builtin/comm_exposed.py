@@ -1,0 +1,117 @@
+"""Communication that no computation hides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_without, scaled
+from boundby.model.causes import Cause
+from boundby.model.units import counted, duration, percent
+from boundby.rules.builtin.comm_straggler import waited_ns
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+
+def _check(case: Case) -> Iterator[Match]:
+    work = case.once(device_work)
+    rows = np.flatnonzero(case.timeline.setting.trace.operations.is_communication & work.in_window)
+    exposed, total = int(work.exposed_ns[rows].sum()), int(work.duration_ns[rows].sum())
+    devices = max(len(case.timeline.devices), 1)
+    if exposed < case.least_ns or exposed < case.threshold(RULE, "share_fraction") * case.window_ns:
+        return
+    waited = min(sum(waited_ns(case).values()), exposed)
+    if exposed - waited < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.window_ns):
+        return  # it is waiting for a late device: comm-straggler says so
+    hidden = 1 - exposed / max(total, 1)
+    yield Match(
+        region=place_of(case, rows),
+        title=f"communication takes {duration(exposed // devices)}{' a GPU' if devices > 1 else ''} that no kernel "
+        f"hides, {percent(exposed / max(case.window_ns, 1))} of the window",
+        evidence={
+            "exposed_ns": exposed,
+            "total_ns": total,
+            "hidden_fraction": round(max(hidden, 0.0), 4),
+            "count": len(rows),
+            "devices": devices,
+            "kernels": named_top(case, rows),
+        },
+        saving_ns=scaled(saving_without(case, Cause.GPU_COMM, rows), case.threshold(RULE, "hidden_least"), 1.0),
+        advice=(
+            "Start each collective as soon as its data are ready, on a stream of its own, while the rest of backward "
+            "runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one all_reduce after backward "
+            "hides nothing",
+            f"Fewer bytes: bf16 gradients (ddp comm hook bf16_compress_hook), no_sync() while accumulating gradients; "
+            f"{counted(len(rows), 'collective', 'collectives: join small ones')}",
+        ),
+        examples=operation_examples(case, rows),
+        instances=len(rows),
+        cost_ns=exposed,
+    )
+
+
+RULE = Rule(
+    id="comm-exposed",
+    title="Communication that no computation hides",
+    group="gpu_comm",
+    picture="""\
+GPU  |== backward ==|NNN all-reduce NNN|== optimizer ==|
+then
+GPU  |== backward ==|== optimizer ==|
+comm     |N| |N| |N| |N|                  a bucket at a time, behind backward
+""",
+    meaning="""\
+NCCL kernels run while no other kernel does. The GPU is busy, but with moving data only. Time in which communication
+runs beside computation is not counted here: it is hidden.
+
+A NCCL kernel also runs while it waits for the other ranks, so some of its time can be another GPU's lateness. Where the
+report holds all GPUs, that part is `comm-straggler`'s; in a report of one rank it cannot be told apart.
+""",
+    remedies=(
+        Remedy(
+            "Overlap: hand gradients over in buckets while backward runs.",
+            """
+            model = DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True, static_graph=True)
+            """,
+            caution="smaller buckets start earlier, but each collective has a fixed cost. static_graph needs the same "
+            "graph in every step.",
+        ),
+        Remedy(
+            "Accumulate gradients without communicating in each micro-step.",
+            """
+            with model.no_sync():
+                loss(model(first)).backward()
+            loss(model(last)).backward()   # reduces once
+            """,
+        ),
+        Remedy(
+            "Halve the bytes.",
+            """
+            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+            model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+            """,
+            caution="gradients are rounded to bf16: check that training still converges.",
+        ),
+        Remedy(
+            "CUDA C++: a stream for NCCL, an event from the compute stream.",
+            """
+            cudaEventRecord(ready, compute);
+            cudaStreamWaitEvent(comm, ready, 0);
+            ncclAllReduce(grad, grad, n, ncclFloat, ncclSum, communicator, comm);
+            """,
+            language="cpp",
+        ),
+    ),
+    disproof="Run the step on one GPU with the same batch per GPU: if it takes as long, communication was not "
+    "the cost.",
+    check=_check,
+    needs=("kernels",),
+    thresholds=(
+        Threshold(
+            "share_fraction", 0.03, "fraction of the window", "Little communication is always exposed at the end."
+        ),
+        Threshold("hidden_least", 0.5, "fraction", "The last bucket, and what has no compute beside it, stays."),
+    ),
+    see_also=("comm-straggler",),
+)

@@ -1,0 +1,143 @@
+"""Copies that kernels could hide and do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import Case
+from boundby.evidence.copying import copy_evidence, copy_examples
+from boundby.evidence.devicework import Rows, device_work, place_of, saving_without
+from boundby.evidence.transfers import Transfer, transfers
+from boundby.model.arrays import factorize
+from boundby.model.causes import Cause
+from boundby.model.units import counted, duration
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+
+def _check(case: Case) -> Iterator[Match]:
+    work = case.once(device_work)
+    rows = _on_streams_of_kernels(case, case.once(transfers).rows(Transfer.PINNED))
+    exposed = int(work.exposed_ns[rows].sum())
+    if exposed < case.least_ns or len(rows) < case.threshold(RULE, "count"):
+        return
+    turns, kernels_ns = _turns(case, rows)
+    hidden = 1 - exposed / max(int(work.duration_ns[rows].sum()), 1)
+    if turns < case.threshold(RULE, "turns") or hidden > case.threshold(RULE, "hidden_fraction"):
+        return
+    most = min(saving_without(case, Cause.GPU_COPY, rows)[1], kernels_ns)
+    yield Match(
+        region=place_of(case, rows),
+        title=f"{counted(len(rows), 'pinned copy takes', 'pinned copies take')} turns with kernels: "
+        f"{duration(exposed)} of copying is hidden "
+        "behind none",
+        evidence={
+            **copy_evidence(case, rows),
+            "turns": turns,
+            "hidden_fraction": round(hidden, 4),
+            "kernels_between_ns": kernels_ns,
+        },
+        saving_ns=(round(case.threshold(RULE, "hidden_least") * most), most),
+        advice=(
+            "Copy the next batch on a stream of its own while this one computes: with torch.cuda.stream(copy_stream): "
+            'next_batch = next_batch.to("cuda", non_blocking=True), then '
+            "torch.cuda.current_stream().wait_stream(copy_stream)",
+            "They are on a stream that also runs kernels, where everything waits its turn",
+        ),
+        examples=copy_examples(case, rows),
+        instances=len(rows),
+        cost_ns=exposed,
+    )
+
+
+def _on_streams_of_kernels(case: Case, rows: Rows) -> Rows:
+    """Those on a stream that also runs kernels. Why others do not overlap, this rule could not tell."""
+    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    columns = (table.device, table.process, table.stream)
+    kernels = np.flatnonzero(work.is_kernel)
+    both = np.concatenate((rows, kernels))
+    _, stream = factorize(*(column[both] for column in columns))
+    chosen: Rows = rows[np.isin(stream[: len(rows)], stream[len(rows) :])]
+    return chosen
+
+
+def _turns(case: Case, rows: Rows) -> tuple[int, int]:
+    """How often kernels run after a copy and before the next (on one device), and how long they run in between."""
+    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    turns, kernels_ns = 0, 0
+    for device in np.unique(table.device[rows]).tolist():
+        mine = rows[table.device[rows] == device]
+        kernels = np.flatnonzero(work.is_kernel & (table.device == device))
+        after = np.searchsorted(np.sort(table.start_ns[mine]), table.start_ns[kernels])
+        inside = (after > 0) & (after <= len(mine))
+        turns += len(np.unique(after[inside]))
+        kernels_ns += int(work.exposed_ns[kernels[inside]].sum())
+    return turns, kernels_ns
+
+
+RULE = Rule(
+    id="copy-overlap",
+    title="Copies do not overlap with kernels",
+    group="gpu_copy",
+    picture="""\
+GPU        | copy 1 | kernels 1 | copy 2 | kernels 2 | copy 3 | kernels 3 |
+then
+copies     | copy 1 | copy 2    | copy 3    |
+kernels             | kernels 1 | kernels 2 | kernels 3 |
+""",
+    meaning="""\
+Copy engines work beside the multiprocessors: the next batch can travel while this one computes. Copies on the stream
+that also runs the kernels take turns with them instead.
+
+Looked at are copies from and to pinned memory, 64 KiB and more, at least five, on a stream that also runs kernels,
+with kernels between them, of whose time less than a third is hidden. Copies that are on streams of their own and do
+not overlap all the same are left to `stream-default`. The saving is at most the time of those kernels: that is all
+there is to hide behind.
+""",
+    remedies=(
+        Remedy(
+            "PyTorch: prefetch on a stream of its own.",
+            "copy_stream = torch.cuda.Stream()\n\n"
+            "def prefetch(batch):\n"
+            "    with torch.cuda.stream(copy_stream):\n"
+            '        return batch.to("cuda", non_blocking=True)\n\n'
+            "ahead = prefetch(next(batches))\n"
+            "for following in batches:\n"
+            "    torch.cuda.current_stream().wait_stream(copy_stream)\n"
+            "    batch, ahead = ahead, None\n"
+            "    batch.record_stream(torch.cuda.current_stream())\n"
+            "    ahead = prefetch(following)\n"
+            "    train(batch)",
+            caution="The last batch in `ahead` needs a turn after the loop. record_stream keeps the allocator from "
+            "giving the memory away too early.",
+        ),
+        Remedy(
+            "CUDA C++: two buffers, two streams.",
+            "for (int i = 0; i < n; ++i) {  // batch 0 is on its way, copied[0] recorded\n"
+            "    int next = (i + 1) % 2;\n"
+            "    cudaStreamWaitEvent(copies, computed[next], 0);  // kernel i - 1 has read this buffer\n"
+            "    cudaMemcpyAsync(buffer[next], host[i + 1], bytes, cudaMemcpyHostToDevice, copies);\n"
+            "    cudaEventRecord(copied[next], copies);\n"
+            "    cudaStreamWaitEvent(compute, copied[i % 2], 0);\n"
+            "    kernel<<<grid, block, 0, compute>>>(buffer[i % 2]);\n"
+            "    cudaEventRecord(computed[i % 2], compute);\n}",
+            language="cpp",
+            caution="Host memory must be pinned, and neither stream the legacy default stream.",
+        ),
+    ),
+    disproof="Each copy needs what the kernels before it made, and the kernels after it need the copy: then nothing "
+    "can overlap, except with other work.",
+    check=_check,
+    needs=("memcpy", "kernels"),
+    thresholds=(
+        Threshold("count", 5, "copies", "Fewer are no loop."),
+        Threshold("turns", 5, "count", "So often copies and kernels must alternate for prefetching to apply."),
+        Threshold("hidden_fraction", 0.33, "fraction", "Copies that are hidden for more overlap already."),
+        Threshold("hidden_least", 0.5, "fraction", "Of what could be hidden; the first and last never are."),
+    ),
+    see_also=("pageable-copy", "copy-bandwidth", "stream-default"),
+    references={
+        "CUDA: how to overlap data transfers": "https://developer.nvidia.com/blog/how-overlap-data-transfers-cuda-cc/"
+    },
+)

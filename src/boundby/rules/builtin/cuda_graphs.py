@@ -1,0 +1,148 @@
+"""Launch sequences that repeat and could be one CUDA graph each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.evidence.context import Case
+from boundby.evidence.launches import Launches, Part, launches
+from boundby.evidence.launching import behind_input, launch_evidence, launch_examples, launch_place, small_grid_share
+from boundby.model.causes import Cause
+from boundby.model.units import count, duration, percent
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+# Sequences of one kind stand for all launches that repeat if they hold this share of them.
+MOST_OF_ALL = 0.9
+
+
+def _check(case: Case) -> Iterator[Match]:
+    found = case.once(launches)
+    rows = found.rows(Part.REPEATING)
+    if len(rows) < case.threshold(RULE, "count") or case.time_ns(Cause.CUDA_API) < case.least_ns:
+        return
+    of_graph = len(rows) / max(found.graphs, 1)
+    if of_graph < case.threshold(RULE, "launches"):
+        return
+    cost = round(case.threshold(RULE, "graph_launch_ns")) * found.graphs
+    low, high = (max(value - cost, 0) for value in found.saving(case, Part.REPEATING))
+    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
+    small = small_grid_share(case, found.operation[rows])
+    batch = (
+        f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: a larger batch costs "
+        "them next to nothing",
+    )
+    yield Match(
+        region=launch_place(case, found, rows),
+        title=f"{count(len(rows))} launches repeat, in {_sequences(found, len(rows))}: one CUDA graph launch could "
+        f"take the place of each{behind}",
+        evidence={
+            **evidence,
+            "graph_launches": found.graphs,
+            "launches_per_graph": round(of_graph, 1),
+            "sequences": [f"{times:,} of {unit:,} launches" for unit, times in found.units[:5]],
+            "assumed_graph_launch_ns": round(case.threshold(RULE, "graph_launch_ns")),
+            "idle_in_launching_ns": case.time_ns(Cause.CUDA_API),
+        },
+        saving_ns=(0 if behind else low, high),
+        advice=(
+            'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs '
+            f"(now {_pace(evidence)})",
+            "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control flow; "
+            "shapes must stay the same, nothing inside may wait for the GPU",
+            *(batch if small >= case.threshold(RULE, "small_fraction") else ()),
+        ),
+        examples=launch_examples(case, rows),
+        instances=len(rows),
+    )
+
+
+def _sequences(found: Launches, launched: int) -> str:
+    """``25 sequences of 40``; ``3 of 897 and 57 shorter ones``; ``5 sequences of 897, 2 of them in pieces``; ``...,
+    and others`` where these are not most of all that are ``launched``."""
+    unit, times = found.units[0]
+    if found.turns > times:
+        others = ", and others" if found.turns * unit < MOST_OF_ALL * launched else ""
+        return f"{count(found.turns)} sequences of {unit:,}, {count(found.turns - times)} of them in pieces{others}"
+    rest = found.graphs - times
+    kinds = "others" if any(length > unit for length, _ in found.units) else "shorter ones"
+    more = f" and {count(rest)} {kinds}" if rest else ""
+    return f"{count(times)} sequence{'s' if times != 1 else ''} of {unit:,}{more}"
+
+
+def _pace(evidence: dict[str, object]) -> str:
+    between, kernel = evidence["launch_to_launch_median_ns"], evidence["kernel_median_ns"]
+    paces = f"kernels of {duration(float(str(kernel)))}"
+    return f"{paces}, {duration(float(str(between)))} of host time each" if between is not None else paces
+
+
+RULE = Rule(
+    id="cuda-graphs",
+    title="Repeating launch sequences that could be CUDA graphs",
+    group="cuda_api",
+    picture="""\
+host |launch|launch|launch|launch| ...  again |launch|launch|launch|launch|
+GPU     |k|  . .  |k| . . |k| . . |k|            |k| . . |k| . . |k|
+then
+host |graph launch|                            |graph launch|
+GPU     |k|k|k|k|                                 |k|k|k|k|
+""",
+    meaning="""\
+Each kernel launch costs the host some microseconds in CUDA and several times that in the framework above it. When
+kernels are shorter than that, the GPU waits for the next launch. Code that launches the same kernels again and again
+can record them once in a CUDA graph and launch all of them with one call.
+
+Sequences are found from the launches themselves: the same kernels, with the same grids, on the same stream, in the
+same order, at least three times, ten or more in a row with no wait, allocation or copy to or from the host in between.
+Sequences that came in pieces, with such calls in between, are counted as well: what cuts them has to go first (a first
+pass allocates what later ones use again).
+The saving is the replay of the trace in which these launches cost nothing, less one graph launch for each sequence.
+Launches of optimizers that update tensor by tensor are counted under `unfused-optimizer`.
+""",
+    remedies=(
+        Remedy(
+            "Let the compiler capture graphs.",
+            'model = torch.compile(model, mode="reduce-overhead")',
+            caution="Shapes must repeat; results live in memory that the next call overwrites (clone what you keep). "
+            "It needs more device memory. TORCH_LOGS=cudagraphs tells why something was not captured.",
+        ),
+        Remedy(
+            "Capture by hand.",
+            "static_input = torch.empty_like(batch)\n"
+            "side = torch.cuda.Stream()\n"
+            "side.wait_stream(torch.cuda.current_stream())\n"
+            "with torch.cuda.stream(side):  # warm up outside of the default stream\n"
+            "    for _ in range(3):\n        model(static_input)\n"
+            "torch.cuda.current_stream().wait_stream(side)\n"
+            "graph = torch.cuda.CUDAGraph()\n"
+            "with torch.cuda.graph(graph):\n    static_output = model(static_input)\n\n"
+            "static_input.copy_(batch)\ngraph.replay()",
+            caution="Nothing inside may wait for the GPU (.item(), nonzero, printing) or depend on the data.",
+        ),
+        Remedy(
+            "CUDA C++: capture a stream.",
+            "cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);\n"
+            "step(stream);\n"
+            "cudaStreamEndCapture(stream, &graph);\n"
+            "cudaGraphInstantiate(&exec, graph, 0);\n"
+            "for (int i = 0; i < steps; ++i) cudaGraphLaunch(exec, stream);",
+            language="cpp",
+        ),
+    ),
+    disproof="The sequences do different work although their kernels are the same (addresses that change from step to "
+    "step, branches on data), or the GPU was busy all the while.",
+    check=_check,
+    needs=("kernels", "cuda_api"),
+    thresholds=(
+        Threshold("count", 100, "launches", "Fewer cannot take a share of the time that matters."),
+        Threshold("launches", 10, "launches per sequence", "Shorter sequences gain little and are tedious to capture."),
+        Threshold(
+            "graph_launch_ns", 10_000, "ns", "A graph launch takes the host about 5 to 15 us, more for large graphs."
+        ),
+        Threshold("small_fraction", 0.5, "fraction", "From half on, small kernels are the rule, not the exception."),
+    ),
+    see_also=("launch-overhead", "unfused-optimizer", "small-batch"),
+    references={
+        "PyTorch: CUDA graphs": "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
+        "CUDA: getting started with CUDA graphs": "https://developer.nvidia.com/blog/cuda-graphs/",
+    },
+)

@@ -1,0 +1,167 @@
+"""The GPU idles while the program waits for its next batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.devicework import scaled
+from boundby.evidence.host import (
+    INPUT,
+    HostPieces,
+    Place,
+    examples,
+    host_pieces,
+    hot_functions,
+    named,
+    places,
+    saving,
+    short_symbol,
+    slept_on,
+    times,
+)
+from boundby.evidence.workers import Worker, is_python_program, named_workers, workers
+from boundby.model.causes import Cause
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+
+def _check(case: Case) -> Iterator[Match]:
+    pieces = case.once(host_pieces)
+    captured = case.timeline.setting.trace.captured
+    if not captured.nvtx and not len(pieces.of_kind(INPUT)):
+        raise CannotCheckError("the trace holds no NVTX ranges that tell where input is fetched")
+    for place in places(case, pieces, pieces.of_kind(INPUT)):
+        asleep = place.rows[pieces.cause[place.rows] == Cause.HOST_BLOCKED]
+        sleeping = pieces.total_ns(asleep) / max(place.total_ns, 1)
+        others = workers(case, pieces.intervals(place.rows))
+        threads = [thread for one in others for thread in one.threads]
+        spots = hot_functions(case, pieces, place.rows, threads if sleeping > 0.5 and threads else None)
+        evidence: dict[str, object] = {
+            "idle_ns": place.total_ns,
+            "count": place.times,
+            "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
+            "host_asleep_fraction": round(sleeping, 3),
+        }
+        if len(asleep):
+            evidence["slept_on_ns"] = slept_on(case, pieces, asleep)
+        if captured.cpu_scheduling:
+            evidence["worker_processes"] = sum(one.is_process for one in others)
+            evidence["other_threads_running"] = sum(not one.is_process for one in others)
+            evidence["their_cpu_utilization_fraction"] = round(_busy(others), 3)
+        if spots:
+            evidence["hottest_functions"] = named(spots)
+        yield Match(
+            region=place.region,
+            title=f"the GPU idles for input: {times(place)}",
+            evidence=evidence,
+            saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
+            advice=_advice(case, pieces, place, sleeping, others),
+            examples=examples(case, pieces, place.rows, "waits for input" if sleeping > 0.5 else "prepares input"),
+            instances=place.times,
+            cost_ns=place.total_ns,
+        )
+
+
+def _busy(others: list[Worker]) -> float:
+    return sum(one.busy for one in others) / len(others) if others else 0.0
+
+
+def _advice(case: Case, pieces: HostPieces, place: Place, sleeping: float, others: list[Worker]) -> tuple[str, ...]:
+    is_python = is_python_program(case)
+    spots = hot_functions(case, pieces, place.rows)
+    hot = f"; most of it is {short_symbol(spots[0].symbol)}" if spots else ""
+    if sleeping <= 0.5:
+        first = f"The launching thread prepares the batch itself{hot}: " + (
+            "DataLoader(num_workers=4, pin_memory=True, persistent_workers=True) moves that to other processes"
+            if is_python
+            else "let another thread fill the next pinned buffer while this one is computed with"
+        )
+    elif not case.timeline.setting.trace.captured.cpu_scheduling:
+        first = (
+            "More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
+            "--cpuctxsw=process-tree to see whether the workers compute or wait for storage"
+        )
+    elif others and max(one.busy for one in others) >= case.threshold(RULE, "busy_fraction"):
+        busiest = [one for one in others if one.busy >= case.threshold(RULE, "busy_fraction")]
+        wanted = 2 * max(sum(one.is_process for one in busiest), 1)
+        more = (
+            f"DataLoader(num_workers={wanted}) or more, or cheaper decoding and augmentation (a compiled decoder, "
+            "transforms on whole batches or on the GPU)"
+            if is_python
+            else "more of them, or cheaper work in them"
+        )
+        first = f"{named_workers(busiest)} meanwhile: {more}"
+    else:
+        first = (
+            "Nothing else of the trace runs meanwhile: the input comes from storage, the network or an unprofiled "
+            "process. Prefetch more (prefetch_factor), cache, pack small files into large ones"
+        )
+    return (
+        first,
+        "Copy the next batch while this one computes: pinned memory, "
+        f"{'.to(device, non_blocking=True)' if is_python else 'cudaMemcpyAsync'}, a stream of its own",
+    )
+
+
+RULE = Rule(
+    id="host-input",
+    title="The GPU waits for input",
+    group="host",
+    picture="""\
+host  |~~~ next(loader) ~~~|launch|~~~ next(loader) ~~~|launch|
+GPU                        |##step##|                  |##step##|
+then
+host  |launch|launch|launch|      workers prepare the batches ahead
+GPU   |##step##|##step##|##step##|
+""",
+    meaning="""\
+The GPU has nothing to do while the program prepares, or waits for, its next batch. The idle time lies in a range whose
+name speaks of input (`DataLoader`, `__next__`, `data`, `fetch`, `load`; PyTorch's own ranges have such names), or in
+any range in which the launching thread polls while a process without CUDA calls computes: that process makes what it
+waits for.
+
+Whether the launching thread sleeps or computes there says what to change. If it computes, the batch is made on the
+critical path: let worker processes do it. If it sleeps and other threads compute, there are too few of them or their
+work is too dear. If it sleeps and nobody computes, it is storage or the network. The saving reaches from half of the
+idle time, what twice the workers bring, to all of it.
+""",
+    remedies=(
+        Remedy(
+            "Let workers prepare batches ahead, in pinned memory.",
+            """
+            loader = DataLoader(
+                data, batch_size=256, num_workers=8, pin_memory=True,
+                persistent_workers=True,   # do not start them anew in every epoch
+                prefetch_factor=4,         # batches ahead, each worker
+            )
+            for images, labels in loader:
+                images = images.to(device, non_blocking=True)
+            """,
+            caution="more workers than cores make it slower; each takes memory. Measure with 2, 4, 8.",
+        ),
+        Remedy(
+            "Make a batch cheaper: decode at the size that is needed, augment on the GPU, store what is "
+            "computed again and "
+            "again, pack many small files into few large ones.",
+        ),
+        Remedy(
+            "CUDA C++: fill the next pinned buffer in another thread while this one computes.",
+            """
+            // two pinned buffers, two streams: copy[i % 2] while compute uses the other
+            cudaMemcpyAsync(device[next], pinned[next], bytes, cudaMemcpyHostToDevice, copy_stream);
+            cudaEventRecord(arrived[next], copy_stream);
+            cudaStreamWaitEvent(compute_stream, arrived[next], 0);
+            """,
+            language="cpp",
+        ),
+    ),
+    disproof="Run the same steps on one batch that is loaded once and used again. If they take as long, it is "
+    "not the input.",
+    check=_check,
+    needs=("cuda_api",),
+    thresholds=(
+        Threshold("removed_least", 0.5, "fraction", "Twice as many workers halve the wait; storage may not keep up."),
+        Threshold("busy_fraction", 0.5, "fraction", "Workers that run less than half of the time wait for something."),
+    ),
+    see_also=("host-work", "host-wait"),
+)

@@ -1,0 +1,133 @@
+"""A whole phase without GPU work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import scaled
+from boundby.evidence.host import (
+    PHASE,
+    PHASE_ALIKE,
+    PHASE_SHARE,
+    HostPieces,
+    Place,
+    examples,
+    host_pieces,
+    hot_functions,
+    is_seen,
+    named,
+    places,
+    saving,
+    short_symbol,
+    slept_on,
+)
+from boundby.evidence.workers import is_python_program, started_processes
+from boundby.model.causes import Cause
+from boundby.model.units import percent
+from boundby.rules.builtin._telling import fold, named_places, where_and_when
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+
+def _check(case: Case) -> Iterator[Match]:
+    pieces = case.once(host_pieces)
+    found = places(case, pieces, pieces.of_kind(PHASE))
+    for folded, key in fold(case, pieces, found, lambda place: _advice(case, pieces, place)):
+        place = folded.place
+        asleep = place.rows[pieces.cause[place.rows] == Cause.HOST_BLOCKED]
+        sleeping = pieces.total_ns(asleep) / max(place.total_ns, 1)
+        spots = hot_functions(case, pieces, place.rows)
+        slept = slept_on(case, pieces, asleep) if len(asleep) else {}
+        started = started_processes(case, pieces.intervals(place.rows))
+        evidence: dict[str, object] = {
+            "idle_ns": place.total_ns,
+            "count": place.times,
+            "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
+            "host_asleep_fraction": round(sleeping, 3),
+        }
+        if not folded.is_one:
+            evidence["places"] = named_places(case, pieces, folded)
+        if slept:
+            evidence["slept_on_ns"] = slept
+        if started:
+            evidence["processes_started"] = started
+        if spots:
+            evidence["hottest_functions"] = named(spots)
+        does = "sleeps" if sleeping > 0.5 else "computes" if is_seen(case) else "computes or sleeps"
+        if started and sleeping > 0.5:
+            does = "waits for a process that starts"
+        on = f" ({next(iter(slept))})" if slept and sleeping > 0.5 else ""
+        if not on and spots:
+            on = f" ({short_symbol(spots[0].symbol)})"
+        yield Match(
+            region=place.region,
+            title=f"a phase without GPU work, the host {does}{on}{where_and_when(case, pieces, folded)}, "
+            f"{percent(place.total_ns / max(case.window_ns, 1))} of the window",
+            evidence=evidence,
+            saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
+            advice=tuple(str(line) for line in key) if isinstance(key, tuple) else (),
+            examples=examples(case, pieces, place.rows, does),
+            instances=place.times,
+            cost_ns=place.total_ns,
+        )
+
+
+def _advice(case: Case, pieces: HostPieces, place: Place) -> tuple[str, ...]:
+    started = started_processes(case, pieces.intervals(place.rows))
+    first: tuple[str, ...] = ()
+    if started:
+        pids = f"pid{'s' if len(started) > 1 else ''} {', '.join(str(pid) for pid in started[:3])}"
+        what = f"{'Processes start' if len(started) > 1 else 'A process starts'} here ({pids})"
+        first = (
+            "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
+            f"starts the first ones beside the GPU. {what}, and what the program does next waits for it"
+            if is_python_program(case)
+            else f"{what}, and what the program does next waits for it: start it once, before the steps",
+        )
+    usual = "starting workers, building indexes and metrics" if is_python_program(case) else "files, building indexes"
+    return (
+        *first,
+        "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the GPU: "
+        f"evaluation, checkpoints, {usual} are the usual ones",
+        "If it happens once and the real run is long, leave it out of the picture: --window nvtx:NAME or --skip-first",
+    )
+
+
+RULE = Rule(
+    id="host-phase",
+    title="A whole phase on the CPU",
+    group="host",
+    picture="""\
+host  |launch|launch|========== evaluates, saves, loads ==========|launch|
+GPU   |##########|                                                |#######|
+""",
+    meaning=f"""\
+One stretch in which the GPU has nothing to do and no CUDA call is made, at least {PHASE_SHARE:.0%} of the window, with
+no more than {PHASE_ALIKE} alike in the trace: a phase of its own, not what every step does. Saving a checkpoint,
+evaluating on the CPU, starting DataLoader workers for a new epoch, building an index, compiling.
+
+In a short capture of a long program such a phase weighs more than in truth: it is reported with what it costs here.
+""",
+    remedies=(
+        Remedy(
+            "Save checkpoints without stopping: copy to the host, then write in a thread.",
+            """
+            state = {k: v.to("cpu", non_blocking=True) for k, v in model.state_dict().items()}
+            torch.cuda.synchronize()
+            threading.Thread(target=torch.save, args=(state, path)).start()
+            """,
+            caution="needs host memory for a copy of the state; torch.distributed.checkpoint.async_save does "
+            "this for you.",
+        ),
+        Remedy("Keep workers alive from epoch to epoch: DataLoader(persistent_workers=True)."),
+        Remedy("Evaluate on the GPU, in batches, and less often."),
+    ),
+    disproof="Leave the phase out (or capture the steps alone): if the time per step is the same, only its "
+    "share was large here.",
+    check=_check,
+    needs=("cuda_api",),
+    thresholds=(
+        Threshold("removed_least", 0.5, "fraction", "Run beside the GPU, some of it usually stays on the path."),
+    ),
+    see_also=("host-work", "host-input"),
+)

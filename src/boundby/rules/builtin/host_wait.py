@@ -1,0 +1,185 @@
+"""The host sleeps in the operating system while the GPU idles: locks, the GIL, files, the network, other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import scaled
+from boundby.evidence.host import (
+    MESSAGE_NAME,
+    WAIT,
+    HostPieces,
+    Place,
+    Rows,
+    examples,
+    host_pieces,
+    places,
+    saving,
+    slept_on,
+)
+from boundby.evidence.latecomer import Late, latecomer
+from boundby.model.intervals import Coverage
+from boundby.model.units import duration, duration_range
+from boundby.rules.builtin._telling import fold, named_places, where_and_when
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.trace.stacks import StackSource
+
+# Functions of CPython in which a thread waits for the interpreter's lock.
+GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure")
+
+MESSAGES = "messages of other ranks"
+ADVICE = {
+    MESSAGES: "Another rank comes late, or messages are small and many: overlap them with GPU work "
+    "(MPI_Irecv before the kernels, MPI_Wait after), join small ones, hand device pointers to a CUDA-aware MPI",
+    "GIL": "Another Python thread holds the interpreter's lock: move its work to a process (multiprocessing, "
+    "DataLoader workers), or to code that releases the lock (NumPy, torch, Numba nogil)",
+    "lock": "A lock is held by another thread: hold it for less, or split what it guards; a logging handler, an "
+    "allocator and a queue are the usual ones",
+    "condition": "The launching thread waits for another thread or a queue to hand it something: let that run ahead "
+    "(a deeper queue, more producers)",
+    "file": "File input or output on the launching thread: do it in another thread, buffer it, write less often",
+    "network": "The launching thread waits for the network: prefetch, batch requests, do it in another thread",
+    "sleep": "The program sleeps on purpose (sleep, nanosleep): polling with a pause costs the GPU that pause. Wait "
+    "for an event instead",
+    "poll": "The launching thread polls file descriptors (a pipe or queue of another process, a socket): what it waits "
+    "for comes too late; let the other side run ahead",
+    "thread or process": "The launching thread waits for a thread or process to end: keep it alive and hand it work, "
+    "or join it later",
+    "queue": "The launching thread waits for a message queue: let the producer run ahead",
+}
+UNNAMED = (
+    "The thread was scheduled out and no OS call says why: more runnable threads than cores (too many workers, "
+    "OMP_NUM_THREADS, "
+    "another job), page faults, or a call that was not traced (capture with --trace=osrt)"
+)
+
+
+def _check(case: Case) -> Iterator[Match]:
+    pieces = case.once(host_pieces)
+    found = places(case, pieces, pieces.of_kind(WAIT))
+    for folded, key in fold(case, pieces, found, lambda place: _cause(case, pieces, place)):
+        place = folded.place
+        what, late = key if isinstance(key, tuple) else (None, None)
+        slept = slept_on(case, pieces, place.rows) if case.timeline.setting.trace.captured.osrt else {}
+        gil = _gil_share(case, pieces, place.rows)
+        evidence: dict[str, object] = {
+            "idle_ns": place.total_ns,
+            "count": place.times,
+            "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
+        }
+        if not folded.is_one:
+            evidence["places"] = named_places(case, pieces, folded)
+        if slept:
+            evidence["slept_on_ns"] = slept
+        if gil:
+            evidence["waiting_with_gil_in_backtrace_fraction"] = round(gil, 3)
+        if late is not None:
+            evidence |= {"late_process": late.pid, "late_process_inside_ns": late.inside_ns}
+            evidence["other_processes_inside_ns"] = [late.least_ns, late.most_ns]
+        on = "the interpreter's lock (GIL)" if what == "GIL" else what
+        does = "waits" if what == MESSAGES else "sleeps"
+        yield Match(
+            region=place.region,
+            title=f"the host {does} while the GPU idles{f', on {on}' if on else ''}"
+            f"{f', mostly for process {late.pid}' if late else ''}{where_and_when(case, pieces, folded)}",
+            evidence=evidence,
+            saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
+            advice=(_advice(what) if late is None else _late_advice(late),),
+            examples=examples(case, pieces, place.rows, f"{does} on {on}" if on else does),
+            instances=place.times,
+            cost_ns=place.total_ns,
+        )
+
+
+def _cause(case: Case, pieces: HostPieces, place: Place) -> tuple[str | None, Late | None]:
+    """What the host waits on in a place, and for messages which process comes late."""
+    if any(MESSAGE_NAME.search(name) for name in case.path(place.region)[-1:]):
+        return MESSAGES, latecomer(case, place.region)
+    if _gil_share(case, pieces, place.rows) >= case.threshold(RULE, "gil_fraction"):
+        return "GIL", None
+    slept = slept_on(case, pieces, place.rows) if case.timeline.setting.trace.captured.osrt else {}
+    is_named = sum(slept.values()) >= case.threshold(RULE, "named_fraction") * place.total_ns
+    return (next(iter(slept)) if slept and is_named else None), None
+
+
+def _advice(what: str | None) -> str:
+    return ADVICE[what] if what else UNNAMED
+
+
+def _late_advice(late: Late) -> str:
+    return (
+        f"Process {late.pid} comes last to {late.name} ({duration(late.inside_ns)} inside where the others wait "
+        f"{duration_range(late.least_ns, late.most_ns)}): see what it does before, balance the work, or do without the "
+        "barrier"
+    )
+
+
+def _gil_share(case: Case, pieces: HostPieces, rows: Rows) -> float:
+    """Of the pieces' time in OS calls that carry a backtrace, the fraction that waited for the GIL."""
+    trace = case.timeline.setting.trace
+    if not trace.captured.backtraces:
+        return 0.0
+    stacks, calls, inside = trace.backtraces.load(), trace.os_calls, Coverage(pieces.intervals(rows))
+    is_gil = np.array([name in GIL_FUNCTIONS for name in stacks.names] or [False], bool)
+    waited, of_gil = 0, 0
+    for thread in np.unique(pieces.thread[rows]).tolist():
+        mine = stacks.rows(StackSource.OS, thread)
+        low, high = np.searchsorted(calls.thread, [thread, thread + 1]).tolist()
+        place = low + np.searchsorted(calls.start_ns[low:high], stacks.events.start_ns[mine])
+        known = place < high
+        place, stack = place[known], stacks.events.stack[mine][known]
+        spent = inside.within(calls.start_ns[place], calls.end_ns[place])
+        for number, ns in zip(stack[spent > 0].tolist(), spent[spent > 0].tolist(), strict=True):
+            waited += ns
+            of_gil += ns * bool(is_gil[stacks.frames.symbol[stacks.frames_of(number)]].any())
+    return of_gil / waited if waited else 0.0
+
+
+RULE = Rule(
+    id="host-wait",
+    title="The host sleeps while the GPU idles",
+    group="host",
+    picture="""\
+host  |launch|zzz lock, file, queue zzz|launch|zzz lock, file, queue zzz|
+GPU          |#kernels#|                      |#kernels#|
+""",
+    meaning="""\
+The launching thread, and every thread that works for it, sleeps in the operating system, and the GPU has run out of
+work. What it sleeps on comes from the traced OS calls: a lock, a condition, a file, a socket, a sleep, a child
+process. Where these carry backtraces, waits for CPython's interpreter lock (GIL) are told apart. Waiting for input,
+in ranges named so or from a process that computes meanwhile, is `host-input`; one single long stretch is `host-phase`.
+Where processes meet in a collective of MPI, the one that comes last is named if it mostly is the same.
+""",
+    remedies=(
+        Remedy(
+            "GIL: run Python work in processes, or in code that releases the lock.",
+            """
+            pool = concurrent.futures.ProcessPoolExecutor(4)      # not ThreadPoolExecutor
+            future = pool.submit(score, batch)                    # while the GPU works
+            """,
+            caution="arguments and results are pickled; large arrays belong in shared memory.",
+        ),
+        Remedy("Locks and queues: let producers run ahead, hold locks for less, take logging off the step."),
+        Remedy(
+            "Files and network: another thread reads ahead and writes behind.",
+            """
+            writer = concurrent.futures.ThreadPoolExecutor(1)
+            writer.submit(np.save, path, array)
+            """,
+        ),
+        Remedy("Scheduled out without a call: fewer threads (OMP_NUM_THREADS, torch.set_num_threads) than cores."),
+    ),
+    disproof="The thread's sleep is seen in the trace; that the GPU's work depends on it is proved by leaving "
+    "it out of one run.",
+    check=_check,
+    needs=("cuda_api",),
+    thresholds=(
+        Threshold("named_fraction", 0.5, "fraction", "What covers less than half of the sleep does not explain it."),
+        Threshold("gil_fraction", 0.5, "fraction", "Most of the waits must be for the lock before it is blamed."),
+        Threshold("removed_least", 0.5, "fraction", "Some of a wait usually stays."),
+    ),
+    see_also=("host-input", "host-phase", "host-work"),
+)

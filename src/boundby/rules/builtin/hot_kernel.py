@@ -1,0 +1,190 @@
+"""One kernel that takes most of the kernel time, and what is known of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import (
+    TopKernel,
+    device_work,
+    mask_of,
+    named_top,
+    operation_examples,
+    place_of,
+    top_kernels,
+)
+from boundby.evidence.kernelruns import attention, elementwise_chains
+from boundby.evidence.occupancy import Occupancy, theoretical_occupancy
+from boundby.model.units import count, duration, percent
+from boundby.rules.builtin.small_blocks import small_block_rows
+from boundby.rules.builtin.small_grid import small_grid_rows
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
+
+# Kernels of libraries and compilers are tuned already; layout conversions have a rule of their own.
+_TUNED = (*MATMULS, KernelKind.ATTENTION, KernelKind.MULTI_TENSOR, KernelKind.LAYOUT, KernelKind.FUSED)
+
+
+def _check(case: Case) -> Iterator[Match]:
+    work = case.once(device_work)
+    kernels = np.flatnonzero(work.is_kernel)
+    if len(kernels) == 0:
+        return
+    top = top_kernels(case, kernels, 1)[0]
+    exposed = int(work.exposed_ns[top.rows].sum())
+    share = top.total_ns / max(int(work.duration_ns[kernels].sum()), 1)
+    if share < case.threshold(RULE, "share_fraction"):
+        return
+    if exposed < case.threshold(RULE, "window_fraction") * case.window_ns or np.isin(work.kind[top.rows], _TUNED).all():
+        return
+    told = np.concatenate(
+        (
+            case.once(small_grid_rows),
+            case.once(small_block_rows),
+            case.once(elementwise_chains).rows,
+            case.once(attention).between,
+        )
+    )
+    if int(work.duration_ns[np.intersect1d(top.rows, told)].sum()) > top.total_ns // 2:
+        return  # another rule says what is wrong with it
+    # The surer end: what the trace leaves open may hide another kernel that ends as late.
+    halved = case.saving_by_speed(mask_of(case, top.rows), 2.0, 2.0)
+    if halved is not None and halved[0] < case.least_ns:
+        return  # whatever it takes, something else decides how long the program runs
+    saved = None if halved is None else min(halved[0], top.total_ns // 2)
+    yield _match(case, top, share, exposed / max(case.window_ns, 1), saved)
+
+
+def _match(case: Case, top: TopKernel, share: float, of_window: float, saved_ns: int | None) -> Match:
+    work, trace = case.once(device_work), case.timeline.setting.trace
+    longest = int(top.rows[np.argmax(work.duration_ns[top.rows])])
+    device = int(trace.operations.device[longest])
+    shape = int(work.threads[longest]), int(work.registers[longest]), int(work.shared_bytes[longest])
+    occupancy = theoretical_occupancy(trace.gpu_facts[device], *shape) if trace.gpu_facts else None
+    median = round(float(np.median(work.duration_ns[top.rows])))
+    evidence: dict[str, object] = {
+        "kernel": top.label,
+        "count": len(top.rows),
+        "total_ns": top.total_ns,
+        "median_ns": median,
+        "share_of_summed_kernel_durations_fraction": round(share, 4),
+        "share_of_window_in_the_account_fraction": round(of_window, 4),
+        "saving_if_twice_as_fast_ns": saved_ns,
+        "kernels": named_top(case, np.flatnonzero(work.is_kernel)),
+    }
+    grid = ""
+    if work.blocks[longest]:
+        evidence["blocks"] = int(work.blocks[longest])
+        evidence["threads_per_block"] = shape[0]
+        evidence["registers_per_thread"] = shape[1] or None
+        evidence["shared_bytes_per_block"] = shape[2]
+        grid = f", {work.blocks[longest]:,} block{'s' if work.blocks[longest] > 1 else ''} of {shape[0]:,} threads"
+    if occupancy is not None:
+        evidence["theoretical_occupancy_fraction"] = round(occupancy.fraction, 4)
+        evidence["occupancy_limited_by"] = occupancy.limit
+    return Match(
+        region=place_of(case, top.rows),
+        title=f"{top.label} takes {percent(share)} of the sum of all kernels' durations: {count(len(top.rows))} x "
+        f"{duration(median)}{grid}",
+        evidence=evidence,
+        saving_ns=None,  # how far it is from its limit cannot be seen in a timeline
+        advice=(
+            *_profile_advice(case, longest, top.label),
+            *_scale_advice(saved_ns),
+            *_occupancy_advice(case, top, occupancy),
+        ),
+        examples=operation_examples(case, top.rows),
+        instances=len(top.rows),
+        severity="medium" if of_window >= case.threshold(RULE, "medium_fraction") else "low",
+    )
+
+
+def _scale_advice(saved_ns: int | None) -> tuple[str, ...]:
+    if saved_ns is None:
+        return ()
+    return (f"For scale: twice as fast, it would save {duration(saved_ns)}; whether it can be, only ncu tells",)
+
+
+def _occupancy_advice(case: Case, top: TopKernel, occupancy: Occupancy | None) -> tuple[str, ...]:
+    if occupancy is None or occupancy.fraction > case.threshold(RULE, "occupancy_fraction"):
+        return ()
+    if occupancy.limit not in ("registers", "shared memory"):
+        return ()
+    return (
+        f"{top.label} can hold only {percent(occupancy.fraction)} of the warps that fit ({occupancy.limit}): see in "
+        "Nsight Compute whether latency is its limit before changing that",
+    )
+
+
+def _profile_advice(case: Case, row: int, label: str) -> tuple[str, ...]:
+    work, trace = case.once(device_work), case.timeline.setting.trace
+    name = trace.names[trace.operations.name[row]]
+    plain = re.match(r"\w+", label)
+    profile = (
+        f"ncu --set full --launch-count 3 --kernel-name regex:{plain[0] if plain else 'KERNEL'} PROGRAM tells whether "
+        "memory, arithmetic or latency limits it: near the peak of one of them, only less work helps"
+    )
+    if "at::native" in name:
+        return (profile, "Compile the model (torch.compile), or replace the operation by one that does less")
+    threads = int(work.blocks[row]) * int(work.threads[row])
+    few = 0 < threads < case.threshold(RULE, "filling_threads") * int(work.multiprocessors[row])
+    if few and (name.startswith("nvkernel_") or "_gpu" in name or "__omp" in name):
+        return (profile, f"OpenMP and OpenACC: {threads:,} threads do not fill this GPU: collapse nested loops")
+    return (profile,)
+
+
+RULE = Rule(
+    id="hot-kernel",
+    title="One kernel takes most of the kernel time",
+    group="gpu_compute",
+    picture="""\
+GPU  | K K K K K K K K K K K K K K | a | K K K K K K K K K K K K K K | b |
+""",
+    meaning="""\
+When one kernel holds two fifths of the kernel time and a fifth of the window, it is the one to look into. Kernel time
+is here the sum of all kernels' durations: where kernels run side by side it is more than the time in which the device
+is busy. The evidence lists what the trace tells of the kernel: how often, how long, its grid, registers, the occupancy
+that these allow, and the next kernels.
+
+A timeline cannot tell *why* a kernel takes its time, nor whether it can be faster: that needs Nsight Compute. So no
+saving is told, only for scale what it would save if it were twice as fast. Kernels that libraries and compilers tune
+(matrix products, convolutions, fused attention) are left out, and so are those of which another rule says what is
+wrong.
+""",
+    remedies=(
+        Remedy(
+            "Find out what limits it.",
+            "ncu --set full --launch-count 3 --kernel-name regex:KERNEL python train.py",
+            language="bash",
+            caution="Nsight Compute runs each kernel many times: use few launches.",
+        ),
+        Remedy(
+            "CUDA C++: neighbouring threads read neighbouring addresses; what is read twice stays in shared memory.",
+            "int i = blockIdx.x * blockDim.x + threadIdx.x;  // fastest index along x\nfloat v = in[row * width + i];",
+            language="cpp",
+        ),
+        Remedy(
+            "Where registers limit occupancy, tell the compiler how many threads a block has.",
+            "__global__ void __launch_bounds__(256, 4) kernel(float* data)",
+            language="cpp",
+            caution="Fewer registers can spill to memory and make it slower: measure.",
+        ),
+    ),
+    disproof="Nsight Compute shows the kernel near the peak of memory or arithmetic throughput: then only less work, "
+    "or lower precision, helps.",
+    check=_check,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("share_fraction", 0.4, "fraction of kernel time", "Below, no single kernel decides."),
+        Threshold("window_fraction", 0.2, "fraction of the window", "Below, kernels are not what takes the time."),
+        Threshold("medium_fraction", 0.4, "fraction of the window", "A program that is mostly one kernel hangs on it."),
+        Threshold("filling_threads", 2_048, "threads per multiprocessor", "As many as one holds at a time, at most."),
+        Threshold("occupancy_fraction", 0.25, "fraction of warps", "Above a quarter, occupancy is seldom the limit."),
+    ),
+    see_also=("small-grid", "small-blocks", "tensor-cores"),
+    references={"Nsight Compute": "https://docs.nvidia.com/nsight-compute/NsightCompute/index.html"},
+)

@@ -1,0 +1,230 @@
+"""First GPU work long after the start of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import framework
+from boundby.evidence.setup import named_calls
+from boundby.model.intervals import union
+from boundby.model.units import duration, percent, size
+from boundby.results.report import Example
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.trace.tables import Direction, MemoryKind, OpKind
+from boundby.trace.vocabulary.cuda import plain_name
+
+# Ranges and calls are named if they cover this share of the start; a range gives way to one inside it that covers most.
+_MOST = 0.5
+_MOST_OF_RANGE = 0.8
+# What is uploaded after it was made on the CPU is a model, and no batch.
+_MODEL_BYTES = 50_000_000
+
+
+@dataclass(frozen=True)
+class _Covering:
+    """A range open before the first GPU work: for how long of it."""
+
+    row: int  # of ``trace.ranges``
+    name: str
+    start_ns: int
+    covered_ns: int
+
+
+def first_work_ns(case: Case) -> int | None:
+    """When the trace's first GPU work starts, on the host's clock; None where there is none."""
+    start = case.timeline.setting.trace.operations.start_ns
+    return int(start.min()) if len(start) else None
+
+
+def is_told(case: Case) -> bool:
+    """Whether the start is long enough to be told, and lies before the window."""
+    high = first_work_ns(case)
+    if high is None or any(device.low_ns < high for device in case.timeline.devices):
+        return False  # the window holds the time before it
+    trace = case.timeline.setting.trace
+    startup = high - trace.span_ns[0]
+    run = int(trace.operations.end_ns.max()) - trace.span_ns[0]
+    return startup >= case.threshold(RULE, "startup_ns") and startup >= case.threshold(RULE, "startup_fraction") * run
+
+
+def _check(case: Case) -> Iterator[Match]:
+    high = first_work_ns(case)
+    if high is None or not case.once(is_told):
+        return
+    setting = case.timeline.setting
+    calls, trace = setting.calls, setting.trace
+    low = trace.span_ns[0]
+    startup, work = high - low, int(trace.operations.end_ns.max()) - high
+    share = startup / max(startup + work, 1)
+    rows = np.flatnonzero((calls.start_ns < high) & (calls.end_ns > low))
+    clipped = np.minimum(calls.end_ns[rows], high) - calls.start_ns[rows]
+    in_cuda = union(calls.start_ns[rows], np.minimum(calls.end_ns[rows], high)).total
+    covering = _ranges(case, low, high)
+    evidence: dict[str, object] = {
+        "startup_ns": startup,
+        "first_to_last_gpu_work_ns": work,
+        "startup_of_run_fraction": round(share, 4),
+        "in_cuda_calls_ns": in_cuda if trace.captured.cuda_api else None,
+        "calls": named_calls(case, rows, 3) if len(rows) else [],
+    }
+    if trace.captured.osrt:
+        evidence["os_calls"] = _os_calls(case, low, high)
+    evidence["ranges"] = [f"{item.name}: {duration(item.covered_ns)}" for item in covering]
+    title = f"the first GPU work starts {duration(startup)} after the trace, {percent(share)} of the run"
+    examples: tuple[Example, ...] = (Example(low, startup, "from the first event to the first GPU work"),)
+    named = [item for item in covering if item.covered_ns >= _MOST * startup]
+    if in_cuda >= _MOST * startup:
+        worst = int(rows[np.lexsort((rows, -clipped))][0])
+        name, took = plain_name(trace.names[calls.name[worst]]), int(calls.end_ns[worst] - calls.start_ns[worst])
+        alone = took >= _MOST_OF_RANGE * in_cuda
+        title += f": {duration(in_cuda)} of it in CUDA calls, " if not alone else ": "
+        title += f"{duration(took)} {'of it ' if alone else ''}in one {name}"
+        examples = (Example(int(calls.start_ns[worst]), took, name),)
+    elif named:
+        title += ": " + ", ".join(f"{duration(item.covered_ns)} of it in {item.name}" for item in named)
+        examples = tuple(Example(item.start_ns, item.covered_ns, item.name) for item in named)
+    elif trace.captured.cuda_api:
+        title += f", {duration(in_cuda)} of it in CUDA calls"
+    yield Match(
+        region=None,
+        title=title,
+        evidence=evidence,
+        saving_ns=None,
+        advice=_advice(case, in_cuda, startup, named[0] if named else None),
+        examples=examples,
+        severity="note",
+    )
+
+
+def _os_calls(case: Case, low: int, high: int) -> list[str]:
+    """The OS calls of the thread that launches the first work that take most of the start."""
+    setting = case.timeline.setting
+    start, end = setting.trace.os_calls.start_ns, setting.trace.os_calls.end_ns
+    threads = np.unique(setting.calls.thread)
+    inside = np.isin(setting.trace.os_calls.thread, threads) & (start >= low) & (end <= high)
+    names = setting.trace.os_calls.name[inside]
+    total: dict[str, int] = {}
+    for name, length in zip(names.tolist(), (end - start)[inside].tolist(), strict=True):
+        text = setting.trace.names[name]
+        total[text] = total.get(text, 0) + length
+    ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))[:3]
+    return [f"{name}: {duration(length)}" for name, length in ranked]
+
+
+def _ranges(case: Case, low: int, high: int) -> list[_Covering]:
+    """The ranges that cover most of the start, no one inside another; a range that holds little but another gives way
+    to that one. A range may end after the first GPU work: its part before it counts."""
+    setting = case.timeline.setting
+    ranges, parent = setting.trace.ranges, setting.ownership.regions.range_parent
+    covered = np.minimum(ranges.end_ns, high) - np.maximum(ranges.start_ns, low)
+    rows = np.flatnonzero((parent < 0) & (covered > 0))
+    rows = rows[np.lexsort((rows, -covered[rows]))][:3]
+    found = []
+    for row in rows.tolist():
+        while True:
+            inside = np.flatnonzero(parent == row)
+            best = int(inside[np.lexsort((inside, -covered[inside]))][0]) if len(inside) else -1
+            if best < 0 or covered[best] < _MOST_OF_RANGE * covered[row]:
+                break
+            row = best
+        name = setting.trace.names[ranges.name[row]]
+        found.append(_Covering(row, name, max(int(ranges.start_ns[row]), low), int(covered[row])))
+    return found
+
+
+def _advice(case: Case, in_cuda: int, startup: int, named: _Covering | None) -> tuple[str, ...]:
+    if in_cuda >= _MOST * startup:
+        return (
+            "Most of it is CUDA itself, which makes a context and loads code: keep the process alive from job to job, "
+            "show one GPU only (CUDA_VISIBLE_DEVICES=0), and build for this GPU; from CUDA 11.7, "
+            "CUDA_MODULE_LOADING=LAZY loads code when it is needed (the default since 12.2)",
+        )
+    if not _is_python(case):
+        return (
+            "It is host code before the first launch, or the driver that makes the context, which no call in the trace "
+            "shows: nsys profile --sample=process-tree, or perf record -g, shows which functions",
+        )
+    profile = "py-spy record -o start.svg -- python train.py shows what the program does before the first GPU work"
+    if named is None:
+        return (f"{profile}; python -X importtime train.py which imports are slow",)
+    uploaded = _uploaded_bytes(case, named)
+    if case.once(framework) == "torch" and uploaded >= _MODEL_BYTES:
+        return (
+            f"{named.name} runs on the CPU for {duration(named.covered_ns)}, then uploads {size(uploaded)} from "
+            'pageable memory: build the model on the GPU, with torch.device("cuda"): model = Model(...), in place of '
+            "Model(...).to('cuda'); with a checkpoint, build on device \"meta\" and load it to the GPU",
+            profile,
+        )
+    return (f"{named.name} is what takes it: {profile}",)
+
+
+def _uploaded_bytes(case: Case, covering: _Covering) -> int:
+    """What calls inside this range, on its thread, copy to devices from pageable memory."""
+    setting = case.timeline.setting
+    trace, calls = setting.trace, setting.calls
+    table = trace.operations
+    rows = np.flatnonzero(
+        (table.kind == OpKind.MEMCPY)
+        & (table.direction == Direction.HTOD)
+        & (table.source == MemoryKind.PAGEABLE)
+        & (calls.of_operation >= 0)
+    )
+    call = calls.of_operation[rows]
+    inside = calls.thread[call] == trace.ranges.thread[covering.row]
+    inside &= calls.start_ns[call] >= trace.ranges.start_ns[covering.row]
+    inside &= calls.start_ns[call] < trace.ranges.end_ns[covering.row]
+    return int(table.bytes[rows[inside]].sum())
+
+
+def _is_python(case: Case) -> bool:
+    trace = case.timeline.setting.trace
+    started = [(trace.command or "").split(" ")[0], *(process.name for process in trace.processes)]
+    return case.once(framework) in ("torch", "cudf") or any("python" in name for name in started)
+
+
+RULE = Rule(
+    id="late-start",
+    title="The first GPU work comes late",
+    group="init",
+    picture="""\
+host | imports | reads the data set | builds the model | uploads | steps ...
+GPU                                                      |########|##########
+       none of this is in the window
+""",
+    meaning="""\
+The account begins with the first GPU work, so what comes before it is in no share and no saving. If the run is short,
+or starts often (tests, jobs in a queue, serving that scales up), that time matters as much as any other.
+
+Told if 2 s and a quarter of the run (to the last GPU work) pass before the trace's first GPU work, whatever window is
+looked at; ranges and CUDA calls that take half of it are named. The profiler's own start is part of it. It is a note:
+the window does not hold this time. With `--window all` it does, and other rules tell of it.
+""",
+    remedies=(
+        Remedy(
+            "See where it goes.",
+            "python -X importtime train.py 2> imports.txt\npy-spy record -o start.svg -- python train.py",
+            language="bash",
+        ),
+        Remedy(
+            "Build the model where it will run, not on the CPU to be uploaded.",
+            'with torch.device("cuda"):\n    model = Model(config)  # in place of Model(config).to("cuda")',
+            caution="random weights differ from those that the CPU's generator makes of the same seed.",
+        ),
+        Remedy(
+            "Prepare the data set once, and map it.",
+            'tokens = np.memmap("tokens.bin", dtype=np.uint16, mode="r")',
+        ),
+    ),
+    disproof="The trace was started long before the program, or the run is so long that its start does not count.",
+    check=_check,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("startup_ns", 2e9, "ns", "Importing a framework and making a context take one or two seconds."),
+        Threshold("startup_fraction", 0.25, "fraction of the run", "Less is seldom what a run is waited for."),
+    ),
+    see_also=("lazy-initialization", "pageable-copy"),
+)

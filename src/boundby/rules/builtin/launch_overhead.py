@@ -1,0 +1,126 @@
+"""Many short kernels, each of which waits for its launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import device_work, named_top
+from boundby.evidence.launches import Part, launches
+from boundby.evidence.launching import (
+    behind_input,
+    launch_evidence,
+    launch_examples,
+    launch_place,
+    small_grid_share,
+    worth_a_look,
+)
+from boundby.model.causes import Cause
+from boundby.model.units import count, duration
+from boundby.rules.builtin.small_batch import RULE as SMALL_BATCH
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+# Why a CUDA graph does not hold them as they are, by whether something always comes in between.
+_ORDER = {
+    True: (
+        "Waits, allocations and copies to or from the host cut them into short pieces: without those, a CUDA graph "
+        "could hold them",
+    ),
+    False: (
+        "They repeat in no fixed order: make shapes and control flow the same (padding, buckets), and a CUDA graph "
+        "can hold them",
+    ),
+}
+
+
+def _check(case: Case) -> Iterator[Match]:
+    found, work = case.once(launches), case.once(device_work)
+    rows = found.rows(Part.REST)
+    if not worth_a_look(case, rows, case.threshold(RULE, "count"), case.threshold(RULE, "share_fraction")):
+        return
+    operations = found.operation[rows]
+    if small_grid_share(case, operations) >= case.threshold(SMALL_BATCH, "small_fraction"):
+        return  # small-batch says so
+    median = float(np.median(work.duration_ns[operations]))
+    if median > case.threshold(RULE, "kernel_ns"):
+        return
+    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
+    low, high = found.saving(case, Part.REST)
+    least, most = case.threshold(RULE, "avoided_least"), case.threshold(RULE, "avoided_most")
+    gap = evidence["launch_to_launch_median_ns"]
+    pace = f", one every {duration(float(str(gap)))}" if gap is not None else ""
+    yield Match(
+        region=launch_place(case, found, rows),
+        title=f"{count(len(rows))} kernels of {duration(median)} (median) are launched one by one{pace}{behind}",
+        evidence={
+            **evidence,
+            "interrupted_fraction": round(found.interrupted, 4),
+            "idle_in_launching_ns": case.time_ns(Cause.CUDA_API),
+            "kernels": named_top(case, operations),
+        },
+        saving_ns=(0 if behind else round(least * low), round(most * high)),
+        advice=(
+            "torch.compile(function) fuses small operations, so that there are fewer to launch",
+            "Work on whole tensors in place of Python loops over rows, samples or parameters",
+            *_ORDER[found.interrupted >= case.threshold(RULE, "interrupted_fraction")],
+        ),
+        examples=launch_examples(case, rows),
+        instances=len(rows),
+    )
+
+
+RULE = Rule(
+    id="launch-overhead",
+    title="Many short kernels wait for their launches",
+    group="cuda_api",
+    picture="""\
+host |launch op|launch op|launch op|launch op|launch op|
+GPU       |k| . . .  |k| . . .  |k| . . .  |k| . . .      mostly idle
+""",
+    meaning="""\
+An operation of a framework costs the host 5 to 50 us: Python, dispatch, memory from the allocator, the launch itself.
+If its kernel is shorter, the GPU finishes it and waits for the next. The GPU's time is then the host's time, and
+faster kernels change nothing.
+
+Counted here are launches that repeat in no fixed order, since those that do are better off as CUDA graphs
+(`cuda-graphs`), and that belong to no optimizer (`unfused-optimizer`). The saving is a part of what replay says for
+launches that cost nothing: fusion leaves some.
+""",
+    remedies=(
+        Remedy(
+            "Fuse: compile the function that holds the small operations.",
+            "step = torch.compile(step)",
+            caution="Shapes that change make it compile again: mark them with torch._dynamo.mark_dynamic, or pad.",
+        ),
+        Remedy(
+            "Do more with each operation.",
+            "total = torch.stack(losses).sum()  # not: for loss in losses: total = total + loss",
+        ),
+        Remedy(
+            "CUDA C++: one kernel for what several did, or one launch over several problems.",
+            "cublasSgemmStridedBatched(handle, CUBLAS_OP_N, CUBLAS_OP_N, m, n, k, &one, a, m, m * k, b, k, k * n,\n"
+            "                          &zero, c, m, m * n, batch);",
+            language="cpp",
+        ),
+    ),
+    disproof="The GPU was busy with other work while the host launched, or the profiler itself made launches this slow "
+    "(compare with the program's run time without it).",
+    check=_check,
+    needs=("kernels", "cuda_api"),
+    thresholds=(
+        Threshold("count", 100, "launches", "Fewer cannot take a share of the time that matters."),
+        Threshold("share_fraction", 0.3, "fraction of launches", "Fewer are the odds and ends beside what repeats."),
+        Threshold(
+            "interrupted_fraction", 0.5, "fraction", "From half on, what comes in between is the reason, not the order."
+        ),
+        Threshold("kernel_ns", 20_000, "ns", "Longer kernels hide an ordinary launch."),
+        Threshold("avoided_least", 0.3, "fraction", "Fusion that finds little still saves a third of the launches."),
+        Threshold("avoided_most", 0.8, "fraction", "Some launches always remain."),
+    ),
+    see_also=("cuda-graphs", "small-batch", "unfused-optimizer"),
+    references={
+        "PyTorch: performance tuning guide": ("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html")
+    },
+)

@@ -1,0 +1,90 @@
+"""cuDNN's conversions between NCHW and NHWC around tensor-core convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_without, scaled
+from boundby.model.causes import Cause
+from boundby.model.units import counted, duration, percent
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.trace.vocabulary.kernels import KernelKind
+
+
+def _check(case: Case) -> Iterator[Match]:
+    work = case.once(device_work)
+    rows = np.flatnonzero(work.is_kernel & (work.kind == KernelKind.LAYOUT))
+    exposed = int(work.exposed_ns[rows].sum())
+    share = exposed / max(work.busy_kernels_ns(), 1)
+    if exposed < case.least_ns or share < case.threshold(RULE, "share_fraction"):
+        return
+    total = int(work.duration_ns[rows].sum())
+    least = case.threshold(RULE, "avoided_least")
+    yield Match(
+        region=place_of(case, rows),
+        title=f"{counted(len(rows), 'conversion', 'conversions')} between NCHW and NHWC "
+        f"{'takes' if len(rows) == 1 else 'take'} {duration(total)}, "
+        f"{percent(share)} of kernel time",
+        evidence={
+            "count": len(rows),
+            "total_ns": total,
+            "share_of_kernel_time_fraction": round(share, 4),
+            "kernels": named_top(case, rows),
+        },
+        saving_ns=scaled(saving_without(case, Cause.GPU_COMPUTE, rows), least, 1.0),
+        advice=(
+            "model = model.to(memory_format=torch.channels_last) and batch = batch.to(memory_format="
+            "torch.channels_last) (3D: torch.channels_last_3d), so that cuDNN's NHWC kernels need no conversion",
+            "Look for operations that fall back to NCHW between the convolutions (view, flatten, custom kernels)",
+        ),
+        examples=operation_examples(case, rows),
+        instances=len(rows),
+    )
+
+
+RULE = Rule(
+    id="layout-conversion",
+    title="Convolutions convert their data's layout",
+    group="gpu_compute",
+    picture="""\
+GPU  |NCHW>NHWC| conv (tensor cores) |NHWC>NCHW| relu |NCHW>NHWC| conv ...
+      converts                        converts         converts
+then | conv (tensor cores) | relu | conv (tensor cores) | ...
+""",
+    meaning="""\
+Tensor-core convolutions work on NHWC data (channels last). PyTorch's default is NCHW, so cuDNN converts inputs,
+weights and gradients before, and results after, each convolution: kernels named `nchwToNhwcKernel` and
+`nhwcToNchwKernel`, which only move memory. With the model and its input in channels-last layout there is nothing to
+convert.
+""",
+    remedies=(
+        Remedy(
+            "Keep model and input in channels-last layout.",
+            "model = model.to(memory_format=torch.channels_last)\n"
+            "batch = batch.to(device, memory_format=torch.channels_last, non_blocking=True)",
+            caution="Layers that know only NCHW convert back, so the gain can be partly lost: look at the trace again. "
+            "Shapes and indexing do not change, only strides.",
+        ),
+        Remedy(
+            "CUDA C++: give cuDNN descriptors in NHWC.",
+            "cudnnSetTensor4dDescriptor(x, CUDNN_TENSOR_NHWC, CUDNN_DATA_HALF, n, c, h, w);",
+            language="cpp",
+        ),
+    ),
+    disproof="With channels_last throughout, the conversion kernels are still there: some layer accepts NCHW only.",
+    check=_check,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("share_fraction", 0.02, "fraction of kernel time", "Below, the change is not worth testing."),
+        Threshold(
+            "avoided_least", 0.5, "fraction", "Weights and layers that know only NCHW keep some of the conversions."
+        ),
+    ),
+    see_also=("tensor-cores",),
+    references={
+        "PyTorch: channels last": "https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html"
+    },
+)

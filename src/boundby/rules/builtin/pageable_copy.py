@@ -1,0 +1,206 @@
+"""Copies from and to pageable memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import Case
+from boundby.evidence.copying import copy_evidence, copy_examples, most_common_device
+from boundby.evidence.devicework import Int, Rows, device_work, framework, place_of, saving_without, scaled
+from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, is_upload, link_rate, transfers
+from boundby.model.causes import Cause
+from boundby.model.units import bandwidth, count, duration, size
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+# So often a copy of one size may be the same data each time.
+_OFTEN = 5
+_UPLOADS: dict[str, tuple[str, ...]] = {
+    "torch": (
+        'with torch.device("cuda"): model = Model(...) makes parameters on the GPU, so that nothing is uploaded',
+        'Weights from a file: safetensors.torch.load_file(path, device="cuda"), or model.load_state_dict(torch.load('
+        "path, mmap=True), assign=True) on a model made on the meta device: no random values made to be overwritten",
+    ),
+    "cudf": (
+        "Read files on the GPU: cudf.read_parquet(path), cudf.read_csv(path); frames made by pandas or Arrow are "
+        "uploaded column by column from pageable memory",
+    ),
+    "openmp": (
+        "Fill the arrays on the device (a target loop that initializes them) in place of on the host",
+        "Arrays that must come from the host: allocate them pinned (cudaMallocHost; nvc and nvc++: -gpu=pinned)",
+    ),
+    "cuda": (
+        "Make the data on the device where it is computed, or upload it from pinned memory (cudaMallocHost) while "
+        "other work runs",
+    ),
+}
+_PINNED: dict[str, tuple[str, ...]] = {
+    "torch": (
+        'DataLoader(..., pin_memory=True) and batch = batch.to("cuda", non_blocking=True)',
+        "Back to the host: copy into a tensor made once with torch.empty(shape, pin_memory=True)",
+    ),
+    "openmp": (
+        "Allocate the mapped arrays pinned: cudaMallocHost in place of malloc, or nvc and nvc++ with -gpu=pinned",
+    ),
+    "cuda": (
+        "Allocate the host side with cudaMallocHost, once, and copy with cudaMemcpyAsync on a stream",
+        "Memory that is there already: cudaHostRegister(pointer, bytes, cudaHostRegisterDefault), once",
+    ),
+}
+
+
+def _check(case: Case) -> Iterator[Match]:
+    work = case.once(device_work)
+    rows = case.once(transfers).rows(Transfer.PAGEABLE)
+    region = case.timeline.setting.launch_region[rows]
+    for number in np.unique(_outermost(case, region)).tolist():
+        mine = rows[_outermost(case, region) == number]
+        if int(work.exposed_ns[mine].sum()) < case.least_ns:
+            continue
+        if is_upload(case, mine):
+            yield _upload(case, mine)
+        elif (match := _pinning(case, mine)) is not None:
+            yield match
+
+
+def _outermost(case: Case, region: Int) -> Int:
+    """The outermost region around each: loading a model and feeding it are different stories."""
+    tree = case.timeline.setting.ownership.regions
+    found: Int = region.copy()
+    for _ in range(int(tree.depth.max(initial=0))):
+        found = np.where(tree.depth[found] > 1, tree.parent[found], found)
+    return found
+
+
+def _upload(case: Case, rows: Rows) -> Match:
+    evidence = copy_evidence(case, rows)
+    total, byte_count = int(str(evidence["total_ns"])), int(str(evidence["bytes"]))
+    return Match(
+        region=place_of(case, rows),
+        title=f"{_copies(rows, 'uploads', 'upload')} {size(byte_count)} from pageable memory in {duration(total)}, "
+        "while no kernel runs",
+        evidence={**evidence, "is_upload": True},
+        saving_ns=(0, saving_without(case, Cause.GPU_COPY, rows)[1]),
+        advice=_UPLOADS[case.once(framework)],
+        examples=copy_examples(case, rows),
+        instances=len(rows),
+        cost_ns=total,
+    )
+
+
+def _pinning(case: Case, rows: Rows) -> Match | None:
+    rate = bandwidth_of(case, rows)
+    expected, source = _expected(case, rows)
+    if expected is None:
+        least, most = case.threshold(RULE, "pinned_least"), case.threshold(RULE, "pinned_most")
+    else:
+        most = min(expected / rate if rate else 1.0, case.threshold(RULE, "most"))
+        least = min(case.threshold(RULE, "pinned_least"), most)
+    if most < case.threshold(RULE, "worth"):
+        return None  # as fast as pinned already: what is left is the wait, which the rules on syncs tell
+    evidence = copy_evidence(case, rows)
+    total, byte_count = int(str(evidence["total_ns"])), int(str(evidence["bytes"]))
+    to_device = int(str(evidence["to_device_count"]))
+    way = f"{'from' if to_device == len(rows) else 'to' if to_device == 0 else 'from or to'} pageable memory"
+    return Match(
+        region=place_of(case, rows),
+        title=f"{_copies(rows, f'{way} moves', f'{way} move')} {size(byte_count)} in {duration(total)}, at "
+        f"{bandwidth(rate * 1e9)}",
+        evidence={
+            **evidence,
+            "is_upload": False,
+            "expected_from": source,
+            "assumed_speed_up": [least, round(most, 2)],
+        },
+        # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
+        saving_ns=scaled(saving_without(case, Cause.GPU_COPY, rows), 1 - 1 / least, 1 - 1 / most),
+        advice=(*_PINNED.get(case.once(framework), _PINNED["cuda"]), *_constant(evidence)),
+        examples=copy_examples(case, rows),
+        instances=len(rows),
+        cost_ns=total,
+    )
+
+
+def _copies(rows: Rows, one: str, several: str) -> str:
+    return f"1 copy {one}" if len(rows) == 1 else f"{count(len(rows))} copies {several}"
+
+
+def _constant(evidence: dict[str, object]) -> tuple[str, ...]:
+    times, common = int(str(evidence["commonest_size_count"])), int(str(evidence["commonest_size_bytes"]))
+    if times < _OFTEN or int(str(evidence["to_device_count"])) < times:
+        return ()
+    return (f"{count(times)} of them are {size(common)} each: if their content does not change, upload it once",)
+
+
+def _expected(case: Case, rows: Rows) -> tuple[float | None, str]:
+    """The rate that pinned copies reach here, in GB/s: as measured in this trace, else by the link."""
+    table = case.timeline.setting.trace.operations
+    pinned = case.once(transfers).rows(Transfer.PINNED)
+    pinned = pinned[(table.bytes[pinned] >= LARGE_BYTES) & np.isin(table.direction[pinned], table.direction[rows])]
+    if len(pinned):
+        return bandwidth_of(case, pinned), f"{len(pinned)} pinned copies of this trace"
+    link = link_rate(case, most_common_device(case, rows))
+    return (None, "common experience") if link is None else (link[0], link[1])
+
+
+RULE = Rule(
+    id="pageable-copy",
+    title="Copies from or to pageable memory",
+    group="gpu_copy",
+    picture="""\
+pageable   memory > staging buffer > PCIe > device   chunk by chunk, by the CPU
+pinned     memory > PCIe > device                    the copy engine alone
+""",
+    meaning="""\
+The GPU's copy engines can only reach pinned (page-locked) memory. Other host memory is copied by the CPU into a pinned
+staging buffer first, chunk by chunk, at a fraction of the link's rate, and an "asynchronous" copy is none.
+
+Memory kinds are the trace's own. Copies below 64 KiB are left out. What pinned copies would reach is taken from pinned
+copies of the same trace if it has large ones, else from the link of this generation of GPU. Where next to no kernel
+runs between the copies it is a one-time upload, for which pinning does not pay; making the data on the device does.
+What the host waits meanwhile is told by the rules on synchronization, and no saving is told beyond the time of the
+copies themselves: what passes between them is not counted.
+""",
+    remedies=(
+        Remedy(
+            "PyTorch: pin batches in the loader, and copy without waiting.",
+            "loader = DataLoader(dataset, batch_size=64, num_workers=8, pin_memory=True)\n"
+            "for batch in loader:\n"
+            '    batch = batch.to("cuda", non_blocking=True)',
+            caution="Pinned memory cannot be swapped: keep to some GB. Do not overwrite a pinned buffer before its "
+            "copy is done. Going to the host, non_blocking=True needs a synchronize before the CPU reads.",
+        ),
+        Remedy(
+            "A model: make it on the device.",
+            'with torch.device("cuda"):\n    model = Model(config)',
+            caution="Random initial values come from the GPU's generator then, and differ from the CPU's.",
+        ),
+        Remedy(
+            "CUDA C++: allocate host buffers pinned, once.",
+            "float* buffer;\ncudaMallocHost(&buffer, bytes);\n"
+            "cudaMemcpyAsync(device, buffer, bytes, cudaMemcpyHostToDevice, stream);",
+            language="cpp",
+            caution="Allocating pinned memory takes milliseconds: never per step.",
+        ),
+    ),
+    disproof="Pinned, the copies take as long: the link is slower than its generation (fewer lanes, a riser, "
+    "another device beside it), or filling the pinned buffer costs what the copy gains.",
+    check=_check,
+    needs=("memcpy",),
+    thresholds=(
+        Threshold("pinned_least", 1.2, "times", "Fast CPUs stage nearly as fast as the link."),
+        Threshold("pinned_most", 3.0, "times", "Where the link is not known: what pinning commonly brings at most."),
+        Threshold("most", 5.0, "times", "Whatever the link's rate: more than that pinning does not bring."),
+        Threshold("worth", 1.15, "times", "Below, the copies run at the link's rate already."),
+    ),
+    see_also=("copy-overlap", "copy-bandwidth", "repeated-transfer"),
+    references={
+        "PyTorch: pin_memory and non_blocking": (
+            "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
+        ),
+        "CUDA: how to optimize data transfers": (
+            "https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/"
+        ),
+    },
+)

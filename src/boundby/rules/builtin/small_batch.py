@@ -1,0 +1,106 @@
+"""Kernels too short and too small for the GPU: there is not enough work in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.devicework import device_work, named_top
+from boundby.evidence.launches import Part, launches
+from boundby.evidence.launching import (
+    behind_input,
+    launch_evidence,
+    launch_examples,
+    launch_place,
+    small_grid_share,
+    worth_a_look,
+)
+from boundby.model.causes import Cause
+from boundby.model.units import count, duration, percent
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+
+def _check(case: Case) -> Iterator[Match]:
+    found, work = case.once(launches), case.once(device_work)
+    rows = found.rows(Part.REST)
+    if not worth_a_look(case, rows, case.threshold(RULE, "count"), case.threshold(RULE, "share_fraction")):
+        return
+    operations = found.operation[rows]
+    if not ((work.blocks[operations] > 0) & (work.multiprocessors[operations] > 0)).any():
+        raise CannotCheckError("the trace tells no launch shapes, or not how many multiprocessors the GPU has")
+    small = small_grid_share(case, operations)
+    median = float(np.median(work.duration_ns[operations]))
+    if small < case.threshold(RULE, "small_fraction") or median > case.threshold(RULE, "kernel_ns"):
+        return
+    low, high = found.saving(case, Part.REST)
+    least, most = case.threshold(RULE, "avoided_least"), case.threshold(RULE, "avoided_most")
+    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
+    yield Match(
+        region=launch_place(case, found, rows),
+        title=f"{percent(small)} of {count(len(rows))} kernels have fewer blocks than the GPU has multiprocessors, and "
+        f"they take {duration(median)} (median): too little work in each{behind}",
+        evidence={
+            **evidence,
+            "idle_in_launching_ns": case.time_ns(Cause.CUDA_API),
+            "kernels": named_top(case, operations),
+        },
+        saving_ns=(0 if behind else round(least * low), round(most * high)),
+        advice=(
+            "A larger batch: DataLoader(dataset, batch_size=2 * batch_size), half as many steps; kernels this small "
+            "take hardly longer for it",
+            "Inference: collect requests for a few milliseconds and run them as one batch",
+        ),
+        examples=launch_examples(case, rows),
+        instances=len(rows),
+    )
+
+
+RULE = Rule(
+    id="small-batch",
+    title="Too little work in each kernel",
+    group="cuda_api",
+    picture="""\
+SM 0..3    |k| . . . |k| . . . |k|     4 of 108 multiprocessors, 3 us
+SM 4..107   .  . . .  .  . . .  .      never used
+host    |launch op|launch op|launch op|
+""",
+    meaning="""\
+A kernel with fewer blocks than there are multiprocessors leaves some of them idle, and one of a few microseconds is
+over before the next is launched. Both together mean that each step has too little work for this GPU: a batch twice as
+large takes hardly longer, and half as many steps do the same work.
+
+Counted are launches that repeat in no fixed order; for those that do, `cuda-graphs` says the same beside its own
+remedy. The saving is that of half to a quarter of the launches gone, for the same number of samples.
+""",
+    remedies=(
+        Remedy(
+            "Use a larger batch.",
+            "loader = DataLoader(dataset, batch_size=4 * batch_size, num_workers=8, pin_memory=True)",
+            caution="It changes training: scale the learning rate, watch the validation loss. Memory grows with it.",
+        ),
+        Remedy(
+            "Batch small problems into one call.",
+            "c = torch.bmm(torch.stack(a), torch.stack(b))  # not: [x @ y for x, y in zip(a, b)]",
+        ),
+        Remedy(
+            "CUDA C++: batched library calls (cublasSgemmStridedBatched, cufftPlanMany), or one grid for all problems.",
+            "kernel<<<dim3(blocks, problems), threads>>>(data);  // blockIdx.y is the problem",
+            language="cpp",
+        ),
+    ),
+    disproof="The batch cannot grow (a single stream of requests), or with a larger batch the step takes longer in "
+    "proportion.",
+    check=_check,
+    needs=("kernels", "cuda_api"),
+    thresholds=(
+        Threshold("count", 100, "launches", "Fewer cannot take a share of the time that matters."),
+        Threshold("share_fraction", 0.3, "fraction of launches", "Fewer are the odds and ends beside what repeats."),
+        Threshold("small_fraction", 0.7, "fraction", "Single small kernels are part of every program."),
+        Threshold("kernel_ns", 10_000, "ns", "Longer kernels are no matter of launching: see small-grid."),
+        Threshold("avoided_least", 0.25, "fraction", "A batch a third larger saves a quarter of the launches."),
+        Threshold("avoided_most", 0.5, "fraction", "A batch twice as large halves the launches."),
+    ),
+    see_also=("cuda-graphs", "launch-overhead", "small-grid"),
+)

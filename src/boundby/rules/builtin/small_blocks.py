@@ -1,0 +1,112 @@
+"""Kernels whose blocks are smaller than a warp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.devicework import (
+    Rows,
+    device_work,
+    kernel_name,
+    named_top,
+    operation_examples,
+    place_of,
+    saving_by_speed,
+)
+from boundby.evidence.occupancy import WARP
+from boundby.model.units import count, counted, duration, percent
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+
+def small_block_rows(case: Case) -> Rows:
+    """Kernels with more than one block, of fewer threads than a warp has."""
+    work = case.once(device_work)
+    return np.flatnonzero(work.is_kernel & (work.threads > 0) & (work.threads < WARP) & (work.blocks > 1))
+
+
+def _check(case: Case) -> Iterator[Match]:
+    work = case.once(device_work)
+    if work.busy_kernels_ns() < case.least_ns:
+        return
+    if not (work.threads[work.is_kernel] > 0).any():
+        raise CannotCheckError("the trace tells no launch shapes")
+    rows = case.once(small_block_rows)
+    exposed = int(work.exposed_ns[rows].sum())
+    if exposed < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.longest_window_ns):
+        return
+    lanes = float(np.average(work.threads[rows] / WARP, weights=work.duration_ns[rows]))
+    longest = int(rows[np.argmax(work.duration_ns[rows])])
+    total = int(work.duration_ns[rows].sum())
+    yield Match(
+        region=place_of(case, rows),
+        title=f"{counted(len(rows), 'kernel', 'kernels')} ({duration(total)}) "
+        f"{'has' if len(rows) == 1 else 'have'} blocks smaller than a warp: "
+        f"{percent(1 - lanes)} of their lanes idle",
+        evidence={
+            "count": len(rows),
+            "total_ns": total,
+            "share_of_kernel_time_fraction": round(exposed / max(work.busy_kernels_ns(), 1), 4),
+            "threads_per_block": sorted({int(value) for value in work.threads[rows]})[:5],
+            "lanes_used_fraction": round(lanes, 4),
+            "kernels": named_top(case, rows),
+        },
+        saving_ns=saving_by_speed(
+            case, rows, case.threshold(RULE, "full_least"), min(1 / lanes, case.threshold(RULE, "full_most"))
+        ),
+        advice=(
+            f"{kernel_name(case, longest)} launches {count(int(work.blocks[longest]))} blocks of "
+            f"{int(work.threads[longest])} threads: launch blocks of 128 or 256 threads and "
+            f"{count(int(work.blocks[longest]))} x {int(work.threads[longest])} / 256 of them",
+            "Numba: kernel[(n + 255) // 256, 256](data); CuPy and Triton: block sizes that are multiples of 32",
+        ),
+        examples=operation_examples(
+            case, rows, lambda row: f"{kernel_name(case, row)}, {work.blocks[row]} blocks of {work.threads[row]}"
+        ),
+        instances=len(rows),
+    )
+
+
+RULE = Rule(
+    id="small-blocks",
+    title="Blocks smaller than a warp",
+    group="gpu_compute",
+    picture="""\
+warp (32 lanes)   |x . . . . . . . . . . . . . . . . . . . . . . . . . . . .|
+block of 1 thread  1 lane works, 31 are idle
+""",
+    meaning="""\
+A GPU executes warps of 32 threads. A block of fewer threads still takes a whole warp, so the remaining lanes do
+nothing, and the number of resident blocks limits how much memory latency can be hidden. `kernel<<<n, 1>>>` is the
+extreme: one lane of 32 works.
+""",
+    remedies=(
+        Remedy(
+            "CUDA C++: put several elements into a block.",
+            "int threads = 256, blocks = (n + threads - 1) / threads;\n"
+            "kernel<<<blocks, threads>>>(data, n);  // i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n)",
+            language="cpp",
+        ),
+        Remedy(
+            "Numba: the same.",
+            "threads = 256\nkernel[(n + threads - 1) // threads, threads](data)",
+        ),
+    ),
+    disproof="The kernel uses one thread a block on purpose (a tensor memory copy, a cooperative launch), or waits for "
+    "memory that more lanes would not bring sooner.",
+    check=_check,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("share_fraction", 0.02, "fraction of the window", "Below, full warps would gain too little."),
+        Threshold("full_least", 1.5, "times", "Work that lanes share need not become as many times faster."),
+        Threshold("full_most", 8.0, "times", "Memory limits a kernel long before all lanes of 32 count."),
+    ),
+    see_also=("small-grid", "hot-kernel"),
+    references={
+        "CUDA C++ Best Practices: thread and block heuristics": (
+            "https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#thread-and-block-heuristics"
+        )
+    },
+)

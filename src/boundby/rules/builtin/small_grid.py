@@ -1,0 +1,222 @@
+"""Long kernels with fewer blocks than the GPU has multiprocessors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.devicework import (
+    Rows,
+    device_work,
+    kernel_name,
+    mask_of,
+    named_top,
+    operation_examples,
+    place_of,
+    saving_by_speed,
+)
+from boundby.evidence.workers import is_python_program
+from boundby.model.units import count, duration, percent
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+
+def small_grid_rows(case: Case) -> Rows:
+    """Kernels that run alone and long on few of the multiprocessors."""
+    rows = _small_rows(case)
+    return rows[_runs_alone(case, rows, case.threshold(RULE, "alone_fraction"))]
+
+
+def _small_rows(case: Case) -> Rows:
+    work = case.once(device_work)
+    long_enough = work.is_kernel & (work.duration_ns >= case.threshold(RULE, "kernel_ns"))
+    told = (work.blocks > 0) & (work.multiprocessors > 0)
+    small = work.blocks <= case.threshold(RULE, "fill_fraction") * work.multiprocessors
+    return np.flatnonzero(long_enough & told & small)
+
+
+def _runs_alone(case: Case, rows: Rows, share: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which of these no other kernel shares the device with for more than the rest of their time."""
+    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    alone = np.zeros(len(rows), bool)
+    for device in np.unique(table.device[rows]).tolist():
+        others = np.flatnonzero(work.in_window & (table.kind <= 1) & (table.device == device))
+        start, end = np.sort(table.start_ns[others]), np.sort(table.end_ns[others])
+        before_start = np.concatenate(([0], np.cumsum(start)))
+        before_end = np.concatenate(([0], np.cumsum(end)))
+
+        def busy_until(
+            time: np.ndarray[tuple[int], np.dtype[np.int64]],
+            start: np.ndarray[tuple[int], np.dtype[np.int64]] = start,
+            end: np.ndarray[tuple[int], np.dtype[np.int64]] = end,
+            of_start: np.ndarray[tuple[int], np.dtype[np.int64]] = before_start,
+            of_end: np.ndarray[tuple[int], np.dtype[np.int64]] = before_end,
+        ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+            """Kernel time before an instant, kernels that run together each counted."""
+            begun, done = np.searchsorted(start, time), np.searchsorted(end, time)
+            return begun * time - of_start[begun] - (done * time - of_end[done])
+
+        mine = np.flatnonzero(table.device[rows] == device)
+        own = work.duration_ns[rows[mine]]
+        together = busy_until(table.end_ns[rows[mine]]) - busy_until(table.start_ns[rows[mine]]) - own
+        alone[mine] = together <= (1 - share) * own
+    return alone
+
+
+def _check(case: Case) -> Iterator[Match]:
+    work = case.once(device_work)
+    long_enough = work.is_kernel & (work.duration_ns >= case.threshold(RULE, "kernel_ns"))
+    if int(work.exposed_ns[long_enough].sum()) < case.least_ns:
+        return
+    if not ((work.blocks > 0) & (work.multiprocessors > 0))[long_enough].any():
+        raise CannotCheckError("the trace tells no launch shapes, or not how many multiprocessors the GPU has")
+    rows = case.once(small_grid_rows)
+    yield from _beside(case, np.setdiff1d(_small_rows(case), rows))
+    exposed = int(work.exposed_ns[rows].sum())
+    if exposed < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.longest_window_ns):
+        return
+    filled = work.blocks[rows] / work.multiprocessors[rows]
+    mean = float(np.average(filled, weights=work.duration_ns[rows]))
+    most = min(1 / mean, case.threshold(RULE, "filled_most"))
+    longest = int(rows[np.argmax(work.duration_ns[rows])])
+    total = int(work.duration_ns[rows].sum())
+    yield Match(
+        region=place_of(case, rows),
+        title=f"{'1 long kernel' if len(rows) == 1 else f'{count(len(rows))} long kernels'} ({duration(total)}) "
+        f"{'runs' if len(rows) == 1 else 'run'} alone on {percent(mean)} of the GPU's multiprocessors",
+        evidence={
+            "count": len(rows),
+            "total_ns": total,
+            "share_of_kernel_time_fraction": round(exposed / max(work.busy_kernels_ns(), 1), 4),
+            "blocks": sorted({int(value) for value in work.blocks[rows]})[:5],
+            "multiprocessors": int(work.multiprocessors[longest]),
+            "multiprocessors_used_fraction": round(mean, 4),
+            "kernels": named_top(case, rows),
+        },
+        saving_ns=(0, saving_by_speed(case, rows, 1.0, most)[1]),
+        advice=(
+            f"{kernel_name(case, longest)} launches {_blocks(int(work.blocks[longest]))} of "
+            f"{int(work.threads[longest])} threads on {int(work.multiprocessors[longest])} multiprocessors: split its "
+            "work into smaller blocks, at least two a multiprocessor",
+            *(
+                (
+                    "PyTorch: a larger batch, or batched calls (torch.bmm, torch.stack, vmap) instead of a loop over "
+                    "samples",
+                )
+                if is_python_program(case)
+                else ()
+            ),
+            "Where the work cannot be split, run independent kernels beside it on another stream",
+        ),
+        examples=operation_examples(
+            case, rows, lambda row: f"{kernel_name(case, row)}, {_blocks(int(work.blocks[row]))} of {work.threads[row]}"
+        ),
+        instances=len(rows),
+        cost_ns=total,
+    )
+
+
+def _beside(case: Case, rows: Rows) -> Iterator[Match]:
+    """Single kernels of few blocks that take long although others run beside them: what else runs hides them, and as
+    soon as that is shorter, they are what the program waits for."""
+    work = case.once(device_work)
+    rows = rows[work.duration_ns[rows] >= case.threshold(RULE, "beside_fraction") * case.longest_window_ns]
+    if len(rows) == 0:
+        return
+    total, longest = int(work.duration_ns[rows].sum()), int(rows[np.argmax(work.duration_ns[rows])])
+    filled = float(np.average(work.blocks[rows] / work.multiprocessors[rows], weights=work.duration_ns[rows]))
+    most = min(1 / filled, case.threshold(RULE, "filled_most"))
+    blocks, all_of_them = int(work.blocks[rows].max()), len(rows)
+    saved = case.saving_by_speed(mask_of(case, rows), most, most)
+    yield Match(
+        region=place_of(case, rows),
+        title=f"{all_of_them} kernel{'s' if all_of_them > 1 else ''} of {'1 block' if blocks == 1 else 'few blocks'} "
+        f"take{'' if all_of_them > 1 else 's'} {duration(total)} beside other kernels: "
+        f"{', '.join(named_top(case, rows, 3))}",
+        evidence={
+            "count": all_of_them,
+            "total_ns": total,
+            "blocks": sorted({int(value) for value in work.blocks[rows]})[:5],
+            "multiprocessors": int(work.multiprocessors[longest]),
+            "multiprocessors_used_fraction": round(filled, 4),
+            "kernels": named_top(case, rows),
+            f"saving_if_{round(most)}_times_as_fast_ns": None if saved is None else min(saved[0], total),
+        },
+        saving_ns=None,  # what runs beside them hides it, or some of it
+        advice=(
+            f"{kernel_name(case, longest)} launches {_blocks(int(work.blocks[longest]))} of "
+            f"{int(work.threads[longest]):,} threads on {int(work.multiprocessors[longest])} multiprocessors: split "
+            "its work into smaller blocks, at least two a multiprocessor",
+            "What runs beside them hides them now: it has to be shorter as well before the program is",
+        ),
+        examples=operation_examples(
+            case, rows, lambda row: f"{kernel_name(case, row)}, {_blocks(int(work.blocks[row]))} of {work.threads[row]}"
+        ),
+        instances=all_of_them,
+        severity="low",
+    )
+
+
+def _blocks(number: int) -> str:
+    return "1 block" if number == 1 else f"{number:,} blocks"
+
+
+RULE = Rule(
+    id="small-grid",
+    title="Long kernels use few of the multiprocessors",
+    group="gpu_compute",
+    picture="""\
+SM 0  | block 0 . . . . . . . . . . |
+SM 1  | block 1 . . . . . . . . . . |
+SM 2    idle
+...     idle
+SM 107  idle
+""",
+    meaning="""\
+A block runs on one multiprocessor. A kernel with fewer blocks than the GPU has multiprocessors leaves the rest idle,
+and "GPU utilization" still shows 100 %: it only says that something runs.
+
+Looked at are kernels of 20 us and more that have no other kernel beside them for nine tenths of their time and whose
+grid has at most half as many blocks as there are multiprocessors. Shapes come from the trace's kernel table, the
+number of multiprocessors from its table of GPUs. The saving reaches from nothing (the work cannot be split) to a full
+GPU. Single kernels of so few blocks that take a twentieth of the window each are told as well where others run beside
+them: without a saving, as the others hide them for now.
+""",
+    remedies=(
+        Remedy(
+            "PyTorch: give each kernel more to do at once.",
+            "out = torch.stack([f(sample) for sample in batch])  # before: one small kernel a sample\n"
+            "out = torch.vmap(f)(batch)                          # after: one kernel for all",
+            caution="Larger batches need more memory and can change convergence: scale the learning rate.",
+        ),
+        Remedy(
+            "CUDA C++: where rows are few, let several blocks share each.",
+            "int sms;\ncudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);\n"
+            "dim3 grid(rows, rows < 2 * sms ? (columns + 255) / 256 : 1);\n"
+            "kernel<<<grid, 256>>>(data, rows, columns);  // column = blockIdx.y * 256 + threadIdx.x, by strides",
+            language="cpp",
+            caution="Splitting a reduction needs a second pass or atomics.",
+        ),
+    ),
+    disproof="Nsight Compute shows the multiprocessors busy throughout the kernel (a cluster launch), or the kernel "
+    "waits for memory latency that more blocks would not hide.",
+    check=_check,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("kernel_ns", 20_000, "ns", "Shorter kernels are a matter of launching: see launch-overhead."),
+        Threshold("fill_fraction", 0.5, "blocks per multiprocessor", "Above half, filling the rest gains little."),
+        Threshold("alone_fraction", 0.9, "fraction", "Kernels that run together fill the GPU together."),
+        Threshold("share_fraction", 0.02, "fraction of the window", "Below, a full GPU would gain too little."),
+        Threshold(
+            "beside_fraction", 0.05, "fraction of the window", "Shorter ones beside others are what streams are for."
+        ),
+        Threshold("filled_most", 8.0, "times", "Work that fits in few blocks seldom splits into a hundred."),
+    ),
+    see_also=("small-blocks", "small-batch", "hot-kernel"),
+    references={
+        "CUDA C++ Best Practices: execution configuration": (
+            "https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#execution-configuration-optimizations"
+        )
+    },
+)

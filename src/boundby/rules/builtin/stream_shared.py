@@ -1,0 +1,106 @@
+"""Threads that work side by side launch onto one stream, and kernels too small for the GPU run one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.devicework import device_work, operation_examples, place_of
+from boundby.model.units import count, duration
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+
+def _check(case: Case) -> Iterator[Match]:
+    setting, work = case.timeline.setting, case.once(device_work)
+    if not len(setting.calls):
+        raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells which thread launched what")
+    table, call = setting.trace.operations, setting.calls.of_operation
+    rows = np.flatnonzero(work.is_kernel & (call >= 0))
+    if not len(rows):
+        return
+    leader = setting.crews.leader[setting.calls.thread[call[rows]]]
+    if len(np.unique(leader)) < 2:
+        return
+    if not (work.blocks[rows] > 0).any() or not (work.multiprocessors[rows] > 0).any():
+        raise CannotCheckError("the trace tells no launch shapes, so not whether kernels would fit side by side")
+    key = np.stack((table.device[rows], table.process[rows], table.stream[rows]), axis=1)
+    for device, process, stream in np.unique(key, axis=0).tolist():
+        mine = np.flatnonzero((key == (device, process, stream)).all(axis=1))
+        mine = mine[np.argsort(table.start_ns[rows[mine]], kind="stable")]
+        crews, of_crew = np.unique(leader[mine], return_inverse=True)
+        if len(crews) < 2 or int((np.diff(of_crew) != 0).sum()) < case.threshold(RULE, "turns_least"):
+            continue
+        here = rows[mine]
+        small = (work.blocks[here] > 0) & (work.blocks[here] <= 0.5 * work.multiprocessors[here])
+        # Time of small kernels by thread: all but the longest's could run beside it.
+        by_crew = np.bincount(of_crew, weights=np.where(small, work.exposed_ns[here], 0))
+        most = int(by_crew.sum() - by_crew.max())
+        if most < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.longest_window_ns):
+            continue
+        yield Match(
+            region=place_of(case, here),
+            title=f"{len(crews)} threads launch onto stream {stream}; {count(int(small.sum()))} kernels too small for "
+            f"the GPU run one after the other, {duration(int(by_crew.sum()))}",
+            evidence={
+                "threads": len(crews),
+                "stream": stream,
+                "kernels": len(here),
+                "small_kernels": int(small.sum()),
+                "small_kernels_ns": int(by_crew.sum()),
+            },
+            saving_ns=(0, most),
+            advice=(
+                "Give each thread a stream of its own: with torch.cuda.stream(torch.cuda.Stream()): in the thread "
+                "(CUDA C++: cudaStreamNonBlocking, or nvcc --default-stream per-thread)",
+            ),
+            examples=operation_examples(case, here[small]),
+            instances=int(small.sum()),
+            severity="medium" if most >= 0.1 * case.longest_window_ns else None,
+        )
+
+
+RULE = Rule(
+    id="stream-shared",
+    title="Threads share one stream",
+    group="streams",
+    picture="""\
+thread A  |l|     |l|     |l|
+thread B     |l|     |l|     |l|
+stream 7   |A| |B| |A| |B| |A| |B|        each kernel fills a few SMs only
+then
+stream 13  |A||A||A|
+stream 14  |B||B||B|
+""",
+    meaning="""\
+Threads that do not take turns (requests of a server, independent models) launch kernels onto the same stream. A
+stream runs one kernel after the other, whoever launched them. Where the kernels have too few blocks for the GPU,
+streams of their own let them run side by side.
+
+Kernels with more blocks than half the multiprocessors are left out: side by side they would take as long. Threads
+that take turns (PyTorch's backward thread and the main one) count as one.
+""",
+    remedies=(
+        Remedy(
+            "A stream per thread.",
+            """
+            def worker(requests):
+                with torch.cuda.stream(torch.cuda.Stream()):
+                    for x in requests:
+                        y = model(x.to(device, non_blocking=True))
+            """,
+            caution="tensors that pass from one stream to another need wait_stream or record_stream; each stream keeps "
+            "cached memory of its own.",
+        ),
+        Remedy("Or join the requests into batches: fewer and larger kernels fill the GPU better than many streams do."),
+    ),
+    disproof="With a stream for each thread the kernels still do not overlap: they wait for each other's data.",
+    check=_check,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("turns_least", 20, "count", "Kernels must mix, else the threads merely follow each other."),
+        Threshold("share_fraction", 0.03, "fraction of the window", "Below, it is not worth a change of streams."),
+    ),
+    see_also=("stream-default", "small-grid"),
+)

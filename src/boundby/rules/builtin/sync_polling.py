@@ -1,0 +1,136 @@
+"""A thread that asks again and again whether the device is done, and launches nothing meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.evidence.context import Case
+from boundby.model.causes import Cause
+from boundby.model.units import duration
+from boundby.results.report import Example
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.trace.vocabulary.cuda import plain_name
+
+Int = npt.NDArray[np.int64]
+_QUERY = re.compile(r"^cu(?:da)?(?:Event|Stream)Query$")
+
+
+def check(case: Case) -> Iterator[Match]:
+    setting = case.timeline.setting
+    calls, names = setting.calls, setting.trace.names
+    is_query = np.array([bool(_QUERY.match(plain_name(name))) for name in names] or [False])[calls.name]
+    first, last = _runs(is_query & case.in_windows(calls.start_ns), calls.thread)
+    long = (last - first + 1) >= case.threshold(RULE, "calls")
+    first, last = first[long], last[long]
+    took = calls.end_ns[last] - calls.start_ns[first]
+    if took.sum() < case.least_ns:
+        return
+    chosen = np.zeros(len(calls), bool)
+    for low, high in zip(first.tolist(), last.tolist(), strict=True):
+        chosen[low + 1 : high + 1] = True  # with the interval before each; that before the first is the program's own
+    asked = int((last - first + 1).sum())
+    saved = case.saving((Cause.CUDA_API.key, Cause.CPU.key, Cause.HOST_BLOCKED.key), calls=chosen)
+    regions = _regions(case, first)
+    worst = np.lexsort((first, -took))[:3]
+    name = plain_name(names[calls.name[first[worst[0]]]])
+    yield Match(
+        region=case.place(regions, took),
+        title=f"{name} is asked {asked:,} times in {len(first):,} loops, {duration(int(took.sum()))} in all",
+        evidence={
+            "calls": asked,
+            "loops": len(first),
+            "polling_ns": int(took.sum()),
+            "longest_loop_ns": int(took.max()),
+        },
+        saving_ns=saved if saved is not None else (0, int(took.sum())),
+        advice=(
+            "Launch what comes next before asking; where one stream must wait for another use cudaStreamWaitEvent, and "
+            "where the host must wait, one cudaEventSynchronize",
+        ),
+        examples=tuple(
+            Example(
+                int(calls.start_ns[first[row]]),
+                int(took[row]),
+                f"{last[row] - first[row] + 1:,} calls of {plain_name(names[calls.name[first[row]]])}",
+            )
+            for row in worst.tolist()
+        ),
+        instances=len(first),
+    )
+
+
+def _runs(chosen: npt.NDArray[np.bool_], thread: npt.NDArray[np.int32]) -> tuple[Int, Int]:
+    """First and last row of each run of chosen calls with no other call of the thread between."""
+    rows = np.flatnonzero(chosen)
+    if len(rows) == 0:
+        return rows, rows
+    breaks = (np.diff(rows) != 1) | (np.diff(thread[rows]) != 0)
+    return rows[np.append(True, breaks)], rows[np.append(breaks, True)]
+
+
+def _regions(case: Case, rows: Int) -> Int:
+    setting = case.timeline.setting
+    found = np.zeros(len(rows), np.int64)
+    for thread in np.unique(setting.calls.thread[rows]).tolist():
+        mine = setting.calls.thread[rows] == thread
+        found[mine] = setting.ownership.at(thread, setting.calls.start_ns[rows[mine]])
+    return found
+
+
+RULE = Rule(
+    id="sync-polling",
+    title="The host polls events or streams in a loop instead of launching",
+    group="sync",
+    picture="""
+    host   launch |query query query query query query query| launch
+    GPU      [kernel                                    ]       [kernel ]
+                                                         ^^^^^^^ idle
+    """,
+    meaning="""
+`cudaEventQuery` and `cudaStreamQuery` do not block, but a loop around them does: the thread asks until the
+device is done and launches nothing meanwhile. It is a wait without a call that waits, and it keeps a core busy.
+
+Told by: runs of such calls on one thread with no other CUDA call in between, and what the replay saves without
+the time that they take. A watchdog that polls beside the program (NCCL's does) delays no launch and saves
+nothing; it is not reported.
+""",
+    remedies=(
+        Remedy(
+            "Let streams wait for each other; let the host wait once, as late as possible.",
+            """
+            while (cudaEventQuery(done) == cudaErrorNotReady) {}   // a core spins, nothing is launched
+
+            cudaStreamWaitEvent(next_stream, done, 0);              // the host goes on launching
+            """,
+            "cpp",
+        ),
+        Remedy(
+            "If the host has to wait, block: create the event with blocking sync, and the core is free for others.",
+            """
+            cudaEventCreateWithFlags(&done, cudaEventBlockingSync | cudaEventDisableTiming);
+            cudaEventSynchronize(done);
+            """,
+            "cpp",
+            caution="waking up takes some 10 us longer than spinning does.",
+        ),
+    ),
+    disproof="""
+If the loop does other useful work between its questions (serves requests, fills buffers), it is no wait: look
+at what the thread does between the calls of an example.
+""",
+    check=check,
+    needs=("cuda_api", "kernels"),
+    thresholds=(
+        Threshold(
+            "calls",
+            20,
+            "count",
+            "A framework asks for a few events when it reuses memory; a loop asks dozens of times.",
+        ),
+    ),
+    see_also=("sync-call",),
+)

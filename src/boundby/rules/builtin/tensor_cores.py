@@ -1,0 +1,214 @@
+"""Matrix products and convolutions that leave the tensor cores, or half of their speed, unused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.devicework import Rows, device_work, named_top, operation_examples, place_of, saving_by_speed
+from boundby.model.units import counted, duration, percent
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
+
+# Compute capabilities and names of GPUs without tensor cores: before Volta, and the GTX 16 series (7.5 without them).
+_FIRST_WITH_TENSOR_CORES = (7, 0)
+_FIRST_WITH_TF32 = (8, 0)
+_NO_TENSOR_CORES = re.compile(r"GTX 1[06]|\bMX\d{3}|TITAN X|Quadro [PMK]\d|T[456]00\b|T1000\b|T1200\b", re.IGNORECASE)
+
+# How many times faster large products run on tensor cores than in FP32, as programs (not peak rates) see it. GPUs of
+# data centres have 8 to 16 times the peak; GeForce GPUs 2 times in BF16 and none in TF32. Memory and shapes take much.
+_SPEED_UP: dict[tuple[int, int], tuple[float, float]] = {
+    (7, 0): (2.0, 4.0),
+    (7, 2): (2.0, 4.0),
+    (7, 5): (1.5, 3.5),
+    (8, 0): (2.5, 6.0),
+    (8, 6): (1.3, 2.5),
+    (8, 7): (1.5, 3.0),
+    (8, 9): (1.3, 2.5),
+    (9, 0): (3.0, 8.0),
+    (10, 0): (3.0, 8.0),
+    (12, 0): (1.3, 2.5),
+}
+_FALLBACK_ENGINE = re.compile(r"convolve|float_engine")
+# cuDNN runs these engines where shapes or layout fit no better one; other precision need not change that.
+_FALLBACK_SPEED_UP = (1.2, 3.0)
+# Here TF32 has no higher a peak rate than FP32: only 16 bits gain.
+_TF32_GAINS_LITTLE = ((8, 6), (8, 9), (12, 0))
+
+
+def _check(case: Case) -> Iterator[Match]:
+    work, trace = case.once(device_work), case.timeline.setting.trace
+    long_enough = work.is_kernel & (work.duration_ns >= case.threshold(RULE, "kernel_ns"))
+    products = np.flatnonzero(work.is_kernel & np.isin(work.kind, MATMULS))
+    for kind in (KernelKind.MATMUL_FP32, KernelKind.MATMUL_TF32):
+        rows = np.flatnonzero(long_enough & (work.kind == kind))
+        share = int(work.exposed_ns[rows].sum()) / max(work.busy_kernels_ns(), 1)
+        if share < case.threshold(RULE, "share_fraction") or int(work.exposed_ns[rows].sum()) < case.least_ns:
+            continue
+        device = int(np.bincount(trace.operations.device[rows]).argmax())
+        capability = trace.gpu_facts[device].capability if trace.gpu_facts else (0, 0)
+        name = trace.gpus[device].name
+        if capability == (0, 0):
+            raise CannotCheckError(f"the trace does not tell the compute capability of {name}")
+        if capability < _FIRST_WITH_TENSOR_CORES or _NO_TENSOR_CORES.search(name):
+            continue
+        if kind == KernelKind.MATMUL_FP32:
+            yield _from_fp32(case, rows, products, share, name, capability)
+        else:
+            yield _from_tf32(case, rows, share, name)
+
+
+def _from_fp32(case: Case, rows: Rows, products: Rows, share: float, gpu: str, capability: tuple[int, int]) -> Match:
+    work, trace = case.once(device_work), case.timeline.setting.trace
+    least, most = _SPEED_UP.get(capability, (1.3, 3.0))
+    names = trace.operations.name[rows]
+    fallback = np.array([bool(_FALLBACK_ENGINE.search(trace.names[name])) for name in names])
+    if int(work.duration_ns[rows[fallback]].sum()) > int(work.duration_ns[rows].sum()) // 2:
+        least, most = _FALLBACK_SPEED_UP
+    tf32 = products[work.kind[products] == KernelKind.MATMUL_TF32]
+    tf32_is_on = int(work.duration_ns[tf32].sum()) >= 0.1 * int(work.duration_ns[products].sum())
+    total = int(work.duration_ns[rows].sum())
+    return Match(
+        region=place_of(case, rows),
+        title=f"{counted(len(rows), 'FP32 matrix kernel', 'FP32 matrix kernels')} ({percent(share)} of kernel time) "
+        f"{'leaves' if len(rows) == 1 else 'leave'} the tensor cores unused",
+        evidence={
+            "count": len(rows),
+            "total_ns": total,
+            "share_of_kernel_time_fraction": round(share, 4),
+            "gpu": gpu,
+            "compute_capability": f"{capability[0]}.{capability[1]}",
+            "assumed_speed_up": [least, most],
+            "tf32_kernels_in_trace": len(tf32),
+            "kernels": named_top(case, rows),
+        },
+        saving_ns=saving_by_speed(case, rows, least, most),
+        advice=_advice(named_top(case, rows, 1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
+        examples=operation_examples(case, rows),
+        instances=len(rows),
+        cost_ns=total,
+    )
+
+
+def _advice(kernel: str, capability: tuple[int, int], *, tf32_is_on: bool) -> tuple[str, ...]:
+    if capability < _FIRST_WITH_TF32:
+        return (
+            f"Run the model in mixed precision, so that {kernel} becomes an FP16 kernel: "
+            'torch.autocast("cuda", dtype=torch.float16) with torch.amp.GradScaler("cuda")',
+            "This GPU has no TF32 and no fast BF16: FP16 is the way to its tensor cores",
+        )
+    autocast = 'with torch.autocast("cuda", dtype=torch.bfloat16): around forward and loss'
+    if tf32_is_on:
+        return (
+            f"{autocast}; other kernels of this program run in TF32 already, so {kernel} keeps to FP32 for its shape, "
+            "layout or dtype",
+            "Make channel and feature counts multiples of 8 and use channels_last, so that a tensor-core kernel fits",
+        )
+    if capability in _TF32_GAINS_LITTLE:
+        return (
+            f"{autocast}: {kernel} becomes a BF16 kernel on tensor cores",
+            'torch.set_float32_matmul_precision("high") (TF32) is one line, but gains little on this GPU: TF32 has no '
+            "higher a peak rate than FP32 here",
+        )
+    return (
+        f'torch.set_float32_matmul_precision("high") lets {kernel} run in TF32: one line, for all FP32 matmuls '
+        "(convolutions: torch.backends.cudnn.allow_tf32 = True)",
+        f"Faster still: {autocast}",
+    )
+
+
+def _from_tf32(case: Case, rows: Rows, share: float, gpu: str) -> Match:
+    work = case.once(device_work)
+    least, most = case.threshold(RULE, "bf16_least"), case.threshold(RULE, "bf16_most")
+    return Match(
+        region=place_of(case, rows),
+        title=f"{counted(len(rows), 'TF32 matrix kernel', 'TF32 matrix kernels')} ({percent(share)} of kernel time, "
+        f"{duration(int(work.duration_ns[rows].sum()))}) "
+        f"{'runs' if len(rows) == 1 else 'run'} at half the tensor cores' BF16 rate",
+        evidence={
+            "count": len(rows),
+            "total_ns": int(work.duration_ns[rows].sum()),
+            "share_of_kernel_time_fraction": round(share, 4),
+            "gpu": gpu,
+            "assumed_speed_up": [least, most],
+            "kernels": named_top(case, rows),
+        },
+        saving_ns=saving_by_speed(case, rows, least, most),
+        advice=(
+            'with torch.autocast("cuda", dtype=torch.bfloat16): around forward and loss halves the bytes and doubles '
+            "the peak rate of these kernels",
+            "Convolutions: model.to(memory_format=torch.channels_last) as well, or cuDNN converts layouts around them",
+        ),
+        examples=operation_examples(case, rows),
+        instances=len(rows),
+        cost_ns=int(work.duration_ns[rows].sum()),
+    )
+
+
+RULE = Rule(
+    id="tensor-cores",
+    title="Matrix kernels do not use the tensor cores, or not fully",
+    group="gpu_compute",
+    picture="""\
+GPU  | sgemm (FP32 cores) . . . . . . . . | sgemm . . . . . . . . . . . . |
+                    tensor cores idle              tensor cores idle
+then | s1688gemm TF32 |  or  | s16816gemm BF16 |
+""",
+    meaning="""\
+Since Volta, GPUs multiply matrices several times faster on tensor cores than on their FP32 cores. PyTorch multiplies
+FP32 tensors on the FP32 cores unless it is told that TF32 will do; convolutions use TF32 by default on Ampere and
+later. TF32 in turn runs at half the rate of BF16 and FP16.
+
+The instruction is spelled in the kernel's name: `sgemm`, `scudnn` and `simt` run on the FP32 cores; `s884`, `s1688`,
+`s16816`, `hmma`, `gmma` and `tensorop` on tensor cores; `tf32` says which of them take FP32 input. An FP32 *program*
+may well run TF32 kernels, and names that say neither are left alone. The saving assumes a speed-up of these kernels
+that programs see on this generation of GPU, not the peak rate, and replays the trace with it.
+""",
+    remedies=(
+        Remedy(
+            "Let FP32 matmuls run in TF32 (Ampere and later).",
+            'torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True  # the default',
+            caution="TF32 keeps 10 bits of mantissa. Solvers, simulations and losses that subtract near-equal numbers "
+            "may need all 23: compare results first. GeForce GPUs gain little from TF32; use BF16 there.",
+        ),
+        Remedy(
+            "Run forward and loss in BF16.",
+            'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = model(batch)\nloss.backward()',
+            caution="Weights and optimizer state stay FP32. Check the loss curve over some thousand steps.",
+        ),
+        Remedy(
+            "Volta and Turing: FP16 with a scaler.",
+            'scaler = torch.amp.GradScaler("cuda")\n'
+            'with torch.autocast("cuda", dtype=torch.float16):\n    loss = model(batch)\n'
+            "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
+            caution="Without the scaler small gradients become zero.",
+        ),
+        Remedy(
+            "CUDA C++: allow TF32 in cuBLAS, or call it with 16-bit types.",
+            "cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH);",
+            language="cpp",
+        ),
+    ),
+    disproof="The named kernels run on tensor cores (Nsight Compute: a non-zero tensor pipe utilization), or they are "
+    "limited by memory bandwidth, so that precision changes their arithmetic but not their time.",
+    check=_check,
+    needs=("kernels",),
+    thresholds=(
+        Threshold(
+            "share_fraction", 0.1, "fraction of kernel time", "Below a tenth, even infinitely fast ones gain little."
+        ),
+        Threshold(
+            "kernel_ns", 10_000, "ns", "Shorter products are limited by their start and their data, not by arithmetic."
+        ),
+        Threshold("bf16_least", 1.2, "times", "Products limited by memory still read half the bytes."),
+        Threshold("bf16_most", 2.0, "times", "BF16 has twice the peak rate of TF32 on every GPU that has both."),
+    ),
+    see_also=("layout-conversion", "hot-kernel", "unfused-attention"),
+    references={
+        "PyTorch: TensorFloat-32 on Ampere": "https://docs.pytorch.org/docs/stable/notes/cuda.html",
+        "PyTorch: automatic mixed precision": "https://docs.pytorch.org/docs/stable/amp.html",
+    },
+)

@@ -1,0 +1,114 @@
+"""An optimizer that updates tensor by tensor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import Case
+from boundby.evidence.devicework import device_work, named_top
+from boundby.evidence.launches import Part, launches
+from boundby.evidence.launching import behind_input, launch_evidence, launch_examples, launch_place
+from boundby.model.causes import Cause
+from boundby.model.units import count, duration
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+
+def _check(case: Case) -> Iterator[Match]:
+    found, work = case.once(launches), case.once(device_work)
+    rows = found.rows(Part.OPTIMIZER)
+    if len(rows) == 0:
+        return
+    median = float(np.median(work.duration_ns[found.operation[rows]]))
+    if median > case.threshold(RULE, "kernel_ns"):
+        return
+    least, most = case.threshold(RULE, "avoided_least"), case.threshold(RULE, "avoided_most")
+    # At least the launches go; at most the kernels too, which are too short to be limited by memory.
+    low, high = found.saving(case, Part.OPTIMIZER)[0], found.saving(case, Part.OPTIMIZER, Cause.GPU_COMPUTE)[1]
+    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
+    yield Match(
+        region=launch_place(case, found, rows),
+        title=f"the optimizer updates tensor by tensor: {count(len(rows))} kernels of {duration(median)}, launched one "
+        f"by one{behind}",
+        evidence={**evidence, "kernels": named_top(case, found.operation[rows])},
+        saving_ns=(0 if behind else round(least * low), round(most * high)),
+        advice=(
+            _fused(case.path(launch_place(case, found, rows))),
+            "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_ "
+            "take lists of tensors",
+        ),
+        examples=launch_examples(case, rows),
+        instances=len(rows),
+    )
+
+
+# PyTorch's optimizers with one kernel for many tensors; the others have foreach=True.
+FUSED = ("AdamW", "Adam", "SGD", "Adagrad")
+_NAMED = re.compile(r"Optimizer\.step#(\w+)\.step")
+
+
+def _fused(path: tuple[str, ...]) -> str:
+    """How to ask for it, by the optimizer that PyTorch names its range after, where there is one."""
+    named = [match[1] for name in path if (match := _NAMED.search(name))]
+    name = named[-1] if named else "AdamW"
+    if name in FUSED:
+        others = "" if named else " (SGD, Adam and Adagrad have fused=True too; others foreach=True)"
+        return f"torch.optim.{name}(params, lr=lr, fused=True) updates all tensors in a few kernels{others}"
+    return (
+        f"torch.optim.{name}(params, lr=lr, foreach=True) updates all tensors with a few kernels an operation ({name} "
+        "has no fused kernel)"
+    )
+
+
+RULE = Rule(
+    id="unfused-optimizer",
+    title="The optimizer updates tensor by tensor",
+    group="cuda_api",
+    picture="""\
+host |mul|add|mul|addcmul|sqrt|add|div|addcdiv| next tensor |mul|add| ...
+GPU  |.|  |.|  |.|  |.|   (kernels far shorter than their launches)
+then
+host |fused_adam|
+GPU  |all tensors at once|
+""",
+    meaning="""\
+Adam takes about ten small operations a parameter tensor; hundreds of tensors make thousands of launches in every step,
+each costing the host more than the GPU. Fused and foreach optimizers work on all tensors with a few kernels.
+
+Told by elementwise kernels (none of them `multi_tensor_apply`) in a range named after an optimizer, or around the
+`addcdiv` with which Adam ends each tensor's update. The saving replays the trace without the cost of launching them,
+at its high end without their time on the GPU as well.
+""",
+    remedies=(
+        Remedy(
+            "Ask for the fused optimizer.",
+            "optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)",
+            caution="Parameters must lie on the GPU and be floating point. foreach=True, the default since "
+            "PyTorch 2.0, needs memory for temporaries as large as the parameters.",
+        ),
+        Remedy(
+            "An optimizer or an average of weights of your own: work on lists.",
+            "torch._foreach_mul_(averages, decay)\ntorch._foreach_add_(averages, params, alpha=1 - decay)",
+        ),
+        Remedy(
+            "CUDA C++: one kernel over an array of pointers and sizes.",
+            "__global__ void sgd(float* const* w, float* const* g, const int* n, float lr) {\n"
+            "    float *wt = w[blockIdx.y], *gt = g[blockIdx.y];\n"
+            "    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n[blockIdx.y]; i += gridDim.x * blockDim.x)\n"
+            "        wt[i] -= lr * gt[i];\n}",
+            language="cpp",
+        ),
+    ),
+    disproof="The optimizer is fused or foreach already, and the kernels are the program's own work in its range.",
+    check=_check,
+    needs=("kernels", "cuda_api"),
+    thresholds=(
+        Threshold("kernel_ns", 20_000, "ns", "Longer updates hide their launches."),
+        Threshold("avoided_least", 0.7, "fraction", "foreach still takes ten to twenty launches a step."),
+        Threshold("avoided_most", 1.0, "fraction", "Fused takes one for every few dozen tensors."),
+    ),
+    see_also=("cuda-graphs", "launch-overhead"),
+    references={"PyTorch: optimizers, foreach and fused": "https://docs.pytorch.org/docs/stable/optim.html"},
+)

@@ -1,0 +1,115 @@
+"""First instances that take longer than the rest, so that averages mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.region_instances import Repeated, repeated_regions, setup_inside
+from boundby.evidence.warm import warm_regions
+from boundby.model.units import count, duration, duration_range
+from boundby.results.report import Example
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+
+
+def repeated(case: Case) -> list[Repeated]:
+    """The repeated regions of a case, with their warm-up. Ask with ``case.once(repeated)``."""
+    return repeated_regions(case, case.threshold(RULE, "slower"))
+
+
+def _check(case: Case) -> Iterator[Match]:
+    if not len(case.timeline.setting.trace.ranges):
+        raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
+    for item in case.once(repeated):
+        if not item.warm_up or case.once(warm_regions)[item.region]:
+            continue
+        first, usual = item.length_ns[: item.warm_up], float(np.median(item.steady_ns))
+        excess = round(float(first.sum()) - usual * item.warm_up)
+        if excess < case.threshold(RULE, "excess_fraction") * case.longest_window_ns or not _is_inside(case, item):
+            continue
+        setup = setup_inside(case, item)
+        if setup >= case.threshold(RULE, "told_fraction") * excess:
+            continue  # lazy-initialization tells of it
+        name = "/".join(case.path(item.region))
+        which = "instance takes" if item.warm_up == 1 else f"{item.warm_up} instances take"
+        each = duration_range(int(first.min()), int(first.max()))
+        yield Match(
+            region=item.region,
+            title=f"the first {which} {each}, the other {count(len(item.steady_ns))} {duration(usual)} (median): an "
+            "average over all tells of neither",
+            evidence={
+                "instances": len(item.length_ns),
+                "warm_up_instances": item.warm_up,
+                "first_ns": [int(value) for value in first[:5]],
+                "later_median_ns": round(usual),
+                "excess_ns": excess,
+                "setup_calls_inside_ns": setup,
+            },
+            saving_ns=None,
+            advice=(
+                f"Look at the steady state: boundby analyze --skip-first {item.warm_up}",
+                "When timing, run a few first, wait for the GPU (torch.cuda.synchronize()), then start the clock",
+                *(
+                    (f"{duration(setup)} of it is loading and first allocations: see lazy-initialization",)
+                    if setup >= excess / 4
+                    else ()
+                ),
+            ),
+            examples=tuple(
+                Example(int(start), int(length), f"{name}, instance {number + 1}")
+                for number, (start, length) in enumerate(zip(item.start_ns, first, strict=False))
+            ),
+            severity="note",
+            instances=item.warm_up,
+        )
+
+
+def _is_inside(case: Case, item: Repeated) -> bool:
+    """Whether most of the first instances lies in the window: shares of it are not misled by what comes before."""
+    low = min(device.low_ns for device in case.timeline.devices) if case.timeline.devices else 0
+    start, length = item.start_ns[: item.warm_up], item.host_ns[: item.warm_up]
+    inside = np.clip(start + length - np.maximum(start, low), 0, length)
+    return 2 * int(inside.sum()) >= int(length.sum())
+
+
+RULE = Rule(
+    id="warm-up",
+    title="First instances are slower",
+    group="init",
+    picture="""\
+step  |   0 (loads, allocates, tries algorithms)   | 1 | 2 | 3 | 4 | 5 | 6 |
+mean         between the two: neither the first nor any later one takes so long
+""",
+    meaning="""\
+First steps load code, grow the allocator's pool, let cuDNN try algorithms, compile, and fill caches. Averages over all
+steps then describe no step at all, and shares of the window blame what happens once.
+
+Told by the first instances of a repeated range (or of iterations that boundby found) that take more than 1.5 times
+the median of all, before the first that does not, if their excess is 1 % of the window. It is a note: a longer run
+dilutes it, and what the time goes into is told by other rules. Nothing is said where most of the excess is loading and
+first allocations, which `lazy-initialization` tells of, where the first instances lie before the window, and of ranges
+that are warm-up by name. Lengths are host time, or that of the device's work where it lasts longer.
+""",
+    remedies=(
+        Remedy(
+            "Leave them out of the analysis.",
+            "boundby analyze --skip-first 3 report.sqlite",
+            language="bash",
+        ),
+        Remedy(
+            "Record from a later step on: boundby profile --capture-range steps -- python train.py",
+            "from boundby.annotate import steps\n\nfor batch in steps(loader, warmup=5, active=20):\n    train(batch)",
+        ),
+    ),
+    disproof="The first instances do other work (a longer sequence, a validation step), and a longer run has such "
+    "instances later too.",
+    check=_check,
+    thresholds=(
+        Threshold("slower", 1.5, "times the median", "Ordinary steps differ by less."),
+        Threshold("excess_fraction", 0.01, "fraction of the window", "Less changes no average that matters."),
+        Threshold("told_fraction", 0.5, "fraction of the excess", "What is mostly loading is told as loading, once."),
+    ),
+    see_also=("lazy-initialization", "unsteady"),
+)

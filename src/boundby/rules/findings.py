@@ -1,0 +1,174 @@
+"""Run every rule over one case; fold, rank and cut what they find."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from boundby.evidence.context import WORTH_SHARE, WORTH_SHARE_OF_ALL, CannotCheckError, Case
+from boundby.model.causes import Cause
+from boundby.results.report import SEVERITIES, Finding, NotChecked
+from boundby.rules.rule import Match, Rule
+from boundby.rules.settings import Settings
+
+# Shares of the window from which a saving is of high and of medium severity.
+HIGH_SHARE, MEDIUM_SHARE = 0.10, 0.03
+MOST_EXAMPLES = 3
+
+# The fields of `Captured`, as people call them.
+DATA = {
+    "kernels": "GPU kernels",
+    "cuda_api": "CUDA API calls",
+    "memcpy": "memory copies",
+    "sync": "synchronization records",
+    "nvtx": "NVTX ranges",
+    "osrt": "OS runtime calls",
+    "cpu_scheduling": "CPU scheduling",
+    "cpu_samples": "CPU samples",
+    "gpu_metrics": "GPU metrics",
+    "cuda_graphs": "CUDA graphs",
+}
+# Causes that a group's rules could save time of. Where they hold next to nothing, that a rule could not check is
+# nothing to tell a reader. Groups that are not here could always matter.
+_CAUSES: dict[str, tuple[Cause, ...]] = {
+    "gpu_compute": (Cause.GPU_COMPUTE,),
+    "gpu_comm": (Cause.GPU_COMM,),
+    "gpu_copy": (Cause.GPU_COPY,),
+    "cuda_api": (Cause.CUDA_API, Cause.UNATTRIBUTED),
+    "sync": (Cause.SYNC, Cause.UNATTRIBUTED),
+    "init": (Cause.INIT, Cause.UNATTRIBUTED),
+    "host": (Cause.CPU, Cause.HOST_BLOCKED, Cause.UNATTRIBUTED),
+}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """``found``: best saving first, notes last. ``not_checked``: which could not check, and why. ``checked``: how many
+    rules looked and had what they need."""
+
+    found: tuple[Finding, ...]
+    not_checked: tuple[NotChecked, ...]
+    checked: int
+
+
+def find(case: Case, rules: Iterable[Rule], settings: Settings | None = None) -> Findings:
+    """Run the rules. A rule that fails is one that could not check: no rule brings an analysis down."""
+    settings = settings or Settings()
+    found: list[Finding] = []
+    not_checked: list[NotChecked] = []
+    checked = 0
+    for rule in sorted(rules, key=lambda rule: rule.id):
+        if rule.id in settings.disabled:
+            continue
+        missing = [DATA.get(name, name) for name in rule.needs if not _has(case, name)]
+        reason = f"the trace holds no {' and no '.join(missing)}" if missing else None
+        matches: list[Finding] = []
+        if reason is None:
+            try:
+                made = [(match, _finding(case, rule, match)) for match in rule.check(case)]
+                # What knows neither what it saves nor how severe it is, is nothing to tell.
+                matches = [item for match, item in made if (match.saving_ns, match.severity) != (None, None)]
+                checked += 1
+            except CannotCheckError as error:
+                reason = str(error)
+            except Exception as error:
+                reason = _failure(error)
+        if reason is not None:
+            not_checked.append(NotChecked(rule.id, reason, could_matter=_could_matter(case, rule)))
+        found += matches
+    least = WORTH_SHARE_OF_ALL if settings.show_all else WORTH_SHARE
+    shown = [item for item in found if is_worth_telling(item, case.longest_window_ns, least)]
+    return Findings(tuple(sorted(_folded(shown), key=_rank)), tuple(not_checked), checked)
+
+
+def is_worth_telling(finding: Finding, window_ns: int, least: float = WORTH_SHARE) -> bool:
+    """True if a finding saves at least this share of the window, or its rule tells of it although what it would save
+    is not known (notes, which save nothing by themselves, among them)."""
+    if finding.severity == "note" or finding.saving_ns is None:
+        return True
+    return finding.saving_ns[1] >= max(least * window_ns, 1)
+
+
+def _has(case: Case, name: str) -> bool:
+    """Whether the trace holds some kind of data. nsys writes no table for what did not happen: where CUDA was traced,
+    no copies means that nothing was copied, and a rule that looks at copies has what it needs."""
+    captured = case.timeline.setting.trace.captured
+    return bool(getattr(captured, name)) or (name == "memcpy" and captured.kernels)
+
+
+def _could_matter(case: Case, rule: Rule) -> bool:
+    """Whether what the rule looks for could be worth telling at all, by the account."""
+    if not case.timeline.devices:  # without GPU work all time is the host's
+        return rule.group == "host"
+    if rule.group not in _CAUSES:
+        return True
+    return sum(case.time_ns(cause) for cause in _CAUSES[rule.group]) >= WORTH_SHARE * case.window_ns
+
+
+def _failure(error: Exception) -> str:
+    """``the rule failed: KeyError: 'x' (rules/my_rule.py, line 12)``: one line, for whoever wrote the rule."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({'/'.join(Path(frames[-1].filename).parts[-2:])}, line {frames[-1].lineno})" if frames else ""
+    told = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+    return f"the rule failed: {told}{place}"
+
+
+def _finding(case: Case, rule: Rule, match: Match) -> Finding:
+    saving, severity = match.saving_ns, match.severity
+    evidence = dict(match.evidence)
+    if saving is not None:
+        low, high = sorted(max(int(value), 0) for value in saving)
+        most = case.longest_window_ns if match.cost_ns is None else min(match.cost_ns, case.longest_window_ns)
+        saving = (min(low, most), min(high, most))
+        evidence["saving_by"] = "replay" if case.is_replayed else "account"
+    if severity is None:
+        severity = _severity(saving, case.longest_window_ns)
+        if severity == "high" and not case.is_replayed:  # a share of the account is less sure than a replay
+            severity = "medium"
+    if severity not in SEVERITIES:
+        raise ValueError(f"{severity!r} is no severity")
+    examples = sorted(match.examples, key=lambda item: (-item.duration_ns, item.start_ns, item.what))[:MOST_EXAMPLES]
+    return Finding(
+        rule=rule.id,
+        severity=severity,
+        title=match.title,
+        region=None if match.region is None else case.path(match.region),
+        evidence=evidence,
+        saving_ns=None if severity == "note" and saving == (0, 0) else saving,
+        advice=tuple(match.advice),
+        docs=f"rules/{rule.id}",
+        examples=tuple(examples),
+        instances=match.instances,
+        disproof=rule.disproof,
+    )
+
+
+def _folded(findings: Iterable[Finding]) -> list[Finding]:
+    """One of several that say the same of the same place: the one that saves most."""
+    best: dict[tuple[object, ...], Finding] = {}
+    for item in findings:
+        key = (item.rule, item.region, item.title)
+        if key not in best or _rank(item) < _rank(best[key]):
+            best[key] = item
+    return list(best.values())
+
+
+def _severity(saving: tuple[int, int] | None, window_ns: int) -> str:
+    """By the middle of the range: its high end alone may be far from sure."""
+    if saving is None or window_ns == 0:
+        return "low"
+    share = (saving[0] + saving[1]) / 2 / window_ns
+    return "high" if share >= HIGH_SHARE else "medium" if share >= MEDIUM_SHARE else "low"
+
+
+def _rank(finding: Finding) -> tuple[object, ...]:
+    """Notes last; best saving first, of which the part that is sure counts twice."""
+    low, high = finding.saving_ns or (0, 0)
+    is_note = finding.severity == "note"
+    severity = SEVERITIES.index(finding.severity)
+    return is_note, -(2 * low + high), severity, finding.rule, finding.region or (), finding.title
+
+
+__all__ = ["Findings", "Settings", "find", "is_worth_telling"]

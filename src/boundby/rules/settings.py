@@ -1,0 +1,108 @@
+"""What a user chose about the rules: in code, on the command line, or in ``[tool.boundby]`` of a pyproject.toml.
+
+```toml
+[tool.boundby]
+disable = ["trace-no-nvtx"]
+thresholds.sync-polling.calls = 50
+```
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from boundby.model.errors import InputError, UserError
+from boundby.rules.rule import Rule
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE = "pyproject.toml"
+_KEYS = ("disable", "thresholds")
+
+
+class RuleError(UserError):
+    """A rule or threshold that does not exist, or a value that is none."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user chose: rules left out, changed thresholds by (rule, name), and whether small findings are shown."""
+
+    disabled: frozenset[str] = frozenset()
+    thresholds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    show_all: bool = False
+
+
+def make_settings(
+    rules: Iterable[Rule],
+    *,
+    disable: Iterable[str] = (),
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
+    show_all: bool = False,
+) -> Settings:
+    """Settings, checked against the rules there are. Raises RuleError.
+
+    ``thresholds``: by rule, then by name.
+    """
+    known = {rule.id: rule for rule in rules}
+    for name in disable:
+        find_rule(known.values(), name)
+    changed: dict[tuple[str, str], float] = {}
+    for rule_id, values in (thresholds or {}).items():
+        rule = find_rule(known.values(), rule_id)
+        names = {threshold.name for threshold in rule.thresholds}
+        for name, value in values.items():
+            if name not in names:
+                some = ", ".join(sorted(names)) or "none"
+                raise RuleError(f"The rule {rule_id} has no threshold {name!r}.", f"Its thresholds: {some}.")
+            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+                raise RuleError(f"The threshold {rule_id}.{name} is {value!r}.", "Give a number, 0 or more.")
+            changed[rule_id, name] = float(value)
+    return Settings(frozenset(disable), changed, show_all)
+
+
+def find_rule(rules: Iterable[Rule], name: str) -> Rule:
+    """The rule of this id. Raises RuleError with the nearest ids there are."""
+    known = {rule.id: rule for rule in rules}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or sorted(
+        other for other in known if name and (name in other or other in name)
+    )
+    hint = f"Did you mean {', '.join(near[:3])}?" if near else "boundby rules lists them."
+    raise RuleError(f"There is no rule {name!r}.", hint)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``[tool.boundby]`` of the nearest pyproject.toml in this folder or above it; {} without one.
+
+    Raises InputError for a file that cannot be read, and for keys or values that are none of boundby's.
+    """
+    file = next((place / FILE for place in (folder, *folder.parents) if (place / FILE).is_file()), None)
+    if file is None:
+        return {}
+    try:
+        with file.open("rb") as opened:
+            data = tomllib.load(opened)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read: {error}.", "Mend it, or run boundby elsewhere.") from error
+    tool = data.get("tool", {})
+    found: object = tool.get("boundby", {}) if isinstance(tool, dict) else {}
+    if not isinstance(found, dict):
+        raise InputError(f"[tool.boundby] in {file} is no table.", "See docs/findings.md.")
+    if unknown := sorted(set(found) - set(_KEYS)):
+        raise InputError(f"[tool.boundby] in {file} has no key {unknown[0]!r}.", f"Keys: {', '.join(_KEYS)}.")
+    disable, thresholds = found.get("disable", []), found.get("thresholds", {})
+    if not isinstance(disable, list) or not all(isinstance(name, str) for name in disable):
+        raise InputError(f"disable in {file} is no list of rules.", 'Write: disable = ["trace-no-nvtx"].')
+    if not isinstance(thresholds, dict) or not all(isinstance(values, dict) for values in thresholds.values()):
+        raise InputError(f"thresholds in {file} is no table.", "Write: thresholds.RULE.NAME = VALUE.")
+    return {"disable": disable, "thresholds": thresholds}

@@ -1,0 +1,1 @@
+"""Figures per region and per name."""

@@ -1,0 +1,86 @@
+"""All figures of all regions, computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.timeline import Timeline
+from boundby.model.causes import CAUSES
+from boundby.results.report import Copies
+from boundby.stats.device import (
+    KernelFigures,
+    ProjectedFigures,
+    copies_by_region,
+    kernel_figures,
+    operations_in_windows,
+    projected_figures,
+)
+from boundby.stats.host import HostFigures, crew_active, host_figures, launching_thread
+from boundby.stats.instances import Series, host_series, projected_series
+from boundby.stats.spread import Spread, spread, sums
+
+Int = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Arrays by region. ``exclusive`` and ``inclusive`` are the account, shape (regions, causes)."""
+
+    exclusive: Int
+    inclusive: Int
+    operation_count: Int
+    kernels: KernelFigures
+    copies: list[dict[str, Copies]]
+    projected: ProjectedFigures
+    host: HostFigures
+    host_spread: Spread
+    projected_spread: Spread
+    host_series: Series
+    projected_series: Series
+    open_instances: Int
+    root_active_ns: int
+
+
+def measure(timeline: Timeline) -> Figures:
+    """Compute every figure of every region."""
+    regions = timeline.setting.ownership.regions
+    ranges = timeline.setting.trace.ranges
+    exclusive = np.zeros((len(regions), len(CAUSES)), np.int64)
+    for device in timeline.devices:
+        exclusive += device.segments.by_region_and_cause(len(regions))
+    for thread in timeline.threads:
+        exclusive += thread.segments.by_region_and_cause(len(regions))
+    chosen = operations_in_windows(timeline, timeline.devices)
+    counted = np.flatnonzero(timeline.counted_ranges)
+    launched = counted[timeline.projected_end_ns[counted] >= timeline.projected_start_ns[counted]]
+    projected = (timeline.projected_end_ns - timeline.projected_start_ns)[launched]
+    open_instances = np.zeros(len(regions), np.int64)
+    np.add.at(open_instances, regions.of_range[counted[ranges.is_open[counted]]], 1)
+    return Figures(
+        exclusive=exclusive,
+        inclusive=regions.accumulate(exclusive),
+        operation_count=sums(regions, chosen.region),
+        kernels=kernel_figures(timeline, chosen),
+        copies=copies_by_region(timeline, chosen),
+        projected=projected_figures(timeline),
+        host=host_figures(timeline),
+        host_spread=spread(len(regions), regions.of_range[counted], (ranges.end_ns - ranges.start_ns)[counted]),
+        projected_spread=spread(len(regions), regions.of_range[launched], projected),
+        host_series=host_series(timeline, counted),
+        projected_series=projected_series(timeline, launched),
+        open_instances=open_instances,
+        root_active_ns=_root_active(timeline),
+    )
+
+
+def _root_active(timeline: Timeline) -> int:
+    """Time in which the launching crews were active, summed over devices."""
+    total = 0
+    for device in timeline.devices:
+        thread = launching_thread(timeline.setting.calls, device)
+        if thread is not None:
+            total += crew_active(timeline.setting, thread, device.low_ns, device.high_ns).total
+    return total

@@ -1,0 +1,63 @@
+"""How long each instance of a region took, in order of time: what a comparison of two runs tests its changes with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.timeline import Timeline
+from boundby.results.report import Instances
+
+Int = npt.NDArray[np.int64]
+
+#: Durations kept of each region. A shift of a tenth of the spread shows with so many; more only fill the file.
+KEPT = 240
+#: And of a region below SMALL_SHARE of the time, of which a trace with operator ranges holds thousands.
+KEPT_OF_SMALL, SMALL_SHARE = 60, 0.002
+
+
+@dataclass(frozen=True)
+class Series:
+    """Durations grouped by region, in each group in order of start: region r has ``first[r]:first[r + 1]``."""
+
+    duration_ns: Int
+    first: npt.NDArray[np.intp]
+
+    def of(self, region: int, kept: int) -> tuple[int, ...]:
+        """At most ``kept`` durations of one region, taken evenly over time."""
+        low, high = int(self.first[region]), int(self.first[region + 1])
+        return tuple(self.duration_ns[low + _evenly(high - low, kept)].tolist())
+
+
+def host_series(timeline: Timeline, rows: npt.NDArray[np.intp]) -> Series:
+    """Host durations of these ranges."""
+    ranges = timeline.setting.trace.ranges
+    return _series(timeline, rows, ranges.start_ns[rows], (ranges.end_ns - ranges.start_ns)[rows])
+
+
+def projected_series(timeline: Timeline, rows: npt.NDArray[np.intp]) -> Series:
+    """Projected durations of these ranges, all of which launched work."""
+    start = timeline.projected_start_ns[rows]
+    return _series(timeline, rows, start, timeline.projected_end_ns[rows] - start)
+
+
+def instances(host: Series, projected: Series, region: int, share: float) -> Instances:
+    """What the report keeps of a region that takes ``share`` of all time."""
+    kept = KEPT if share >= SMALL_SHARE else KEPT_OF_SMALL
+    return Instances(host.of(region, kept), projected.of(region, kept))
+
+
+def _series(timeline: Timeline, rows: npt.NDArray[np.intp], start: Int, duration: Int) -> Series:
+    regions = timeline.setting.ownership.regions
+    region = regions.of_range[rows]
+    order = np.lexsort((duration, start, region))
+    return Series(duration[order], np.searchsorted(region[order], np.arange(len(regions) + 1)))
+
+
+def _evenly(count: int, kept: int) -> npt.NDArray[np.intp]:
+    """Places of at most ``kept`` of ``count`` items: from the middle of equal parts, so that no end is favoured."""
+    if count <= kept:
+        return np.arange(count, dtype=np.intp)
+    return ((2 * np.arange(kept) + 1) * count // (2 * kept)).astype(np.intp)

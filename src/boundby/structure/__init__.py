@@ -1,0 +1,1 @@
+"""Loops, phases and iterations of a program."""

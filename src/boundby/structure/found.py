@@ -1,0 +1,254 @@
+"""Regions for programs that have none: iterations and phases found in the launches, as ranges of their own domain.
+
+Only for a process of whose launches no NVTX range of its own covers any (ranges that libraries such as NCCL open about
+themselves do not count). The ranges go to the leading thread of the crew that launches most; other threads borrow them
+as they borrow annotated ones. All that follows (regions, account, verdicts, windows, what-if) treats them like any.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.correlation.correlate import Calls
+from boundby.correlation.logical_threads import Crews
+from boundby.model.arrays import Int64Array
+from boundby.model.intervals import IntervalSet, contains, union
+from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
+from boundby.structure.phases import find_changes
+from boundby.trace.libraries import is_library
+from boundby.trace.tables import OpKind, Ranges, Trace
+from boundby.trace.vocabulary.cuda import CallClass
+
+FOUND_DOMAIN = "boundby (found)"
+
+# A further loop, and a phase, must take this part of the launches (of the time) to be worth a name.
+LEAST_LOOP = 0.1
+LEAST_PHASE = 0.05
+_MOST_LOOPS = 4
+# After the last iteration calls belong to it if they are done within so many times what usually follows an iteration.
+MOST_REST = 3
+
+
+class _Launches(NamedTuple):
+    """The launches of one crew in order of time; ``call`` is the row of the launching call."""
+
+    thread: int  # the crew's leading thread
+    call: npt.NDArray[np.intp]
+    start_ns: Int64Array
+    end_ns: Int64Array
+    token: Int64Array
+    syncs_before: Int64Array
+    calls_start_ns: Int64Array  # of all calls of the crew, ordered
+    calls_end_ns: Int64Array  # the latest end of any of them so far
+
+
+class _Found(NamedTuple):
+    start_ns: int
+    end_ns: int
+    thread: int
+    name: str
+
+
+def add_found(trace: Trace, calls: Calls, crews: Crews) -> Trace:
+    """The trace with ranges for what repeats and what changes in un-annotated processes; itself if nothing does."""
+    found: list[_Found] = []
+    if len(calls) == 0 or len(trace.operations) == 0:
+        return trace
+    process = np.array([thread.process for thread in trace.threads], np.int64)
+    first_operation = _first_operations(trace, calls)
+    launching = np.flatnonzero(first_operation >= 0)
+    for number in np.unique(process[calls.thread[launching]]).tolist():
+        mine = launching[process[calls.thread[launching]] == number]
+        if not _is_annotated(trace, process == number, calls.start_ns[mine]):
+            launches = _launches(trace, calls, crews, mine, first_operation)
+            found += _name(trace, launches)
+    return _with_ranges(trace, found) if found else trace
+
+
+def is_found(domain: str) -> bool:
+    """True for the domain of ranges that were found and not annotated."""
+    return domain == FOUND_DOMAIN
+
+
+def _first_operations(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
+    """The first operation that each call launched; -1 where it launched none."""
+    first = np.full(len(calls), -1, np.int64)
+    known = np.flatnonzero(calls.of_operation >= 0)
+    order = np.lexsort((known, trace.operations.start_ns[known]))[::-1]
+    first[calls.of_operation[known[order]]] = known[order]  # the last write wins: the earliest
+    return first
+
+
+def _is_annotated(trace: Trace, of_process: npt.NDArray[np.bool_], launch_ns: Int64Array) -> bool:
+    """True if a range of the process, on whatever thread, is open at any of its launches."""
+    ranges = trace.ranges
+    library = np.array([is_library(domain) for domain in trace.domains] or [False], bool)
+    own = of_process[ranges.thread] & ~library[ranges.domain]
+    covered = union(ranges.start_ns[own], ranges.end_ns[own])
+    return bool((contains(covered, launch_ns) >= 0).any())
+
+
+def _launches(
+    trace: Trace, calls: Calls, crews: Crews, rows: npt.NDArray[np.intp], first_operation: npt.NDArray[np.int64]
+) -> _Launches:
+    """The launches of the crew that launches most."""
+    leaders, counts = np.unique(crews.leader[calls.thread[rows]], return_counts=True)
+    leader = int(leaders[np.argmax(counts)])
+    rows = rows[crews.leader[calls.thread[rows]] == leader]
+    rows = rows[np.lexsort((rows, calls.start_ns[rows]))]
+    operations = trace.operations
+    what = first_operation[rows]
+    kind, direction = operations.kind[what].astype(np.int64), operations.direction[what].astype(np.int64)
+    token = np.where(kind == OpKind.KERNEL, operations.name[what], -2 - (kind * 16 + direction + 1))
+    crew = np.flatnonzero(crews.leader[calls.thread] == leader)
+    crew = crew[np.lexsort((crew, calls.start_ns[crew]))]
+    syncs = crew[np.isin(calls.kind[crew], (CallClass.SYNC, CallClass.BLOCKING_COPY))]
+    return _Launches(
+        leader,
+        rows,
+        calls.start_ns[rows],
+        calls.end_ns[rows],
+        token.astype(np.int64),
+        np.searchsorted(calls.start_ns[syncs], calls.start_ns[rows]).astype(np.int64),
+        calls.start_ns[crew],
+        np.maximum.accumulate(calls.end_ns[crew]),
+    )
+
+
+def _name(trace: Trace, launches: _Launches) -> list[_Found]:
+    """Iterations of every loop, and phases if there is more than one."""
+    loops = _loops(launches, 0, len(launches.call), _MOST_LOOPS)
+    letters = [f" {chr(ord('A') + place)}" for place in range(len(loops))] if len(loops) > 1 else [""]
+    library = _library_ranges(trace, launches.thread)
+    found: list[_Found] = []
+    for loop, letter in zip(loops, letters, strict=False):
+        start, end = _times(launches, loop.begin, loop.end, library)
+        found += [
+            _Found(low, high, launches.thread, f"iteration{letter}")
+            for low, high in zip(start.tolist(), end.tolist(), strict=True)
+        ]
+    bounds = _phases(launches, loops)
+    if len(bounds) > 1:
+        begin = np.array([low for low, _ in bounds], np.int64)
+        start, end = _times(launches, begin, np.array([high for _, high in bounds], np.int64), library)
+        found += [
+            _Found(low, high, launches.thread, f"phase {chr(ord('A') + place)}")
+            for place, (low, high) in enumerate(zip(start.tolist(), end.tolist(), strict=True))
+        ]
+    return found
+
+
+def _loops(launches: _Launches, low: int, high: int, most: int) -> list[Loop]:
+    """The loop that most of these launches lie in, and loops before and after it, in order of time."""
+    if most == 0 or high - low < max(LEAST_LAUNCHES, LEAST_LOOP * len(launches.call)):
+        return []
+    part = slice(low, high)
+    tokens, start, syncs = launches.token[part], launches.start_ns[part], launches.syncs_before[part]
+    loop = find_loop(tokens, start, syncs, from_start=low == 0)
+    if loop is None or loop.launches < LEAST_LOOP * len(launches.call):
+        return []
+    loop = Loop(loop.begin + low, loop.end + low)
+    before = _loops(launches, low, int(loop.begin[0]), most - 1)
+    after = _loops(launches, int(loop.end[-1]), high, most - 1 - len(before))
+    return [*before, loop, *after]
+
+
+def _times(
+    launches: _Launches, begin: Int64Array, end: Int64Array, library: IntervalSet
+) -> tuple[Int64Array, Int64Array]:
+    """When runs of launches begin and end on the host.
+
+    A run begins with its first launching call. It ends where the next one begins if they meet, else with the last call
+    that comes as soon after the run, and is done as soon, as after others (a wait for its results).
+    """
+    count = len(launches.call)
+    start = launches.start_ns[begin].copy()
+    inside = contains(library, start)
+    # A library's range that encloses the launch belongs to the run: it is opened for it.
+    if len(library.start):
+        start = np.where(inside >= 0, library.start[np.maximum(inside, 0)], start)
+    last = launches.end_ns[end - 1]
+    following = np.append(begin[1:], count)
+    meets = end == following
+    meets[-1] = False
+    rest = start[1:][meets[:-1]] - last[:-1][meets[:-1]]
+    usual = int(np.median(rest)) if len(rest) else 0
+    never = np.iinfo(np.int64).max
+    next_launch = np.where(end < count, launches.start_ns[np.minimum(end, count - 1)], never)
+    place = np.searchsorted(launches.calls_start_ns, np.minimum(next_launch, last + usual), side="left") - 1
+    finish = np.minimum(launches.calls_end_ns[np.maximum(place, 0)], next_launch)
+    # A wait for all runs together, after the last of them, is none of its own.
+    finish = np.where(finish <= last + MOST_REST * usual, np.maximum(finish, last), last)
+    finish[:-1] = np.where(meets[:-1], start[1:], np.minimum(finish[:-1], start[1:]))
+    return start, np.maximum(finish, start + 1)
+
+
+def _library_ranges(trace: Trace, thread: int) -> IntervalSet:
+    """When the thread is inside a range that a library opened about itself."""
+    library = np.array([is_library(domain) for domain in trace.domains] or [False], bool)
+    mine = (trace.ranges.thread == thread) & library[trace.ranges.domain] & ~trace.ranges.is_start_end
+    return union(trace.ranges.start_ns[mine], trace.ranges.end_ns[mine])
+
+
+def _phases(launches: _Launches, loops: list[Loop]) -> list[tuple[int, int]]:
+    """Runs of launches (first, one past the last) that behave differently; fewer than two: nothing to tell apart."""
+    edges = {0, len(launches.call)}
+    place = 0
+    for loop in [*loops, None]:
+        stop = int(loop.begin[0]) if loop is not None else len(launches.call)
+        if stop > place:
+            changes = find_changes(launches.token[place:stop], launches.start_ns[place:stop])
+            edges |= {place + change for change in changes}
+        if loop is not None:
+            edges |= {int(loop.begin[0]), int(loop.end[-1])}
+            place = int(loop.end[-1])
+    bounds = sorted(edges)
+    return _merge_short(launches, bounds)
+
+
+def _merge_short(launches: _Launches, bounds: list[int]) -> list[tuple[int, int]]:
+    """Runs too short to be a phase join the longer of their neighbours."""
+    time = np.append(launches.start_ns, launches.end_ns.max(initial=0))
+    least = LEAST_PHASE * (int(time[-1]) - int(time[0]))
+    while len(bounds) > 2:
+        length = np.diff(time[np.array(bounds)])
+        short = int(np.argmin(length))
+        if length[short] >= least:
+            break
+        left = short > 0 and (short == len(length) - 1 or length[short - 1] >= length[short + 1])
+        del bounds[short if left else short + 1]
+    return list(itertools.pairwise(bounds))
+
+
+def _with_ranges(trace: Trace, found: list[_Found]) -> Trace:
+    """The trace with these ranges added, all columns in the readers' order."""
+    names = {name: place for place, name in enumerate(trace.names)}
+    for item in found:
+        names.setdefault(item.name, len(names))
+    domains = (*trace.domains, FOUND_DOMAIN)
+    old, count = trace.ranges, len(found)
+    ranges = Ranges(
+        np.append(old.start_ns, [item.start_ns for item in found]).astype(np.int64),
+        np.append(old.end_ns, [item.end_ns for item in found]).astype(np.int64),
+        np.append(old.thread, [item.thread for item in found]).astype(np.int32),
+        np.append(old.name, [names[item.name] for item in found]).astype(np.int32),
+        np.append(old.domain, np.full(count, len(domains) - 1)).astype(np.int32),
+        np.append(old.is_start_end, np.zeros(count, bool)),
+        np.append(old.is_open, np.zeros(count, bool)),
+    )
+    # Of ranges with equal bounds the phase encloses the iteration, and both what libraries open.
+    rank = np.where(
+        ranges.domain == len(domains) - 1,
+        [0] * len(old) + [0 if item.name.startswith("phase") else 1 for item in found],
+        2,
+    )
+    order = np.lexsort((rank, -ranges.end_ns, ranges.start_ns, ranges.thread))
+    return replace(trace, ranges=ranges.take(order), names=tuple(names), domains=domains)
+
+
+__all__ = ["FOUND_DOMAIN", "add_found", "is_found"]

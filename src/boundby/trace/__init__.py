@@ -1,0 +1,1 @@
+"""A trace as column tables, and what its names say."""

@@ -1,0 +1,1 @@
+"""Words of programming interfaces: what a call or a kernel is, told from its name."""

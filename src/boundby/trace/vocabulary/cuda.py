@@ -1,0 +1,133 @@
+"""What a CUDA API call or an OS runtime call is, told from its name alone.
+
+Sync types and their ENUM labels differ between nsys versions (tests/readers/test_facts.py), names do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+
+from boundby.model.arrays import Int8Array
+
+
+class CallClass(IntEnum):
+    """How a call counts in the account."""
+
+    OTHER = 0  # cheap bookkeeping: queries, attributes, events, handles
+    LAUNCH = 1  # enqueues device work and returns: kernels, graphs, async copies, sets
+    SYNC = 2  # the host waits for the device until it returns
+    BLOCKING_COPY = 3  # launches a copy and waits for it
+    ALLOC = 4  # memory allocation, release or pinning; may wait for the device inside
+    INIT = 5  # contexts, modules, JIT
+
+
+_SUFFIX = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
+
+_SYNC = re.compile(r"^cu(?:da)?(?:Device|Thread|Ctx|Stream|Event)Synchronize$")
+_COPY = re.compile(r"^cu(?:da)?(?:Memcpy|GLMap|Memcpy2D|Memcpy3D)")
+_LAUNCH = re.compile(r"Launch|Memcpy|Memset|MemPrefetch|^cu(?:da)?MemsetD")
+_ALLOC = re.compile(
+    r"^cu(?:da)?(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister|HostFree"
+    r"|MemAlloc|MemFree|MemHost|MemCreate|MemRelease|MemMap|MemUnmap|MemAddress|MemSetAccess|MemPool"
+    r"|Array3?D?Create|ArrayDestroy|MipmappedArray)"
+)
+_INIT = re.compile(
+    r"^cuInit$|^cu(?:da)?(?:CtxCreate|CtxDestroy|DevicePrimaryCtx|DeviceReset|ThreadExit|InitDevice|GreenCtx"
+    r"|Module|Library|Link|Kernel(?:Get|Set))|^__cuda|RegisterFatBinary|^nvrtc|^nvJitLink"
+)
+
+
+@lru_cache(maxsize=4096)
+def plain_name(name: str) -> str:
+    """The call's name without nsys' version suffix: ``cudaLaunchKernel_v7000`` -> ``cudaLaunchKernel``."""
+    return _SUFFIX.sub("", name)
+
+
+def classify_call(name: str) -> CallClass:
+    """The class of one CUDA runtime or driver call, by its (suffixed or plain) name."""
+    plain = plain_name(name)
+    is_async = "Async" in plain
+    if _SYNC.match(plain):
+        return CallClass.SYNC
+    if _ALLOC.match(plain):
+        return CallClass.OTHER if is_async else CallClass.ALLOC
+    if _INIT.match(plain):
+        return CallClass.INIT
+    if _COPY.match(plain):
+        return CallClass.LAUNCH if is_async or "Peer" in plain else CallClass.BLOCKING_COPY
+    if _LAUNCH.search(plain) and "Callback" not in plain and "HostFunc" not in plain:
+        return CallClass.LAUNCH
+    return CallClass.OTHER
+
+
+def classify_calls(names: Iterable[str]) -> Int8Array:
+    """``classify_call`` of every name, as an array indexed like ``names``."""
+    return np.array([classify_call(name) for name in names], np.int8)
+
+
+# What an OS runtime call waits on. nsys records only calls that can block; those not named here (mmap, open,
+# ioctl, pthread_create ...) work in the kernel on the thread's own behalf and count as running.
+_BLOCKED_ON: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("lock", re.compile(r"mutex_(?:timed|clock)?lock|rwlock_\w*(?:rd|wr)lock|spin_lock|flock|futex|lockf")),
+    ("condition", re.compile(r"cond_(?:timed|clock)?wait|barrier_wait|sem_(?:timed|clock)?wait|semop|semtimedop")),
+    ("sleep", re.compile(r"sleep|pause$|sigsuspend|sigwait|sigtimedwait|alarm")),
+    (
+        "thread or process",
+        re.compile(r"pthread_(?:timed|try|clock)?join|^wait(?:pid|id|3|4)?$|^system$|^p(?:open|close)$"),
+    ),
+    ("poll", re.compile(r"poll|select|epoll_p?wait|getevents|io_uring")),
+    ("network", re.compile(r"recv|send(?!file)|accept|connect|getaddrinfo|gethostby|shutdown$")),
+    ("queue", re.compile(r"^mq_|msgrcv|msgsnd")),
+    (
+        "file",
+        re.compile(
+            r"^(?:__)?p?(?:read|write)(?:v2?|64)?(?:_chk)?$|fread|fwrite|fgets|fgetc|fputs|getc|getline|fscanf|fsync"
+            r"|fdatasync|sync_file_range|sendfile|copy_file_range|fflush|fputc|fclose|vfprintf|readahead|splice"
+        ),
+    ),
+)
+
+
+def blocked_on(name: str) -> str | None:
+    """What a thread waits on inside an OS runtime call, or None where the call does not block."""
+    plain = name.rsplit("@", 1)[0]
+    for what, pattern in _BLOCKED_ON:
+        if pattern.search(plain):
+            return what
+    return None
+
+
+_COMMUNICATION = re.compile(
+    r"nccl|nvshmem|rccl|^(?:one|two)_?shot_all_?reduce|multimem_|cross_device_reduce|^(?:custom_)?all_?reduce"
+    r"|^all_?gather|^reduce_?scatter|^all_?to_?all",
+    re.IGNORECASE,
+)
+
+
+def is_communication(kernel_name: str) -> bool:
+    """True for a kernel that moves data between GPUs, by its short name."""
+    return bool(_COMMUNICATION.search(kernel_name))
+
+
+class OverheadClass(IntEnum):
+    """What a row of the overhead tables stands for. CUPTI files some of CUDA's own work under that name."""
+
+    NONE = 0  # the program's own work, watched: a library takes as long to load without nsys
+    PROFILER = 1
+    INIT = 2  # CUDA loads modules or compiles
+
+
+_NOT_OVERHEAD = re.compile(r"^dl(?:m?open|close)|command buffer full", re.IGNORECASE)
+_LOADING = re.compile(r"module loading|function loading|compiler", re.IGNORECASE)
+
+
+def classify_overhead(name: str) -> OverheadClass:
+    """The class of a row of PROFILER_OVERHEAD or CUPTI_ACTIVITY_KIND_OVERHEAD, by its name."""
+    if _NOT_OVERHEAD.search(name):
+        return OverheadClass.NONE
+    return OverheadClass.INIT if _LOADING.search(name) else OverheadClass.PROFILER

@@ -1,0 +1,115 @@
+"""What a kernel computes, told from its name alone; names that are not known tell nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import IntEnum
+
+import numpy as np
+
+from boundby.model.arrays import Int8Array
+
+
+class KernelKind(IntEnum):
+    """What a kernel does, as far as its name shows."""
+
+    OTHER = 0
+    MATMUL_TENSOR = 1  # matrix products and convolutions on tensor cores, 16 bits or less
+    MATMUL_TF32 = 2  # on tensor cores, TF32
+    MATMUL_FP32 = 3  # in single precision on the ordinary cores
+    MATMUL = 4  # precision or cores not known
+    ATTENTION = 5  # fused attention
+    SOFTMAX = 6
+    ELEMENTWISE = 7
+    REDUCTION = 8
+    NORM = 9  # fused normalization
+    FUSED = 10  # made by a compiler
+    MULTI_TENSOR = 11  # one kernel for many tensors: foreach and fused optimizers
+    LAYOUT = 12  # cuDNN's conversions between NCHW and NHWC
+
+
+MATMULS = (KernelKind.MATMUL_TENSOR, KernelKind.MATMUL_TF32, KernelKind.MATMUL_FP32, KernelKind.MATMUL)
+
+# In this order: the first that fits decides. cuBLAS, cuDNN and CUTLASS spell the instruction in their names: s884,
+# s1688, s16816 and h..., hmma, gmma, tensorop run on tensor cores; sgemm, scudnn and simt do not.
+_KINDS: tuple[tuple[KernelKind, re.Pattern[str]], ...] = (
+    (KernelKind.LAYOUT, re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)),
+    (
+        KernelKind.ATTENTION,
+        re.compile(
+            r"flash_(?:fwd|bwd|attn|attention)|fmha|efficient_attention|attention_kernel|mha_(?:fwd|bwd)|_sdpa_"
+        ),
+    ),
+    (KernelKind.FUSED, re.compile(r"^triton_|^_?(?:loop|input)_\w*fusion|^fused_computation")),
+    (KernelKind.MULTI_TENSOR, re.compile(r"multi_tensor_apply|fused_adam|FusedAdam")),
+    (
+        KernelKind.MATMUL_TF32,
+        re.compile(
+            r"(?:gemm|conv|cudnn|cutlass|xmma|fprop|[dw]grad)\w*.*tf32|tf32\w*gemm|cutlass_80_tensorop_s1688gemm"
+        ),
+    ),
+    (
+        KernelKind.MATMUL_TENSOR,
+        re.compile(
+            r"tensorop|[hiqo]mma_|gmma|tcgen05|_[hsi](?:884|1688|16816|8816|16832|16864)\w*|^nvjet_"
+            r"|sm90_xmma|cutlass3x_sm(?:90|100)\w*(?:f16|bf16|e4m3|e5m2)"
+        ),
+    ),
+    (
+        KernelKind.MATMUL_FP32,
+        re.compile(
+            r"(?:kepler|maxwell|pascal|volta|turing|ampere|hopper)_(?:sgemm|scudnn)_|simt_sgemm|sgemm_largek"
+            r"|(?:im|ex)plicit_convolve(?:Nd)?_sgemm|convolveNd_\w*float_engine|gemmSN_\w+_kernel<float|magma_sgemm"
+        ),
+    ),
+    (
+        KernelKind.MATMUL,
+        re.compile(
+            r"gemm|gemv|splitKreduce|convolv|[dw]grad|fprop|winograd|conv(?:1d|2d|3d)|depthwise|xmma", re.IGNORECASE
+        ),
+    ),
+    (
+        KernelKind.SOFTMAX,
+        re.compile(r"softmax_warp|cunn_SoftMax|softmax_kernel|softmaxForward|scaled_\w*softmax", re.I),
+    ),
+    (KernelKind.NORM, re.compile(r"layer_?norm|rms_?norm|batch_?norm|group_?norm|RowwiseMoments|\bbn_[fb]w", re.I)),
+    (KernelKind.REDUCTION, re.compile(r"at::native::reduce_kernel")),
+    (KernelKind.ELEMENTWISE, re.compile(r"at::native::(?:\w+::)?(?:\w*[^x]_)?elementwise_kernel")),
+)
+_FUNCTOR = re.compile(r"(\w+?)(?:Functor|Ops)\b|(\w+?)_kernel(?:_impl|_cuda)\b|CUDAFunctor_(\w+)")
+_PLAIN = re.compile(r"^(?:void|static|float|int)\s+")
+_NO_HINT = frozenset({"Binary", "Unary", "BUnary", "AUnary", "gpu", "elementwise"})
+# Kernels that only call what one of their template arguments names.
+_WRAPPERS = frozenset({"kernel", "kernel2", "device_kernel", "_kernel_agent", "split_k_kernel"})
+_INNER = (
+    re.compile(r"\w*(?:dgrad|wgrad|fprop|tensorop|simt|hmma)\w*"),
+    re.compile(r"\w*gemm\w*|\w+Agent\b"),
+)
+_MOST_LABEL = 60
+
+
+def kind_of_kernel(name: str) -> KernelKind:
+    """The kind of a kernel by its demangled name."""
+    return next((kind for kind, pattern in _KINDS if pattern.search(name)), KernelKind.OTHER)
+
+
+def kinds_of_kernels(names: Iterable[str]) -> Int8Array:
+    """``kind_of_kernel`` of every name, as an array indexed like ``names``."""
+    return np.array([kind_of_kernel(name) for name in names], np.int8)
+
+
+def kernel_label(name: str) -> str:
+    """A kernel's name as people say it: no return type, no template arguments, no parameters, no namespaces; what an
+    elementwise kernel computes in brackets. ``vectorized_elementwise_kernel (Mul)``."""
+    plain = _PLAIN.sub("", name).replace("<unnamed>", "unnamed").replace("(anonymous namespace)", "unnamed")
+    base = re.split(r"[<(]", plain, maxsplit=1)[0].rsplit("::", 1)[-1].strip() or plain
+    hint = ""
+    if base != plain and kind_of_kernel(name) in (KernelKind.ELEMENTWISE, KernelKind.REDUCTION):
+        found = [next(filter(None, groups)) for groups in _FUNCTOR.findall(plain)]
+        hint = next((word for word in found if word not in _NO_HINT), "")
+    elif base.lower() in _WRAPPERS:
+        rest = plain[plain.find(base) + len(base) :]
+        hint = next((inner[0] for pattern in _INNER if (inner := pattern.search(rest))), "")
+    label = f"{base} ({hint})" if hint and hint != base else base
+    return label if len(label) <= _MOST_LABEL else f"{label[: _MOST_LABEL - 3]}..."

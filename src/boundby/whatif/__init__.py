@@ -1,7 +1,0 @@
-"""What a change would save: the trace as a graph of calls and operations, replayed with costs removed."""
-
-from boundby.whatif.questions import FORMS, Answer, answer
-from boundby.whatif.removals import Predictor, Removals, removals, unreliable_timeline
-from boundby.whatif.scenarios import SCENARIOS
-
-__all__ = ["FORMS", "SCENARIOS", "Answer", "Predictor", "Removals", "answer", "removals", "unreliable_timeline"]

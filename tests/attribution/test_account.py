@@ -1,0 +1,76 @@
+"""The account: invariants on anything, and equality with a second, literal reading on programs of one thread."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boundby.attribution.timeline import Timeline, build_timeline
+from boundby.attribution.windows import parse_window
+from boundby.model.causes import CAUSES
+from boundby.model.errors import SelectionError
+from tests.attribution.brute import Account, Brute
+from tests.attribution.strategies import host_sequences
+from tests.support.program import Program
+
+
+def timeline_of(program: Program, window: str = "gpu", *, shift: int = 0, order: int | None = None) -> Timeline:
+    return build_timeline(program.trace(shift, order), parse_window(window))
+
+
+def by_cause_and_path(timeline: Timeline) -> Account:
+    regions = timeline.setting.ownership.regions
+    found: Account = Counter()
+    for device in timeline.devices:
+        table = device.segments.by_region_and_cause(len(regions))
+        for region, cause in zip(*np.nonzero(table), strict=True):
+            found[CAUSES[cause], regions.path(int(region))] += int(table[region, cause])
+    return found
+
+
+def check_invariants(timeline: Timeline) -> None:
+    regions = timeline.setting.ownership.regions
+    for device in timeline.devices:
+        segments = device.segments
+        assert (segments.end_ns > segments.start_ns).all()
+        assert (segments.start_ns[1:] == segments.end_ns[:-1]).all()
+        assert segments.start_ns[0] == device.low_ns
+        assert segments.end_ns[-1] == device.high_ns
+        window = device.high_ns - device.low_ns
+        assert segments.by_cause().sum() == window
+        assert segments.by_region_and_cause(len(regions)).sum() == window
+        busy = sum(
+            int(min(end, device.high_ns) - max(start, device.low_ns))
+            for start, end in zip(*device.busy, strict=True)
+            if end > device.low_ns and start < device.high_ns
+        )
+        assert segments.by_cause()[:3].sum() == busy
+        assert ((segments.region >= 0) & (segments.region < len(regions))).all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(host_sequences())
+def test_equals_the_literal_reading(program: Program) -> None:
+    timeline = timeline_of(program)
+    check_invariants(timeline)
+    assert by_cause_and_path(timeline) == Brute(program.trace()).account()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    host_sequences(threads=3, devices=2, processes=2, most=10),
+    st.sampled_from(["gpu", "all", "100us:300us", ":200us"]),
+)
+def test_invariants_hold_for_any_threads_devices_and_windows(program: Program, window: str) -> None:
+    with contextlib.suppress(SelectionError):  # the window may lie outside a short program
+        check_invariants(timeline_of(program, window))
+
+
+@settings(max_examples=60, deadline=None)
+@given(host_sequences(threads=2, devices=2), st.integers(-(10**12), 10**15), st.integers(0, 2**31))
+def test_shifting_and_permuting_change_nothing(program: Program, shift: int, seed: int) -> None:
+    assert by_cause_and_path(timeline_of(program)) == by_cause_and_path(timeline_of(program, shift=shift, order=seed))

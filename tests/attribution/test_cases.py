@@ -1,0 +1,175 @@
+"""Small programs whose account can be done in one's head."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.attribution.timeline import Timeline, build_timeline
+from boundby.attribution.windows import parse_window
+from boundby.correlation.clock import estimate_shift
+from boundby.model.causes import CAUSES
+from boundby.trace.tables import MemoryKind
+from tests.support.program import Program
+
+US = 1000
+
+
+def timeline_of(program: Program) -> Timeline:
+    return build_timeline(program.trace(), parse_window("gpu"))
+
+
+def causes(program: Program) -> dict[str, int]:
+    """Microseconds by cause on device 0."""
+    total = timeline_of(program).devices[0].segments.by_cause()
+    return {cause.key: int(total[cause]) // US for cause in CAUSES if total[cause]}
+
+
+def owners(program: Program, cause: str) -> dict[str, int]:
+    """Microseconds of one cause by path."""
+    timeline = timeline_of(program)
+    regions = timeline.setting.ownership.regions
+    total = np.zeros((len(regions), len(CAUSES)), np.int64)
+    for device in timeline.devices:
+        total += device.segments.by_region_and_cause(len(regions))
+    number = [c.key for c in CAUSES].index(cause)
+    return {"/".join(regions.path(r)): int(total[r, number]) // US for r in range(len(regions)) if total[r, number]}
+
+
+def launch(program: Program, at: int, start: int, end: int, thread: int = 0, name: str = "kernel") -> None:
+    """A launch call of 5 us at ``at`` and its kernel (all in microseconds)."""
+    call = program.api(at * US, (at + 5) * US, "cudaLaunchKernel_v7000", thread)
+    program.kernel(start * US, end * US, call, name)
+
+
+def test_a_sync_before_a_gap_is_to_blame_and_its_region_owns_it() -> None:
+    program = Program()
+    program.push(0, 1000 * US, "loss")
+    program.push(1000 * US, 2000 * US, "backward")
+    launch(program, 0, 8, 900)
+    program.api(10 * US, 905 * US, "cudaStreamSynchronize_v3020")
+    launch(program, 1200, 1208, 1300)
+    assert causes(program) == {"gpu_compute": 984, "sync": 308}
+    assert owners(program, "sync") == {"loss": 308}
+
+
+def test_a_sync_without_a_gap_costs_nothing() -> None:
+    program = Program()
+    launch(program, 0, 8, 900)
+    launch(program, 10, 900, 1000)
+    program.api(20 * US, 905 * US, "cudaEventSynchronize")
+    launch(program, 910, 1000, 1100)
+    assert causes(program) == {"gpu_compute": 1092}
+
+
+def test_dispatch_then_cpu_then_launch() -> None:
+    program = Program()
+    launch(program, 0, 8, 20)
+    launch(program, 300, 308, 320)
+    # Idle from 20: dispatch until 105, the host's own code until 300, the launch and its latency until 308.
+    assert causes(program) == {"gpu_compute": 24, "cuda_api": 85 + 8, "cpu": 195}
+
+
+def test_queued_work_that_the_device_delays() -> None:
+    program = Program()
+    launch(program, 0, 8, 100)
+    launch(program, 10, 102, 200)
+    launch(program, 20, 260, 300)
+    assert causes(program) == {"gpu_compute": 92 + 98 + 40, "device_wait": 2 + 60}
+
+
+def test_sleep_is_not_cpu_and_allocation_is_init() -> None:
+    program = Program()
+    launch(program, 0, 8, 20)
+    program.sleep(10 * US, 400 * US)
+    program.api(400 * US, 700 * US, "cudaMalloc_v3020")
+    launch(program, 700, 708, 800)
+    assert causes(program) == {"gpu_compute": 104, "host_blocked": 380, "init": 300, "cuda_api": 8}
+
+
+def test_an_allocation_that_waited_for_the_device_counts_as_a_sync() -> None:
+    program = Program()
+    launch(program, 0, 8, 500)
+    program.api(10 * US, 520 * US, "cudaFree_v3020")
+    launch(program, 560, 568, 600)
+    assert causes(program)["sync"] == 68
+
+
+def test_a_pageable_copy_waits_only_until_it_starts() -> None:
+    program = Program()
+    launch(program, 0, 8, 50)
+    call = program.api(10 * US, 300 * US, "cudaMemcpyAsync_v3020")
+    program.copy(50 * US, 290 * US, call, memory=MemoryKind.PAGEABLE)
+    launch(program, 600, 608, 700)
+    # Waited from 10 to 50, but before the copy; since the copy was launched that is all it waited.
+    assert causes(program)["sync"] == 40
+
+
+def test_backward_on_another_thread_borrows_the_open_range() -> None:
+    program = Program(threads=2)
+    program.push(0, 500 * US, "step")
+    program.push(100 * US, 400 * US, "backward")
+    for number in range(10):
+        launch(program, number * 6, 8 + number * 6, 13 + number * 6)
+    program.sleep(110 * US, 390 * US)
+    for number in range(10):
+        launch(program, 120 + number * 6, 128 + number * 6, 133 + number * 6, thread=1)
+    assert owners(program, "gpu_compute") == {"step": 50, "step/backward": 50}
+    # Before the first launch of the helper the host dispatched on the first thread, then slept, then the helper ran.
+    assert set(causes(program)) <= {"gpu_compute", "cuda_api", "cpu", "host_blocked"}
+
+
+def test_the_wait_of_one_thread_delays_its_partner() -> None:
+    program = Program(threads=2)
+    for number in range(10):
+        launch(program, number * 6, 8 + number * 6, 13 + number * 6)
+    launch(program, 70, 78, 400)
+    program.api(80 * US, 405 * US, "cudaStreamSynchronize")
+    for number in range(10):
+        launch(program, 450 + number * 6, 458 + number * 6, 463 + number * 6, thread=1)
+    assert causes(program)["sync"] == 58
+
+
+def test_overlapping_kernels_belong_to_the_earliest_and_the_rest_is_hidden() -> None:
+    program = Program()
+    program.push(0, 10 * US, "first")
+    program.push(10 * US, 20 * US, "second")
+    launch(program, 0, 20, 100)
+    launch(program, 12, 30, 90)
+    assert owners(program, "gpu_compute") == {"first": 80}
+
+
+def test_first_launch_that_loads_its_module_is_init() -> None:
+    program = Program()
+    launch(program, 0, 8, 20, name="other")
+    call = program.api(20 * US, 3020 * US, "cudaLaunchKernel_v7000")
+    program.kernel(3021 * US, 3030 * US, call, "lazy")
+    launch(program, 3040, 3048, 3060, name="lazy")
+    assert causes(program)["init"] == 3000
+
+
+def test_unknown_launches_with_several_threads_are_unattributed() -> None:
+    program = Program(threads=2)
+    launch(program, 0, 8, 20)
+    launch(program, 0, 30, 40, thread=1)
+    program.kernel(100 * US, 120 * US, 0)
+    assert causes(program)["unattributed"] == 60
+
+
+def test_two_processes_with_equal_correlation_ids_stay_apart() -> None:
+    program = Program(threads=2, processes=2, devices=2)
+    program.push(0, 100 * US, "a", 0)
+    program.push(0, 100 * US, "b", 1)
+    for thread in range(2):
+        program.calls.append((0, 5 * US, thread, 1, program.name("cudaLaunchKernel")))
+    for thread in range(2):
+        program.ops.append((8 * US, 20 * US, thread, thread, 7, 1, 0, program.name("k"), 0, -1, -1, -1, False))
+    assert owners(program, "gpu_compute") == {"a": 12, "b": 12}
+
+
+def test_the_clock_is_only_shifted_on_evidence() -> None:
+    launch_start = np.arange(1000, dtype=np.int64) * 10_000
+    assert estimate_shift(launch_start + 5_000, launch_start).shift_ns == 0
+    assert estimate_shift(launch_start - 3_000, launch_start).shift_ns == 0  # within the noise of the clock fit
+    late = np.where(np.arange(1000) % 2 == 0, 3_000, 400_000)
+    shift = estimate_shift(launch_start + late - 148_000_000, launch_start).shift_ns
+    assert 147_995_000 <= shift <= 148_000_000

@@ -1,0 +1,125 @@
+"""Interval algebra against sets of instants."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boundby.model.arrays import queue_depth
+from boundby.model.intervals import (
+    Coverage,
+    IntervalSet,
+    clip,
+    complement,
+    contains,
+    exposed,
+    intersect,
+    overlay,
+    subtract,
+    union,
+)
+from boundby.stats.spread import group_quantiles, longest_in
+
+pairs = st.lists(st.tuples(st.integers(-20, 60), st.integers(-5, 25)), max_size=12)
+
+
+def instants(intervals: IntervalSet) -> set[int]:
+    return {
+        t
+        for start, end in zip(intervals.start.tolist(), intervals.end.tolist(), strict=True)
+        for t in range(start, end)
+    }
+
+
+def make(rows: list[tuple[int, int]]) -> IntervalSet:
+    start = np.array([low for low, _ in rows], np.int64)
+    return union(start, start + np.array([length for _, length in rows], np.int64))
+
+
+@given(pairs)
+def test_union_is_sorted_disjoint_and_complete(rows: list[tuple[int, int]]) -> None:
+    found = make(rows)
+    assert instants(found) == {t for low, length in rows for t in range(low, low + length)}
+    assert (found.end > found.start).all()
+    assert (found.start[1:] > found.end[:-1]).all()
+    assert found.total == len(instants(found))
+
+
+@given(pairs, pairs, st.integers(-30, 30), st.integers(0, 60))
+def test_set_operations(first: list[tuple[int, int]], second: list[tuple[int, int]], low: int, length: int) -> None:
+    a, b, high = make(first), make(second), low + length
+    assert instants(intersect(a, b)) == instants(a) & instants(b)
+    assert instants(subtract(a, b)) == instants(a) - instants(b)
+    assert instants(clip(a, low, high)) == instants(a) & set(range(low, high))
+    assert instants(complement(a, low, high)) == set(range(low, high)) - instants(a)
+
+
+@given(pairs, pairs)
+def test_overlay_names_both_parents(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+    a, b = make(first), make(second)
+    pieces = overlay(a, b)
+    assert (pieces.end > pieces.start).all()
+    assert ((a.start[pieces.left] <= pieces.start) & (pieces.end <= a.end[pieces.left])).all()
+    assert ((b.start[pieces.right] <= pieces.start) & (pieces.end <= b.end[pieces.right])).all()
+
+
+@given(pairs, st.lists(st.integers(-40, 90), max_size=8))
+def test_coverage_and_contains(rows: list[tuple[int, int]], times: list[int]) -> None:
+    found, asked = make(rows), np.array(times, np.int64)
+    covered = instants(found)
+    assert Coverage(found).until(asked).tolist() == [sum(t < time for t in covered) for time in times]
+    index = contains(found, asked)
+    assert [number >= 0 for number in index.tolist()] == [time in covered for time in times]
+
+
+@given(pairs)
+def test_exposed_gives_each_instant_to_the_earliest_started(rows: list[tuple[int, int]]) -> None:
+    rows = sorted((low, max(length, 0)) for low, length in rows)
+    start = np.array([low for low, _ in rows], np.int64)
+    end = start + np.array([length for _, length in rows], np.int64)
+    pieces, owner = exposed(start, end)
+    found = {t: int(o) for s, e, o in zip(pieces.start, pieces.end, owner, strict=True) for t in range(s, e)}
+    wanted: dict[int, int] = {}
+    for row, (low, length) in enumerate(rows):
+        for time in range(low, low + length):
+            wanted.setdefault(time, row)
+    assert found == wanted
+
+
+@given(pairs, st.lists(st.tuples(st.integers(-30, 80), st.integers(0, 60)), max_size=8))
+def test_longest_in(rows: list[tuple[int, int]], windows: list[tuple[int, int]]) -> None:
+    found = make(rows)
+    low = np.array([start for start, _ in windows], np.int64)
+    high = low + np.array([length for _, length in windows], np.int64)
+    count, longest = longest_in(found.start, found.end, low, high)
+    for number, (start, length) in enumerate(windows):
+        parts = [
+            min(e, start + length) - max(s, start)
+            for s, e in zip(found.start.tolist(), found.end.tolist(), strict=True)
+            if min(e, start + length) > max(s, start)
+        ]
+        assert (int(count[number]), int(longest[number])) == (len(parts), max(parts, default=0))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50)), min_size=1, max_size=40))
+def test_group_quantiles_equal_numpy(rows: list[tuple[int, int]]) -> None:
+    group = np.array([key for key, _ in rows], np.int64)
+    value = np.array([number for _, number in rows], np.int64)
+    groups, found = group_quantiles(group, value, (0.0, 0.5, 0.95, 1.0))
+    for column, key in enumerate(groups.tolist()):
+        wanted = np.quantile(value[group == key], (0.0, 0.5, 0.95, 1.0))
+        assert np.allclose(found[:, column], wanted)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 30)), max_size=30))
+def test_queue_depth_by_definition(rows: list[tuple[int, int]]) -> None:
+    launch = np.array([start for start, _ in rows], np.int64)
+    start = launch + np.array([wait for _, wait in rows], np.int64)
+    depth = queue_depth(launch, start)
+    for number, time in enumerate(launch.tolist()):
+        queued = sum(other < time < begun for other, begun in zip(launch.tolist(), start.tolist(), strict=True))
+        instant = sum(
+            begun == time and other == time for other, begun in zip(launch.tolist(), start.tolist(), strict=True)
+        )
+        assert int(depth[number]) == max(queued - instant, 0)

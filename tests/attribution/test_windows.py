@@ -1,0 +1,86 @@
+"""Windows, skipped warm-up, and selections."""
+
+from __future__ import annotations
+
+import pytest
+
+from boundby.attribution.timeline import build_timeline, select
+from boundby.attribution.windows import parse_window
+from boundby.model.errors import SelectionError
+from tests.support.program import Program
+
+US = 1000
+
+
+def steps(count: int = 5, period: int = 100) -> Program:
+    """Steps of 100 us: a launch at 10, its kernel from 20 to 60."""
+    program = Program(devices=2)
+    for number in range(count):
+        begin = number * period
+        program.push(begin * US, (begin + 90) * US, f"step {number}")
+        call = program.api((begin + 10) * US, (begin + 15) * US, "cudaLaunchKernel")
+        program.kernel((begin + 20) * US, (begin + 60) * US, call)
+    return program
+
+
+def bounds(program: Program, window: str, skip: int = 0) -> tuple[int, int]:
+    device = build_timeline(program.trace(), parse_window(window, skip)).devices[0]
+    return device.low_ns // US, device.high_ns // US
+
+
+def test_windows() -> None:
+    assert bounds(steps(), "gpu") == (20, 460)
+    assert bounds(steps(), "all") == (0, 490)
+    assert bounds(steps(), "30us:0.15ms") == (30, 150)
+    assert bounds(steps(), ":150000ns") == (20, 150)
+    assert bounds(steps(), "0.0001:") == (100, 460)
+    assert bounds(steps(), "nvtx:step 2") == (220, 260)
+    assert bounds(steps(), "nvtx:step [12]") == (120, 260)
+    assert bounds(steps(), "nvtx:step *") == (20, 460)
+
+
+def test_skipped_instances_are_not_counted() -> None:
+    timeline = build_timeline(steps().trace(), parse_window("gpu", 2))
+    assert (timeline.devices[0].low_ns // US, timeline.devices[0].high_ns // US) == (220, 460)
+    assert int(timeline.counted_ranges.sum()) == 3
+
+
+@pytest.mark.parametrize(
+    ("window", "skip", "words"),
+    [
+        ("nvtx:nothing", 0, "No NVTX range matches"),
+        ("sometime", 0, "no window"),
+        ("5s:1s", 0, "ends before it starts"),
+        ("1x:2s", 0, "no time"),
+        ("gpu", 5, "cannot be skipped|No range repeats"),
+        ("gpu", -1, "negative"),
+        ("nvtx:step 2", 1, "only 1 instances"),
+        ("9s:", 0, "outside the trace"),
+        ("nvtx:", 0, "names no range"),
+    ],
+)
+def test_bad_windows_say_what_to_do(window: str, skip: int, words: str) -> None:
+    with pytest.raises(SelectionError, match=words) as caught:
+        build_timeline(steps().trace(), parse_window(window, skip))
+    assert caught.value.next_step
+
+
+def test_skipping_needs_ranges() -> None:
+    program = Program()
+    program.kernel(5 * US, 9 * US, program.api(0, US, "cudaLaunchKernel"))
+    with pytest.raises(SelectionError, match="no NVTX ranges"):
+        build_timeline(program.trace(), parse_window("gpu", 1))
+
+
+def test_selection_of_devices_and_processes() -> None:
+    program = Program(threads=2, processes=2, devices=2)
+    for thread in range(2):
+        program.kernel(5 * US, 9 * US, program.api(0, US, "cudaLaunchKernel", thread), device=thread)
+    trace = program.trace()
+    assert set(select(trace, (1,), ()).operations.device.tolist()) == {1}
+    assert set(select(trace, (), (2,)).operations.process.tolist()) == {1}
+    assert set(select(trace, (), (2,)).api.thread.tolist()) == {1}
+    with pytest.raises(SelectionError, match="no work of device 7"):
+        select(trace, (7,), ())
+    with pytest.raises(SelectionError, match="no process 99"):
+        select(trace, (), (99,))

@@ -1,0 +1,143 @@
+"""Damaged copies of small exports: each gives an error for the user, or an account that adds up. Nothing else."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import boundby
+from boundby.model.errors import UserError
+from boundby.readers import read_sqlite
+from tests.support.invariants import check_invariants
+from tests.support.traces import trace_path
+from tests.support.training import training_loop
+
+BUILT = "built"
+SOURCES = (BUILT, "oddities/tiny_old.sqlite", "openmp_heat_final.sqlite")
+PAGE = 4096
+SEEDS = range(480)
+WHOLE_ANALYSES = 4  # one file in so many: the rest is only read, which is much faster
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+VALUES = st.one_of(
+    st.none(),
+    INT64,
+    st.sampled_from((0, 1, -1, 59, 60, 67, 75, 1 << 24, 1 << 32, (1 << 63) - 1, -(1 << 63), 1 - (1 << 63))),
+    st.integers(-(10**9), 10**9),
+    st.floats(),
+    st.text(max_size=5),
+    st.binary(max_size=5),
+)
+
+
+def content(source: str, folder: Path) -> bytes:
+    if source == BUILT:
+        return training_loop(2).write(folder / "built.sqlite", "2026").read_bytes()
+    return trace_path(source).read_bytes()
+
+
+def survives(path: Path, *, only_read: bool = False) -> bool:
+    """True for an account that adds up, False for an error that tells the user something."""
+    try:
+        if only_read:
+            read_sqlite(path)
+        else:
+            check_invariants(boundby.analyze(path))
+    except UserError as found:
+        error = found
+    else:
+        return True
+    assert error.message
+    assert error.next_step
+    return False
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """A few accidents: flipped bits, spoiled page heads, zeros, noise, pages in the wrong place, cuts."""
+    out = bytearray(data)
+    for _ in range(chance.choice((1, 1, 3, 10))):
+        place = chance.randrange(len(out))
+        page = place // PAGE * PAGE
+        length = chance.choice((1, 8, 100, PAGE))
+        accident = chance.choice(("flip", "flip", "flip", "head", "zeros", "noise", "page", "cut"))
+        if accident == "flip":
+            out[place] ^= 1 << chance.randrange(8)
+        elif accident == "head":
+            out[min(page + chance.randrange(120), len(out) - 1)] = chance.randrange(256)
+        elif accident == "zeros":
+            out[place : place + length] = bytes(len(out[place : place + length]))
+        elif accident == "noise":
+            out[place : place + length] = chance.randbytes(len(out[place : place + length]))
+        elif accident == "page":
+            other = chance.randrange(len(out)) // PAGE * PAGE
+            out[page : page + PAGE] = out[other : other + PAGE]
+        elif chance.random() < 0.3:
+            del out[max(place, 1) :]
+    return bytes(out)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_damaged_files(source: str, tmp_path: Path) -> None:
+    data = content(source, tmp_path)
+    path = tmp_path / "damaged.sqlite"
+    outcomes = set()
+    for seed in SEEDS:
+        path.write_bytes(damaged(data, random.Random(seed)))
+        outcomes.add(survives(path, only_read=seed % WHOLE_ANALYSES != 0))
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_cut_files_are_never_taken_for_whole(source: str, tmp_path: Path) -> None:
+    data = content(source, tmp_path)
+    path = tmp_path / "cut.sqlite"
+    chance = random.Random(source)
+    sizes = {
+        1,
+        15,
+        16,
+        99,
+        100,
+        PAGE,
+        len(data) - PAGE,
+        len(data) - 1,
+        *(chance.randrange(len(data)) for _ in range(60)),
+    }
+    for size in sorted(sizes - {0}):
+        path.write_bytes(data[:size])
+        assert not survives(path), size
+
+
+def integer_columns(data: bytes, path: Path) -> list[tuple[str, str]]:
+    path.write_bytes(data)
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(
+            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table' "
+            "AND c.type = 'INTEGER' AND NOT m.name LIKE 'ENUM_%' AND NOT c.pk"
+        ).fetchall()
+
+
+@pytest.mark.parametrize("source", SOURCES[:2])
+def test_any_value_in_any_column(source: str, tmp_path: Path) -> None:
+    data = content(source, tmp_path)
+    path = tmp_path / "edited.sqlite"
+    columns = integer_columns(data, path)
+
+    @settings(max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.tuples(st.sampled_from(columns), VALUES, st.integers(0, 3)), min_size=1, max_size=3))
+    def check(edits: list[tuple[tuple[str, str], object, int]]) -> None:
+        path.write_bytes(data)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA synchronous = OFF")
+            for (table, column), value, row in edits:
+                rows = "" if row == 0 else f"WHERE rowid % {row + 1} = 0"
+                connection.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = ? {rows}', (value,))
+            connection.commit()
+        survives(path)
+
+    check()

@@ -1,0 +1,248 @@
+"""One program, written as every generation of nsys would write it, has one account. Order and layout do not count."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import boundby
+from boundby.model.errors import UserError
+from boundby.readers import read_sqlite
+from boundby.render import json
+from boundby.results.report import Finding, Report
+from boundby.trace.tables import Trace
+from tests.support.alter import alter, rewrite_schema
+from tests.support.export import Export
+from tests.support.export_schema import GENERATIONS, tables
+from tests.support.invariants import check_invariants
+from tests.support.training import MS, US, training_loop
+
+#: 2^60.6 ns: an epoch time, as nsys writes with timestamps normalized to UTC.
+UNIX_TIME = 1_770_000_000_000_000_000
+
+
+def analyzed(path: Path) -> Report:
+    report = boundby.analyze(path)
+    check_invariants(report)
+    return report
+
+
+def result(report: Report) -> dict[str, object]:
+    """All but the description of the trace: versions and the command differ between schemas, and with the command what
+    rules advise, and look for in programs of Python."""
+    found = {
+        key: value for key, value in json.to_dict(report).items() if key not in ("trace", "analysis", "not_checked")
+    }
+    found["findings"] = [(item.rule, item.region, item.title, item.saving_ns) for item in report.findings]
+    return found
+
+
+def at_zero(report: Report) -> str:
+    """The JSON with the window, and the examples of findings, moved to zero."""
+    zero = report.devices[0].window_start_ns
+
+    def moved(finding: Finding) -> Finding:
+        examples = (replace(item, start_ns=item.start_ns - zero) for item in finding.examples)
+        return replace(finding, examples=tuple(examples))
+
+    text = json.render(replace(report, findings=tuple(moved(finding) for finding in report.findings)))
+    for device in report.devices:
+        for bound in (device.window_start_ns, device.window_end_ns):
+            text = text.replace(f": {bound}", f": {bound - device.window_start_ns}")
+    return text
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "report.sqlite"
+
+
+def test_every_generation_gives_the_same_account(path: Path) -> None:
+    results = [result(analyzed(training_loop().write(path, schema))) for schema in GENERATIONS]
+    assert all(other == results[0] for other in results)
+
+
+@pytest.mark.parametrize("schema", GENERATIONS)
+def test_versions(path: Path, schema: str) -> None:
+    trace = analyzed(training_loop().write(path, schema)).trace
+    versions = {"2019": (None, None), "2022": ("2022.1.1.61", "2.9.1"), "2023": ("2023.4.4.54", "3.7.2")}
+    assert (trace.nsys_version, trace.schema_version) == versions.get(schema, ("2026.2.1.210", "3.25.0"))
+    assert trace.command == (None if schema < "2023" else "python train.py --steps 4")
+    assert not trace.warnings
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_order_of_rows_tables_and_texts_does_not_count(path: Path, seed: int) -> None:
+    schema = GENERATIONS[seed % len(GENERATIONS)]
+    expected = json.render(analyzed(training_loop().write(path, schema)))
+    assert json.render(analyzed(training_loop().write(path, schema, shuffle=seed))) == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_order_does_not_count_where_events_coincide(path: Path, seed: int) -> None:
+    export = coinciding(random.Random(seed))
+    expected = json.render(analyzed(export.write(path)))
+    for shuffle in range(3):
+        assert json.render(analyzed(export.write(path, shuffle=shuffle))) == expected
+
+
+def named(trace: Trace) -> list[list[str]]:
+    """The names in the rows of every table, in order."""
+    tables = (trace.operations, trace.api, trace.ranges, trace.os_calls, trace.overhead)
+    return [[trace.names[name] for name in table.name.tolist()] for table in tables]
+
+
+def test_rows_that_coincide_are_in_one_order(path: Path) -> None:
+    export = Export()
+    thread = export.thread()
+    for name in "abcdefgh":
+        call = export.api(thread, 0, 5, f"cudaLaunch{name}", correlation=3)
+        export.kernel(call, 10, 20, name=name)
+        export.nvtx(thread, 0, 5, name)
+        export.osrt(thread, 0, 5, name)
+        export.overhead(thread, 0, 5, name)
+    expected = named(read_sqlite(export.write(path)))
+    assert all(named(read_sqlite(export.write(path, shuffle=seed))) == expected for seed in range(5))
+
+
+def coinciding(chance: random.Random) -> Export:
+    """Few instants for many events, so that starts, ends and whole intervals are often the same."""
+    export = Export()
+    threads = [export.thread(1, 1), export.thread(1, 2), export.thread(2, 2)]
+    for _ in range(60):
+        thread = chance.choice(threads)
+        start, end = sorted(chance.choices(range(0, 12 * MS, 2 * MS), k=2))
+        kind = chance.choice(("range", "range", "span", "kernel", "copy", "osrt", "sync", "overhead"))
+        if kind in ("range", "span"):
+            nvtx = "pushpop" if kind == "range" else "startend"
+            export.nvtx(thread, start, end, chance.choice("abcd"), domain=chance.choice((None, "d")), kind=nvtx)
+        elif kind == "kernel":
+            call = export.api(thread, start, start + 9 * US, "cudaLaunchKernel")
+            export.kernel(call, end, end + MS, name=chance.choice(("k", "l")), stream=chance.choice((7, 8)))
+        elif kind == "copy":
+            export.memcpy(export.api(thread, start, end, "cudaMemcpy"), start, end)
+        elif kind == "sync":
+            export.api(thread, start, end, "cudaDeviceSynchronize")
+        elif kind == "osrt":
+            export.osrt(thread, start, end, chance.choice(("poll", "read", "mmap")))
+        else:
+            export.overhead(thread, start, end, chance.choice(("flush", "module loading")))
+    launch = export.api(threads[0], 0, US, "cudaLaunchKernel")
+    export.kernel(launch, 2 * MS, 3 * MS)
+    return export
+
+
+@pytest.mark.parametrize("shift", [-(10**12), 7, UNIX_TIME])
+@pytest.mark.parametrize("schema", GENERATIONS)
+def test_the_zero_of_time_does_not_count(path: Path, shift: int, schema: str) -> None:
+    expected = analyzed(training_loop().write(path, schema))
+    shifted = analyzed(training_loop().write(path, schema, shift=shift))
+    assert shifted.devices[0].window_start_ns == expected.devices[0].window_start_ns + shift
+    assert at_zero(shifted) == at_zero(expected)
+
+
+@pytest.mark.parametrize("schema", GENERATIONS)
+def test_empty_tables_are_as_absent_ones(path: Path, schema: str) -> None:
+    """Exports need not be lazy."""
+    lazy = json.render(analyzed(training_loop().write(path, schema)))
+    assert json.render(analyzed(training_loop().write(path, schema, empty_tables=True))) == lazy
+
+
+@pytest.mark.parametrize("page_size", [512, 1024, 65536])
+def test_page_sizes(path: Path, page_size: int) -> None:
+    expected = json.render(analyzed(training_loop().write(path)))
+    assert json.render(analyzed(training_loop().write(path, page_size=page_size))) == expected
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
+def test_encodings(path: Path, encoding: str, tmp_path: Path) -> None:
+    expected = json.render(analyzed(training_loop().write(path)))
+    copy = tmp_path / "other"
+    copy.mkdir()
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy / path.name)) as target:
+        target.execute(f"PRAGMA encoding = '{encoding}'")
+        target.executescript("\n".join(source.iterdump()))
+    copied = (copy / path.name).rename(path)
+    assert json.render(analyzed(copied)) == expected
+
+
+def test_vacuum_deletes_and_added_columns(path: Path) -> None:
+    expected = json.render(analyzed(training_loop().write(path)))
+    junk = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL"
+    alter(path, junk, f"DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid > {4 * 5}")
+    assert json.render(analyzed(path)) == expected
+    alter(path, "PRAGMA auto_vacuum = FULL", "VACUUM", "ALTER TABLE NVTX_EVENTS ADD COLUMN later INTEGER DEFAULT 5")
+    assert json.render(analyzed(path)) == expected
+
+
+def test_tables_columns_and_indexes_of_other_tools(path: Path) -> None:
+    """An index must not change which text belongs to which range, nor a broken view stop the reading."""
+    expected = json.render(analyzed(training_loop().write(path)))
+    alter(
+        path,
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN resolved_path TEXT DEFAULT 'x'",
+        "CREATE TABLE EXTRAP_GPU_IDLE (start TEXT, end BLOB)",
+        'CREATE TABLE "odd "" name" (a)',
+        "CREATE INDEX a ON NVTX_EVENTS (eventType, text)",
+        "CREATE INDEX b ON NVTX_EVENTS (text, eventType)",
+        "CREATE INDEX c ON CUPTI_ACTIVITY_KIND_RUNTIME (end, start)",
+        "CREATE TABLE gone (a)",
+        "CREATE VIEW broken AS SELECT a FROM gone",
+        "DROP TABLE gone",
+    )
+    assert json.render(analyzed(path)) == expected
+    unknown = "'CREATE VIRTUAL TABLE search USING none(a)'"
+    rewrite_schema(path, f"INSERT INTO sqlite_master VALUES ('table', 'search', 'search', 0, {unknown})")
+    assert json.render(analyzed(path)) == expected
+
+
+def test_tables_without_rowid_and_views(path: Path) -> None:
+    expected = json.render(analyzed(training_loop().write(path)))
+    alter(
+        path,
+        "CREATE TABLE texts (id INTEGER NOT NULL PRIMARY KEY, value TEXT) WITHOUT ROWID",
+        "INSERT INTO texts SELECT * FROM StringIds ORDER BY value",
+        "DROP TABLE StringIds",
+        "ALTER TABLE texts RENAME TO StringIds",
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO kernels",
+        "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM kernels",
+    )
+    assert json.render(analyzed(path)) == expected
+
+
+def is_refused(path: Path, *, only_read: bool = False) -> bool:
+    """True for an error; else the account adds up."""
+    try:
+        if only_read:
+            read_sqlite(path)
+        else:
+            analyzed(path)
+    except UserError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("schema", GENERATIONS)
+def test_any_table_may_be_missing(path: Path, schema: str) -> None:
+    refused = [table for table in tables(schema) if is_refused(training_loop(2).write(path, schema, drop=(table,)))]
+    assert refused == ["StringIds"]
+
+
+@pytest.mark.parametrize("schema", GENERATIONS)
+def test_any_column_may_be_missing_that_the_account_does_not_rest_on(path: Path, schema: str) -> None:
+    columns = [f"{table}.{column.name}" for table, found in tables(schema).items() for column in found]
+    only_read = schema not in ("2019", "2026")  # the oldest and the newest stand for all, to save time
+    refused = [
+        column
+        for column in columns
+        if is_refused(training_loop(2).write(path, schema, drop=(column,)), only_read=only_read)
+    ]
+    assert {column.partition(".")[2] for column in refused} == {
+        *("start", "end", "globalTid", "nameId", "eventType", "isSchedIn"),
+        *("id", "value"),  # of StringIds
+    }

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from boundby.model.causes import CAUSE_KEYS
+from boundby.render import csv as report_csv
+from boundby.render import rows
+from tests.support import reports
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_one_row_per_region_and_one_column_per_cause() -> None:
+    report = reports.sample()
+    table = read(report_csv.render(report))
+    assert [row["path"] for row in table] == ["/".join(region.path) for region in report.regions]
+    for row, region in zip(table, report.regions, strict=True):
+        assert {key: int(row[f"{key}_ns"]) for key in CAUSE_KEYS} == region.time
+        assert {key: int(row[f"exclusive_{key}_ns"]) for key in CAUSE_KEYS} == region.time_exclusive
+    assert table[1]["bound"] == "sync"
+    assert table[7]["projected_total_ns"] == ""  # not captured is empty, not zero
+
+
+@pytest.mark.parametrize("name", sorted(reports.ALL))
+def test_every_line_has_every_column(name: str) -> None:
+    text = report_csv.render(reports.ALL[name]())
+    text.encode("utf-8")
+    assert {len(line) for line in csv.reader(io.StringIO(text))} == {len(rows.REGION_COLUMNS)}
+    assert "\r" not in text
+
+
+def test_no_cell_is_a_formula() -> None:
+    for row in read(report_csv.render(reports.hostile())):
+        for name, value in row.items():
+            if rows.REGION_COLUMNS[name] is str:
+                assert not value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert "'=1+1" in report_csv.render(reports.hostile())

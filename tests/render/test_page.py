@@ -1,0 +1,249 @@
+"""The HTML page as text: complete in itself, nothing in it can run but its own script, whatever names a trace holds."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from boundby.attribution.timeline import build_timeline
+from boundby.attribution.windows import parse_window
+from boundby.plot_data import build_picture
+from boundby.render import page
+from boundby.render.glossary import TERMS
+from boundby.render.page import FOLDER
+from boundby.render.page.content import evidence
+from boundby.results.plot_data import Picture
+from boundby.results.report import Report
+from boundby.trace.tables import TableT, Trace
+from tests.support import reports
+from tests.support.program import Program
+
+US = 1_000
+MOST_BYTES = 6_000_000
+
+
+class Reading(HTMLParser):
+    """The elements of a page, the text of its scripts and styles, and every attribute that could fetch or run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.raw: dict[str, list[str]] = {"script": [], "style": []}
+        self._inside: str | None = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag if tag in self.raw else None
+        if self._inside:
+            self.raw[tag].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.raw[self._inside][-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._inside = None
+
+
+def hostile_picture() -> Picture:
+    program = Program()
+    names = [name or "(none)" for name in reports.HOSTILE]
+    now = 0
+    for turn in range(3):
+        for number, name in enumerate(names):
+            program.push(now, now + 40 * US, name)
+            call = program.api(now + US, now + 9 * US, f"cudaLaunchKernel{name}" if turn else "cudaLaunchKernel")
+            program.kernel(now + 10 * US, now + 20 * US, call, name)
+            program.api(now + 10 * US, now + 22 * US, "cudaStreamSynchronize_v3020")
+            now += 50 * US + number
+    return build_picture(build_timeline(program.trace(), parse_window("gpu")))
+
+
+def rendered(report: Report, picture: Picture | None = None) -> str:
+    return page.render(report, picture)
+
+
+@pytest.fixture(scope="module")
+def hostile() -> str:
+    return rendered(reports.hostile(), hostile_picture())
+
+
+@pytest.mark.parametrize("name", reports.ALL)
+@pytest.mark.parametrize("with_picture", [False, True])
+def test_every_report_renders(name: str, with_picture: bool) -> None:
+    text = rendered(reports.ALL[name](), hostile_picture() if with_picture else None)
+    assert text.lstrip().startswith("<!doctype html>")
+    assert text.count("<script") == 2
+    assert len(text.encode()) < MOST_BYTES
+
+
+def test_the_policy_admits_this_style_and_script_only(hostile: str) -> None:
+    read = Reading(hostile)
+    policy = next(a["content"] for tag, a in read.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    assert rules == {
+        "default-src": "'none'",
+        "script-src": digest(read.raw["script"][1]),
+        "style-src": digest(read.raw["style"][0]),
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+
+
+def test_nothing_fetches_and_no_attribute_runs_or_styles(hostile: str) -> None:
+    for tag, attributes in Reading(hostile).elements:
+        assert tag not in ("img", "iframe", "object", "embed", "link", "base", "form", "audio", "video")
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            assert name not in ("style", "src", "srcset", "srcdoc", "action"), (tag, name)
+            if name == "href":
+                assert (value or "").startswith("#")
+
+
+def test_the_data_cannot_end_its_element(hostile: str) -> None:
+    data = Reading(hostile).raw["script"][0]
+    assert not re.search(r"[<>&\u2028\u2029]", data)
+    found = json.loads(data)
+    assert "<img src=x onerror=alert(*)>" in json.dumps(found["picture"]["regions"])
+    assert not any(ord(char) < 32 or 0xD800 <= ord(char) < 0xE000 for char in json.dumps(found, ensure_ascii=False))
+
+
+def test_hostile_names_are_text(hostile: str) -> None:
+    assert "<img" not in hostile
+    assert "&lt;img src=x onerror=alert(1)&gt;" in hostile
+    assert "\x1b" not in hostile
+    assert "\u202e" not in hostile
+    hostile.encode("utf-8")
+
+
+def test_our_own_files_hold_nothing_that_ends_them() -> None:
+    for name in (*page.SCRIPTS, *page.STYLES):
+        text = (FOLDER / name).read_text(encoding="utf-8")
+        assert "</" not in text.lower().replace("</g", "") or not re.search(r"</(script|style)", text, re.IGNORECASE)
+        assert "<!--" not in text
+        assert not re.search(
+            r"\b(?:eval|Function)\s*\(|innerHTML|outerHTML|insertAdjacentHTML|document\.write", text
+        ), name
+        assert not re.search(r"https?://(?!github\.com/leeoniya/uPlot)", text), name
+
+
+def test_the_vendored_library_comes_with_its_licence() -> None:
+    assert "MIT" in (FOLDER / "assets/vendor/uPlot.LICENSE").read_text(encoding="utf-8")
+
+
+def test_what_the_page_says_first() -> None:
+    text = rendered(reports.sample())
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", text[text.index("<main") :])).replace("&nbsp;", " ")
+    assert "GPU 0 is SYNCHRONIZATION BOUND" in words
+    assert "saves 1.10-1.30 s (20-24 %)" in words
+    assert "Use torch.where and a count instead of the boolean mask." in words
+    assert "Could not check 2" in words
+    assert "the trace holds no CPU scheduling" in words
+    assert "one GPU only" not in words  # it could not matter
+    assert "Notes 1" in words
+    order = [words.index(part) for part in ("SYNCHRONIZATION", "saves 1.10", "NVTX ranges with", "What was captured")]
+    assert order == sorted(order)
+
+
+def test_no_findings_and_many_findings() -> None:
+    base = reports.sample()
+    assert "No findings." in rendered(replace(base, findings=(), not_checked=(), rules_checked=0))
+    healthy = rendered(replace(base, findings=(), not_checked=(), rules_checked=31))
+    assert "31 rules looked" in healthy
+    assert '<li class="card' not in healthy
+    many = rendered(replace(base, findings=base.findings[:1] * 12 + base.findings[1:]))
+    assert many.count('<li class="card') == 3
+    assert many.count('<details class="finding"') == 13
+    assert "2 that save less" in many
+    notes = rendered(replace(base, findings=base.findings[1:], rules_checked=31))
+    assert "No finding worth 1 % of the time (31 rules looked); 1 note." in notes
+
+
+def test_a_finding_on_a_card_is_told_once() -> None:
+    """The list below leads to its details; the others are told there."""
+    base = reports.sample()
+    found = [replace(base.findings[0], title=f"cost {number} is high") for number in range(5)]
+    page = rendered(replace(base, findings=(*found, *base.findings[1:])))
+    for number in range(5):
+        assert page.count(f"cost {number} is high") == 1
+        assert page.count(f'id="finding-{number + 1}"') == 1
+        assert page.count(f'href="#finding-{number + 1}"') == (number < 3)
+
+
+def test_the_words_of_the_glossary_are_explained() -> None:
+    page = rendered(reports.sample())
+    assert all(f"<dt>{term.word}</dt>" in page for term in TERMS)
+
+
+def test_what_would_bound_next_is_said_where_it_is_known() -> None:
+    next_bounds = {(0, "no_sync"): "cuda_api", (0, "infinite_gpu"): None}
+    text = page.render(reports.sample(), None, next_bounds=next_bounds)
+    table = text[text.index('class="what-if"') :]
+    assert "nothing worth 1 %" in table
+    assert "not worked out" in table
+    assert "swatch c-cuda_api" in table
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("total_ns", 1_300_000, "1.30 ms"),
+        ("bytes", 4096, "4.10 kB"),
+        ("busy_fraction", 0.24, "24 %"),
+        ("count", 12_345, "12,345"),
+        ("ratio", 2.3456, "2.35"),
+        ("operators", ["aten::item", "aten::nonzero"], "aten::item, aten::nonzero"),
+        ("by", {"read_ns": 5_000, "pinned": True}, "read: 5.00 us, pinned: yes"),
+        ("missing", None, "not captured"),
+    ],
+)
+def test_evidence_reads_as_people_write(key: str, value: object, expected: str) -> None:
+    assert evidence(key, value) == expected
+
+
+def repeated(trace: Trace, times: int, period_ns: int) -> Trace:
+    """A trace whose events happen ``times`` times, ``period_ns`` apart."""
+
+    def table(rows: TableT) -> TableT:
+        every = rows.take(np.tile(np.arange(len(rows)), times))
+        turn = np.repeat(np.arange(times), len(rows)) * period_ns
+        moved = {name: getattr(every, name) + turn for name in ("start_ns", "end_ns") if hasattr(every, name)}
+        if hasattr(every, "correlation"):
+            moved["correlation"] = every.correlation + np.repeat(np.arange(times), len(rows)) * (len(trace.api) + 1)
+        made = replace(every, **moved)
+        where = getattr(made, "thread", None)
+        first = made.device if where is None else where  # type: ignore[attr-defined]
+        return made.take(np.lexsort((made.start_ns, first)))  # type: ignore[attr-defined]
+
+    tables = {name: table(getattr(trace, name)) for name in ("operations", "api", "ranges")}
+    return replace(trace, **tables, span_ns=(trace.span_ns[0], trace.span_ns[1] + (times - 1) * period_ns))
+
+
+def test_a_million_kernels_stay_below_the_bound() -> None:
+    program = Program(threads=2)
+    for number in range(1_000):
+        at = number * 20 * US
+        call = program.api(at, at + 5 * US, "cudaLaunchKernel_v7000")
+        program.kernel(at + 6 * US, at + 14 * US, call, f"void kernel_{number % 900}<float, {'T, ' * 200}>(int)")
+        program.push(at, at + 9 * US, f"{'long name ' * 60}{chr(97 + number % 26)} {chr(97 + number // 26 % 26)}")
+        program.push(at, at + 3 * US, f"op {number % 40}", 1)
+    trace = repeated(program.trace(), 1_000, 20_000 * US)
+    assert len(trace.operations) == 1_000_000
+    picture = build_picture(build_timeline(trace, parse_window("gpu")))
+    assert sum(row.count for row in picture.kernels) + picture.kernels_left_out[1] == 1_000_000
+    assert len(rendered(reports.sample(), picture).encode()) < MOST_BYTES

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from boundby.render.selection import MAX_ROWS, select
+from tests.support import reports
+
+
+def test_rows_hang_under_the_nearest_ancestor_shown() -> None:
+    base = reports.sample()
+    without_forward = replace(base, regions=tuple(r for r in base.regions if r.path != ("step", "forward")))
+    rows = {row.region.path: row for row in select(without_forward).rows}
+    assert rows["step", "forward", "attention"].label == "forward/attention"
+    assert rows["step", "forward", "attention"].depth == 1
+
+
+def test_domains_are_told_apart() -> None:
+    base = reports.sample()
+    step = base.regions[1]
+    other = replace(step, domain="NCCL", path=("step", "inner"))
+    rows = select(replace(base, regions=(*base.regions[:2], other))).rows
+    assert [(row.label, row.depth) for row in rows] == [("step", 0), ("inner [NCCL]", 1)]
+
+
+def test_a_range_of_a_library_inside_does_not_cut_the_tree_off() -> None:
+    """Run Benchmark/Warm-up holds a range of cuBLAS, below the share shown; its siblings keep their parents."""
+    base = reports.sample()
+    step = replace(base.regions[1], domain="default")
+    paths = (("run",), ("run", "warm"), ("run", "warm", "create"), ("run", "warm", "forward"), ("run", "measured"))
+    domains = ("", "", "cuBLAS", "", "")
+    regions = tuple(replace(step, path=path, domain=domain) for path, domain in zip(paths, domains, strict=True))
+    rows = select(replace(base, regions=(base.regions[0], *regions))).rows
+    assert [(row.label, row.depth) for row in rows] == [
+        ("run", 0),
+        ("warm", 1),
+        ("create [cuBLAS]", 2),
+        ("forward", 2),
+        ("measured", 1),
+    ]
+    small = replace(regions[2], share=0.0, host=replace(step.host, total_ns=0))
+    without = select(replace(base, regions=(base.regions[0], *regions[:2], small, *regions[3:]))).rows
+    assert [(row.label, row.depth) for row in without] == [("run", 0), ("warm", 1), ("forward", 2), ("measured", 1)]
+
+
+def test_one_path_in_two_domains_is_two_trees() -> None:
+    base = reports.sample()
+    step = base.regions[1]
+    paths = (("step",), ("step", "x"), ("step",), ("step", "x"))
+    domains = ("", "", "NCCL", "NCCL")
+    regions = tuple(replace(step, path=path, domain=domain) for path, domain in zip(paths, domains, strict=True))
+    rows = select(replace(base, regions=regions)).rows
+    assert [(row.label, row.depth) for row in rows] == [("step", 0), ("x", 1), ("step [NCCL]", 0), ("x", 1)]
+
+
+def test_a_great_many_regions_are_cut_to_the_largest_unless_asked_for() -> None:
+    base = reports.sample()
+    many = tuple(replace(base.regions[2], path=(f"r{i}",), share=0.9 - i / 1000) for i in range(200))
+    report = replace(base, regions=many)
+    selection = select(report)
+    assert len(selection.rows) == MAX_ROWS
+    assert selection.left_out == 160
+    assert [row.label for row in selection.rows] == [f"r{i}" for i in range(MAX_ROWS)]
+    assert len(select(report, 0.0).rows) == 200
+
+
+def test_what_was_analysed_with_a_share_is_shown_with_it() -> None:
+    assert select(replace(reports.sample(), min_share=0.3)).min_share == 0.3
+
+
+def test_an_empty_report_selects_nothing() -> None:
+    selection = select(reports.empty())
+    assert selection.rows == ()
+    assert selection.outside is None

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from boundby.model.causes import BOUNDS
+from boundby.render import terminal
+from boundby.render.terminal import ColorSystem
+from boundby.results.report import Verdict
+from boundby.trace.facts import Captured
+from tests.support import golden, reports
+
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("name", ["sample", "cpu_only", "two_devices", "many_devices"])
+def test_golden(name: str, width: int) -> None:
+    golden.check(f"terminal_{name}_{width}.txt", terminal.render(reports.ALL[name](), width=width))
+
+
+def test_golden_hostile_ascii() -> None:
+    golden.check("terminal_hostile_100_ascii.txt", terminal.render(reports.hostile(), width=100, unicode=False))
+
+
+@pytest.mark.parametrize("name", sorted(reports.ALL))
+@pytest.mark.parametrize("width", [40, 50, 60, 72, 80, 100, 120, 160, 250])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_line_is_wider_than_the_screen(name: str, width: int, unicode: bool) -> None:
+    for line in terminal.render(reports.ALL[name](), width=width, unicode=unicode).splitlines():
+        assert cell_len(line) <= width
+        assert line == line.rstrip()
+
+
+@pytest.mark.parametrize("name", sorted(reports.ALL))
+def test_without_unicode_all_is_ascii(name: str) -> None:
+    assert terminal.render(reports.ALL[name](), unicode=False).isascii()
+
+
+@pytest.mark.parametrize("name", sorted(reports.ALL))
+@pytest.mark.parametrize("system", ["standard", "256", "truecolor"])
+def test_colour_changes_no_figure(name: str, system: ColorSystem) -> None:
+    """Only the labels within bars, the badge's spaces and its full stop are the coloured view's own."""
+    plain = terminal.render(reports.ALL[name](), width=100)
+    painted = terminal.render(reports.ALL[name](), width=100, color_system=system)
+    if name != "empty":
+        assert painted != plain
+    stripped = ESCAPE.sub("", painted)
+    assert "\x1b" not in stripped
+    assert len(stripped.splitlines()) == len(plain.splitlines())
+    assert [line for line in plain.splitlines() if ":" in line and "BOUND" not in line] == [
+        line for line in stripped.splitlines() if ":" in line and "BOUND" not in line
+    ]
+
+
+def test_it_is_a_function_of_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = terminal.render(reports.sample(), width=90, color_system="truecolor")
+    for name, value in (("COLUMNS", "33"), ("NO_COLOR", "1"), ("TERM", "dumb"), ("FORCE_COLOR", "1"), ("LINES", "5")):
+        monkeypatch.setenv(name, value)
+    assert terminal.render(reports.sample(), width=90, color_system="truecolor") == before
+
+
+def test_names_from_a_trace_are_harmless() -> None:
+    text = terminal.render(reports.hostile(), width=200)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "\u202e" not in text
+    assert "[bold red]x[/bold red]" in text  # shown, not obeyed
+    text.encode("utf-8")
+    painted = terminal.render(reports.hostile(), width=200, color_system="truecolor")
+    assert "\x1b" not in ESCAPE.sub("", painted)
+
+
+@settings(max_examples=40)
+@given(st.text(st.characters(exclude_categories=()), max_size=40), st.integers(40, 130))
+def test_any_name_leaves_the_table_straight(name: str, width: int) -> None:
+    base = reports.sample()
+    renamed = (base.regions[0], replace(base.regions[1], path=(name,)))
+    lines = terminal.render(replace(base, regions=renamed), width=width).splitlines()
+    "".join(lines).encode("utf-8")
+    assert all(cell_len(line) <= width for line in lines)
+    head = next(index for index, line in enumerate(lines) if line.startswith("REGION"))
+    assert _from_cell(lines[head + 1], lines[head].index("BOUND BY")).startswith("s sync")
+
+
+def _from_cell(line: str, cell: int) -> str:
+    used = 0
+    for index, char in enumerate(line):
+        if used >= cell:
+            return line[index:]
+        used += cell_len(char)
+    return ""
+
+
+def test_the_sentence_names_the_bound_and_the_saving() -> None:
+    text = terminal.render(reports.sample())
+    assert "GPU 0 is SYNCHRONIZATION BOUND." in text
+    assert "Without host waits: about 4.12 s instead of 5.43 s (-24 %), then CUDA-API bound." in text
+    assert "C compute 58 %   M copy 3 %   s sync 24 %   a api 11 %   h cpu 3 %   . other 1 %" in text
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_every_bound_has_a_sentence(bound: str) -> None:
+    base = reports.sample()
+    verdict = Verdict(bound, "low", ("one", "two."), 10, None, "unknown", ("sync", "cpu") if bound == "mixed" else None)
+    device = replace(base.devices[0], verdict=verdict)
+    text = terminal.render(replace(base, devices=(device,), regions=()))
+    assert re.search(r"(GPU 0 is [A-Z -]+[.:]|What GPU 0 is bound by is UNKNOWN\.)", text)
+    assert "Confidence low: one; two." in text
+
+
+def test_regions_below_the_share_are_counted() -> None:
+    assert "1 region below 1 % is not shown; --min-share 0 shows all." in terminal.render(reports.sample())
+    everything = terminal.render(reports.sample(), min_share=0.0)
+    assert "zero_grad" in everything
+    assert "not shown" not in everything
+    most = terminal.render(reports.sample(), min_share=0.5)
+    assert "4 regions below 50 % are not shown" in most
+    assert "data" in most  # hidden behind the GPU, but it takes the host more than half of the time
+
+
+def test_without_ranges_it_says_so() -> None:
+    base = reports.sample()
+    bare = replace(base, regions=base.regions[:1], trace=replace(base.trace, captured=Captured(kernels=True)))
+    text = terminal.render(bare)
+    assert "No NVTX ranges" in text
+    assert "REGION" not in text
+    assert "-t nvtx" in text
+    assert "CUDA API calls" in text
+
+
+def test_an_empty_window_has_no_bar() -> None:
+    base = reports.sample()
+    device = replace(base.devices[0], time=reports.NOTHING, window_end_ns=base.devices[0].window_start_ns)
+    assert "(no time in the window)" in terminal.render(replace(base, devices=(device,)))
+
+
+def test_many_threads_are_cut_off() -> None:
+    base = reports.cpu_only()
+    threads = tuple(replace(base.threads[0], tid=tid) for tid in range(20))
+    text = terminal.render(replace(base, threads=threads))
+    assert "All 8 threads are CPU BOUND." in text
+    assert "12 more threads are not shown." in text
+
+
+def test_words_are_explained_where_they_occur() -> None:
+    report = reports.sample()
+    finding = replace(report.findings[0], title="3 copies of pageable memory")
+    text = terminal.render(replace(report, findings=(finding,)), width=120)
+    assert "\n  pageable " in text
+    assert "\n  pinned " not in text
+    assert "\n  pinned " in terminal.render(
+        replace(report, findings=(replace(finding, advice=("use pinned memory",)),))
+    )
+
+
+def test_notes_have_a_heading_of_their_own() -> None:
+    report = replace(reports.sample(), rules_checked=39)
+    note = next(item for item in report.findings if item.severity == "note")
+    both = terminal.render(report, width=100).splitlines()
+    assert [line.split(")")[0] + ")" for line in both if line.startswith(("FINDINGS", "NOTES"))] == [
+        "FINDINGS (1)",
+        "NOTES (1)",
+    ]
+    only = terminal.render(replace(report, findings=(note, note)), width=100)
+    assert "No finding worth 1 % of the time (39 rules looked); 2 notes." in only
+    assert "\nNOTES (2) " in only
+    assert "FINDINGS" not in only

@@ -1,0 +1,56 @@
+"""Questions in the words of the command line, and the command itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from boundby.attribution.timeline import build_timeline
+from boundby.attribution.windows import parse_window
+from boundby.cli.main import main
+from boundby.model.errors import SelectionError
+from boundby.replay import answer
+from tests.replay.test_replay import steps_with_sync
+
+SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+
+
+def test_factors_and_combinations() -> None:
+    timeline = build_timeline(steps_with_sync().trace(), parse_window("gpu"))
+
+    def predicted(scenario: str) -> int:
+        (found,) = answer(timeline, scenario)
+        assert 0 <= found.low_ns <= found.predicted_ns <= found.high_ns <= found.baseline_ns
+        return found.predicted_ns
+
+    measured = timeline.devices[0].high_ns - timeline.devices[0].low_ns
+    assert predicted("infinite_gpu") < predicted("kernels=2") < measured
+    assert predicted("kernel:kern=2") == predicted("kernels=2")
+    assert predicted("no_sync+kernels=2") <= predicted("no_sync")
+    assert predicted("copies_free") == measured
+
+
+@pytest.mark.parametrize("scenario", ["", "nothing", "kernels=0", "kernel:absent=2"])
+def test_bad_questions_say_what_is_known(scenario: str) -> None:
+    timeline = build_timeline(steps_with_sync().trace(), parse_window("gpu"))
+    with pytest.raises(SelectionError) as caught:
+        answer(timeline, scenario)
+    assert caught.value.next_step
+
+
+@pytest.mark.parametrize("scenario", ["kernels=0", "cpu=-2", "no_sync+copies=0.0"])
+def test_a_factor_is_above_zero(scenario: str) -> None:
+    timeline = build_timeline(steps_with_sync().trace(), parse_window("gpu"))
+    with pytest.raises(SelectionError, match=r"K of '.*' must be above 0"):
+        answer(timeline, scenario)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["what-if", str(SAMPLE), "-s", "no_sync", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["unreliable"] is None
+    assert found["answers"][0]["predicted_ns"] < found["answers"][0]["baseline_ns"]
+    assert main(["what-if", str(SAMPLE), "-s", "no_sync"]) == 0
+    assert "no_sync (without host waits)" in capsys.readouterr().out

@@ -1,0 +1,78 @@
+"""Who woke whom, from sleeps alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.attribution.timeline import Timeline, build_timeline
+from boundby.attribution.windows import parse_window
+from boundby.replay import Predictor
+from boundby.replay.wakes import find_hand_overs, find_wakes
+from tests.replay.test_replay import US, launch
+from tests.support.program import Program
+
+
+def timeline_of(program: Program) -> Timeline:
+    return build_timeline(program.trace(), parse_window("gpu"))
+
+
+def feeding(wait: str = "pthread_cond_wait") -> Program:
+    """A feeder (thread 1) that loads for 700 us of every 1,000 and rests till the main thread takes the next batch."""
+    program = Program(threads=2)
+    program.sleep(-800 * US, -600 * US, thread=1, name="read")  # of the first batch
+    for step in range(12):
+        base = step * 1_000
+        program.push(base * US, (base + 20) * US, "data")
+        launch(program, base + 30, base + 40, base + 500)
+        program.sleep((base + 710) * US, (base + 1_010) * US, thread=1, name=wait)
+        # The main thread works on its own otherwise.
+        program.sleep((base + 600) * US, (base + 640) * US, thread=0, name="read")
+    return program
+
+
+def test_the_only_thread_awake_did_it() -> None:
+    wakes = find_wakes(timeline_of(feeding()).setting)
+    assert set(wakes.thread.tolist()) == {1}
+    assert set(wakes.waker.tolist()) == {0}
+    assert (wakes.end - wakes.signal == 10 * US).all()
+
+
+def test_a_sleep_for_a_file_has_no_waker() -> None:
+    assert len(find_wakes(timeline_of(feeding("read")).setting).thread) == 0
+
+
+def test_who_falls_asleep_has_woken_the_other() -> None:
+    program = Program(threads=2)
+    for step in range(12):
+        base = step * 200
+        launch(program, base, base + 8, base + 40)
+        program.sleep((base + 20) * US, (base + 117) * US, thread=0, name="pthread_cond_wait")
+        launch(program, base + 40, base + 48, base + 80, thread=1)
+        program.sleep((base + 110) * US, (base + 227) * US, thread=1, name="pthread_cond_wait")
+    wakes = find_wakes(timeline_of(program).setting)
+    main = wakes.thread == 0
+    assert (wakes.end - wakes.signal)[main].tolist() == [7 * US] * main.sum()
+    assert set(wakes.waker[main].tolist()) == {1}
+
+
+def test_what_is_taken_must_have_been_made() -> None:
+    timeline = timeline_of(feeding())
+    given = find_hand_overs(timeline.setting, find_wakes(timeline.setting))
+    assert set(given.maker.tolist()) == {1}
+    assert (given.made <= given.taken).all()
+    # With kernels and the main thread's own code gone the feeder's 700 us a batch are left.
+    (left,) = Predictor(timeline).without(("sync", "gpu_compute", "cuda_api", "host_blocked"))
+    assert left >= 9 * 700 * US
+
+
+def test_a_thread_begun_later_follows_its_beginner() -> None:
+    program = Program(threads=2, osrt=True)
+    program.sleep(0, 50_000 * US, name="read")
+    for step in range(10):
+        launch(program, 50_000 + step * 100, 50_008 + step * 100, 50_040 + step * 100)
+        launch(program, 50_050 + step * 100, 50_058 + step * 100, 50_080 + step * 100, thread=1)
+    launch(program, -100, -90, -80)
+    predictor = Predictor(timeline_of(program))
+    (measured,), (awake,) = predictor.without(()), predictor.without(("host_blocked",))
+    assert measured - awake > 49_000 * US
+    assert np.all(predictor.graph.follows[np.flatnonzero(np.diff(predictor.graph.chain)) + 1] >= 0)

@@ -1,0 +1,145 @@
+"""Run rules over programs whose answer is known, and say which cases every rule has.
+
+Each rule has a file ``case_RULE_ID.py`` here (hyphens become underscores) that defines ``CASES``, a `RuleCases`. The
+tests find it by the rule's id, so that a rule without one fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import random
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from boundby import api as pipeline
+from boundby.attribution.timeline import build_timeline
+from boundby.attribution.windows import parse_window
+from boundby.evidence.context import Case
+from boundby.readers import read_sqlite
+from boundby.results.report import Finding
+from boundby.rules.builtin import builtin
+from boundby.rules.findings import Findings, Settings, find
+from boundby.rules.rule import Rule
+from boundby.simulate.engine import simulate
+from boundby.simulate.export import Capture, write_export
+from boundby.simulate.machine import Machine
+from boundby.simulate.patterns import PATTERNS
+from boundby.simulate.program import Program
+from boundby.simulate.script import realise
+from boundby.simulate.stories import STORIES
+from boundby.stats.figures import measure
+from boundby.trace.tables import Trace
+from boundby.verdict import summary
+
+Change = Callable[[Trace], Trace]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trace to look at: a simulated program (or one that tests/support/program.py built), and what to change of what
+    was read of it."""
+
+    program: Program | Trace
+    machine: Machine = field(default_factory=Machine)
+    capture: Capture = field(default_factory=Capture)
+    seed: int = 0
+    schema: str = "2023"
+    change: Change | None = None
+
+    def changed(self, change: Change) -> Source:
+        """The same, with the trace changed after reading."""
+        return replace(self, change=change)
+
+
+@dataclass(frozen=True)
+class RuleCases:
+    """``positive``: the rule finds something. ``negative``: it looks and finds nothing. ``missing``: it says that it
+    cannot check. ``also``: ids of rules that may find something in the positive case as well."""
+
+    positive: Callable[[], Source]
+    negative: Callable[[], Source]
+    missing: Callable[[], Source]
+    also: tuple[str, ...] = ()
+
+
+def pattern(name: str, steps: int = 20, *, seed: int = 0, **changes: Any) -> Source:
+    """A program of `boundby.simulate.patterns` or `stories`."""
+    made = {**PATTERNS, **STORIES}[name].make(random.Random(seed), steps)
+    return Source(made, seed=seed, **changes)
+
+
+def without(source: Source, *tables: str) -> Source:
+    """The source without some of a trace's tables, by their names in `Trace`: ``api``, ``ranges``, ``schedule``..."""
+    captured = {
+        "operations": ("kernels", "memcpy", "cuda_graphs"),
+        "api": ("cuda_api", "sync"),
+        "ranges": ("nvtx",),
+        "os_calls": ("osrt",),
+        "schedule": ("cpu_scheduling",),
+        "samples": ("cpu_samples",),
+    }
+
+    def drop(trace: Trace) -> Trace:
+        trace = source.change(trace) if source.change else trace
+        flags = {flag: False for table in tables for flag in captured.get(table, ())}
+        emptied: dict[str, Any] = {table: type(getattr(trace, table)).empty() for table in tables}
+        return replace(trace, captured=replace(trace.captured, **flags), **emptied)
+
+    return source.changed(drop)
+
+
+def case_of(source: Source, settings: Settings | None = None) -> Case:
+    """What rules get to see of a source."""
+    settings = settings or Settings()
+    trace = _read(source)
+    timeline = build_timeline(trace, parse_window("gpu"))
+    figures = measure(timeline)
+    replayed, what_if, savings = pipeline._replay(timeline, figures, pipeline._silent)
+    return Case(
+        timeline=timeline,
+        figures=figures,
+        devices=summary.devices(timeline, figures, replayed),
+        regions=summary.regions(timeline, figures, replayed),
+        what_if=what_if,
+        savings=savings,
+        thresholds=settings.thresholds,
+        show_all=settings.show_all,
+    )
+
+
+def look(source: Source, *rules: Rule, settings: Settings | None = None) -> Findings:
+    """What the rules (all of boundby's own, without any) find."""
+    return find(case_of(source, settings), rules or builtin(), settings)
+
+
+def findings(source: Source, *rules: Rule, settings: Settings | None = None) -> tuple[Finding, ...]:
+    """Only what they find."""
+    return look(source, *rules, settings=settings).found
+
+
+def cases_of(rule: Rule) -> RuleCases:
+    """The cases of a rule. Raises ModuleNotFoundError where it has none."""
+    module = importlib.import_module(f"tests.rules.builtin.case_{rule.id.replace('-', '_')}")
+    found = module.CASES
+    assert isinstance(found, RuleCases)
+    return found
+
+
+def _read(source: Source) -> Trace:
+    if isinstance(source.program, Trace):
+        trace = source.program
+    else:
+        trace = _simulated(source.program, source.machine, source.capture, source.seed, source.schema)
+    return source.change(trace) if source.change else trace
+
+
+@functools.lru_cache(maxsize=32)
+def _simulated(program: Program, machine: Machine, capture: Capture, seed: int, schema: str) -> Trace:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "simulated.sqlite"
+        write_export(simulate(realise(program, machine, seed)), path, schema, capture)
+        return read_sqlite(path)

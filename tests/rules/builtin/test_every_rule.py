@@ -1,0 +1,69 @@
+"""What every rule has: a page, and a program on which it fires, one on which it does not, and one it cannot check."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+
+from boundby.rules.builtin import builtin
+from boundby.rules.rule import GROUPS, Rule
+from boundby.trace.facts import Captured
+from tests.rules.builtin.harness import cases_of, look
+
+# Rules that tell what a timeline shows, and that it cannot show what would be saved.
+UNKNOWN_SAVING = {"hot-kernel"}
+RULES = builtin()
+every = pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
+
+
+def test_ids_are_unique() -> None:
+    assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+@every
+def test_its_texts_are_there(rule: Rule) -> None:
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.id)
+    assert rule.group in GROUPS
+    for text in (rule.title, rule.picture, rule.meaning, rule.disproof):
+        assert text.strip()
+    assert rule.remedies
+    assert max(len(line) for line in textwrap.dedent(rule.picture).splitlines()) <= 80
+    assert set(rule.needs) <= set(Captured.__dataclass_fields__)
+    assert all(threshold.reason.strip() and threshold.unit for threshold in rule.thresholds)
+    assert len({threshold.name for threshold in rule.thresholds}) == len(rule.thresholds)
+    assert set(rule.see_also) <= {other.id for other in RULES} - {rule.id}
+
+
+@every
+def test_it_finds_what_it_looks_for(rule: Rule) -> None:
+    cases = cases_of(rule)
+    found = look(cases.positive()).found
+    mine = [finding for finding in found if finding.rule == rule.id]
+    assert mine, f"found only {[finding.rule for finding in found]}"
+    for finding in mine:
+        assert finding.title
+        assert finding.advice
+        assert finding.evidence
+        assert finding.severity == "note" or finding.saving_ns is not None or rule.id in UNKNOWN_SAVING
+        for example in finding.examples:
+            assert example.what
+    others = {finding.rule for finding in found} - {rule.id, *cases.also}
+    assert not others, f"fires as well: {sorted(others)}"
+
+
+@every
+def test_it_finds_nothing_where_nothing_is(rule: Rule) -> None:
+    looked = look(cases_of(rule).negative(), rule)
+    assert not looked.found
+    assert not looked.not_checked
+
+
+@every
+def test_it_says_what_it_lacks(rule: Rule) -> None:
+    looked = look(cases_of(rule).missing(), rule)
+    assert not looked.found
+    (reason,) = [item.reason for item in looked.not_checked]
+    assert reason
+    assert "failed" not in reason

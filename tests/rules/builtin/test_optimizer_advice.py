@@ -1,0 +1,20 @@
+"""The advice names the optimizer that PyTorch's own range names, and asks of it only what it can do."""
+
+from __future__ import annotations
+
+import pytest
+
+from boundby.rules.builtin.unfused_optimizer import _fused
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        (("step *", "Optimizer.step#SGD.step"), "torch.optim.SGD(params, lr=lr, fused=True)"),
+        (("Optimizer.step#Adadelta.step",), "torch.optim.Adadelta(params, lr=lr, foreach=True)"),
+        (("step *", "optimizer"), "torch.optim.AdamW(params, lr=lr, fused=True)"),
+        ((), "Adagrad have fused=True too"),
+    ],
+)
+def test_the_optimizer_is_named(path: tuple[str, ...], wanted: str) -> None:
+    assert wanted in _fused(path)

@@ -1,0 +1,47 @@
+"""The rules on real traces: none fails, and whatever they find can be looked up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from boundby import analyze
+from boundby.model.errors import UserError
+from boundby.results.report import Report
+from boundby.rules.builtin import builtin
+from tests.support.traces import trace_names, trace_path
+
+PAGES = Path(__file__).parents[3] / "docs"
+
+
+def analyzed(name: str) -> Report:
+    path = trace_path(name)
+    try:
+        return analyze(path, show_all=True)
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", trace_names())
+def test_findings_can_be_looked_up(name: str) -> None:
+    report = analyzed(name)
+    assert not [item for item in report.not_checked if "failed" in item.reason]
+    assert report.rules_checked + len(report.not_checked) == len(builtin())
+    regions = {region.path for region in report.regions}
+    longest = max((device.window_ns for device in report.devices), default=0)
+    for finding in report.findings:
+        assert finding.region is None or finding.region in regions
+        assert (PAGES / f"{finding.docs}.md").is_file()
+        assert finding.instances >= 1
+        assert "\n" not in finding.title
+        assert not finding.title.endswith(".")
+        if finding.saving_ns is not None:
+            low, high = finding.saving_ns
+            assert 0 <= low <= high <= longest
+        for example in finding.examples:
+            assert example.duration_ns >= 0
+            assert example.what
+    ranges = [item.saving_ns or (0, 0) for item in report.findings if item.severity != "note"]
+    ranks = [2 * low + high for low, high in ranges]  # what is sure counts twice
+    assert ranks == sorted(ranks, reverse=True)

@@ -1,0 +1,80 @@
+"""Which rule speaks of which wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from boundby.evidence import waits as _waits
+from boundby.evidence.operator_syncs import operator_sync
+from boundby.rules.builtin import builtin
+from boundby.simulate.program import US, Alloc, Copy, Instruction, Launch, Loop, Memory, Range, Sync, Work, program
+from tests.rules.builtin.harness import Source, case_of, findings, pattern
+
+SCALAR = ("aten::_local_scalar_dense", "aten::item")
+
+
+@pytest.mark.parametrize(
+    ("chain", "read", "fed", "key"),
+    [
+        (SCALAR, True, False, "item"),
+        ((*SCALAR, "aten::is_nonzero"), True, False, "item"),
+        ((*SCALAR, "aten::allclose"), True, False, "equal"),
+        (("aten::nonzero",), True, False, "nonzero"),
+        (("aten::nonzero", "aten::index"), True, False, "boolean-index"),
+        (("aten::nonzero", "aten::index_put_", "IndexPutBackward0"), True, False, "boolean-index"),
+        (("aten::copy_", "aten::_to_copy", "aten::to", "aten::index"), False, True, "copy-to-device"),
+        (("aten::copy_", "aten::_to_copy", "aten::to"), True, False, "copy-to-host"),
+        (("aten::copy_", "aten::_to_copy", "aten::to"), False, True, "copy-to-device"),
+        (("aten::copy_",), False, False, None),
+        (("aten::sort", "aten::_unique2"), True, False, "unique"),
+        (("aten::addmm",), False, False, None),
+        ((), True, False, None),
+    ],
+)
+def test_the_outermost_known_operator_names_a_wait(
+    chain: tuple[str, ...], read: bool, fed: bool, key: str | None
+) -> None:
+    found = operator_sync(chain, is_read=read, is_fed=fed)
+    assert (found.key if found else None) == key
+
+
+def kinds(*body: Instruction) -> set[int]:
+    work = [part for number in range(6) for part in (Work(45 * US), Launch(f"gemm_{number}", 90 * US))]
+    case = case_of(Source(program(Loop(5, [Range("step {i}", [*work, *body])]), Sync())))
+    waits = case.once(_waits.waits_of)
+    return set(waits.kind[waits.call < waits.call.max()].tolist())
+
+
+@pytest.mark.parametrize("memory", ["pinned", "pageable"])
+def test_a_value_read_back(memory: Memory) -> None:
+    assert kinds(Copy(8, "DtoH", memory), Sync("stream")) == {_waits.READBACK}
+
+
+def test_an_explicit_wait() -> None:
+    assert kinds(Sync("stream")) == {_waits.CALL}
+
+
+def test_a_copy_that_waits_and_a_copy_that_takes_long() -> None:
+    assert kinds(Copy(1 << 18, "HtoD", "pageable")) == {_waits.PAGEABLE}
+    assert kinds(Copy(1 << 24, "HtoD", "pageable")) == {_waits.COPY}
+
+
+def test_a_wait_that_freeing_would_make_in_its_stead() -> None:
+    assert _waits.TAKEN_OVER in kinds(Sync("stream"), Alloc(5 * US, call="cudaFree"))
+    assert kinds(Alloc(5 * US, waits=True, call="cudaFree")) == {_waits.ALLOCATION}
+
+
+def test_no_wait_is_told_twice() -> None:
+    for name in ("sync", "segmentation_before"):
+        source = pattern(name)
+        waits = case_of(source).once(_waits.waits_of)
+        told = findings(source, *(rule for rule in builtin() if rule.group == "sync"))
+        assert sum(item.instances for item in told) <= len(set(waits.incident.tolist()))
+
+
+def test_a_copy_and_the_sync_after_it_are_one_incident() -> None:
+    case = case_of(pattern("segmentation_before", steps=4))
+    waits = case.once(_waits.waits_of)
+    asked = waits.of_kind(_waits.OPERATOR)
+    assert len(asked) == 4 * 3 * 2
+    assert len(set(waits.incident[asked].tolist())) == 4 * 3

@@ -1,0 +1,211 @@
+"""The framework of the rules: what is run, kept, folded, ranked and cut, and what happens to a rule that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from boundby.evidence.context import CannotCheckError, Case
+from boundby.results.report import Example
+from boundby.rules import builtin as rules
+from boundby.rules.findings import Settings, find
+from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.settings import RuleError, make_settings
+from tests.rules.builtin.harness import Source, case_of, pattern, without
+
+
+def rule(check: Any, name: str = "some-rule", **changes: Any) -> Rule:
+    made = Rule(
+        id=name,
+        title="Something",
+        group="sync",
+        picture="x",
+        meaning="x",
+        remedies=(Remedy("x"),),
+        disproof="x",
+        check=check,
+        thresholds=(Threshold("size", 2.0, "count", "x"),),
+    )
+    return replace(made, **changes)
+
+
+def saves(share: float, title: str = "title", **changes: Any) -> Any:
+    def check(case: Case) -> Iterator[Match]:
+        ns = round(share * case.longest_window_ns)
+        yield Match(0, title, {"x_ns": 1}, (ns, ns), ("advice",), **changes)
+
+    return check
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return case_of(pattern("sync", steps=5))
+
+
+def test_findings_are_ranked_by_saving_and_notes_come_last(case: Case) -> None:
+    made = [
+        rule(saves(0.02), "small"),
+        rule(saves(0.9, severity="note"), "note"),
+        rule(saves(0.5), "large"),
+        rule(saves(0.05), "middle"),
+    ]
+    found = find(case, made).found
+    assert [(item.rule, item.severity) for item in found] == [
+        ("large", "high"),
+        ("middle", "medium"),
+        ("small", "low"),
+        ("note", "note"),
+    ]
+
+
+def test_nothing_below_one_percent_is_told_unless_asked_for(case: Case) -> None:
+    made = [rule(saves(0.009), "below"), rule(saves(0.0), "nothing")]
+    assert not find(case, made).found
+    assert [item.rule for item in find(case, made, Settings(show_all=True)).found] == ["below"]
+
+
+def test_the_same_said_twice_is_said_once(case: Case) -> None:
+    def check(case: Case) -> Iterator[Match]:
+        yield from saves(0.2)(case)
+        yield from saves(0.3)(case)
+        yield from saves(0.1, "another")(case)
+
+    found = find(case, [rule(check)]).found
+    assert [item.title for item in found] == ["title", "another"]
+    assert found[0].saving_ns == (round(0.3 * case.longest_window_ns),) * 2
+
+
+def test_the_worst_three_examples_are_kept(case: Case) -> None:
+    examples = tuple(Example(start, length, "x") for start, length in enumerate((5, 9, 1, 9, 7)))
+    (found,) = find(case, [rule(saves(0.5, examples=examples, instances=5))]).found
+    assert [(item.start_ns, item.duration_ns) for item in found.examples] == [(1, 9), (3, 9), (4, 7)]
+    assert found.instances == 5
+
+
+def test_a_saving_is_never_more_than_the_window_nor_less_than_nothing(case: Case) -> None:
+    def check(case: Case) -> Iterator[Match]:
+        yield Match(None, "title", {}, (10 * case.longest_window_ns, -5), ("advice",))
+
+    (found,) = find(case, [rule(check)]).found
+    assert found.saving_ns == (0, case.longest_window_ns)
+
+
+def test_savings_off_the_account_are_marked_and_never_grave(case: Case) -> None:
+    assert find(case, [rule(saves(0.5))]).found[0].evidence["saving_by"] == "replay"
+    (found,) = find(replace(case, savings=None), [rule(saves(0.5))]).found
+    assert (found.severity, found.evidence["saving_by"]) == ("medium", "account")
+
+
+def test_a_rule_that_lacks_its_data_says_so() -> None:
+    def check(case: Case) -> Iterator[Match]:
+        if case.devices:
+            raise CannotCheckError("there is no moon")
+        yield from ()
+
+    lacking = case_of(without(pattern("sync", steps=5), "ranges"))
+    looked = find(lacking, [rule(check, "a"), rule(saves(1.0), "b", needs=("nvtx", "gpu_metrics"))])
+    assert [(item.rule, item.reason) for item in looked.not_checked] == [
+        ("a", "there is no moon"),
+        ("b", "the trace holds no NVTX ranges and no GPU metrics"),
+    ]
+    assert looked.checked == 0
+
+
+def test_a_rule_that_fails_is_one_that_could_not_check(case: Case) -> None:
+    def check(case: Case) -> Iterator[Match]:
+        yield from saves(0.5)(case)
+        raise KeyError("two\nlines")
+
+    looked = find(case, [rule(check, "bad"), rule(saves(0.5), "good")])
+    assert [item.rule for item in looked.found] == ["good"]
+    (failed,) = looked.not_checked
+    assert failed.reason.startswith("the rule failed: KeyError: 'two\\nlines' (diagnose/test_findings.py, line ")
+
+
+@pytest.mark.parametrize("match", [Match(0, "t", {}, (1, 1), (), severity="grave"), Match(99_999, "t", {}, None, ())])
+def test_a_match_that_is_none_counts_as_failed(case: Case, match: Match) -> None:
+    looked = find(case, [rule(lambda case: [match] if case else [])], Settings(show_all=True))
+    assert not looked.found
+    assert "failed" in looked.not_checked[0].reason
+
+
+def test_what_could_not_matter_is_told_apart() -> None:
+    healthy = case_of(pattern("healthy", steps=5))
+    lacks = rule(saves(1.0), needs=("gpu_metrics",))
+    (item,) = find(healthy, [lacks]).not_checked
+    assert not item.could_matter  # there is no sync time to speak of
+    (item,) = find(case_of(pattern("sync", steps=5)), [lacks]).not_checked
+    assert item.could_matter
+
+
+def test_rules_can_be_left_out(case: Case) -> None:
+    settings = make_settings([rule(saves(0.5))], disable=["some-rule"])
+    looked = find(case, [rule(saves(0.5))], settings)
+    assert (looked.found, looked.checked) == ((), 0)
+
+
+def test_thresholds_can_be_changed() -> None:
+    seen = []
+
+    def check(case: Case) -> Iterator[Match]:
+        seen.append(case.threshold(made, "size"))
+        return iter(())
+
+    made = rule(check)
+    source: Source = pattern("sync", steps=5)
+    for thresholds in (None, {"some-rule": {"size": 7}}):
+        settings = make_settings([made], thresholds=thresholds)
+        find(case_of(source, settings), [made], settings)
+    assert seen == [2.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"disable": ["some-rul"]}, "There is no rule 'some-rul'. Did you mean some-rule?"),
+        ({"disable": ["xyzzy"]}, "There is no rule 'xyzzy'. boundby rules lists them."),
+        ({"thresholds": {"some-rule": {"width": 1}}}, "The rule some-rule has no threshold 'width'."),
+        ({"thresholds": {"some-rule": {"size": "big"}}}, "The threshold some-rule.size is 'big'."),
+        ({"thresholds": {"some-rule": {"size": True}}}, "The threshold some-rule.size is True."),
+    ],
+)
+def test_what_is_no_rule_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(RuleError, match=message.replace(".", r"\.").replace("?", r"\?")):
+        make_settings([rule(saves(0.5))], **arguments)
+
+
+THEIRS = rule(saves(0.5), "their-rule")
+TAKEN = rule(saves(0.5), "sync-call")
+
+
+def several() -> list[Rule]:
+    return [THEIRS]
+
+
+def test_other_packages_bring_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("THEIRS", "several", "missing", "TAKEN", "pytest")
+    points = [EntryPoint(name, f"{__name__}:{name}", rules.ENTRY_POINTS) for name in names]
+    monkeypatch.setattr(rules, "entry_points", lambda group: points if group == rules.ENTRY_POINTS else [])
+    found, broken = rules.third_party()
+    assert [item.id for item in found] == ["their-rule"]
+    assert {item.name for item in broken} == {"missing", "pytest", "sync-call", "their-rule"}
+    assert len(rules.every()) == len(rules.builtin()) + 1
+
+
+def test_no_saving_is_told_beyond_the_cost(case: Case) -> None:
+    least = max(round(0.02 * case.longest_window_ns), 1)
+    (found,) = find(case, [rule(saves(0.5, cost_ns=least))]).found
+    assert found.saving_ns == (least, least)
+
+
+def test_what_it_would_save_may_be_unknown(case: Case) -> None:
+    def check(_: Case) -> Iterator[Match]:
+        yield Match(0, "told", {"x_ns": 1}, None, ("advice",), severity="medium")
+        yield Match(0, "not told", {"x_ns": 1}, None, ("advice",))
+
+    (found,) = find(case, [rule(check)]).found
+    assert (found.title, found.severity, found.saving_ns) == ("told", "medium", None)

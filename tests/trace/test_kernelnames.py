@@ -1,0 +1,87 @@
+"""Kernels' names, as cuBLAS, cuDNN, CUTLASS, PyTorch and compilers spell them."""
+
+from __future__ import annotations
+
+import pytest
+
+from boundby.trace.vocabulary.kernels import KernelKind, kernel_label, kind_of_kernel
+
+AT = "void at::native::"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ampere_sgemm_128x64_tn", KernelKind.MATMUL_FP32),
+        ("volta_scudnn_128x64_relu_interior_nn_v1", KernelKind.MATMUL_FP32),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nt_align1>(T1::Params)", KernelKind.MATMUL_FP32),
+        ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false>(int)", KernelKind.MATMUL_FP32),
+        ("ampere_sgemm_32x32_sliced1x4_tn", KernelKind.MATMUL_FP32),
+        ("volta_s884gemm_fp16_64x64_ldg8_f2f_nn", KernelKind.MATMUL_TENSOR),
+        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn", KernelKind.MATMUL_TENSOR),
+        ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nn", KernelKind.MATMUL_TENSOR),
+        ("volta_h884gemm_64x64_ldg8_nn", KernelKind.MATMUL_TENSOR),
+        ("turing_fp16_s1688cudnn_fp16_256x64_ldg8_relu_f2f_exp_small_nhwc_tn_v1", KernelKind.MATMUL_TENSOR),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1", KernelKind.MATMUL_TENSOR),
+        (
+            "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_32x6_tn_align4>(T1::Params)",
+            KernelKind.MATMUL_TF32,
+        ),
+        (
+            "void cutlass_cudnn::Kernel<cutlass_tensorop_s1688fprop_optimized_tf32_256x64_16x4>(T1)",
+            KernelKind.MATMUL_TF32,
+        ),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16", KernelKind.MATMUL_TF32),
+        # FP32 by its types, but nothing says on which cores.
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8", KernelKind.MATMUL),
+        ("void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>(T13)", KernelKind.MATMUL),
+        ("my_gemm", KernelKind.MATMUL),
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64>>(Flash_fwd_params)", KernelKind.ATTENTION),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention)", KernelKind.ATTENTION),
+        (f"{AT}(anonymous namespace)::softmax_warp_forward<float, float, float, 7, false>(float*)", KernelKind.SOFTMAX),
+        (f"{AT}vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)", KernelKind.ELEMENTWISE),
+        (f"{AT}unrolled_elementwise_kernel<at::native::copy_device_to_device>(int)", KernelKind.ELEMENTWISE),
+        (
+            f"{AT}reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>(T3)",
+            KernelKind.REDUCTION,
+        ),
+        (f"{AT}index_elementwise_kernel<128, 4, at::native::gpu_index_kernel>(int)", KernelKind.OTHER),
+        (f"{AT}(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<2>>(T1)", KernelKind.MULTI_TENSOR),
+        (f"{AT}(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int)", KernelKind.NORM),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(cudnn::ops::p)", KernelKind.LAYOUT),
+        ("triton_poi_fused_add_mul_relu_0", KernelKind.FUSED),
+        ("nvkernel_solve_F1L210_2", KernelKind.OTHER),
+        ("probe_hash_table", KernelKind.OTHER),
+    ],
+)
+def test_the_name_tells_the_kind(name: str, kind: KernelKind) -> None:
+    assert kind_of_kernel(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+        (
+            f"{AT}vectorized_elementwise_kernel<4, at::native::BUnaryFunctor<float, float, float, "
+            "at::native::binary_internal::MulFunctor<float>>, std::array<char *, 2>>(int, T2, T3)",
+            "vectorized_elementwise_kernel (Mul)",
+        ),
+        (
+            "void cutlass::Kernel<cutlass_80_tensorop_s1688f16gemm_64x64>(T1::Params)",
+            "Kernel (cutlass_80_tensorop_s1688f16gemm_64x64)",
+        ),
+        ("test2(double *, unsigned long long)", "test2"),
+        (
+            "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__merge_sort::MergeAgent<int*>>(int)",
+            "_kernel_agent (MergeAgent)",
+        ),
+        ("", ""),
+    ],
+)
+def test_labels_are_short(name: str, label: str) -> None:
+    assert kernel_label(name) == label
+
+
+def test_long_labels_are_cut() -> None:
+    assert len(kernel_label("k" * 200)) == 60
