@@ -33,7 +33,7 @@ MOST_SHOWN = 12
 
 def traces() -> Path:
     """Where the real traces lie."""
-    return Path(os.environ.get("BOUNDBY_TRACES") or ROOT.parent / "shared/traces")
+    return Path(os.environ.get("BOUNDBY_TRACES") or ROOT.parent / "shared/traces").resolve()
 
 
 def make_inputs(folder: Path, programs: int, seed: int) -> None:
@@ -60,8 +60,8 @@ def make_inputs(folder: Path, programs: int, seed: int) -> None:
 def runs(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Each result's file name and the arguments that make it."""
     real = sorted(traces().rglob("*.sqlite"))
-    samples = sorted((ROOT / "sample_reports").glob("*.sqlite"))
-    simulated = sorted(folder.glob("*.sqlite"))
+    samples = sorted(path.relative_to(ROOT) for path in (ROOT / "sample_reports").glob("*.sqlite"))
+    simulated = sorted(folder.resolve().glob("*.sqlite"))
     for path in (*real, *samples, *simulated):
         yield f"{path.stem}.analyze.json", ["analyze", str(path), "--format", "json", "--all"]
     for path in (*real, *samples, *simulated[:12]):
@@ -81,6 +81,7 @@ def write_one(job: tuple[str, list[str], str]) -> str:
     from boundby.cli.main import main
 
     name, arguments, folder = job
+    os.chdir(ROOT)  # reports of the repository are named the same in every checkout
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(arguments)
@@ -92,7 +93,7 @@ def write_one(job: tuple[str, list[str], str]) -> str:
 def write(inputs: Path, results: Path, only: str, workers: int) -> None:
     """Write every result whose name holds ``only``."""
     results.mkdir(parents=True, exist_ok=True)
-    jobs = [(name, arguments, str(results)) for name, arguments in runs(inputs) if only in name]
+    jobs = [(name, arguments, str(results.resolve())) for name, arguments in runs(inputs) if only in name]
     with Pool(workers, maxtasksperchild=20) as pool:
         for number, _ in enumerate(pool.imap_unordered(write_one, jobs), 1):
             print(f"\r{number} of {len(jobs)}", end="", file=sys.stderr)
