@@ -10,7 +10,7 @@ from pathlib import Path
 
 from boundby.attribution.timeline import Timeline
 from boundby.attribution.windows import matching_ranges, regions_matching
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.model.errors import SelectionError
 from boundby.opening import Progress, describe, open_timeline
 from boundby.plot_data import build_picture
@@ -153,8 +153,8 @@ def examine(
     step("looking for what to change", None)
     # Rules see every region, whatever the report shows.
     regions = summary.regions(timeline, figures, replayed) if region or min_share else report.regions
-    case = Case(timeline, figures, report.devices, regions, what_if, savings, settings.thresholds, show_all)
-    looked = find(case, every, settings)
+    context = RuleContext(timeline, figures, report.devices, regions, what_if, savings, settings.thresholds, show_all)
+    looked = find(context, every, settings)
     shown = {item.path for item in report.regions if item.path}
     found = tuple(item for item in looked.found if region is None or item.region is None or item.region in shown)
     failed = tuple(NotChecked(item.name, item.reason) for item in broken if item.name not in settings.disabled)

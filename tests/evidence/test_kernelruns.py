@@ -5,7 +5,7 @@ from __future__ import annotations
 from boundby.evidence.kernelruns import attention, elementwise_chains, optimizer_kernels
 from boundby.simulate.program import US, Instruction, Launch, Loop, Range, Sync, Work, program
 from tests.rules.builtin.hardware import EXP, REDUCE_MAX, REDUCE_SUM, elementwise
-from tests.rules.builtin.harness import Source, case_of
+from tests.rules.builtin.harness import Source, context_of
 
 PRODUCT = "ampere_sgemm_128x64_tn"
 SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float>(float *, const float *, int)"
@@ -20,61 +20,61 @@ def _kernels(*names: str, turns: int = 5) -> Source:
 
 
 def test_a_softmax_kernel_between_products_is_attention() -> None:
-    found = attention(case_of(_kernels(PRODUCT, elementwise("Mul"), SOFTMAX, PRODUCT)))
+    found = attention(context_of(_kernels(PRODUCT, elementwise("Mul"), SOFTMAX, PRODUCT)))
     assert (found.instances, len(found.between), len(found.products), found.forward) == (5, 10, 10, 5)
 
 
 def test_a_softmax_written_out_is_attention_once() -> None:
     steps = (elementwise("Mul"), REDUCE_MAX, elementwise("Sub"), EXP, REDUCE_SUM, elementwise("Div"))
-    found = attention(case_of(_kernels(PRODUCT, *steps, PRODUCT)))
+    found = attention(context_of(_kernels(PRODUCT, *steps, PRODUCT)))
     assert (found.instances, len(found.between)) == (5, 30)
 
 
 def test_backward_is_told_apart() -> None:
-    found = attention(case_of(_kernels(PRODUCT, BACKWARD, PRODUCT)))
+    found = attention(context_of(_kernels(PRODUCT, BACKWARD, PRODUCT)))
     assert (found.instances, found.forward) == (5, 0)
 
 
 def test_a_loss_is_no_attention() -> None:
-    assert attention(case_of(_kernels(PRODUCT, SOFTMAX, NLL, BACKWARD, PRODUCT))).instances == 0
+    assert attention(context_of(_kernels(PRODUCT, SOFTMAX, NLL, BACKWARD, PRODUCT))).instances == 0
 
 
 def test_a_router_is_no_attention() -> None:
-    assert attention(case_of(_kernels(PRODUCT, SOFTMAX, TOPK, PRODUCT))).instances == 0
+    assert attention(context_of(_kernels(PRODUCT, SOFTMAX, TOPK, PRODUCT))).instances == 0
 
 
 def test_an_exponential_alone_is_no_softmax() -> None:
-    assert attention(case_of(_kernels(PRODUCT, elementwise("Mul"), EXP, elementwise("Add"), PRODUCT))).instances == 0
+    assert attention(context_of(_kernels(PRODUCT, elementwise("Mul"), EXP, elementwise("Add"), PRODUCT))).instances == 0
 
 
 def test_products_on_another_stream_do_not_count() -> None:
     body = [Launch(PRODUCT, 50 * US, stream=1), Launch(SOFTMAX, 50 * US), Launch(PRODUCT, 50 * US, stream=1)]
-    assert attention(case_of(Source(program(Loop(5, body), Sync())))).instances == 0
+    assert attention(context_of(Source(program(Loop(5, body), Sync())))).instances == 0
 
 
 def test_optimizers_are_told_by_their_range() -> None:
     update = Range("Optimizer.step#SGD.step", [Launch(elementwise("Add"), 5 * US)])
-    case = case_of(Source(program(Loop(5, [Launch(elementwise("Add"), 5 * US), update]), Sync())))
-    assert len(optimizer_kernels(case)) == 5
+    context = context_of(Source(program(Loop(5, [Launch(elementwise("Add"), 5 * US), update]), Sync())))
+    assert len(optimizer_kernels(context)) == 5
 
 
 def test_optimizers_are_told_by_addcdiv() -> None:
     adam = [elementwise(what) for what in ("Mul", "Add", "Addcmul", "Sqrt", "Addcdiv")]
-    assert len(optimizer_kernels(case_of(_kernels(PRODUCT, *adam)))) == 25
-    assert len(optimizer_kernels(case_of(_kernels(PRODUCT, *adam[:-1])))) == 0
+    assert len(optimizer_kernels(context_of(_kernels(PRODUCT, *adam)))) == 25
+    assert len(optimizer_kernels(context_of(_kernels(PRODUCT, *adam[:-1])))) == 0
 
 
 def test_an_optimized_region_is_no_optimizer() -> None:
     body = Range("optimized path", [Launch(elementwise("Add"), 5 * US)])
-    assert len(optimizer_kernels(case_of(Source(program(Loop(5, [body]), Sync()))))) == 0
+    assert len(optimizer_kernels(context_of(Source(program(Loop(5, [body]), Sync()))))) == 0
 
 
 def test_chains_are_of_three_and_more() -> None:
-    case = case_of(_kernels(PRODUCT, elementwise("Mul"), elementwise("Add"), PRODUCT, *[elementwise("Mul")] * 4))
-    found = elementwise_chains(case)
+    context = context_of(_kernels(PRODUCT, elementwise("Mul"), elementwise("Add"), PRODUCT, *[elementwise("Mul")] * 4))
+    found = elementwise_chains(context)
     assert (found.count, len(found.rows), found.mean_length) == (5, 20, 4.0)
 
 
 def test_attention_is_no_chain() -> None:
     steps = (elementwise("Mul"), REDUCE_MAX, elementwise("Sub"), EXP, REDUCE_SUM, elementwise("Div"))
-    assert elementwise_chains(case_of(_kernels(PRODUCT, *steps, PRODUCT))).count == 0
+    assert elementwise_chains(context_of(_kernels(PRODUCT, *steps, PRODUCT))).count == 0

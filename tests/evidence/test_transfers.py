@@ -8,7 +8,7 @@ from boundby.evidence.transfers import Transfer, is_upload, link_rate, transfers
 from boundby.simulate.program import MS, US, Copy, Instruction, Launch, Loop, Sync, Work, program
 from boundby.trace.tables import GpuFacts
 from tests.rules.builtin.hardware import A100, on_gpu
-from tests.rules.builtin.harness import Source, case_of
+from tests.rules.builtin.harness import Source, context_of
 
 SIZE = 64 << 20
 IN, OUT = Copy(SIZE, "HtoD"), Copy(SIZE, "DtoH")
@@ -17,7 +17,7 @@ KERNEL = Launch("stencil", 300 * US)
 
 def _returns(*body: Instruction) -> tuple[int, int]:
     """How many copies return, and how often."""
-    found = transfers(case_of(Source(program(Loop(8, body)))))
+    found = transfers(context_of(Source(program(Loop(8, body)))))
     return len(found.rows(Transfer.RETURNS)), found.returns
 
 
@@ -47,16 +47,16 @@ def test_what_no_kernel_reads_does_not_return() -> None:
 
 
 def test_small_copies_are_nobody_s() -> None:
-    found = transfers(case_of(Source(program(Loop(5, [KERNEL, Copy(4096, "HtoD", "pageable")])))))
+    found = transfers(context_of(Source(program(Loop(5, [KERNEL, Copy(4096, "HtoD", "pageable")])))))
     assert len(found.rows(Transfer.PAGEABLE)) == 0
 
 
 def test_copies_before_the_first_kernel_are_an_upload() -> None:
     upload = Loop(5, [Copy(SIZE, "HtoD", "pageable")])
-    case = case_of(Source(program(upload, Loop(5, [KERNEL]), Sync())))
-    assert is_upload(case, transfers(case).rows(Transfer.PAGEABLE))
-    case = case_of(Source(program(Loop(5, [Copy(SIZE, "HtoD", "pageable"), Launch("gemm", 5 * MS)]), Sync())))
-    assert not is_upload(case, transfers(case).rows(Transfer.PAGEABLE))
+    context = context_of(Source(program(upload, Loop(5, [KERNEL]), Sync())))
+    assert is_upload(context, transfers(context).rows(Transfer.PAGEABLE))
+    context = context_of(Source(program(Loop(5, [Copy(SIZE, "HtoD", "pageable"), Launch("gemm", 5 * MS)]), Sync())))
+    assert not is_upload(context, transfers(context).rows(Transfer.PAGEABLE))
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,5 @@ def test_copies_before_the_first_kernel_are_an_upload() -> None:
 def test_the_link_is_assumed_from_the_generation(
     facts: GpuFacts, name: str, expected: tuple[float, str] | None
 ) -> None:
-    case = case_of(on_gpu(Source(program(KERNEL, Sync())), facts, name=name))
-    assert link_rate(case, 0) == expected
+    context = context_of(on_gpu(Source(program(KERNEL, Sync())), facts, name=name))
+    assert link_rate(context, 0) == expected

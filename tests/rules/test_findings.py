@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.results.report import Example
 from boundby.rules import builtin as rules
 from boundby.rules.findings import Settings, find
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 from boundby.rules.settings import RuleError, make_settings
-from tests.rules.builtin.harness import Source, case_of, pattern, without
+from tests.rules.builtin.harness import Source, context_of, pattern, without
 
 
 def rule(check: Any, name: str = "some-rule", **changes: Any) -> Rule:
@@ -34,26 +34,26 @@ def rule(check: Any, name: str = "some-rule", **changes: Any) -> Rule:
 
 
 def saves(share: float, title: str = "title", **changes: Any) -> Any:
-    def check(case: Case) -> Iterator[Match]:
-        ns = round(share * case.longest_window_ns)
+    def check(context: RuleContext) -> Iterator[Match]:
+        ns = round(share * context.longest_window_ns)
         yield Match(0, title, {"x_ns": 1}, (ns, ns), ("advice",), **changes)
 
     return check
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(pattern("sync", steps=5))
+def context() -> RuleContext:
+    return context_of(pattern("sync", steps=5))
 
 
-def test_findings_are_ranked_by_saving_and_notes_come_last(case: Case) -> None:
+def test_findings_are_ranked_by_saving_and_notes_come_last(context: RuleContext) -> None:
     made = [
         rule(saves(0.02), "small"),
         rule(saves(0.9, severity="note"), "note"),
         rule(saves(0.5), "large"),
         rule(saves(0.05), "middle"),
     ]
-    found = find(case, made).found
+    found = find(context, made).found
     assert [(item.rule, item.severity) for item in found] == [
         ("large", "high"),
         ("middle", "medium"),
@@ -62,51 +62,51 @@ def test_findings_are_ranked_by_saving_and_notes_come_last(case: Case) -> None:
     ]
 
 
-def test_nothing_below_one_percent_is_told_unless_asked_for(case: Case) -> None:
+def test_nothing_below_one_percent_is_told_unless_asked_for(context: RuleContext) -> None:
     made = [rule(saves(0.009), "below"), rule(saves(0.0), "nothing")]
-    assert not find(case, made).found
-    assert [item.rule for item in find(case, made, Settings(show_all=True)).found] == ["below"]
+    assert not find(context, made).found
+    assert [item.rule for item in find(context, made, Settings(show_all=True)).found] == ["below"]
 
 
-def test_the_same_said_twice_is_said_once(case: Case) -> None:
-    def check(case: Case) -> Iterator[Match]:
-        yield from saves(0.2)(case)
-        yield from saves(0.3)(case)
-        yield from saves(0.1, "another")(case)
+def test_the_same_said_twice_is_said_once(context: RuleContext) -> None:
+    def check(context: RuleContext) -> Iterator[Match]:
+        yield from saves(0.2)(context)
+        yield from saves(0.3)(context)
+        yield from saves(0.1, "another")(context)
 
-    found = find(case, [rule(check)]).found
+    found = find(context, [rule(check)]).found
     assert [item.title for item in found] == ["title", "another"]
-    assert found[0].saving_ns == (round(0.3 * case.longest_window_ns),) * 2
+    assert found[0].saving_ns == (round(0.3 * context.longest_window_ns),) * 2
 
 
-def test_the_worst_three_examples_are_kept(case: Case) -> None:
+def test_the_worst_three_examples_are_kept(context: RuleContext) -> None:
     examples = tuple(Example(start, length, "x") for start, length in enumerate((5, 9, 1, 9, 7)))
-    (found,) = find(case, [rule(saves(0.5, examples=examples, instances=5))]).found
+    (found,) = find(context, [rule(saves(0.5, examples=examples, instances=5))]).found
     assert [(item.start_ns, item.duration_ns) for item in found.examples] == [(1, 9), (3, 9), (4, 7)]
     assert found.instances == 5
 
 
-def test_a_saving_is_never_more_than_the_window_nor_less_than_nothing(case: Case) -> None:
-    def check(case: Case) -> Iterator[Match]:
-        yield Match(None, "title", {}, (10 * case.longest_window_ns, -5), ("advice",))
+def test_a_saving_is_never_more_than_the_window_nor_less_than_nothing(context: RuleContext) -> None:
+    def check(context: RuleContext) -> Iterator[Match]:
+        yield Match(None, "title", {}, (10 * context.longest_window_ns, -5), ("advice",))
 
-    (found,) = find(case, [rule(check)]).found
-    assert found.saving_ns == (0, case.longest_window_ns)
+    (found,) = find(context, [rule(check)]).found
+    assert found.saving_ns == (0, context.longest_window_ns)
 
 
-def test_savings_off_the_account_are_marked_and_never_grave(case: Case) -> None:
-    assert find(case, [rule(saves(0.5))]).found[0].evidence["saving_by"] == "replay"
-    (found,) = find(replace(case, savings=None), [rule(saves(0.5))]).found
+def test_savings_off_the_account_are_marked_and_never_grave(context: RuleContext) -> None:
+    assert find(context, [rule(saves(0.5))]).found[0].evidence["saving_by"] == "replay"
+    (found,) = find(replace(context, savings=None), [rule(saves(0.5))]).found
     assert (found.severity, found.evidence["saving_by"]) == ("medium", "account")
 
 
 def test_a_rule_that_lacks_its_data_says_so() -> None:
-    def check(case: Case) -> Iterator[Match]:
-        if case.devices:
+    def check(context: RuleContext) -> Iterator[Match]:
+        if context.devices:
             raise CannotCheckError("there is no moon")
         yield from ()
 
-    lacking = case_of(without(pattern("sync", steps=5), "ranges"))
+    lacking = context_of(without(pattern("sync", steps=5), "ranges"))
     looked = find(lacking, [rule(check, "a"), rule(saves(1.0), "b", needs=("nvtx", "gpu_metrics"))])
     assert [(item.rule, item.reason) for item in looked.not_checked] == [
         ("a", "there is no moon"),
@@ -115,51 +115,51 @@ def test_a_rule_that_lacks_its_data_says_so() -> None:
     assert looked.checked == 0
 
 
-def test_a_rule_that_fails_is_one_that_could_not_check(case: Case) -> None:
-    def check(case: Case) -> Iterator[Match]:
-        yield from saves(0.5)(case)
+def test_a_rule_that_fails_is_one_that_could_not_check(context: RuleContext) -> None:
+    def check(context: RuleContext) -> Iterator[Match]:
+        yield from saves(0.5)(context)
         raise KeyError("two\nlines")
 
-    looked = find(case, [rule(check, "bad"), rule(saves(0.5), "good")])
+    looked = find(context, [rule(check, "bad"), rule(saves(0.5), "good")])
     assert [item.rule for item in looked.found] == ["good"]
     (failed,) = looked.not_checked
     assert failed.reason.startswith("the rule failed: KeyError: 'two\\nlines' (diagnose/test_findings.py, line ")
 
 
 @pytest.mark.parametrize("match", [Match(0, "t", {}, (1, 1), (), severity="grave"), Match(99_999, "t", {}, None, ())])
-def test_a_match_that_is_none_counts_as_failed(case: Case, match: Match) -> None:
-    looked = find(case, [rule(lambda case: [match] if case else [])], Settings(show_all=True))
+def test_a_match_that_is_none_counts_as_failed(context: RuleContext, match: Match) -> None:
+    looked = find(context, [rule(lambda context: [match] if context else [])], Settings(show_all=True))
     assert not looked.found
     assert "failed" in looked.not_checked[0].reason
 
 
 def test_what_could_not_matter_is_told_apart() -> None:
-    healthy = case_of(pattern("healthy", steps=5))
+    healthy = context_of(pattern("healthy", steps=5))
     lacks = rule(saves(1.0), needs=("gpu_metrics",))
     (item,) = find(healthy, [lacks]).not_checked
     assert not item.could_matter  # there is no sync time to speak of
-    (item,) = find(case_of(pattern("sync", steps=5)), [lacks]).not_checked
+    (item,) = find(context_of(pattern("sync", steps=5)), [lacks]).not_checked
     assert item.could_matter
 
 
-def test_rules_can_be_left_out(case: Case) -> None:
+def test_rules_can_be_left_out(context: RuleContext) -> None:
     settings = make_settings([rule(saves(0.5))], disable=["some-rule"])
-    looked = find(case, [rule(saves(0.5))], settings)
+    looked = find(context, [rule(saves(0.5))], settings)
     assert (looked.found, looked.checked) == ((), 0)
 
 
 def test_thresholds_can_be_changed() -> None:
     seen = []
 
-    def check(case: Case) -> Iterator[Match]:
-        seen.append(case.threshold(made, "size"))
+    def check(context: RuleContext) -> Iterator[Match]:
+        seen.append(context.threshold(made, "size"))
         return iter(())
 
     made = rule(check)
     source: Source = pattern("sync", steps=5)
     for thresholds in (None, {"some-rule": {"size": 7}}):
         settings = make_settings([made], thresholds=thresholds)
-        find(case_of(source, settings), [made], settings)
+        find(context_of(source, settings), [made], settings)
     assert seen == [2.0, 7.0]
 
 
@@ -196,16 +196,16 @@ def test_other_packages_bring_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(rules.every()) == len(rules.builtin()) + 1
 
 
-def test_no_saving_is_told_beyond_the_cost(case: Case) -> None:
-    least = max(round(0.02 * case.longest_window_ns), 1)
-    (found,) = find(case, [rule(saves(0.5, cost_ns=least))]).found
+def test_no_saving_is_told_beyond_the_cost(context: RuleContext) -> None:
+    least = max(round(0.02 * context.longest_window_ns), 1)
+    (found,) = find(context, [rule(saves(0.5, cost_ns=least))]).found
     assert found.saving_ns == (least, least)
 
 
-def test_what_it_would_save_may_be_unknown(case: Case) -> None:
-    def check(_: Case) -> Iterator[Match]:
+def test_what_it_would_save_may_be_unknown(context: RuleContext) -> None:
+    def check(_: RuleContext) -> Iterator[Match]:
         yield Match(0, "told", {"x_ns": 1}, None, ("advice",), severity="medium")
         yield Match(0, "not told", {"x_ns": 1}, None, ("advice",))
 
-    (found,) = find(case, [rule(check)]).found
+    (found,) = find(context, [rule(check)]).found
     assert (found.title, found.severity, found.saving_ns) == ("told", "medium", None)

@@ -62,7 +62,7 @@ class CannotCheckError(Exception):
 
 
 @dataclass(frozen=True)
-class Case:
+class RuleContext:
     """One analyzed trace, for rules to look at."""
 
     timeline: Timeline
@@ -73,7 +73,7 @@ class Case:
     savings: Savings | None  # None: no GPU work, or no calls
     thresholds: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (rule, name), as users changed them
     show_all: bool = False
-    _known: dict[Callable[[Case], Any], Any] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[Callable[[RuleContext], Any], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def window_ns(self) -> int:
@@ -101,8 +101,8 @@ class Case:
         own = {threshold.name: threshold.value for threshold in rule.thresholds}
         return self.thresholds.get((rule.id, name), own[name])
 
-    def once(self, make: Callable[[Case], T]) -> T:
-        """``make(case)``, worked out once for all rules that ask. ``make`` is a function of a module."""
+    def once(self, make: Callable[[RuleContext], T]) -> T:
+        """``make(context)``, worked out once for all rules that ask. ``make`` is a function of a module."""
         if make not in self._known:
             self._known[make] = make(self)
         found: T = self._known[make]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.model.arrays import Int32Array
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, exposed, union
@@ -67,14 +67,14 @@ class TopKernel:
     total_ns: int
 
 
-def device_work(case: Case) -> DeviceWork:
-    """The columns of one case. Ask for it with ``case.once(device_work)``."""
-    trace = case.timeline.setting.trace
+def device_work(context: RuleContext) -> DeviceWork:
+    """The columns of one trace. Ask for it with ``context.once(device_work)``."""
+    trace = context.timeline.setting.trace
     table = trace.operations
     size = len(table)
     in_window, shown = np.zeros(size, bool), np.zeros(size, np.int64)
     computes = (table.kind <= OpKind.GRAPH) & ~table.is_communication
-    for device in case.timeline.devices:
+    for device in context.timeline.devices:
         rows = device.operations.rows
         start = np.clip(table.start_ns[rows], device.low_ns, device.high_ns)
         end = np.clip(table.end_ns[rows], device.low_ns, device.high_ns)
@@ -120,52 +120,54 @@ def _of_shape(column: Int, shape: Int32Array) -> Int | Int32Array:
     return (told if told.max() > np.iinfo(np.int32).max else told.astype(np.int32))[shape]
 
 
-def framework(case: Case) -> str:
+def framework(context: RuleContext) -> str:
     """What the program is written with, as far as names of kernels and ranges tell: ``torch``, ``cudf``, ``openmp``
     (or OpenACC), else ``cuda``."""
-    names = case.timeline.setting.trace.names
+    names = context.timeline.setting.trace.names
     for found, marks in _FRAMEWORKS:
         if any(mark in name for name in names for mark in marks):
             return found
     return "cuda"
 
 
-def mask_of(case: Case, rows: Rows) -> Bool:
+def mask_of(context: RuleContext, rows: Rows) -> Bool:
     """A mask over ``trace.operations`` of these rows."""
-    mask = np.zeros(len(case.timeline.setting.trace.operations), bool)
+    mask = np.zeros(len(context.timeline.setting.trace.operations), bool)
     mask[rows] = True
     return mask
 
 
-def place_of(case: Case, rows: Rows) -> int:
+def place_of(context: RuleContext, rows: Rows) -> int:
     """The region that launched these operations, weighted by their time."""
-    weight = np.maximum(case.once(device_work).duration_ns[rows], 1)
-    return case.place(case.timeline.setting.launch_region[rows], weight)
+    weight = np.maximum(context.once(device_work).duration_ns[rows], 1)
+    return context.place(context.timeline.setting.launch_region[rows], weight)
 
 
-def kernel_name(case: Case, row: int) -> str:
+def kernel_name(context: RuleContext, row: int) -> str:
     """The label of the kernel in a row."""
-    trace = case.timeline.setting.trace
+    trace = context.timeline.setting.trace
     return kernel_label(trace.names[trace.operations.name[row]])
 
 
-def operation_examples(case: Case, rows: Rows, what: Callable[[int], str] | None = None) -> tuple[Example, ...]:
+def operation_examples(
+    context: RuleContext, rows: Rows, what: Callable[[int], str] | None = None
+) -> tuple[Example, ...]:
     """The longest of these operations as examples. ``what`` names a row."""
-    table = case.timeline.setting.trace.operations
+    table = context.timeline.setting.trace.operations
     longest = rows[np.lexsort((rows, table.start_ns[rows] - table.end_ns[rows]))][:MOST_EXAMPLES].tolist()
     return tuple(
         Example(
             start_ns=int(table.start_ns[row]),
             duration_ns=int(table.end_ns[row] - table.start_ns[row]),
-            what=what(row) if what else kernel_name(case, row),
+            what=what(row) if what else kernel_name(context, row),
         )
         for row in longest
     )
 
 
-def top_kernels(case: Case, rows: Rows, most: int = 5) -> list[TopKernel]:
+def top_kernels(context: RuleContext, rows: Rows, most: int = 5) -> list[TopKernel]:
     """The kernels, by label, that take most of the time of these rows, most first."""
-    work, trace = case.once(device_work), case.timeline.setting.trace
+    work, trace = context.once(device_work), context.timeline.setting.trace
     distinct, index = np.unique(trace.operations.name[rows], return_inverse=True)
     of_label: dict[str, list[int]] = {}
     for number, name in enumerate(distinct.tolist()):
@@ -177,24 +179,24 @@ def top_kernels(case: Case, rows: Rows, most: int = 5) -> list[TopKernel]:
     return sorted(found, key=lambda one: (-one.total_ns, one.label))[:most]
 
 
-def named_top(case: Case, rows: Rows, most: int = 5) -> list[str]:
+def named_top(context: RuleContext, rows: Rows, most: int = 5) -> list[str]:
     """``label: 12 x, 3.40 ms`` of each of the top kernels, for evidence."""
-    top = top_kernels(case, rows, most)
+    top = top_kernels(context, rows, most)
     return [f"{one.label}: {count(len(one.rows))} x, {duration(one.total_ns)}" for one in top]
 
 
-def saving_by_speed(case: Case, rows: Rows, least: float, most: float) -> tuple[int, int]:
+def saving_by_speed(context: RuleContext, rows: Rows, least: float, most: float) -> tuple[int, int]:
     """What running these ``least`` to ``most`` times as fast saves: by replay, else by their share."""
-    found = case.saving_by_speed(mask_of(case, rows), least, most)
+    found = context.saving_by_speed(mask_of(context, rows), least, most)
     if found is not None:
         return found
-    return 0, round(_most_exposed(case, rows) * (1 - 1 / most))
+    return 0, round(_most_exposed(context, rows) * (1 - 1 / most))
 
 
-def saving_without(case: Case, cause: Cause, rows: Rows) -> tuple[int, int]:
+def saving_without(context: RuleContext, cause: Cause, rows: Rows) -> tuple[int, int]:
     """What these taking no time would save: by replay, else by what they hold of the account."""
-    found = case.saving((cause.key,), operations=mask_of(case, rows))
-    return (0, _most_exposed(case, rows)) if found is None else found
+    found = context.saving((cause.key,), operations=mask_of(context, rows))
+    return (0, _most_exposed(context, rows)) if found is None else found
 
 
 def scaled(saving: tuple[int, int], least: float, most: float) -> tuple[int, int]:
@@ -202,8 +204,8 @@ def scaled(saving: tuple[int, int], least: float, most: float) -> tuple[int, int
     return round(saving[0] * least), round(saving[1] * most)
 
 
-def _most_exposed(case: Case, rows: Rows) -> int:
+def _most_exposed(context: RuleContext, rows: Rows) -> int:
     """Time that these alone hold of a device: the most of any, as devices run side by side."""
-    exposed_ns = case.once(device_work).exposed_ns
-    device = case.timeline.setting.trace.operations.device
+    exposed_ns = context.once(device_work).exposed_ns
+    device = context.timeline.setting.trace.operations.device
     return max((int(exposed_ns[rows[device[rows] == one]].sum()) for one in np.unique(device[rows])), default=0)

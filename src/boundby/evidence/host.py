@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline
-from boundby.evidence.context import CannotCheckError, Case, SavingNs
+from boundby.evidence.context import CannotCheckError, RuleContext, SavingNs
 from boundby.evidence.hotspots import PYTHON_CODE, UNKNOWN, Hotspot, hottest
 from boundby.evidence.library import is_setup
 from boundby.evidence.operators import gap_calls, is_operator
@@ -81,43 +81,43 @@ class Place:
     times: int  # intervals between two calls: a gap can hold several pieces
 
 
-def host_pieces(case: Case) -> HostPieces:
-    """Use as ``case.once(host_pieces)``. Raises CannotCheckError where nothing tells what the host did."""
-    setting = case.timeline.setting
+def host_pieces(context: RuleContext) -> HostPieces:
+    """Use as ``context.once(host_pieces)``. Raises CannotCheckError where nothing tells what the host did."""
+    setting = context.timeline.setting
     if not len(setting.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells what the host did")
     columns: list[tuple[Int, ...]] = []
-    for device in case.timeline.devices:
+    for device in context.timeline.devices:
         parts = device.segments
         mine = np.isin(parts.cause, (int(Cause.CPU), int(Cause.HOST_BLOCKED))) & (parts.thread >= 0)
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
         chosen = [column[mine].astype(np.int64) for column in own]
-        columns.append((*chosen, _next_call(case, device, chosen[1])))
+        columns.append((*chosen, _next_call(context, device, chosen[1])))
     columns.append(tuple(np.empty(0, np.int64) for _ in range(6)))
     joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
     order = np.lexsort((joined[4], joined[1], joined[0]))
     start, end, cause, region, thread, call = (column[order] for column in joined)
-    owner = _user_regions(case)[region]
+    owner = _user_regions(context)[region]
     messages = np.array(
-        [bool(MESSAGE_NAME.search(name)) for name in case.timeline.setting.ownership.regions.name], bool
+        [bool(MESSAGE_NAME.search(name)) for name in context.timeline.setting.ownership.regions.name], bool
     )
     kind = np.where((cause == Cause.CPU) & ~messages[owner], WORK, WAIT)
     _, stretch = np.unique(call, return_inverse=True)
     lengths = np.zeros(int(stretch.max(initial=-1)) + 1, np.int64)
     np.add.at(lengths, stretch, end - start)
     alike = len(lengths) - np.searchsorted(np.sort(lengths), lengths // 2, side="left")
-    is_phase = (lengths >= PHASE_SHARE * case.longest_window_ns) & (alike <= PHASE_ALIKE)
+    is_phase = (lengths >= PHASE_SHARE * context.longest_window_ns) & (alike <= PHASE_ALIKE)
     kind[is_phase[stretch]] = PHASE
-    kind[is_setup(case, start, end, thread, call) & ~messages[owner]] = SETUP
-    kind[_is_input(case)[owner]] = INPUT
-    found = HostPieces(start, end, cause.astype(np.int8), owner, thread, call, kind, _user_regions(case))
-    kind[fed_by_processes(case, found, np.flatnonzero((kind == WAIT) & ~messages[owner]))] = INPUT
+    kind[is_setup(context, start, end, thread, call) & ~messages[owner]] = SETUP
+    kind[_is_input(context)[owner]] = INPUT
+    found = HostPieces(start, end, cause.astype(np.int8), owner, thread, call, kind, _user_regions(context))
+    kind[fed_by_processes(context, found, np.flatnonzero((kind == WAIT) & ~messages[owner]))] = INPUT
     return found
 
 
-def _user_regions(case: Case) -> Int:
+def _user_regions(context: RuleContext) -> Int:
     """For each region the innermost around it (or itself) that is no framework operator's."""
-    tree = case.timeline.setting.ownership.regions
+    tree = context.timeline.setting.ownership.regions
     found = np.arange(len(tree))
     for row in range(1, len(tree)):  # parents stand before their children
         name = tree.name[row]
@@ -126,22 +126,22 @@ def _user_regions(case: Case) -> Int:
     return found
 
 
-def _is_input(case: Case) -> npt.NDArray[np.bool_]:
+def _is_input(context: RuleContext) -> npt.NDArray[np.bool_]:
     """Regions that fetch input, or lie in one that does."""
-    tree = case.timeline.setting.ownership.regions
+    tree = context.timeline.setting.ownership.regions
     found = np.zeros(len(tree), bool)
     for row in range(1, len(tree)):
         found[row] = found[tree.parent[row]] or bool(INPUT_NAME.search(tree.name[row]))
     return found
 
 
-def _next_call(case: Case, device: DeviceTimeline, end: Int) -> Int:
+def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
     """The first call that begins at or after each instant, by the threads that launch what ends the gap there; -1.
 
     Not the piece's own thread: a data feeder computes, and the launching thread's next call waits for it.
     """
-    calls, crews = case.timeline.setting.calls, case.timeline.setting.crews
-    gaps = gap_calls(case.timeline, device)
+    calls, crews = context.timeline.setting.calls, context.timeline.setting.crews
+    gaps = gap_calls(context.timeline, device)
     found = np.full(len(end), -1, np.int64)
     if not len(gaps.start_ns) or not len(end):
         return found
@@ -157,17 +157,17 @@ def _next_call(case: Case, device: DeviceTimeline, end: Int) -> Int:
     return found
 
 
-def places(case: Case, pieces: HostPieces, rows: Rows) -> list[Place]:
+def places(context: RuleContext, pieces: HostPieces, rows: Rows) -> list[Place]:
     """The pieces by region, most time first: every region that holds enough by itself, and one place for the rest."""
     length = pieces.end_ns - pieces.start_ns
-    total = np.zeros(len(case.timeline.setting.ownership.regions), np.int64)
+    total = np.zeros(len(context.timeline.setting.ownership.regions), np.int64)
     np.add.at(total, pieces.region[rows], length[rows])
-    large = np.flatnonzero(total >= case.least_ns)
+    large = np.flatnonzero(total >= context.least_ns)
     large = large[np.lexsort((large, -total[large]))][:MOST_PLACES]
     rest = rows[~np.isin(pieces.region[rows], large)]
     found = [_place(pieces, region, rows[pieces.region[rows] == region]) for region in large.tolist()]
-    if pieces.total_ns(rest) >= case.least_ns:
-        found.append(_place(pieces, case.place(pieces.region[rest], length[rest]), rest))
+    if pieces.total_ns(rest) >= context.least_ns:
+        found.append(_place(pieces, context.place(pieces.region[rest], length[rest]), rest))
     return found
 
 
@@ -175,7 +175,7 @@ def _place(pieces: HostPieces, region: int, rows: Rows) -> Place:
     return Place(region, rows, pieces.total_ns(rows), len(np.unique(pieces.call[rows])))
 
 
-def saving(case: Case, pieces: HostPieces, place: Place) -> SavingNs:
+def saving(context: RuleContext, pieces: HostPieces, place: Place) -> SavingNs:
     """What the program would save without these stretches of work and sleep: of all such time in the region, where the
     pieces are most of it, else of the intervals that they lie in."""
     rows = place.rows
@@ -184,18 +184,18 @@ def saving(case: Case, pieces: HostPieces, place: Place) -> SavingNs:
     whole = pieces.total_ns(np.flatnonzero(np.isin(pieces.region, inside)))
     mask = {"regions": np.isin(pieces.regions, inside)} if place.total_ns >= MOST_OF * whole else {}
     if not mask:
-        calls = np.zeros(len(case.timeline.setting.calls), bool)
+        calls = np.zeros(len(context.timeline.setting.calls), bool)
         ended = pieces.call[rows]
         calls[ended[ended >= 0]] = True
         mask = {"calls": calls}
-    low, high = case.saving(causes, **mask) or (0, place.total_ns)
+    low, high = context.saving(causes, **mask) or (0, place.total_ns)
     # Host time that the GPU hides goes with the intervals as well; the finding speaks of the idle time only.
     return min(low, place.total_ns), min(high, place.total_ns)
 
 
-def slept_on(case: Case, pieces: HostPieces, rows: Rows) -> dict[str, int]:
+def slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str, int]:
     """What the threads slept on in the pieces, by the OS runtime calls that they were in; largest first."""
-    os_calls, names = case.timeline.setting.trace.os_calls, case.timeline.setting.trace.names
+    os_calls, names = context.timeline.setting.trace.os_calls, context.timeline.setting.trace.names
     found: dict[str, int] = {}
     for thread in np.unique(pieces.thread[rows]).tolist():
         mine = rows[pieces.thread[rows] == thread]
@@ -211,12 +211,12 @@ def slept_on(case: Case, pieces: HostPieces, rows: Rows) -> dict[str, int]:
 
 
 def hot_functions(
-    case: Case, pieces: HostPieces, rows: Rows, threads: Iterable[int] | None = None
+    context: RuleContext, pieces: HostPieces, rows: Rows, threads: Iterable[int] | None = None
 ) -> tuple[Hotspot, ...]:
     """The sampled functions in which the host was meanwhile: the program's own Python ones, else the innermost that
     are no plumbing. ``threads`` None: those of the pieces."""
     chosen = sorted(set(np.unique(pieces.thread[rows]).tolist()) if threads is None else set(threads))
-    inside, setting = pieces.intervals(rows), case.timeline.setting
+    inside, setting = pieces.intervals(rows), context.timeline.setting
     for level in ("python", "user"):
         found = hottest(setting, chosen, inside, limit=MOST_HOTSPOTS, level=level)
         found = tuple(spot for spot in found if spot.symbol != UNKNOWN)
@@ -242,16 +242,16 @@ def short_symbol(symbol: str) -> str:
     return short if len(short) <= LONGEST_SYMBOL else f"...{short[3 - LONGEST_SYMBOL :]}"
 
 
-def is_seen(case: Case) -> bool:
+def is_seen(context: RuleContext) -> bool:
     """Whether the trace tells if the host computed or slept; else its own code is all that can be said."""
-    captured = case.timeline.setting.trace.captured
+    captured = context.timeline.setting.trace.captured
     return captured.cpu_scheduling or captured.osrt or captured.cpu_samples
 
 
-def examples(case: Case, pieces: HostPieces, rows: Rows, does: str = "is busy") -> tuple[Example, ...]:
+def examples(context: RuleContext, pieces: HostPieces, rows: Rows, does: str = "is busy") -> tuple[Example, ...]:
     """The longest intervals between two calls, each with all its pieces together, and the call that ended it.
     ``does``: what the host does there, as the title says it (``sleeps``)."""
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     calls, index = np.unique(pieces.call[rows], return_inverse=True)
     length, start = np.zeros(len(calls), np.int64), np.full(len(calls), np.iinfo(np.int64).max)
     np.add.at(length, index, (pieces.end_ns - pieces.start_ns)[rows])

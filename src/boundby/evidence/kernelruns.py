@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import Bool, Rows, device_work
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
 
@@ -38,20 +38,20 @@ class Attention:
     forward: int  # of which are no backward pass
 
 
-def attention(case: Case) -> Attention:
-    """Softmax between two matrix products on one stream. Ask with ``case.once(attention)``."""
-    work, trace = case.once(device_work), case.timeline.setting.trace
+def attention(context: RuleContext) -> Attention:
+    """Softmax between two matrix products on one stream. Ask with ``context.once(attention)``."""
+    work, trace = context.once(device_work), context.timeline.setting.trace
     rows, follows = work.stream_order, work.follows
     name, kind = trace.operations.name[rows], work.kind[rows]
     product = np.isin(kind, MATMULS)
     allowed = np.isin(kind, (KernelKind.ELEMENTWISE, KernelKind.REDUCTION, KernelKind.SOFTMAX))
-    allowed |= _named(case, _BETWEEN)[name]
-    maximum = (kind == KernelKind.REDUCTION) & _named(case, _MAXIMUM)[name]
+    allowed |= _named(context, _BETWEEN)[name]
+    maximum = (kind == KernelKind.REDUCTION) & _named(context, _MAXIMUM)[name]
     total = (kind == KernelKind.REDUCTION) & ~maximum
     anchors = np.flatnonzero(
-        (kind == KernelKind.SOFTMAX) | ((kind == KernelKind.ELEMENTWISE) & _named(case, _EXPONENTIAL)[name])
+        (kind == KernelKind.SOFTMAX) | ((kind == KernelKind.ELEMENTWISE) & _named(context, _EXPONENTIAL)[name])
     )
-    backward = _named(case, re.compile("backward", re.IGNORECASE))[name]
+    backward = _named(context, re.compile("backward", re.IGNORECASE))[name]
     inside, around, instances, forward, reached = np.zeros(len(rows), bool), np.zeros(len(rows), bool), 0, 0, -1
     for anchor in anchors.tolist():
         if anchor <= reached:
@@ -76,13 +76,13 @@ def attention(case: Case) -> Attention:
     return Attention(rows[inside], rows[around], instances, forward)
 
 
-def optimizer_kernels(case: Case) -> Rows:
+def optimizer_kernels(context: RuleContext) -> Rows:
     """Single-tensor kernels of an optimizer: elementwise ones launched in a range named after one, or around the
     addcdiv that ends Adam's update of each parameter."""
-    work, trace = case.once(device_work), case.timeline.setting.trace
+    work, trace = context.once(device_work), context.timeline.setting.trace
     rows = work.stream_order
     elementwise = work.kind[rows] == KernelKind.ELEMENTWISE
-    addcdiv = np.flatnonzero(elementwise & _named(case, _ADDCDIV)[trace.operations.name[rows]])
+    addcdiv = np.flatnonzero(elementwise & _named(context, _ADDCDIV)[trace.operations.name[rows]])
     mine = np.zeros(len(rows), bool)
     for step in range(-UPDATE_REACH, 3):
         place = addcdiv + step
@@ -90,11 +90,11 @@ def optimizer_kernels(case: Case) -> Rows:
         mine[place] = True
     if len(addcdiv) < 2:  # one of them proves no loop over parameters
         mine[:] = False
-    tree = case.timeline.setting.ownership.regions
+    tree = context.timeline.setting.ownership.regions
     named = np.zeros(len(tree), bool)
     for region in range(1, len(tree)):  # parents stand before their children
         named[region] = named[tree.parent[region]] or bool(_OPTIMIZER.search(tree.name[region]))
-    mine |= named[case.timeline.setting.launch_region[rows]]
+    mine |= named[context.timeline.setting.launch_region[rows]]
     chosen: Rows = rows[mine & elementwise]
     return chosen
 
@@ -108,14 +108,14 @@ class Chains:
     mean_length: float
 
 
-def elementwise_chains(case: Case) -> Chains:
+def elementwise_chains(context: RuleContext) -> Chains:
     """Chains outside attention and optimizers, which have remedies of their own."""
-    work = case.once(device_work)
+    work = context.once(device_work)
     rows, follows = work.stream_order, work.follows
     kind = work.kind[rows]
     taken = np.zeros(len(work.duration_ns), bool)
-    taken[case.once(attention).between] = True
-    taken[case.once(optimizer_kernels)] = True
+    taken[context.once(attention).between] = True
+    taken[context.once(optimizer_kernels)] = True
     link = np.isin(kind, (KernelKind.ELEMENTWISE, KernelKind.REDUCTION)) & ~taken[rows]
     begins = link & ~(np.append(False, link[:-1]) & follows)
     number = np.cumsum(begins)[link] - 1
@@ -126,10 +126,10 @@ def elementwise_chains(case: Case) -> Chains:
     return Chains(rows[kept], count, len(kept) / count if count else 0.0)
 
 
-def _named(case: Case, pattern: re.Pattern[str]) -> Bool:
+def _named(context: RuleContext, pattern: re.Pattern[str]) -> Bool:
     """Mask over names: in which of the kernels' the pattern is found."""
-    trace = case.timeline.setting.trace
+    trace = context.timeline.setting.trace
     found = np.zeros(len(trace.names) + 1, bool)
-    for name in np.unique(trace.operations.name[case.once(device_work).stream_order]).tolist():
+    for name in np.unique(trace.operations.name[context.once(device_work).stream_order]).tolist():
         found[name] = bool(pattern.search(trace.names[name]))
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 
 # Nobody leaves these before all have come; in other calls of MPI a short stay does not tell who was late.
 _MEETING = re.compile(r"^P?MPI_(Barrier|All\w+|Reduce_scatter\w*)$")
@@ -27,10 +27,10 @@ class Late:
     most_ns: int
 
 
-def latecomer(case: Case, region: int) -> Late | None:
+def latecomer(context: RuleContext, region: int) -> Late | None:
     """The process that mostly comes last to a collective; None where it is no such region, where the processes do not
     meet equally often, or where it is not mostly the same."""
-    path, trace = case.path(region), case.timeline.setting.trace
+    path, trace = context.path(region), context.timeline.setting.trace
     if not path or not _MEETING.match(path[-1]):
         return None
     numbers = [number for number, name in enumerate(trace.names) if name == path[-1]]

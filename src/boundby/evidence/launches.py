@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import Bool, Int, Rows, device_work
 from boundby.evidence.kernelruns import optimizer_kernels
 from boundby.model.arrays import factorize
@@ -63,26 +63,28 @@ class Launches:
         """Entries of one part."""
         return np.flatnonzero(self.part == part)
 
-    def masks(self, case: Case, part: Part) -> tuple[Bool, Bool]:
+    def masks(self, context: RuleContext, part: Part) -> tuple[Bool, Bool]:
         """Masks over calls and operations of one part, as replay takes them."""
-        operations = np.zeros(len(case.timeline.setting.trace.operations), bool)
+        operations = np.zeros(len(context.timeline.setting.trace.operations), bool)
         operations[self.operation[self.part == part]] = True
         return self.part_of_call == part, operations
 
-    def saving(self, case: Case, part: Part, *causes: Cause) -> tuple[int, int]:
+    def saving(self, context: RuleContext, part: Part, *causes: Cause) -> tuple[int, int]:
         """What launching these in no time would save (and running them, with GPU_COMPUTE among ``causes``): by replay,
         else at most their part of the account."""
-        calls, operations = self.masks(case, part)
-        found = case.saving((Cause.CUDA_API.key, *(cause.key for cause in causes)), calls=calls, operations=operations)
+        calls, operations = self.masks(context, part)
+        found = context.saving(
+            (Cause.CUDA_API.key, *(cause.key for cause in causes)), calls=calls, operations=operations
+        )
         if found is not None:
             return found
         share = int((self.part == part).sum()) / max(len(self.part), 1)
-        return 0, round(share * min(case.time_ns(Cause.CUDA_API), case.longest_window_ns))
+        return 0, round(share * min(context.time_ns(Cause.CUDA_API), context.longest_window_ns))
 
 
-def launches(case: Case) -> Launches:
-    """All single launches of a case. Ask for it with ``case.once(launches)``."""
-    setting, work = case.timeline.setting, case.once(device_work)
+def launches(context: RuleContext) -> Launches:
+    """All single launches of a trace. Ask for it with ``context.once(launches)``."""
+    setting, work = context.timeline.setting, context.once(device_work)
     calls, table = setting.calls, setting.trace.operations
     launched = np.flatnonzero(calls.of_operation >= 0)
     per_call = np.bincount(calls.of_operation[launched], minlength=len(calls))
@@ -95,10 +97,10 @@ def launches(case: Case) -> Launches:
     # The launches of each thread in order, with everything that a graph cannot hold as a break.
     sequence = np.flatnonzero(~neutral)
     is_launch = capturable[sequence] & work.in_window[np.maximum(operation_of[sequence], 0)]
-    token = _tokens(case, sequence, is_launch, operation_of)
+    token = _tokens(context, sequence, is_launch, operation_of)
     change = np.append(True, calls.thread[sequence][1:] != calls.thread[sequence][:-1]) if len(sequence) else is_launch
     repeats = _repeating(token, change)
-    step = _step_of(case)[np.maximum(operation_of[sequence], 0)] if len(sequence) else np.zeros(0, np.int64)
+    step = _step_of(context)[np.maximum(operation_of[sequence], 0)] if len(sequence) else np.zeros(0, np.int64)
     if float((step[is_launch] >= 0).mean() if is_launch.any() else 0.0) < STEPS_SHARE:
         step[:] = -1  # ranges inside of a step, not around it
     new_step = np.append(True, step[1:] != step[:-1]) if len(step) else is_launch
@@ -109,7 +111,7 @@ def launches(case: Case) -> Launches:
     both = is_launch & np.append(False, is_launch[:-1]) & (gap <= MOST_BETWEEN_NS)
     part = np.where(stretches > 0, int(Part.REPEATING), int(Part.REST)).astype(np.int8)
     optimizer = np.zeros(len(table), bool)
-    optimizer[case.once(optimizer_kernels)] = True
+    optimizer[context.once(optimizer_kernels)] = True
     if int(optimizer.sum()) >= LEAST_OPTIMIZER:
         part[is_launch & optimizer[np.maximum(operation_of[sequence], 0)]] = Part.OPTIMIZER
     number = np.cumsum(~is_launch | change)
@@ -130,9 +132,9 @@ def launches(case: Case) -> Launches:
     )
 
 
-def _tokens(case: Case, sequence: Rows, is_launch: Bool, operation_of: Int) -> Int:
+def _tokens(context: RuleContext, sequence: Rows, is_launch: Bool, operation_of: Int) -> Int:
     """Equal numbers for equal launches (kernel, shape, stream); every break has a number of its own."""
-    table = case.timeline.setting.trace.operations
+    table = context.timeline.setting.trace.operations
     token = -1 - np.arange(len(sequence), dtype=np.int64)
     rows = operation_of[sequence[is_launch]]
     key = (table.name[rows], table.shape[rows], table.stream[rows], table.kind[rows], table.bytes[rows])
@@ -171,12 +173,12 @@ def _is_frequent(code: npt.NDArray[np.uint64]) -> Bool:
     return found
 
 
-def _step_of(case: Case) -> Int:
+def _step_of(context: RuleContext) -> Int:
     """For each operation the range of its step: the outermost range around its launch that repeats; -1 without one.
     A graph holds one step at most, however alike the next one is."""
-    tree = case.timeline.setting.ownership.regions
+    tree = context.timeline.setting.ownership.regions
     repeats = np.bincount(tree.of_range, minlength=len(tree)) > 1
-    current = case.timeline.setting.launch_range.copy()
+    current = context.timeline.setting.launch_range.copy()
     found = np.full(len(current), -1, np.int64)
     while (inside := current >= 0).any():
         rows = current[inside]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.devicework import Rows, device_work, kernel_name
 from boundby.evidence.host import INPUT, host_pieces, places
 from boundby.evidence.launches import Launches, launches
@@ -16,9 +16,9 @@ from boundby.results.report import Example
 _MOST_EXAMPLES = 20
 
 
-def launch_evidence(case: Case, found: Launches, rows: Rows) -> dict[str, object]:
+def launch_evidence(context: RuleContext, found: Launches, rows: Rows) -> dict[str, object]:
     """Counts, the host's time from launch to launch, the kernels' own, and how far they fill the GPU."""
-    work = case.once(device_work)
+    work = context.once(device_work)
     operations = found.operation[rows]
     gap = found.gap_ns[rows]
     gap = gap[gap >= 0]
@@ -29,52 +29,52 @@ def launch_evidence(case: Case, found: Launches, rows: Rows) -> dict[str, object
         "launch_to_launch_median_ns": round(float(np.median(gap))) if len(gap) else None,
     }
     if told.any():
-        evidence["small_grid_fraction"] = round(small_grid_share(case, operations), 4)
+        evidence["small_grid_fraction"] = round(small_grid_share(context, operations), 4)
         evidence["multiprocessors"] = int(work.multiprocessors[operations][told].max())
     return evidence
 
 
-def small_grid_share(case: Case, operations: Rows) -> float:
+def small_grid_share(context: RuleContext, operations: Rows) -> float:
     """Share of these kernels, of those whose shape is told, with fewer blocks than the GPU has multiprocessors."""
-    work = case.once(device_work)
+    work = context.once(device_work)
     told = operations[(work.blocks[operations] > 0) & (work.multiprocessors[operations] > 0)]
     return float((work.blocks[told] < work.multiprocessors[told]).mean()) if len(told) else 0.0
 
 
-def worth_a_look(case: Case, rows: Rows, least: float, share: float) -> bool:
+def worth_a_look(context: RuleContext, rows: Rows, least: float, share: float) -> bool:
     """Whether these launches are enough, in number and of all, and the GPU idles for launches at all."""
-    enough = len(rows) >= least and len(rows) >= share * len(case.once(launches).call)
-    return enough and case.time_ns(Cause.CUDA_API) >= case.least_ns
+    enough = len(rows) >= least and len(rows) >= share * len(context.once(launches).call)
+    return enough and context.time_ns(Cause.CUDA_API) >= context.least_ns
 
 
-def behind_input(case: Case) -> str:
+def behind_input(context: RuleContext) -> str:
     """What to add to a title where processes that make the input set the pace: nothing is sure to be saved then by
-    fewer launches, so that the low end of a saving is none. Empty elsewhere. Use as ``case.once(behind_input)``."""
+    fewer launches, so that the low end of a saving is none. Empty elsewhere. Use as ``context.once(behind_input)``."""
     try:
-        pieces = case.once(host_pieces)
+        pieces = context.once(host_pieces)
     except CannotCheckError:
         return ""
-    waits = [pieces.intervals(place.rows) for place in places(case, pieces, pieces.of_kind(INPUT))]
-    is_held = is_held_by_input(case, waits)
+    waits = [pieces.intervals(place.rows) for place in places(context, pieces, pieces.of_kind(INPUT))]
+    is_held = is_held_by_input(context, waits)
     return " (worth it once the GPU no longer waits for input)" if is_held else ""
 
 
-def launch_examples(case: Case, rows: Rows) -> tuple[Example, ...]:
+def launch_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
     """The longest waits of the host from one launch to the next."""
-    found, calls = case.once(launches), case.timeline.setting.calls
+    found, calls = context.once(launches), context.timeline.setting.calls
     known = rows[found.gap_ns[rows] >= 0]
     longest = known[np.lexsort((known, -found.gap_ns[known]))][:_MOST_EXAMPLES]
     return tuple(
         Example(
             start_ns=int(calls.start_ns[found.call[row]] - found.gap_ns[row]),
             duration_ns=int(found.gap_ns[row]),
-            what=f"from the launch before to that of {kernel_name(case, int(found.operation[row]))}",
+            what=f"from the launch before to that of {kernel_name(context, int(found.operation[row]))}",
         )
         for row in longest.tolist()
     )
 
 
-def launch_place(case: Case, found: Launches, rows: Rows) -> int:
+def launch_place(context: RuleContext, found: Launches, rows: Rows) -> int:
     """The region that made these launches, each counting alike."""
-    region = case.timeline.setting.launch_region[found.operation[rows]]
-    return case.place(region, np.ones(len(rows), np.int64))
+    region = context.timeline.setting.launch_region[found.operation[rows]]
+    return context.place(region, np.ones(len(rows), np.int64))

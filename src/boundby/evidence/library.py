@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.setup import LEAST_STEADY, STEADY_SHARE, progress_at
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.stacks import Backtraces, StackSource
@@ -61,12 +61,12 @@ _LEAST_MAPPINGS = 8
 _NEAR_NS = 50_000_000
 
 
-def is_setup(case: Case, start: Int, end: Int, thread: Int, call: Int) -> Bool:
+def is_setup(context: RuleContext, start: Int, end: Int, thread: Int, call: Int) -> Bool:
     """Which idle pieces a library's start explains. ``call``: the call that ends each piece; pieces that one call of a
     thread ends are judged together. Shapes (n,)."""
     if not len(start):
         return np.zeros(0, bool)
-    by_calls = _between_marks(case, start, end, thread)
+    by_calls = _between_marks(context, start, end, thread)
     _, stretch = np.unique(thread * (int(call.max()) + 2) + call + 1, return_inverse=True)
     begins = np.full(int(stretch.max()) + 1, np.iinfo(np.int64).max)
     ends = np.full(len(begins), np.iinfo(np.int64).min)
@@ -74,19 +74,19 @@ def is_setup(case: Case, start: Int, end: Int, thread: Int, call: Int) -> Bool:
     np.minimum.at(begins, stretch, start)
     np.maximum.at(ends, stretch, end)
     owner[stretch] = thread
-    seen = _in_libraries(case, begins, ends, owner) | _mapping(case, begins, ends, owner)
+    seen = _in_libraries(context, begins, ends, owner) | _mapping(context, begins, ends, owner)
     by_sight = seen[stretch] & ~by_calls
     length = end - start
-    late = by_sight & (progress_at(case, start) >= 0.5)
+    late = by_sight & (progress_at(context, start) >= 0.5)
     goes_on = int(length[late].sum()) >= max(STEADY_SHARE * int(length[by_sight].sum()), 1)
     if goes_on and len(np.unique(stretch[by_sight])) >= LEAST_STEADY:
         by_sight[:] = False  # what goes on throughout the run is no start
     return by_calls | by_sight
 
 
-def _between_marks(case: Case, start: Int, end: Int, thread: Int) -> Bool:
+def _between_marks(context: RuleContext, start: Int, end: Int, thread: Int) -> Bool:
     """Pieces inside runs of calls that only a start makes, just before them, or just after."""
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     is_mark, opens = (np.zeros(len(setting.trace.names) + 1, bool) for _ in range(2))
     for number in np.unique(setting.calls.name).tolist():
         name = plain_name(setting.trace.names[number])
@@ -128,10 +128,10 @@ def _starts(calls: Calls, rows: slice, is_mark: Bool, opens: Bool) -> IntervalSe
     return IntervalSet(np.array(low, np.int64), np.maximum(np.array(high, np.int64), np.array(low, np.int64)))
 
 
-def _in_libraries(case: Case, begins: Int, ends: Int, thread: Int) -> Bool:
+def _in_libraries(context: RuleContext, begins: Int, ends: Int, thread: Int) -> Bool:
     """Stretches in which most CPU samples have a CUDA library on the stack."""
     found = np.zeros(len(begins), bool)
-    trace = case.timeline.setting.trace
+    trace = context.timeline.setting.trace
     long = np.flatnonzero(ends - begins >= _LEAST_SAMPLED_NS)
     if not trace.captured.backtraces or not len(long):
         return found
@@ -155,9 +155,9 @@ def _with_module(stacks: Backtraces, wanted: list[bool]) -> Bool:
     return found
 
 
-def _mapping(case: Case, begins: Int, ends: Int, thread: Int) -> Bool:
+def _mapping(context: RuleContext, begins: Int, ends: Int, thread: Int) -> Bool:
     """Stretches in which files are opened and mapped one after the other, as loading a library does."""
-    trace = case.timeline.setting.trace
+    trace = context.timeline.setting.trace
     found, opened = np.zeros(len(begins), bool), np.zeros(len(begins), bool)
     used = np.unique(trace.os_calls.name)
     maps, opening = np.zeros(len(trace.names) + 1, bool), np.zeros(len(trace.names) + 1, bool)
@@ -179,9 +179,9 @@ def _mapping(case: Case, begins: Int, ends: Int, thread: Int) -> Bool:
     return found
 
 
-def libraries_of(case: Case, intervals: IntervalSet, threads: Iterable[int]) -> list[str]:
+def libraries_of(context: RuleContext, intervals: IntervalSet, threads: Iterable[int]) -> list[str]:
     """Names of the libraries that start in these intervals: by samples, ranges, else the kernel launched next."""
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     trace = setting.trace
     texts: set[str] = set()
     for thread in sorted(set(threads)):

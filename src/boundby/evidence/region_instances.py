@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import Int
 from boundby.evidence.host import SETUP, host_pieces
 from boundby.evidence.setup import setup_calls
@@ -34,7 +34,7 @@ class Repeated:
         return self.length_ns[self.warm_up :]
 
 
-def repeated_regions(case: Case, slower: float) -> list[Repeated]:
+def repeated_regions(context: RuleContext, slower: float) -> list[Repeated]:
     """Regions with three instances or more that cover a part of the window worth telling, no one inside another.
 
     An instance takes as long as its range was open, or its work on the device lasted; but where instances overlap on
@@ -42,8 +42,8 @@ def repeated_regions(case: Case, slower: float) -> list[Repeated]:
 
     The first instances count as warm-up as long as they take ``slower`` times the median of all, at most a third.
     """
-    tree, ranges = case.timeline.setting.ownership.regions, case.timeline.setting.trace.ranges
-    counted = case.timeline.counted_ranges
+    tree, ranges = context.timeline.setting.ownership.regions, context.timeline.setting.trace.ranges
+    counted = context.timeline.counted_ranges
     taken = np.zeros(len(tree), bool)
     found = []
     for region in range(1, len(tree)):  # parents stand before their children
@@ -55,13 +55,13 @@ def repeated_regions(case: Case, slower: float) -> list[Repeated]:
             continue
         rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
         length = ranges.end_ns[rows] - ranges.start_ns[rows]
-        first, last = case.timeline.projected_start_ns[rows], case.timeline.projected_end_ns[rows]
+        first, last = context.timeline.projected_start_ns[rows], context.timeline.projected_end_ns[rows]
         launched = last >= first  # elsewhere both are the ends of the number range, whose difference overflows
         host = length
         length = np.where(launched, np.maximum(host, np.where(launched, last, 0) - np.where(launched, first, 0)), host)
         end = np.where(launched, last, ranges.end_ns[rows])
         length[1:] = np.clip(np.diff(end), 0, length[1:])
-        if int(length.sum()) < case.least_ns:
+        if int(length.sum()) < context.least_ns:
             continue
         taken[region] = True
         usual = float(np.median(length))
@@ -76,14 +76,14 @@ def repeated_regions(case: Case, slower: float) -> list[Repeated]:
     return found
 
 
-def setup_inside(case: Case, item: Repeated) -> int:
+def setup_inside(context: RuleContext, item: Repeated) -> int:
     """Time of loading and first allocations inside the warm-up instances, and of libraries that set themselves up
     there, by threads of their process."""
-    calls, trace = case.timeline.setting.calls, case.timeline.setting.trace
+    calls, trace = context.timeline.setting.calls, context.timeline.setting.trace
     if not len(calls):
         return 0
     process = np.array([thread.process for thread in trace.threads], np.int64)
-    rows, pieces = case.once(setup_calls).once, case.once(host_pieces)
+    rows, pieces = context.once(setup_calls).once, context.once(host_pieces)
     idle = pieces.of_kind(SETUP)
     start = np.concatenate((calls.start_ns[rows], pieces.start_ns[idle]))
     end = np.concatenate((calls.end_ns[rows], pieces.end_ns[idle]))

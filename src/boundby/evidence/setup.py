@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_NS
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import Int, Rows, device_work
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
@@ -34,18 +34,18 @@ class SetupCalls:
     once: Rows  # loading, contexts, JIT, and allocations that come early only
 
 
-def setup_calls(case: Case) -> SetupCalls:
-    """Divide the calls of the account's `init`. Ask with ``case.once(setup_calls)``."""
-    calls = case.timeline.setting.calls
+def setup_calls(context: RuleContext) -> SetupCalls:
+    """Divide the calls of the account's `init`. Ask with ``context.once(setup_calls)``."""
+    calls = context.timeline.setting.calls
     # By their middle: a call may begin while the first kernel is on its way, or be the long one that launches it.
-    inside = case.in_windows((calls.start_ns + calls.end_ns) // 2)
+    inside = context.in_windows((calls.start_ns + calls.end_ns) // 2)
     allocations = np.flatnonzero(inside & (calls.kind == CallClass.ALLOC))
     loads = inside & ((calls.kind == CallClass.INIT) | calls.is_first_load)
     length = calls.end_ns - calls.start_ns
     extraordinary = _extraordinary(length[allocations], calls.name[allocations])
     loads[allocations[extraordinary]] = True
     allocations = allocations[~extraordinary]
-    at = _progress(case, allocations)
+    at = _progress(context, allocations)
     counted = at < 1 - TAIL
     late = int(length[allocations[counted & (at >= 0.5)]].sum())
     enough = int(counted.sum()) >= LEAST_STEADY
@@ -65,14 +65,14 @@ def _extraordinary(length: Int, name: npt.NDArray[np.int32]) -> npt.NDArray[np.b
     return found
 
 
-def _progress(case: Case, rows: Rows) -> Float:
-    return progress_at(case, case.timeline.setting.calls.start_ns[rows])
+def _progress(context: RuleContext, rows: Rows) -> Float:
+    return progress_at(context, context.timeline.setting.calls.start_ns[rows])
 
 
-def progress_at(case: Case, start_ns: Int) -> Float:
+def progress_at(context: RuleContext, start_ns: Int) -> Float:
     """How far the program had come at these instants: the share of its kernels that it had launched. By time, a program
     that loads for long and then computes would allocate for its first step in the middle."""
-    calls, work = case.timeline.setting.calls, case.once(device_work)
+    calls, work = context.timeline.setting.calls, context.once(device_work)
     launches = np.zeros(len(calls), bool)
     launches[calls.of_operation[work.is_kernel & (calls.of_operation >= 0)]] = True
     launched_ns = np.sort(calls.start_ns[launches])
@@ -80,21 +80,21 @@ def progress_at(case: Case, start_ns: Int) -> Float:
     return found
 
 
-def init_saving(case: Case, rows: Rows, least: float) -> tuple[int, int]:
+def init_saving(context: RuleContext, rows: Rows, least: float) -> tuple[int, int]:
     """What these calls taking no time would save: by replay, else at most their part of the account."""
-    calls = case.timeline.setting.calls
+    calls = context.timeline.setting.calls
     mask = np.zeros(len(calls), bool)
     mask[rows] = True
     own = int((calls.end_ns - calls.start_ns)[rows].sum())
-    found = case.saving((Cause.INIT.key,), calls=mask)
+    found = context.saving((Cause.INIT.key,), calls=mask)
     if found is None:
-        found = 0, min(case.time_ns(Cause.INIT), case.longest_window_ns)
+        found = 0, min(context.time_ns(Cause.INIT), context.longest_window_ns)
     return round(least * min(found[0], own)), min(found[1], own)  # no more than they take, whatever replay's error
 
 
-def named_calls(case: Case, rows: Rows, most: int = 5) -> list[str]:
+def named_calls(context: RuleContext, rows: Rows, most: int = 5) -> list[str]:
     """``cudaMalloc: 12 x, 3.40 ms`` of each kind of call, longest first."""
-    calls, names = case.timeline.setting.calls, case.timeline.setting.trace.names
+    calls, names = context.timeline.setting.calls, context.timeline.setting.trace.names
     total: dict[str, list[int]] = {}
     for name, length in zip(calls.name[rows].tolist(), (calls.end_ns - calls.start_ns)[rows].tolist(), strict=True):
         entry = total.setdefault(plain_name(names[name]), [0, 0])
@@ -104,22 +104,22 @@ def named_calls(case: Case, rows: Rows, most: int = 5) -> list[str]:
     return [f"{name}: {count(times)} x, {duration(length)}" for name, (times, length) in ranked]
 
 
-def call_evidence(case: Case, rows: Rows) -> dict[str, object]:
+def call_evidence(context: RuleContext, rows: Rows) -> dict[str, object]:
     """How many calls, how long, which."""
-    calls = case.timeline.setting.calls
+    calls = context.timeline.setting.calls
     length = (calls.end_ns - calls.start_ns)[rows]
     return {
         "count": len(rows),
         "total_ns": int(length.sum()),
         "longest_ns": int(length.max()),
         "threads": len(np.unique(calls.thread[rows])),
-        "calls": named_calls(case, rows),
+        "calls": named_calls(context, rows),
     }
 
 
-def call_examples(case: Case, rows: Rows) -> tuple[Example, ...]:
+def call_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
     """The longest of these calls."""
-    calls, names = case.timeline.setting.calls, case.timeline.setting.trace.names
+    calls, names = context.timeline.setting.calls, context.timeline.setting.trace.names
     length = calls.end_ns - calls.start_ns
     longest = rows[np.lexsort((rows, -length[rows]))][:_MOST_EXAMPLES]
     return tuple(
@@ -128,11 +128,11 @@ def call_examples(case: Case, rows: Rows) -> tuple[Example, ...]:
     )
 
 
-def call_place(case: Case, rows: Rows) -> int:
+def call_place(context: RuleContext, rows: Rows) -> int:
     """The region in which these calls are made, weighted by their time."""
-    calls, ownership = case.timeline.setting.calls, case.timeline.setting.ownership
+    calls, ownership = context.timeline.setting.calls, context.timeline.setting.ownership
     region = np.zeros(len(rows), np.int64)
     for thread in np.unique(calls.thread[rows]).tolist():
         mine = calls.thread[rows] == thread
         region[mine] = ownership.at(thread, calls.start_ns[rows[mine]])
-    return case.place(region, np.maximum((calls.end_ns - calls.start_ns)[rows], 1))
+    return context.place(region, np.maximum((calls.end_ns - calls.start_ns)[rows], 1))

@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import Bool, Int, Rows, device_work
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
@@ -56,28 +56,28 @@ class Transfers:
         return np.flatnonzero(self.part == part)
 
 
-def transfers(case: Case) -> Transfers:
-    """All copies of a case. Ask for it with ``case.once(transfers)``."""
-    work, table = case.once(device_work), case.timeline.setting.trace.operations
+def transfers(context: RuleContext) -> Transfers:
+    """All copies of a trace. Ask for it with ``context.once(transfers)``."""
+    work, table = context.once(device_work), context.timeline.setting.trace.operations
     to_device, to_host = table.direction == Direction.HTOD, table.direction == Direction.DTOH
     host = np.where(to_device, table.source, np.where(to_host, table.target, np.int8(MemoryKind.UNKNOWN)))
     copies = work.in_window & (table.kind == OpKind.MEMCPY) & (to_device | to_host) & (table.bytes >= LEAST_BYTES)
     part = np.zeros(len(table), np.int8)
     part[copies & (host == MemoryKind.PINNED)] = Transfer.PINNED
     part[copies & (host == MemoryKind.PAGEABLE)] = Transfer.PAGEABLE
-    returning, count = _returning(case, copies & (table.bytes >= RETURN_BYTES))
+    returning, count = _returning(context, copies & (table.bytes >= RETURN_BYTES))
     part[returning] = Transfer.RETURNS
     return Transfers(part, host.astype(np.int8), count)
 
 
-def _returning(case: Case, large: Bool) -> tuple[Rows, int]:
+def _returning(context: RuleContext, large: Bool) -> tuple[Rows, int]:
     """Copies of one size that go to the host and back again and again, and how often they come back.
 
     A copy to the device counts as coming back if it begins after one to the host has ended and before the host could
     have written as many bytes anew, and a kernel runs before the next one to the host. The first way in and the last
     way out are not among them: those have to be.
     """
-    table = case.timeline.setting.trace.operations
+    table = context.timeline.setting.trace.operations
     rows = np.flatnonzero(large)
     columns = (table.bytes, table.process, table.device)
     rows = rows[np.lexsort((rows, table.start_ns[rows], *(column[rows] for column in columns)))]
@@ -94,16 +94,16 @@ def _returning(case: Case, large: Bool) -> tuple[Rows, int]:
         back = np.flatnonzero(out[:-1] & ~out[1:]) + 1
         waited = table.start_ns[mine[back]] - table.end_ns[mine[back - 1]]
         back = back[(waited >= 0) & (waited <= table.bytes[mine[back]] / HOST_BYTES_PER_NS)]
-        back = back[_used(case, mine, run, back)]
+        back = back[_used(context, mine, run, back)]
         if len(back) >= LEAST_RETURNS:
             found.append(mine[np.isin(run, np.concatenate((run[back], run[back - 1])))])
             times += len(back)
     return np.sort(np.concatenate(found)), times
 
 
-def _used(case: Case, mine: Rows, run: Int, back: Rows) -> Bool:
+def _used(context: RuleContext, mine: Rows, run: Int, back: Rows) -> Bool:
     """After which of these copies to the device a kernel runs before the next copy to the host."""
-    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.setting.trace.operations
     kernels = np.flatnonzero(work.is_kernel & (table.device == table.device[mine[0]]))
     starts = np.sort(table.start_ns[kernels])
     following = np.searchsorted(run, run[back] + 1)
@@ -112,17 +112,17 @@ def _used(case: Case, mine: Rows, run: Int, back: Rows) -> Bool:
     return used
 
 
-def bandwidth_of(case: Case, rows: Rows) -> float:
+def bandwidth_of(context: RuleContext, rows: Rows) -> float:
     """Bytes over time of these copies, in GB/s; 0 without any."""
-    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.setting.trace.operations
     total = int(work.duration_ns[rows].sum())
     return float(table.bytes[rows].sum()) / total if total else 0.0
 
 
-def link_rate(case: Case, device: int) -> tuple[float, str] | None:
+def link_rate(context: RuleContext, device: int) -> tuple[float, str] | None:
     """What large pinned copies should reach to and from a device, in GB/s, and the link it assumes; None where the
     GPU does not tell."""
-    trace = case.timeline.setting.trace
+    trace = context.timeline.setting.trace
     capability = trace.gpu_facts[device].capability if trace.gpu_facts else (0, 0)
     name = trace.gpus[device].name
     if capability not in _GENERATION or _NOT_PCIE.search(name):
@@ -131,18 +131,18 @@ def link_rate(case: Case, device: int) -> tuple[float, str] | None:
     return _OF_GENERATION[generation] * lanes / 16, f"PCIe {generation}.0 x{lanes}"
 
 
-def is_upload(case: Case, rows: Rows) -> bool:
+def is_upload(context: RuleContext, rows: Rows) -> bool:
     """Whether these copies lie together where next to no kernel runs: a model or a data set on its way in, once."""
-    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.setting.trace.operations
     low, high = int(table.start_ns[rows].min()), int(table.end_ns[rows].max())
     inside = work.is_kernel & (table.start_ns >= low) & (table.start_ns < high)
     to_device = bool((table.direction[rows] == Direction.HTOD).all())
     return to_device and int(work.exposed_ns[inside].sum()) <= UPLOAD_KERNELS * (high - low)
 
 
-def common_size(case: Case, rows: Rows) -> tuple[int, int]:
+def common_size(context: RuleContext, rows: Rows) -> tuple[int, int]:
     """The size that most of these copies' bytes come in, and how many have it."""
-    size: Int = case.timeline.setting.trace.operations.bytes[rows]
+    size: Int = context.timeline.setting.trace.operations.bytes[rows]
     distinct, count = np.unique(size, return_counts=True)
     best = int(np.lexsort((distinct, -(distinct * count)))[0])
     return int(distinct[best]), int(count[best])

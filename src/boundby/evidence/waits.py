@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.operator_syncs import TO_DEVICE, TO_HOST, OperatorSync, operator_sync
 from boundby.evidence.operators import Operators, gap_calls, operators_of, source_of
 from boundby.model.causes import Cause
@@ -74,9 +74,9 @@ class Group:
     held_ns: int
 
 
-def waits_of(case: Case) -> Waits:
-    """All waits whose call lies in the window (use as ``case.once(waits_of)``)."""
-    setting = case.timeline.setting
+def waits_of(context: RuleContext) -> Waits:
+    """All waits whose call lies in the window (use as ``context.once(waits_of)``)."""
+    setting = context.timeline.setting
     calls = setting.calls
     if not len(calls):
         raise CannotCheckError("the trace holds no CUDA API calls")
@@ -87,11 +87,11 @@ def waits_of(case: Case) -> Waits:
         blocked[mine] = Coverage(setting.hosts.blocked(thread)).within(*span)
         held[mine] = Coverage(setting.hosts.waiting(thread)).within(*span)
     held[setting.hosts.queue_full] = 0  # a full queue is no wait that anybody asked for
-    idle = _idle_by_call(case)
-    rows = np.flatnonzero(((blocked > 0) | (held > 0) | (idle > 0)) & case.in_windows(calls.start_ns))
-    operators = case.once(_operators)
+    idle = _idle_by_call(context)
+    rows = np.flatnonzero(((blocked > 0) | (held > 0) | (idle > 0)) & context.in_windows(calls.start_ns))
+    operators = context.once(_operators)
     held = np.maximum(held, blocked)
-    kind, incident, found = _kinds(case, operators, rows, blocked, held)
+    kind, incident, found = _kinds(context, operators, rows, blocked, held)
     return Waits(
         call=rows,
         start_ns=calls.start_ns[rows],
@@ -106,15 +106,15 @@ def waits_of(case: Case) -> Waits:
     )
 
 
-def _operators(case: Case) -> Operators:
-    return operators_of(case.timeline)
+def _operators(context: RuleContext) -> Operators:
+    return operators_of(context.timeline)
 
 
-def _idle_by_call(case: Case) -> Int:
+def _idle_by_call(context: RuleContext) -> Int:
     """The account's sync time by the call whose wait is to blame."""
-    idle = np.zeros(len(case.timeline.setting.calls), np.int64)
-    for device in case.timeline.devices:
-        gaps, segments = gap_calls(case.timeline, device), device.segments
+    idle = np.zeros(len(context.timeline.setting.calls), np.int64)
+    for device in context.timeline.devices:
+        gaps, segments = gap_calls(context.timeline, device), device.segments
         mine = np.flatnonzero(segments.cause == Cause.SYNC)
         place = np.searchsorted(gaps.start_ns, segments.start_ns[mine], side="right") - 1
         wait = gaps.wait[place] if len(gaps.wait) else np.full(len(mine), NOTHING, np.int64)
@@ -124,15 +124,15 @@ def _idle_by_call(case: Case) -> Int:
 
 
 def _kinds(
-    case: Case, operators: Operators, rows: Int, blocked: Int, held: Int
+    context: RuleContext, operators: Operators, rows: Int, blocked: Int, held: Int
 ) -> tuple[Int, Int, tuple[OperatorSync | None, ...]]:
     """What each wait is, what it belongs to, and the operator that makes it."""
-    calls = case.timeline.setting.calls
-    taken_over = _is_taken_over(case)[rows] & (calls.kind[rows] != CallClass.ALLOC)
-    copies = _copies(case)
+    calls = context.timeline.setting.calls
+    taken_over = _is_taken_over(context)[rows] & (calls.kind[rows] != CallClass.ALLOC)
+    copies = _copies(context)
     # What a sync waits for is most often what was launched just before it: a copy to the host is what it is there for.
     is_sync = calls.kind[rows] == CallClass.SYNC
-    about = np.where(is_sync, _last_launch(case)[rows], rows)
+    about = np.where(is_sync, _last_launch(context)[rows], rows)
     known, about = about >= 0, np.maximum(about, 0)
     reads, feeds = known & copies.to_host[about], known & copies.to_device[about]
     pageable, small = copies.pageable[about], reads & copies.small[about]
@@ -143,7 +143,7 @@ def _kinds(
     incident = np.where(is_sync & (reads | feeds) & np.isin(about, rows), about, rows)
     is_copy = (reads | feeds) & ~small
     until = np.clip(copies.start_ns[about], calls.start_ns[rows], calls.end_ns[rows])
-    ahead = _busy(case).within(calls.start_ns[rows], until)
+    ahead = _busy(context).within(calls.start_ns[rows], until)
     of_incident = np.unique(incident, return_inverse=True)[1]
     waited = np.bincount(of_incident, np.where(is_copy, ahead, blocked[rows]), minlength=1)
     stood = np.bincount(of_incident, held[rows], minlength=1)
@@ -160,9 +160,9 @@ def _kinds(
     return kind, incident, tuple(found)
 
 
-def _busy(case: Case) -> Coverage:
+def _busy(context: RuleContext) -> Coverage:
     """When at least one device works."""
-    parts = [device.busy for device in case.timeline.devices]
+    parts = [device.busy for device in context.timeline.devices]
     if not parts:
         return Coverage(EMPTY)
     return Coverage(union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])))
@@ -179,8 +179,8 @@ class _Copies:
     start_ns: Int
 
 
-def _copies(case: Case) -> _Copies:
-    setting = case.timeline.setting
+def _copies(context: RuleContext) -> _Copies:
+    setting = context.timeline.setting
     calls, table = setting.calls, setting.trace.operations
     rows = np.flatnonzero((table.kind == OpKind.MEMCPY) & (calls.of_operation >= 0))
     call = calls.of_operation[rows]
@@ -194,9 +194,9 @@ def _copies(case: Case) -> _Copies:
     return _Copies(to_host, to_device, small, pageable, start)
 
 
-def _is_taken_over(case: Case) -> Bool:
+def _is_taken_over(context: RuleContext) -> Bool:
     """Calls of a thread after which memory is freed before anything is launched."""
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     calls = setting.calls
     by_name = np.array([bool(_FREES.match(plain_name(name))) for name in setting.trace.names] or [False])
     frees = by_name[calls.name]
@@ -211,9 +211,9 @@ def _is_taken_over(case: Case) -> Bool:
     return found
 
 
-def _last_launch(case: Case) -> Int:
+def _last_launch(context: RuleContext) -> Int:
     """For each call the one before it on its thread that launched something; NOTHING without one."""
-    calls = case.timeline.setting.calls
+    calls = context.timeline.setting.calls
     launches = np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
     last = np.full(len(calls), NOTHING, np.int64)
     for thread in np.unique(calls.thread).tolist():
@@ -223,7 +223,7 @@ def _last_launch(case: Case) -> Int:
     return last
 
 
-def groups(case: Case, waits: Waits, rows: npt.NDArray[np.intp], keys: Sequence[str]) -> Iterator[Group]:
+def groups(context: RuleContext, waits: Waits, rows: npt.NDArray[np.intp], keys: Sequence[str]) -> Iterator[Group]:
     """Waits of one key in one region that are worth asking about, largest first; what is scattered over small
     regions comes together, in the region that holds it.
 
@@ -238,21 +238,21 @@ def groups(case: Case, waits: Waits, rows: npt.NDArray[np.intp], keys: Sequence[
         scattered: list[npt.NDArray[np.intp]] = []
         for region in np.unique(waits.region[mine]).tolist():
             here = mine[waits.region[mine] == region]
-            if _is_worth(case, waits, here, weight):
+            if _is_worth(context, waits, here, weight):
                 found.append((int(weight[here].sum()), _group(key, region, here, waits)))
             else:
                 scattered.append(here)
         rest = np.concatenate(scattered) if scattered else np.empty(0, np.intp)
-        if _is_worth(case, waits, rest, weight):
-            region = case.place(waits.region[rest], weight[rest])
+        if _is_worth(context, waits, rest, weight):
+            region = context.place(waits.region[rest], weight[rest])
             found.append((int(weight[rest].sum()), _group(key, region, rest, waits)))
     found.sort(key=lambda item: (-item[0], item[1].key, item[1].region))
     return iter([group for _, group in found[:MOST_GROUPS]])
 
 
-def _is_worth(case: Case, waits: Waits, rows: npt.NDArray[np.intp], weight: Int) -> bool:
+def _is_worth(context: RuleContext, waits: Waits, rows: npt.NDArray[np.intp], weight: Int) -> bool:
     gap = waits.idle_ns[rows].any() or (waits.kind[rows] == PAGEABLE).any()
-    return bool(gap) and int(weight[rows].sum()) >= ASK_SHARE * case.least_ns
+    return bool(gap) and int(weight[rows].sum()) >= ASK_SHARE * context.least_ns
 
 
 def _group(key: str, region: int, rows: npt.NDArray[np.intp], waits: Waits) -> Group:
@@ -260,38 +260,43 @@ def _group(key: str, region: int, rows: npt.NDArray[np.intp], waits: Waits) -> G
     return Group(key, region, rows, incidents, int(waits.idle_ns[rows].sum()), int(waits.held_ns[rows].sum()))
 
 
-def saving(case: Case, waits: Waits, group: Group) -> tuple[tuple[int, int], dict[str, object]]:
+def saving(context: RuleContext, waits: Waits, group: Group) -> tuple[tuple[int, int], dict[str, object]]:
     """What a program without these waits would save, and how that was told.
 
     Where one wait goes, the next often waits in its stead. Waits that save next to nothing alone, but do once all
     others are gone as well, are told with both figures.
     """
-    calls, every = (np.zeros(len(case.timeline.setting.calls), bool) for _ in range(2))
+    calls, every = (np.zeros(len(context.timeline.setting.calls), bool) for _ in range(2))
     calls[waits.call[group.rows]] = True
     every[waits.call[~np.isin(waits.kind, (COPY, TAKEN_OVER))]] = True
-    alone = case.saving((Cause.SYNC.key,), calls=calls)
+    alone = context.saving((Cause.SYNC.key,), calls=calls)
     if alone is None:
         return (0, group.idle_ns), {}  # the account's
-    together, others = case.saving((Cause.SYNC.key,), calls=every), case.saving((Cause.SYNC.key,), calls=every & ~calls)
+    together, others = (
+        context.saving((Cause.SYNC.key,), calls=every),
+        context.saving((Cause.SYNC.key,), calls=every & ~calls),
+    )
     last = 0 if together is None or others is None else max(sum(together) - sum(others), 0) // 2
-    found = alone if alone[1] >= case.least_ns else (min(alone[0], last), max(alone[1], last))
+    found = alone if alone[1] >= context.least_ns else (min(alone[0], last), max(alone[1], last))
     return found, {"saving_alone_ns": sum(alone) // 2, "saving_after_other_waits_ns": last}
 
 
-def together_advice(case: Case, told: dict[str, object]) -> tuple[str, ...]:
+def together_advice(context: RuleContext, told: dict[str, object]) -> tuple[str, ...]:
     """A line for waits that save something only together with others."""
     alone = told.get("saving_alone_ns")
-    if not isinstance(alone, int) or alone >= case.least_ns:
+    if not isinstance(alone, int) or alone >= context.least_ns:
         return ()
     return ("Alone it saves little, since the next wait takes its place: remove the waits of this part together",)
 
 
-def evidence(case: Case, waits: Waits, group: Group) -> dict[str, object]:
+def evidence(context: RuleContext, waits: Waits, group: Group) -> dict[str, object]:
     """What all findings on waits say of them."""
     rows = group.rows
-    names = case.timeline.setting.trace.names
+    names = context.timeline.setting.trace.names
     by_call: dict[str, int] = {}
-    for name in (plain_name(names[number]) for number in case.timeline.setting.calls.name[waits.call[rows]].tolist()):
+    for name in (
+        plain_name(names[number]) for number in context.timeline.setting.calls.name[waits.call[rows]].tolist()
+    ):
         by_call[name] = by_call.get(name, 0) + 1
     return {
         "waits": group.incidents,
@@ -302,9 +307,9 @@ def evidence(case: Case, waits: Waits, group: Group) -> dict[str, object]:
     }
 
 
-def examples(case: Case, waits: Waits, group: Group) -> tuple[Example, ...]:
+def examples(context: RuleContext, waits: Waits, group: Group) -> tuple[Example, ...]:
     """The waits that cost most, with the operator and the source line where the trace holds them."""
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     rows = group.rows[np.lexsort((group.rows, -waits.idle_ns[group.rows], -waits.held_ns[group.rows]))]
     found = []
     for row in rows[:MOST_EXAMPLES].tolist():
@@ -313,7 +318,7 @@ def examples(case: Case, waits: Waits, group: Group) -> tuple[Example, ...]:
         chain = waits.operators.chain(call)
         if chain:
             what += f" in {' < '.join(chain[:3])}"
-        source = source_of(case.timeline, call, 1)
+        source = source_of(context.timeline, call, 1)
         if source:
             what += f", {source[0]}"
         length = int(setting.calls.end_ns[call] - setting.calls.start_ns[call])
@@ -327,8 +332,8 @@ def costs(group: Group) -> str:
     return f"{times}, {duration(group.held_ns)} in all"
 
 
-def is_python(case: Case) -> bool:
+def is_python(context: RuleContext) -> bool:
     """Whether the program may be a Python one: its advice then speaks of PyTorch."""
-    trace = case.timeline.setting.trace
+    trace = context.timeline.setting.trace
     told = (trace.command or "", *(process.name for process in trace.processes))
     return any("python" in text.lower() for text in told) or any("at::native" in name for name in trace.names)

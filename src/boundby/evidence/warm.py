@@ -7,7 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 
 # "warmup", "Warm-up Step *", "init_model", "setup": ranges that a program opens around what it does once.
 WARM_NAME = re.compile(
@@ -17,32 +17,32 @@ WARM_NAME = re.compile(
 )
 
 
-def warm_regions(case: Case) -> npt.NDArray[np.bool_]:
-    """Mask over regions: warm-up by name, or inside one that is. Ask with ``case.once(warm_regions)``."""
-    tree = case.timeline.setting.ownership.regions
+def warm_regions(context: RuleContext) -> npt.NDArray[np.bool_]:
+    """Mask over regions: warm-up by name, or inside one that is. Ask with ``context.once(warm_regions)``."""
+    tree = context.timeline.setting.ownership.regions
     found = np.zeros(len(tree), bool)
     for region in range(1, len(tree)):  # parents stand before their children
         found[region] = found[tree.parent[region]] or bool(WARM_NAME.search(tree.name[region]))
     return found
 
 
-def warm_share(case: Case) -> tuple[float, list[str]]:
+def warm_share(context: RuleContext) -> tuple[float, list[str]]:
     """The fraction of the account that lies in warm-up regions, and the outermost of their names, most time first."""
-    tree, warm = case.timeline.setting.ownership.regions, case.once(warm_regions)
+    tree, warm = context.timeline.setting.ownership.regions, context.once(warm_regions)
     outer = np.flatnonzero(warm & ~warm[np.maximum(tree.parent, 0)])
-    time = case.figures.inclusive[outer].sum(axis=1)
+    time = context.figures.inclusive[outer].sum(axis=1)
     named = [tree.name[region] for region in outer[np.lexsort((outer, -time))].tolist()]
-    return int(time.sum()) / max(case.window_ns, 1), list(dict.fromkeys(named))
+    return int(time.sum()) / max(context.window_ns, 1), list(dict.fromkeys(named))
 
 
-def rest_window(case: Case) -> str | None:
+def rest_window(context: RuleContext) -> str | None:
     """The value of ``--window`` that shows the largest region beside warm-up; None where there is none."""
-    tree, warm = case.timeline.setting.ownership.regions, case.once(warm_regions)
+    tree, warm = context.timeline.setting.ownership.regions, context.once(warm_regions)
     around = warm.copy()  # and those that hold warm-up
     for region in range(len(tree) - 1, 0, -1):
         if around[region]:
             around[tree.parent[region]] = True
-    time = case.figures.inclusive.sum(axis=1)
+    time = context.figures.inclusive.sum(axis=1)
     rows = np.flatnonzero(~around & (time > 0))
     if not len(rows):
         return None

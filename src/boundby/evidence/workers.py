@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import framework
 from boundby.evidence.waits import is_python
 from boundby.model.causes import Cause
@@ -43,9 +43,9 @@ class Worker:
     threads: tuple[int, ...]
 
 
-def workers(case: Case, inside: IntervalSet) -> list[Worker]:
+def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
     """Who computed in these intervals without making CUDA calls, the busiest first."""
-    setting, total = case.timeline.setting, inside.total
+    setting, total = context.timeline.setting, inside.total
     if not total:
         return []
     callers = set(np.unique(setting.calls.thread).tolist())
@@ -68,16 +68,16 @@ def workers(case: Case, inside: IntervalSet) -> list[Worker]:
     return sorted(found, key=lambda one: (-one.busy, not one.is_process, one.number))
 
 
-def is_held_by_input(case: Case, waits: Sequence[IntervalSet]) -> bool:
+def is_held_by_input(context: RuleContext, waits: Sequence[IntervalSet]) -> bool:
     """Whether the steps take as long as processes that feed them need: the GPU's waits for input, by place, of which
     those with such a process on a CPU nearly all the time are half of the window. What the launching thread is spared
     elsewhere, it then waits longer for its input."""
     held = [
         inside.total
         for inside in waits
-        if any(one.is_process and one.busy >= SATURATED for one in workers(case, inside))
+        if any(one.is_process and one.busy >= SATURATED for one in workers(context, inside))
     ]
-    return sum(held) >= FEEDING * case.longest_window_ns
+    return sum(held) >= FEEDING * context.longest_window_ns
 
 
 def named_workers(found: Sequence[Worker]) -> str:
@@ -97,7 +97,7 @@ def named_workers(found: Sequence[Worker]) -> str:
     return ", ".join(parts)
 
 
-def fed_by_processes(case: Case, pieces: HostPieces, rows: Rows) -> Rows:
+def fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> Rows:
     """Of these pieces those of regions in which the launching thread mostly polls while a process without CUDA calls
     computes: whatever its ranges are called, it waits for what that process makes."""
     asleep = rows[pieces.cause[rows] == Cause.HOST_BLOCKED]
@@ -105,16 +105,16 @@ def fed_by_processes(case: Case, pieces: HostPieces, rows: Rows) -> Rows:
     for region in np.unique(pieces.region[asleep]).tolist():
         mine = asleep[pieces.region[asleep] == region]
         total = pieces.total_ns(mine)
-        if total < case.least_ns or _polled_ns(case, pieces, mine) < FEEDING * total:
+        if total < context.least_ns or _polled_ns(context, pieces, mine) < FEEDING * total:
             continue
-        feeding = [one for one in workers(case, pieces.intervals(mine)) if one.is_process and one.busy >= FEEDING]
+        feeding = [one for one in workers(context, pieces.intervals(mine)) if one.is_process and one.busy >= FEEDING]
         if feeding:
             chosen += rows[pieces.region[rows] == region].tolist()
     return np.array(sorted(chosen), np.intp)
 
 
-def _polled_ns(case: Case, pieces: HostPieces, rows: Rows) -> int:
-    os_calls, names = case.timeline.setting.trace.os_calls, case.timeline.setting.trace.names
+def _polled_ns(context: RuleContext, pieces: HostPieces, rows: Rows) -> int:
+    os_calls, names = context.timeline.setting.trace.os_calls, context.timeline.setting.trace.names
     found = 0
     for thread in np.unique(pieces.thread[rows]).tolist():
         mine = rows[pieces.thread[rows] == thread]
@@ -125,9 +125,9 @@ def _polled_ns(case: Case, pieces: HostPieces, rows: Rows) -> int:
     return found
 
 
-def started_processes(case: Case, inside: IntervalSet) -> list[int]:
+def started_processes(context: RuleContext, inside: IntervalSet) -> list[int]:
     """Ids of processes without CUDA calls that first ran in these intervals, or right before one."""
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     schedule, threads = setting.trace.schedule, setting.trace.threads
     if not len(schedule) or not len(inside.start):
         return []
@@ -143,6 +143,6 @@ def started_processes(case: Case, inside: IntervalSet) -> list[int]:
     return sorted(found)
 
 
-def is_python_program(case: Case) -> bool:
+def is_python_program(context: RuleContext) -> bool:
     """Whether advice may speak of Python: by the command, the processes, or the libraries of Python that it uses."""
-    return is_python(case) or case.once(framework) in ("torch", "cudf")
+    return is_python(context) or context.once(framework) in ("torch", "cudf")

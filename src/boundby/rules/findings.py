@@ -1,4 +1,4 @@
-"""Run every rule over one case; fold, rank and cut what they find."""
+"""Run every rule over one trace; fold, rank and cut what they find."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundby.evidence.context import WORTH_SHARE, WORTH_SHARE_OF_ALL, CannotCheckError, Case
+from boundby.evidence.context import WORTH_SHARE, WORTH_SHARE_OF_ALL, CannotCheckError, RuleContext
 from boundby.model.causes import Cause
 from boundby.results.report import SEVERITIES, Finding, NotChecked
 from boundby.rules.rule import Match, Rule
@@ -53,7 +53,7 @@ class Findings:
     checked: int
 
 
-def find(case: Case, rules: Iterable[Rule], settings: Settings | None = None) -> Findings:
+def find(context: RuleContext, rules: Iterable[Rule], settings: Settings | None = None) -> Findings:
     """Run the rules. A rule that fails is one that could not check: no rule brings an analysis down."""
     settings = settings or Settings()
     found: list[Finding] = []
@@ -62,12 +62,12 @@ def find(case: Case, rules: Iterable[Rule], settings: Settings | None = None) ->
     for rule in sorted(rules, key=lambda rule: rule.id):
         if rule.id in settings.disabled:
             continue
-        missing = [DATA.get(name, name) for name in rule.needs if not _has(case, name)]
+        missing = [DATA.get(name, name) for name in rule.needs if not _has(context, name)]
         reason = f"the trace holds no {' and no '.join(missing)}" if missing else None
         matches: list[Finding] = []
         if reason is None:
             try:
-                made = [(match, _finding(case, rule, match)) for match in rule.check(case)]
+                made = [(match, _finding(context, rule, match)) for match in rule.check(context)]
                 # What knows neither what it saves nor how severe it is, is nothing to tell.
                 matches = [item for match, item in made if (match.saving_ns, match.severity) != (None, None)]
                 checked += 1
@@ -76,10 +76,10 @@ def find(case: Case, rules: Iterable[Rule], settings: Settings | None = None) ->
             except Exception as error:
                 reason = _failure(error)
         if reason is not None:
-            not_checked.append(NotChecked(rule.id, reason, could_matter=_could_matter(case, rule)))
+            not_checked.append(NotChecked(rule.id, reason, could_matter=_could_matter(context, rule)))
         found += matches
     least = WORTH_SHARE_OF_ALL if settings.show_all else WORTH_SHARE
-    shown = [item for item in found if is_worth_telling(item, case.longest_window_ns, least)]
+    shown = [item for item in found if is_worth_telling(item, context.longest_window_ns, least)]
     return Findings(tuple(sorted(_folded(shown), key=_rank)), tuple(not_checked), checked)
 
 
@@ -91,20 +91,20 @@ def is_worth_telling(finding: Finding, window_ns: int, least: float = WORTH_SHAR
     return finding.saving_ns[1] >= max(least * window_ns, 1)
 
 
-def _has(case: Case, name: str) -> bool:
+def _has(context: RuleContext, name: str) -> bool:
     """Whether the trace holds some kind of data. nsys writes no table for what did not happen: where CUDA was traced,
     no copies means that nothing was copied, and a rule that looks at copies has what it needs."""
-    captured = case.timeline.setting.trace.captured
+    captured = context.timeline.setting.trace.captured
     return bool(getattr(captured, name)) or (name == "memcpy" and captured.kernels)
 
 
-def _could_matter(case: Case, rule: Rule) -> bool:
+def _could_matter(context: RuleContext, rule: Rule) -> bool:
     """Whether what the rule looks for could be worth telling at all, by the account."""
-    if not case.timeline.devices:  # without GPU work all time is the host's
+    if not context.timeline.devices:  # without GPU work all time is the host's
         return rule.group == "host"
     if rule.group not in _CAUSES:
         return True
-    return sum(case.time_ns(cause) for cause in _CAUSES[rule.group]) >= WORTH_SHARE * case.window_ns
+    return sum(context.time_ns(cause) for cause in _CAUSES[rule.group]) >= WORTH_SHARE * context.window_ns
 
 
 def _failure(error: Exception) -> str:
@@ -115,17 +115,17 @@ def _failure(error: Exception) -> str:
     return f"the rule failed: {told}{place}"
 
 
-def _finding(case: Case, rule: Rule, match: Match) -> Finding:
+def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
     saving, severity = match.saving_ns, match.severity
     evidence = dict(match.evidence)
     if saving is not None:
         low, high = sorted(max(int(value), 0) for value in saving)
-        most = case.longest_window_ns if match.cost_ns is None else min(match.cost_ns, case.longest_window_ns)
+        most = context.longest_window_ns if match.cost_ns is None else min(match.cost_ns, context.longest_window_ns)
         saving = (min(low, most), min(high, most))
-        evidence["saving_by"] = "replay" if case.is_replayed else "account"
+        evidence["saving_by"] = "replay" if context.is_replayed else "account"
     if severity is None:
-        severity = _severity(saving, case.longest_window_ns)
-        if severity == "high" and not case.is_replayed:  # a share of the account is less sure than a replay
+        severity = _severity(saving, context.longest_window_ns)
+        if severity == "high" and not context.is_replayed:  # a share of the account is less sure than a replay
             severity = "medium"
     if severity not in SEVERITIES:
         raise ValueError(f"{severity!r} is no severity")
@@ -134,7 +134,7 @@ def _finding(case: Case, rule: Rule, match: Match) -> Finding:
         rule=rule.id,
         severity=severity,
         title=match.title,
-        region=None if match.region is None else case.path(match.region),
+        region=None if match.region is None else context.path(match.region),
         evidence=evidence,
         saving_ns=None if severity == "note" and saving == (0, 0) else saving,
         advice=tuple(match.advice),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from boundby.results.report import Example
 
 if TYPE_CHECKING:
-    from boundby.evidence.context import Case
+    from boundby.evidence.context import RuleContext
 
 # What a rule speaks about: the causes a change can remove, and what is no cause.
 GROUPS: dict[str, str] = {
@@ -76,7 +76,7 @@ class Rule:
     meaning: str  # Markdown: what happens, why it costs time, how it is told
     remedies: tuple[Remedy, ...]
     disproof: str  # what would prove a finding of this rule wrong
-    check: Callable[[Case], Iterable[Match]]
+    check: Callable[[RuleContext], Iterable[Match]]
     needs: tuple[str, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     see_also: tuple[str, ...] = ()  # ids of other rules

@@ -18,7 +18,7 @@ from typing import Any
 from boundby import api as pipeline
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.readers import read_sqlite
 from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
@@ -92,14 +92,14 @@ def without(source: Source, *tables: str) -> Source:
     return source.changed(drop)
 
 
-def case_of(source: Source, settings: Settings | None = None) -> Case:
+def context_of(source: Source, settings: Settings | None = None) -> RuleContext:
     """What rules get to see of a source."""
     settings = settings or Settings()
     trace = _read(source)
     timeline = build_timeline(trace, parse_window("gpu"))
     figures = measure(timeline)
     replayed, what_if, savings = pipeline._replay(timeline, figures, pipeline._silent)
-    return Case(
+    return RuleContext(
         timeline=timeline,
         figures=figures,
         devices=summary.devices(timeline, figures, replayed),
@@ -113,7 +113,7 @@ def case_of(source: Source, settings: Settings | None = None) -> Case:
 
 def look(source: Source, *rules: Rule, settings: Settings | None = None) -> Findings:
     """What the rules (all of boundby's own, without any) find."""
-    return find(case_of(source, settings), rules or builtin(), settings)
+    return find(context_of(source, settings), rules or builtin(), settings)
 
 
 def findings(source: Source, *rules: Rule, settings: Settings | None = None) -> tuple[Finding, ...]:

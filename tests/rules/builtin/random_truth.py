@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.evidence import waits as _waits
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
 from boundby.rules.findings import find
 from boundby.simulate.counterfactual import Removal
 from boundby.simulate.generate import generate
-from tests.rules.builtin.harness import Source, case_of
+from tests.rules.builtin.harness import Source, context_of
 
 # docs/what-if.md: the 95th percentile of predictions' error is 4.8 % of the true time.
 STATED_ERROR = 0.048
@@ -55,13 +55,13 @@ def compare(seeds: Iterable[int]) -> tuple[list[Comparison], list[str]]:
     accused: list[str] = []
     for seed in seeds:
         made = generate(seed)
-        case = case_of(Source(made.program, made.machine, seed=made.seed))
-        findings = find(case, rules).found
+        context = context_of(Source(made.program, made.machine, seed=made.seed))
+        findings = find(context, rules).found
         accused += [f"{seed} {made.label}: {item.title}" for item in findings if made.healthy]
         if len(made.truths.devices()) > 1:
             continue
         for item in findings:
-            if item.saving_ns is None or item.region is None or not _is_whole(case, item):
+            if item.saving_ns is None or item.region is None or not _is_whole(context, item):
                 continue
             window = made.truths.window()
             true = window - made.truths.window(Removal.WAITS, region=item.region)
@@ -69,14 +69,14 @@ def compare(seeds: Iterable[int]) -> tuple[list[Comparison], list[str]]:
     return found, accused
 
 
-def _is_whole(case: Case, finding: Finding) -> bool:
+def _is_whole(context: RuleContext, finding: Finding) -> bool:
     """Whether a finding stands for all waits of its region, so that it can be compared with the region's."""
-    waits = case.once(_waits.waits_of)
-    tree = case.timeline.setting.ownership.regions
+    waits = context.once(_waits.waits_of)
+    tree = context.timeline.setting.ownership.regions
     inside = np.zeros(len(tree), bool)
     for region in range(len(tree)):
         if tree.path(region) == finding.region:
-            inside |= case.subtree(region)
+            inside |= context.subtree(region)
     return len(np.unique(waits.incident[inside[waits.region]])) == finding.instances
 
 

@@ -21,7 +21,7 @@ from tests.rules.builtin import (
     case_unfused_elementwise,
     case_unfused_optimizer,
 )
-from tests.rules.builtin.harness import Source, case_of, findings
+from tests.rules.builtin.harness import Source, context_of, findings
 from tests.rules.builtin.random_truth import STATED_ERROR
 
 
@@ -95,8 +95,8 @@ def _promised(source: Source, rule: str) -> tuple[int, int]:
 
 def _truth(before: Source, after: Source) -> tuple[int, float]:
     """What the mended program is shorter by, and the error stated for predictions of its length."""
-    mended = case_of(after).longest_window_ns
-    return case_of(before).longest_window_ns - mended, STATED_ERROR * mended
+    mended = context_of(after).longest_window_ns
+    return context_of(before).longest_window_ns - mended, STATED_ERROR * mended
 
 
 @pytest.mark.parametrize("rule", MENDED)

@@ -8,7 +8,7 @@ from boundby.evidence import waits as _waits
 from boundby.evidence.operator_syncs import operator_sync
 from boundby.rules.builtin import builtin
 from boundby.simulate.program import US, Alloc, Copy, Instruction, Launch, Loop, Memory, Range, Sync, Work, program
-from tests.rules.builtin.harness import Source, case_of, findings, pattern
+from tests.rules.builtin.harness import Source, context_of, findings, pattern
 
 SCALAR = ("aten::_local_scalar_dense", "aten::item")
 
@@ -40,8 +40,8 @@ def test_the_outermost_known_operator_names_a_wait(
 
 def kinds(*body: Instruction) -> set[int]:
     work = [part for number in range(6) for part in (Work(45 * US), Launch(f"gemm_{number}", 90 * US))]
-    case = case_of(Source(program(Loop(5, [Range("step {i}", [*work, *body])]), Sync())))
-    waits = case.once(_waits.waits_of)
+    context = context_of(Source(program(Loop(5, [Range("step {i}", [*work, *body])]), Sync())))
+    waits = context.once(_waits.waits_of)
     return set(waits.kind[waits.call < waits.call.max()].tolist())
 
 
@@ -67,14 +67,14 @@ def test_a_wait_that_freeing_would_make_in_its_stead() -> None:
 def test_no_wait_is_told_twice() -> None:
     for name in ("sync", "segmentation_before"):
         source = pattern(name)
-        waits = case_of(source).once(_waits.waits_of)
+        waits = context_of(source).once(_waits.waits_of)
         told = findings(source, *(rule for rule in builtin() if rule.group == "sync"))
         assert sum(item.instances for item in told) <= len(set(waits.incident.tolist()))
 
 
 def test_a_copy_and_the_sync_after_it_are_one_incident() -> None:
-    case = case_of(pattern("segmentation_before", steps=4))
-    waits = case.once(_waits.waits_of)
+    context = context_of(pattern("segmentation_before", steps=4))
+    waits = context.once(_waits.waits_of)
     asked = waits.of_kind(_waits.OPERATOR)
     assert len(asked) == 4 * 3 * 2
     assert len(set(waits.incident[asked].tolist())) == 4 * 3

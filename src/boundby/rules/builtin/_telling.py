@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.attribution.regions import ROOT
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.host import HostPieces, Place, Rows, times
 from boundby.model.units import duration
 
@@ -31,7 +31,7 @@ class Folded:
 
 
 def fold(
-    case: Case, pieces: HostPieces, found: list[Place], key: Callable[[Place], object]
+    context: RuleContext, pieces: HostPieces, found: list[Place], key: Callable[[Place], object]
 ) -> Iterator[tuple[Folded, object]]:
     """Places of equal ``key`` (their advice) together, most time first, with the key."""
     groups: dict[object, list[Place]] = {}
@@ -44,7 +44,7 @@ def fold(
             continue
         rows = np.sort(np.concatenate([one.rows for one in ordered]))
         whole = Place(
-            _around(case, [one.region for one in ordered]),
+            _around(context, [one.region for one in ordered]),
             rows,
             pieces.total_ns(rows),
             len(np.unique(pieces.call[rows])),
@@ -52,9 +52,9 @@ def fold(
         yield Folded(whole, tuple(ordered)), told
 
 
-def _around(case: Case, regions: list[int]) -> int:
+def _around(context: RuleContext, regions: list[int]) -> int:
     """The innermost region around all of these."""
-    parent = case.timeline.setting.ownership.regions.parent
+    parent = context.timeline.setting.ownership.regions.parent
     chains = []
     for region in regions:
         chain = [region]
@@ -64,14 +64,14 @@ def _around(case: Case, regions: list[int]) -> int:
     return next(region for region in chains[0] if all(region in chain for chain in chains))
 
 
-def where_and_when(case: Case, pieces: HostPieces, folded: Folded) -> str:
+def where_and_when(context: RuleContext, pieces: HostPieces, folded: Folded) -> str:
     """``: 212 ms in one stretch``, `` between LOAD and FIT: 212 ms in one stretch``, or of several places
     ``: 617 ms in 2 places: LOAD 600 ms, FIT 17.0 ms``."""
     if folded.is_one:
         place = folded.parts[0]
-        between = neighbours(case, pieces, place.rows) if place.region == ROOT else ""
+        between = neighbours(context, pieces, place.rows) if place.region == ROOT else ""
         return f"{f' {between}' if between else ''}: {times(place)}"
-    named = [f"{_name(case, pieces, one)} {duration(one.total_ns)}" for one in folded.parts[:MOST_NAMED]]
+    named = [f"{_name(context, pieces, one)} {duration(one.total_ns)}" for one in folded.parts[:MOST_NAMED]]
     more = len(folded.parts) - len(named)
     return (
         f": {duration(folded.place.total_ns)} in {len(folded.parts)} places: {', '.join(named)}"
@@ -79,24 +79,24 @@ def where_and_when(case: Case, pieces: HostPieces, folded: Folded) -> str:
     )
 
 
-def named_places(case: Case, pieces: HostPieces, folded: Folded) -> list[str]:
+def named_places(context: RuleContext, pieces: HostPieces, folded: Folded) -> list[str]:
     """Every place with its time, for evidence."""
-    return [f"{_name(case, pieces, one)}: {times(one)}" for one in folded.parts]
+    return [f"{_name(context, pieces, one)}: {times(one)}" for one in folded.parts]
 
 
-def _name(case: Case, pieces: HostPieces, place: Place) -> str:
+def _name(context: RuleContext, pieces: HostPieces, place: Place) -> str:
     if len(np.unique(pieces.region[place.rows])) > 1:
         return "smaller ones"
-    path = case.path(place.region)
-    return "/".join(path[-2:]) or neighbours(case, pieces, place.rows) or "outside of all ranges"
+    path = context.path(place.region)
+    return "/".join(path[-2:]) or neighbours(context, pieces, place.rows) or "outside of all ranges"
 
 
-def neighbours(case: Case, pieces: HostPieces, rows: Rows) -> str:
+def neighbours(context: RuleContext, pieces: HostPieces, rows: Rows) -> str:
     """``between COPY and FIT``: the ranges around these stretches, or around most of them; empty without ranges."""
     total: dict[str, int] = {}
     for call in np.unique(pieces.call[rows]).tolist():
         mine = rows[pieces.call[rows] == call]
-        place = _between(case, pieces, mine)
+        place = _between(context, pieces, mine)
         total[place] = total.get(place, 0) + pieces.total_ns(mine)
     place, time = min(total.items(), key=lambda item: (-item[1], item[0]))
     if not place or time == sum(total.values()):
@@ -106,9 +106,9 @@ def neighbours(case: Case, pieces: HostPieces, rows: Rows) -> str:
     return f"outside of all ranges ({duration(time)} of it {place})"
 
 
-def _between(case: Case, pieces: HostPieces, rows: Rows) -> str:
+def _between(context: RuleContext, pieces: HostPieces, rows: Rows) -> str:
     """The ranges of its threads before and after one stretch; of those that end or begin together the outermost."""
-    ranges, names = case.timeline.setting.trace.ranges, case.timeline.setting.trace.names
+    ranges, names = context.timeline.setting.trace.ranges, context.timeline.setting.trace.names
     here = np.flatnonzero(np.isin(ranges.thread, np.unique(pieces.thread[rows])))
     middle = (int(pieces.start_ns[rows].min()) + int(pieces.end_ns[rows].max())) // 2
     before, after = here[ranges.end_ns[here] <= middle], here[ranges.start_ns[here] >= middle]

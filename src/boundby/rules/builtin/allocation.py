@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import Rows, framework
 from boundby.evidence.setup import call_evidence, call_examples, call_place, init_saving, named_calls, setup_calls
 from boundby.model.units import count, duration
@@ -12,31 +12,28 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 from boundby.trace.vocabulary.cuda import plain_name
 
 
-def _check(case: Case) -> Iterator[Match]:
-    rows = case.once(setup_calls).steady
-    calls = case.timeline.setting.calls
+def _check(context: RuleContext) -> Iterator[Match]:
+    rows = context.once(setup_calls).steady
+    calls = context.timeline.setting.calls
     total = int((calls.end_ns - calls.start_ns)[rows].sum())
-    if len(rows) < case.threshold(RULE, "count") or total < case.least_ns:
+    if len(rows) < context.threshold(RULE, "count") or total < context.least_ns:
         return
     yield Match(
-        region=call_place(case, rows),
-        title=f"{count(len(rows))} allocation calls take {duration(total)}, throughout the run: {_first(case, rows)}",
-        evidence=call_evidence(case, rows),
-        saving_ns=init_saving(case, rows, case.threshold(RULE, "avoided_least")),
-        advice=_advice(case, rows),
-        examples=call_examples(case, rows),
+        region=call_place(context, rows),
+        title=f"{count(len(rows))} allocation calls take {duration(total)}, throughout the run: "
+        f"{', '.join(named_calls(context, rows, 2))}",
+        evidence=call_evidence(context, rows),
+        saving_ns=init_saving(context, rows, context.threshold(RULE, "avoided_least")),
+        advice=_advice(context, rows),
+        examples=call_examples(context, rows),
         instances=len(rows),
         cost_ns=total,
     )
 
 
-def _first(case: Case, rows: Rows) -> str:
-    return ", ".join(named_calls(case, rows, 2))
-
-
-def _advice(case: Case, rows: Rows) -> tuple[str, ...]:
-    names = case.timeline.setting.trace.names
-    calls = case.timeline.setting.calls
+def _advice(context: RuleContext, rows: Rows) -> tuple[str, ...]:
+    names = context.timeline.setting.trace.names
+    calls = context.timeline.setting.calls
     duration_of: dict[str, int] = {}
     for name, length in zip(calls.name[rows].tolist(), (calls.end_ns - calls.start_ns)[rows].tolist(), strict=True):
         plain = plain_name(names[name])
@@ -46,15 +43,15 @@ def _advice(case: Case, rows: Rows) -> tuple[str, ...]:
         return (
             f"{worst} pins or unpins host memory, which takes far longer than allocating it: pin buffers once, before "
             "the loop, and use them again",
-            *(("DataLoader(..., pin_memory=True) keeps pinned buffers by itself",) if _is_torch(case) else ()),
+            *(("DataLoader(..., pin_memory=True) keeps pinned buffers by itself",) if _is_torch(context) else ()),
         )
-    if _is_torch(case):
+    if _is_torch(context):
         return (
             "PyTorch's allocator calls cudaMalloc only for memory it does not hold: no torch.cuda.empty_cache() in the "
             "loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where shapes vary",
             "Run the largest batch first, so that later ones find their memory there",
         )
-    if case.once(framework) == "cudf":
+    if context.once(framework) == "cudf":
         return ("rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool",)
     return (
         "Allocate before the loop and use the memory again, or take it from a pool: cudaMallocAsync and cudaFreeAsync "
@@ -62,8 +59,8 @@ def _advice(case: Case, rows: Rows) -> tuple[str, ...]:
     )
 
 
-def _is_torch(case: Case) -> bool:
-    return case.once(framework) == "torch"
+def _is_torch(context: RuleContext) -> bool:
+    return context.once(framework) == "torch"
 
 
 RULE = Rule(

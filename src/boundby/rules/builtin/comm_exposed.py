@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_without, scaled
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
@@ -14,30 +14,30 @@ from boundby.rules.builtin.comm_straggler import waited_ns
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work = case.once(device_work)
-    rows = np.flatnonzero(case.timeline.setting.trace.operations.is_communication & work.in_window)
+def _check(context: RuleContext) -> Iterator[Match]:
+    work = context.once(device_work)
+    rows = np.flatnonzero(context.timeline.setting.trace.operations.is_communication & work.in_window)
     exposed, total = int(work.exposed_ns[rows].sum()), int(work.duration_ns[rows].sum())
-    devices = max(len(case.timeline.devices), 1)
-    if exposed < case.least_ns or exposed < case.threshold(RULE, "share_fraction") * case.window_ns:
+    devices = max(len(context.timeline.devices), 1)
+    if exposed < context.least_ns or exposed < context.threshold(RULE, "share_fraction") * context.window_ns:
         return
-    waited = min(sum(waited_ns(case).values()), exposed)
-    if exposed - waited < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.window_ns):
+    waited = min(sum(waited_ns(context).values()), exposed)
+    if exposed - waited < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.window_ns):
         return  # it is waiting for a late device: comm-straggler says so
     hidden = 1 - exposed / max(total, 1)
     yield Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"communication takes {duration(exposed // devices)}{' a GPU' if devices > 1 else ''} that no kernel "
-        f"hides, {percent(exposed / max(case.window_ns, 1))} of the window",
+        f"hides, {percent(exposed / max(context.window_ns, 1))} of the window",
         evidence={
             "exposed_ns": exposed,
             "total_ns": total,
             "hidden_fraction": round(max(hidden, 0.0), 4),
             "count": len(rows),
             "devices": devices,
-            "kernels": named_top(case, rows),
+            "kernels": named_top(context, rows),
         },
-        saving_ns=scaled(saving_without(case, Cause.GPU_COMM, rows), case.threshold(RULE, "hidden_least"), 1.0),
+        saving_ns=scaled(saving_without(context, Cause.GPU_COMM, rows), context.threshold(RULE, "hidden_least"), 1.0),
         advice=(
             "Start each collective as soon as its data are ready, on a stream of its own, while the rest of backward "
             "runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one all_reduce after backward "
@@ -45,7 +45,7 @@ def _check(case: Case) -> Iterator[Match]:
             f"Fewer bytes: bf16 gradients (ddp comm hook bf16_compress_hook), no_sync() while accumulating gradients; "
             f"{counted(len(rows), 'collective', 'collectives: join small ones')}",
         ),
-        examples=operation_examples(case, rows),
+        examples=operation_examples(context, rows),
         instances=len(rows),
         cost_ns=exposed,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
@@ -32,13 +32,14 @@ class Collectives:
         return waited
 
 
-def collectives(case: Case) -> Collectives | None:
+def collectives(context: RuleContext) -> Collectives | None:
     """Communication kernels matched across devices by their order; None where they do not match (other counts, other
-    names, one device, or starts so far apart that the clocks cannot be the same). Use as ``case.once(collectives)``."""
-    trace = case.timeline.setting.trace
+    names, one device, or starts so far apart that the clocks cannot be the same). Use as
+    ``context.once(collectives)``."""
+    trace = context.timeline.setting.trace
     table = trace.operations
     found: dict[int, npt.NDArray[np.intp]] = {}
-    for device in case.timeline.devices:
+    for device in context.timeline.devices:
         mine = (table.device == device.index) & table.is_communication
         rows = np.flatnonzero(mine & (table.start_ns >= device.low_ns) & (table.start_ns < device.high_ns))
         if len(rows):
@@ -60,21 +61,21 @@ def collectives(case: Case) -> Collectives | None:
 IMPOSSIBLE_SHARE = 0.02
 
 
-def waited_ns(case: Case) -> dict[int, int]:
+def waited_ns(context: RuleContext) -> dict[int, int]:
     """By device index: time inside collectives before the last device came. Empty where that cannot be told."""
-    matched = case.once(collectives)
+    matched = context.once(collectives)
     if matched is None:
         return {}
     return {device: int(matched.waited_ns[row].sum()) for row, device in enumerate(matched.devices)}
 
 
-def _check(case: Case) -> Iterator[Match]:
-    trace = case.timeline.setting.trace
+def _check(context: RuleContext) -> Iterator[Match]:
+    trace = context.timeline.setting.trace
     if not trace.operations.is_communication.any():
         return
-    if len(case.timeline.devices) < 2:
+    if len(context.timeline.devices) < 2:
         raise CannotCheckError("the report holds the communication of one GPU only: profile all ranks into one report")
-    matched = case.once(collectives)
+    matched = context.once(collectives)
     if matched is None:
         raise CannotCheckError("the GPUs' communication kernels do not match one to one")
     last = np.argmax(matched.start_ns, axis=0)
@@ -83,17 +84,17 @@ def _check(case: Case) -> Iterator[Match]:
     often = by_device[slow] / max(len(last), 1)
     others = [row for row in range(len(matched.devices)) if row != slow]
     waited = int(matched.waited_ns[others][:, last == slow].sum()) // max(len(others), 1)
-    if len(last) < case.threshold(RULE, "collectives_least") or often < case.threshold(RULE, "late_fraction"):
+    if len(last) < context.threshold(RULE, "collectives_least") or often < context.threshold(RULE, "late_fraction"):
         return
-    if waited < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.longest_window_ns):
+    if waited < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
         return
     gpu = trace.gpus[matched.devices[slow]].id
     lateness = matched.start_ns[slow] - np.median(matched.start_ns[others], axis=0).astype(np.int64)
     worst = np.argsort(-lateness, kind="stable")[:3]
     name = trace.names[int(trace.operations.name[matched.row[slow][0]])]
     yield Match(
-        region=case.place(
-            case.timeline.setting.launch_region[matched.row[slow]].astype(np.int64), np.maximum(lateness, 0)
+        region=context.place(
+            context.timeline.setting.launch_region[matched.row[slow]].astype(np.int64), np.maximum(lateness, 0)
         ),
         title=f"GPU {gpu} comes last to {percent(float(often))} of {len(last):,} collectives, the others wait "
         f"{duration(waited)} each",
@@ -122,7 +123,7 @@ def _check(case: Case) -> Iterator[Match]:
             for position in worst.tolist()
         ),
         instances=len(last),
-        severity=None if waited < 0.1 * case.longest_window_ns else "medium",
+        severity=None if waited < 0.1 * context.longest_window_ns else "medium",
     )
 
 

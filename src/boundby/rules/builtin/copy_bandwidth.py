@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.copying import copy_evidence, copy_examples
 from boundby.evidence.devicework import Rows, device_work, place_of, saving_by_speed
 from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, link_rate, transfers
@@ -15,46 +15,46 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 from boundby.trace.tables import Direction
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work, table = case.once(device_work), case.timeline.setting.trace.operations
-    rows = case.once(transfers).rows(Transfer.PINNED)
-    rows = _undisturbed(case, rows[table.bytes[rows] >= LARGE_BYTES])
+def _check(context: RuleContext) -> Iterator[Match]:
+    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    rows = context.once(transfers).rows(Transfer.PINNED)
+    rows = _undisturbed(context, rows[table.bytes[rows] >= LARGE_BYTES])
     for device in np.unique(table.device[rows]).tolist():
         mine = rows[table.device[rows] == device]
-        if int(work.exposed_ns[mine].sum()) < case.least_ns:
+        if int(work.exposed_ns[mine].sum()) < context.least_ns:
             continue
-        link = link_rate(case, device)
+        link = link_rate(context, device)
         if link is None:
             raise CannotCheckError(
-                f"the trace does not tell how {case.timeline.setting.trace.gpus[device].name} is attached"
+                f"the trace does not tell how {context.timeline.setting.trace.gpus[device].name} is attached"
             )
-        most = case.threshold(RULE, "rate_fraction") * link[0]
+        most = context.threshold(RULE, "rate_fraction") * link[0]
         slow = [
             way
             for way in (Direction.HTOD, Direction.DTOH)
-            if 0 < bandwidth_of(case, mine[table.direction[mine] == way]) <= most
+            if 0 < bandwidth_of(context, mine[table.direction[mine] == way]) <= most
         ]
         mine = mine[np.isin(table.direction[mine], slow)]
-        if int(work.exposed_ns[mine].sum()) >= case.least_ns:
-            yield _match(case, mine, *link)
+        if int(work.exposed_ns[mine].sum()) >= context.least_ns:
+            yield _match(context, mine, *link)
 
 
-def _match(case: Case, rows: Rows, expected: float, link: str) -> Match:
-    rate = bandwidth_of(case, rows)
-    most = min(expected / rate, case.threshold(RULE, "most"))
-    total = int(case.once(device_work).duration_ns[rows].sum())
+def _match(context: RuleContext, rows: Rows, expected: float, link: str) -> Match:
+    rate = bandwidth_of(context, rows)
+    most = min(expected / rate, context.threshold(RULE, "most"))
+    total = int(context.once(device_work).duration_ns[rows].sum())
     return Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{counted(len(rows), 'large pinned copy', 'large pinned copies')} ({duration(total)}) "
         f"{'reaches' if len(rows) == 1 else 'reach'} {bandwidth(rate * 1e9)}, "
         f"{percent(rate / expected)} of what {link} would carry",
         evidence={
-            **copy_evidence(case, rows),
+            **copy_evidence(context, rows),
             "expected_bytes_per_s": round(expected * 1e9),
             "assumed_link": link,
             "assumed_speed_up": [1.0, round(most, 2)],
         },
-        saving_ns=(0, saving_by_speed(case, rows, 1.0, most)[1]),
+        saving_ns=(0, saving_by_speed(context, rows, 1.0, most)[1]),
         advice=(
             "See the link's real width and generation while copies run: nvidia-smi --query-gpu=pcie.link.gen.current,"
             "pcie.link.width.current --format=csv",
@@ -62,15 +62,15 @@ def _match(case: Case, rows: Rows, expected: float, link: str) -> Match:
             "numactl --cpunodebind=N --membind=N PROGRAM",
             "cudaMemcpy2D of narrow rows and strided tensors copy row by row: make them contiguous first",
         ),
-        examples=copy_examples(case, rows),
+        examples=copy_examples(context, rows),
         instances=len(rows),
         cost_ns=total,
     )
 
 
-def _undisturbed(case: Case, rows: Rows) -> Rows:
+def _undisturbed(context: RuleContext, rows: Rows) -> Rows:
     """Those beside which no other copy runs on their device: copies share the link."""
-    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.setting.trace.operations
     copies = np.flatnonzero(work.is_copy & (table.bytes > 0))
     alone = np.zeros(len(rows), bool)
     for device in np.unique(table.device[rows]).tolist():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.copying import copy_evidence, copy_examples
 from boundby.evidence.devicework import Rows, device_work, place_of, saving_without
 from boundby.evidence.transfers import Transfer, transfers
@@ -16,44 +16,44 @@ from boundby.model.units import counted, duration
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work = case.once(device_work)
-    rows = _on_streams_of_kernels(case, case.once(transfers).rows(Transfer.PINNED))
+def _check(context: RuleContext) -> Iterator[Match]:
+    work = context.once(device_work)
+    rows = _on_streams_of_kernels(context, context.once(transfers).rows(Transfer.PINNED))
     exposed = int(work.exposed_ns[rows].sum())
-    if exposed < case.least_ns or len(rows) < case.threshold(RULE, "count"):
+    if exposed < context.least_ns or len(rows) < context.threshold(RULE, "count"):
         return
-    turns, kernels_ns = _turns(case, rows)
+    turns, kernels_ns = _turns(context, rows)
     hidden = 1 - exposed / max(int(work.duration_ns[rows].sum()), 1)
-    if turns < case.threshold(RULE, "turns") or hidden > case.threshold(RULE, "hidden_fraction"):
+    if turns < context.threshold(RULE, "turns") or hidden > context.threshold(RULE, "hidden_fraction"):
         return
-    most = min(saving_without(case, Cause.GPU_COPY, rows)[1], kernels_ns)
+    most = min(saving_without(context, Cause.GPU_COPY, rows)[1], kernels_ns)
     yield Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{counted(len(rows), 'pinned copy takes', 'pinned copies take')} turns with kernels: "
         f"{duration(exposed)} of copying is hidden "
         "behind none",
         evidence={
-            **copy_evidence(case, rows),
+            **copy_evidence(context, rows),
             "turns": turns,
             "hidden_fraction": round(hidden, 4),
             "kernels_between_ns": kernels_ns,
         },
-        saving_ns=(round(case.threshold(RULE, "hidden_least") * most), most),
+        saving_ns=(round(context.threshold(RULE, "hidden_least") * most), most),
         advice=(
             "Copy the next batch on a stream of its own while this one computes: with torch.cuda.stream(copy_stream): "
             'next_batch = next_batch.to("cuda", non_blocking=True), then '
             "torch.cuda.current_stream().wait_stream(copy_stream)",
             "They are on a stream that also runs kernels, where everything waits its turn",
         ),
-        examples=copy_examples(case, rows),
+        examples=copy_examples(context, rows),
         instances=len(rows),
         cost_ns=exposed,
     )
 
 
-def _on_streams_of_kernels(case: Case, rows: Rows) -> Rows:
+def _on_streams_of_kernels(context: RuleContext, rows: Rows) -> Rows:
     """Those on a stream that also runs kernels. Why others do not overlap, this rule could not tell."""
-    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.setting.trace.operations
     columns = (table.device, table.process, table.stream)
     kernels = np.flatnonzero(work.is_kernel)
     both = np.concatenate((rows, kernels))
@@ -62,9 +62,9 @@ def _on_streams_of_kernels(case: Case, rows: Rows) -> Rows:
     return chosen
 
 
-def _turns(case: Case, rows: Rows) -> tuple[int, int]:
+def _turns(context: RuleContext, rows: Rows) -> tuple[int, int]:
     """How often kernels run after a copy and before the next (on one device), and how long they run in between."""
-    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.setting.trace.operations
     turns, kernels_ns = 0, 0
     for device in np.unique(table.device[rows]).tolist():
         mine = rows[table.device[rows] == device]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.launches import Launches, Part, launches
 from boundby.evidence.launching import behind_input, launch_evidence, launch_examples, launch_place, small_grid_share
 from boundby.model.causes import Cause
@@ -15,24 +15,24 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 MOST_OF_ALL = 0.9
 
 
-def _check(case: Case) -> Iterator[Match]:
-    found = case.once(launches)
+def _check(context: RuleContext) -> Iterator[Match]:
+    found = context.once(launches)
     rows = found.rows(Part.REPEATING)
-    if len(rows) < case.threshold(RULE, "count") or case.time_ns(Cause.CUDA_API) < case.least_ns:
+    if len(rows) < context.threshold(RULE, "count") or context.time_ns(Cause.CUDA_API) < context.least_ns:
         return
     of_graph = len(rows) / max(found.graphs, 1)
-    if of_graph < case.threshold(RULE, "launches"):
+    if of_graph < context.threshold(RULE, "launches"):
         return
-    cost = round(case.threshold(RULE, "graph_launch_ns")) * found.graphs
-    low, high = (max(value - cost, 0) for value in found.saving(case, Part.REPEATING))
-    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
-    small = small_grid_share(case, found.operation[rows])
+    cost = round(context.threshold(RULE, "graph_launch_ns")) * found.graphs
+    low, high = (max(value - cost, 0) for value in found.saving(context, Part.REPEATING))
+    evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
+    small = small_grid_share(context, found.operation[rows])
     batch = (
         f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: a larger batch costs "
         "them next to nothing",
     )
     yield Match(
-        region=launch_place(case, found, rows),
+        region=launch_place(context, found, rows),
         title=f"{count(len(rows))} launches repeat, in {_sequences(found, len(rows))}: one CUDA graph launch could "
         f"take the place of each{behind}",
         evidence={
@@ -40,8 +40,8 @@ def _check(case: Case) -> Iterator[Match]:
             "graph_launches": found.graphs,
             "launches_per_graph": round(of_graph, 1),
             "sequences": [f"{times:,} of {unit:,} launches" for unit, times in found.units[:5]],
-            "assumed_graph_launch_ns": round(case.threshold(RULE, "graph_launch_ns")),
-            "idle_in_launching_ns": case.time_ns(Cause.CUDA_API),
+            "assumed_graph_launch_ns": round(context.threshold(RULE, "graph_launch_ns")),
+            "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
         },
         saving_ns=(0 if behind else low, high),
         advice=(
@@ -49,9 +49,9 @@ def _check(case: Case) -> Iterator[Match]:
             f"(now {_pace(evidence)})",
             "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control flow; "
             "shapes must stay the same, nothing inside may wait for the GPU",
-            *(batch if small >= case.threshold(RULE, "small_fraction") else ()),
+            *(batch if small >= context.threshold(RULE, "small_fraction") else ()),
         ),
-        examples=launch_examples(case, rows),
+        examples=launch_examples(context, rows),
         instances=len(rows),
     )
 

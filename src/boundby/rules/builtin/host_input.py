@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.devicework import scaled
 from boundby.evidence.host import (
     INPUT,
@@ -25,25 +25,25 @@ from boundby.model.causes import Cause
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    pieces = case.once(host_pieces)
-    captured = case.timeline.setting.trace.captured
+def _check(context: RuleContext) -> Iterator[Match]:
+    pieces = context.once(host_pieces)
+    captured = context.timeline.setting.trace.captured
     if not captured.nvtx and not len(pieces.of_kind(INPUT)):
         raise CannotCheckError("the trace holds no NVTX ranges that tell where input is fetched")
-    for place in places(case, pieces, pieces.of_kind(INPUT)):
+    for place in places(context, pieces, pieces.of_kind(INPUT)):
         asleep = place.rows[pieces.cause[place.rows] == Cause.HOST_BLOCKED]
         sleeping = pieces.total_ns(asleep) / max(place.total_ns, 1)
-        others = workers(case, pieces.intervals(place.rows))
+        others = workers(context, pieces.intervals(place.rows))
         threads = [thread for one in others for thread in one.threads]
-        spots = hot_functions(case, pieces, place.rows, threads if sleeping > 0.5 and threads else None)
+        spots = hot_functions(context, pieces, place.rows, threads if sleeping > 0.5 and threads else None)
         evidence: dict[str, object] = {
             "idle_ns": place.total_ns,
             "count": place.times,
-            "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
+            "share_of_window_fraction": round(place.total_ns / max(context.window_ns, 1), 4),
             "host_asleep_fraction": round(sleeping, 3),
         }
         if len(asleep):
-            evidence["slept_on_ns"] = slept_on(case, pieces, asleep)
+            evidence["slept_on_ns"] = slept_on(context, pieces, asleep)
         if captured.cpu_scheduling:
             evidence["worker_processes"] = sum(one.is_process for one in others)
             evidence["other_threads_running"] = sum(not one.is_process for one in others)
@@ -54,9 +54,9 @@ def _check(case: Case) -> Iterator[Match]:
             region=place.region,
             title=f"the GPU idles for input: {times(place)}",
             evidence=evidence,
-            saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
-            advice=_advice(case, pieces, place, sleeping, others),
-            examples=examples(case, pieces, place.rows, "waits for input" if sleeping > 0.5 else "prepares input"),
+            saving_ns=scaled(saving(context, pieces, place), context.threshold(RULE, "removed_least"), 1.0),
+            advice=_advice(context, pieces, place, sleeping, others),
+            examples=examples(context, pieces, place.rows, "waits for input" if sleeping > 0.5 else "prepares input"),
             instances=place.times,
             cost_ns=place.total_ns,
         )
@@ -66,9 +66,11 @@ def _busy(others: list[Worker]) -> float:
     return sum(one.busy for one in others) / len(others) if others else 0.0
 
 
-def _advice(case: Case, pieces: HostPieces, place: Place, sleeping: float, others: list[Worker]) -> tuple[str, ...]:
-    is_python = is_python_program(case)
-    spots = hot_functions(case, pieces, place.rows)
+def _advice(
+    context: RuleContext, pieces: HostPieces, place: Place, sleeping: float, others: list[Worker]
+) -> tuple[str, ...]:
+    is_python = is_python_program(context)
+    spots = hot_functions(context, pieces, place.rows)
     hot = f"; most of it is {short_symbol(spots[0].symbol)}" if spots else ""
     if sleeping <= 0.5:
         first = f"The launching thread prepares the batch itself{hot}: " + (
@@ -76,13 +78,13 @@ def _advice(case: Case, pieces: HostPieces, place: Place, sleeping: float, other
             if is_python
             else "let another thread fill the next pinned buffer while this one is computed with"
         )
-    elif not case.timeline.setting.trace.captured.cpu_scheduling:
+    elif not context.timeline.setting.trace.captured.cpu_scheduling:
         first = (
             "More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
             "--cpuctxsw=process-tree to see whether the workers compute or wait for storage"
         )
-    elif others and max(one.busy for one in others) >= case.threshold(RULE, "busy_fraction"):
-        busiest = [one for one in others if one.busy >= case.threshold(RULE, "busy_fraction")]
+    elif others and max(one.busy for one in others) >= context.threshold(RULE, "busy_fraction"):
+        busiest = [one for one in others if one.busy >= context.threshold(RULE, "busy_fraction")]
         wanted = 2 * max(sum(one.is_process for one in busiest), 1)
         more = (
             f"DataLoader(num_workers={wanted}) or more, or cheaper decoding and augmentation (a compiled decoder, "

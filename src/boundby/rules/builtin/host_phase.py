@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import scaled
 from boundby.evidence.host import (
     PHASE,
@@ -29,31 +29,31 @@ from boundby.rules.builtin._telling import fold, named_places, where_and_when
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    pieces = case.once(host_pieces)
-    found = places(case, pieces, pieces.of_kind(PHASE))
-    for folded, key in fold(case, pieces, found, lambda place: _advice(case, pieces, place)):
+def _check(context: RuleContext) -> Iterator[Match]:
+    pieces = context.once(host_pieces)
+    found = places(context, pieces, pieces.of_kind(PHASE))
+    for folded, key in fold(context, pieces, found, lambda place: _advice(context, pieces, place)):
         place = folded.place
         asleep = place.rows[pieces.cause[place.rows] == Cause.HOST_BLOCKED]
         sleeping = pieces.total_ns(asleep) / max(place.total_ns, 1)
-        spots = hot_functions(case, pieces, place.rows)
-        slept = slept_on(case, pieces, asleep) if len(asleep) else {}
-        started = started_processes(case, pieces.intervals(place.rows))
+        spots = hot_functions(context, pieces, place.rows)
+        slept = slept_on(context, pieces, asleep) if len(asleep) else {}
+        started = started_processes(context, pieces.intervals(place.rows))
         evidence: dict[str, object] = {
             "idle_ns": place.total_ns,
             "count": place.times,
-            "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
+            "share_of_window_fraction": round(place.total_ns / max(context.window_ns, 1), 4),
             "host_asleep_fraction": round(sleeping, 3),
         }
         if not folded.is_one:
-            evidence["places"] = named_places(case, pieces, folded)
+            evidence["places"] = named_places(context, pieces, folded)
         if slept:
             evidence["slept_on_ns"] = slept
         if started:
             evidence["processes_started"] = started
         if spots:
             evidence["hottest_functions"] = named(spots)
-        does = "sleeps" if sleeping > 0.5 else "computes" if is_seen(case) else "computes or sleeps"
+        does = "sleeps" if sleeping > 0.5 else "computes" if is_seen(context) else "computes or sleeps"
         if started and sleeping > 0.5:
             does = "waits for a process that starts"
         on = f" ({next(iter(slept))})" if slept and sleeping > 0.5 else ""
@@ -61,19 +61,19 @@ def _check(case: Case) -> Iterator[Match]:
             on = f" ({short_symbol(spots[0].symbol)})"
         yield Match(
             region=place.region,
-            title=f"a phase without GPU work, the host {does}{on}{where_and_when(case, pieces, folded)}, "
-            f"{percent(place.total_ns / max(case.window_ns, 1))} of the window",
+            title=f"a phase without GPU work, the host {does}{on}{where_and_when(context, pieces, folded)}, "
+            f"{percent(place.total_ns / max(context.window_ns, 1))} of the window",
             evidence=evidence,
-            saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
+            saving_ns=scaled(saving(context, pieces, place), context.threshold(RULE, "removed_least"), 1.0),
             advice=tuple(str(line) for line in key) if isinstance(key, tuple) else (),
-            examples=examples(case, pieces, place.rows, does),
+            examples=examples(context, pieces, place.rows, does),
             instances=place.times,
             cost_ns=place.total_ns,
         )
 
 
-def _advice(case: Case, pieces: HostPieces, place: Place) -> tuple[str, ...]:
-    started = started_processes(case, pieces.intervals(place.rows))
+def _advice(context: RuleContext, pieces: HostPieces, place: Place) -> tuple[str, ...]:
+    started = started_processes(context, pieces.intervals(place.rows))
     first: tuple[str, ...] = ()
     if started:
         pids = f"pid{'s' if len(started) > 1 else ''} {', '.join(str(pid) for pid in started[:3])}"
@@ -81,10 +81,12 @@ def _advice(case: Case, pieces: HostPieces, place: Place) -> tuple[str, ...]:
         first = (
             "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
             f"starts the first ones beside the GPU. {what}, and what the program does next waits for it"
-            if is_python_program(case)
+            if is_python_program(context)
             else f"{what}, and what the program does next waits for it: start it once, before the steps",
         )
-    usual = "starting workers, building indexes and metrics" if is_python_program(case) else "files, building indexes"
+    usual = (
+        "starting workers, building indexes and metrics" if is_python_program(context) else "files, building indexes"
+    )
     return (
         *first,
         "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the GPU: "

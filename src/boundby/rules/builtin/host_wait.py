@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import scaled
 from boundby.evidence.host import (
     MESSAGE_NAME,
@@ -57,21 +57,21 @@ UNNAMED = (
 )
 
 
-def _check(case: Case) -> Iterator[Match]:
-    pieces = case.once(host_pieces)
-    found = places(case, pieces, pieces.of_kind(WAIT))
-    for folded, key in fold(case, pieces, found, lambda place: _cause(case, pieces, place)):
+def _check(context: RuleContext) -> Iterator[Match]:
+    pieces = context.once(host_pieces)
+    found = places(context, pieces, pieces.of_kind(WAIT))
+    for folded, key in fold(context, pieces, found, lambda place: _cause(context, pieces, place)):
         place = folded.place
         what, late = key if isinstance(key, tuple) else (None, None)
-        slept = slept_on(case, pieces, place.rows) if case.timeline.setting.trace.captured.osrt else {}
-        gil = _gil_share(case, pieces, place.rows)
+        slept = slept_on(context, pieces, place.rows) if context.timeline.setting.trace.captured.osrt else {}
+        gil = _gil_share(context, pieces, place.rows)
         evidence: dict[str, object] = {
             "idle_ns": place.total_ns,
             "count": place.times,
-            "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
+            "share_of_window_fraction": round(place.total_ns / max(context.window_ns, 1), 4),
         }
         if not folded.is_one:
-            evidence["places"] = named_places(case, pieces, folded)
+            evidence["places"] = named_places(context, pieces, folded)
         if slept:
             evidence["slept_on_ns"] = slept
         if gil:
@@ -84,24 +84,24 @@ def _check(case: Case) -> Iterator[Match]:
         yield Match(
             region=place.region,
             title=f"the host {does} while the GPU idles{f', on {on}' if on else ''}"
-            f"{f', mostly for process {late.pid}' if late else ''}{where_and_when(case, pieces, folded)}",
+            f"{f', mostly for process {late.pid}' if late else ''}{where_and_when(context, pieces, folded)}",
             evidence=evidence,
-            saving_ns=scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
+            saving_ns=scaled(saving(context, pieces, place), context.threshold(RULE, "removed_least"), 1.0),
             advice=(_advice(what) if late is None else _late_advice(late),),
-            examples=examples(case, pieces, place.rows, f"{does} on {on}" if on else does),
+            examples=examples(context, pieces, place.rows, f"{does} on {on}" if on else does),
             instances=place.times,
             cost_ns=place.total_ns,
         )
 
 
-def _cause(case: Case, pieces: HostPieces, place: Place) -> tuple[str | None, Late | None]:
+def _cause(context: RuleContext, pieces: HostPieces, place: Place) -> tuple[str | None, Late | None]:
     """What the host waits on in a place, and for messages which process comes late."""
-    if any(MESSAGE_NAME.search(name) for name in case.path(place.region)[-1:]):
-        return MESSAGES, latecomer(case, place.region)
-    if _gil_share(case, pieces, place.rows) >= case.threshold(RULE, "gil_fraction"):
+    if any(MESSAGE_NAME.search(name) for name in context.path(place.region)[-1:]):
+        return MESSAGES, latecomer(context, place.region)
+    if _gil_share(context, pieces, place.rows) >= context.threshold(RULE, "gil_fraction"):
         return "GIL", None
-    slept = slept_on(case, pieces, place.rows) if case.timeline.setting.trace.captured.osrt else {}
-    is_named = sum(slept.values()) >= case.threshold(RULE, "named_fraction") * place.total_ns
+    slept = slept_on(context, pieces, place.rows) if context.timeline.setting.trace.captured.osrt else {}
+    is_named = sum(slept.values()) >= context.threshold(RULE, "named_fraction") * place.total_ns
     return (next(iter(slept)) if slept and is_named else None), None
 
 
@@ -117,9 +117,9 @@ def _late_advice(late: Late) -> str:
     )
 
 
-def _gil_share(case: Case, pieces: HostPieces, rows: Rows) -> float:
+def _gil_share(context: RuleContext, pieces: HostPieces, rows: Rows) -> float:
     """Of the pieces' time in OS calls that carry a backtrace, the fraction that waited for the GIL."""
-    trace = case.timeline.setting.trace
+    trace = context.timeline.setting.trace
     if not trace.captured.backtraces:
         return 0.0
     stacks, calls, inside = trace.backtraces.load(), trace.os_calls, Coverage(pieces.intervals(rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import scaled
 from boundby.evidence.host import (
     WORK,
@@ -27,64 +27,64 @@ from boundby.rules.builtin._telling import fold, named_places, where_and_when
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    pieces = case.once(host_pieces)
+def _check(context: RuleContext) -> Iterator[Match]:
+    pieces = context.once(host_pieces)
     rows = pieces.of_kind(WORK)
-    is_warm = case.once(warm_regions)[pieces.region[rows]]
-    yield from _told(case, pieces, rows[~is_warm], in_warm_up=False)
-    yield from _told(case, pieces, rows[is_warm], in_warm_up=True)
+    is_warm = context.once(warm_regions)[pieces.region[rows]]
+    yield from _told(context, pieces, rows[~is_warm], in_warm_up=False)
+    yield from _told(context, pieces, rows[is_warm], in_warm_up=True)
 
 
-def _told(case: Case, pieces: HostPieces, rows: Rows, *, in_warm_up: bool) -> Iterator[Match]:
+def _told(context: RuleContext, pieces: HostPieces, rows: Rows, *, in_warm_up: bool) -> Iterator[Match]:
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
-    does = "computes" if is_seen(case) else "runs its own code (or sleeps: not captured)"
+    does = "computes" if is_seen(context) else "runs its own code (or sleeps: not captured)"
     named_so = "set-up or warm-up by its name, where " if in_warm_up else ""
-    found = places(case, pieces, rows)
-    for folded, key in fold(case, pieces, found, lambda place: _hottest(case, pieces, place)):
+    found = places(context, pieces, rows)
+    for folded, key in fold(context, pieces, found, lambda place: _hottest(context, pieces, place)):
         place, hot = folded.place, str(key)
-        spots = hot_functions(case, pieces, place.rows)
+        spots = hot_functions(context, pieces, place.rows)
         evidence: dict[str, object] = {
             "idle_ns": place.total_ns,
             "count": place.times,
-            "share_of_window_fraction": round(place.total_ns / max(case.window_ns, 1), 4),
+            "share_of_window_fraction": round(place.total_ns / max(context.window_ns, 1), 4),
         }
         if not folded.is_one:
-            evidence["places"] = named_places(case, pieces, folded)
+            evidence["places"] = named_places(context, pieces, folded)
         if spots:
             evidence["hottest_functions"] = named(spots)
         yield Match(
             region=place.region,
-            title=f"{named_so}the host {does} while the GPU idles{where_and_when(case, pieces, folded)}"
+            title=f"{named_so}the host {does} while the GPU idles{where_and_when(context, pieces, folded)}"
             f"{f', mostly in {hot}' if hot else ''}",
             evidence=evidence,
             saving_ns=None
             if in_warm_up
-            else scaled(saving(case, pieces, place), case.threshold(RULE, "removed_least"), 1.0),
-            advice=_warm_advice(case) if in_warm_up else _advice(case, hot, is_sampled=bool(spots)),
-            examples=examples(case, pieces, place.rows, does),
+            else scaled(saving(context, pieces, place), context.threshold(RULE, "removed_least"), 1.0),
+            advice=_warm_advice(context) if in_warm_up else _advice(context, hot, is_sampled=bool(spots)),
+            examples=examples(context, pieces, place.rows, does),
             severity="note" if in_warm_up else None,
             instances=place.times,
             cost_ns=None if in_warm_up else place.total_ns,
         )
 
 
-def _hottest(case: Case, pieces: HostPieces, place: Place) -> str:
+def _hottest(context: RuleContext, pieces: HostPieces, place: Place) -> str:
     """The function that most samples of a place fall into; empty where none is known."""
-    spots = hot_functions(case, pieces, place.rows)
+    spots = hot_functions(context, pieces, place.rows)
     return short_symbol(spots[0].symbol) if spots else ""
 
 
-def _warm_advice(case: Case) -> tuple[str, ...]:
-    rest = rest_window(case)
+def _warm_advice(context: RuleContext) -> tuple[str, ...]:
+    rest = rest_window(context)
     return (
         "It happens once, before what counts, and later steps do not pay for it. Look at the rest: boundby analyze "
         + (f"--window {rest}" if rest else "--window START:END, or --skip-first K"),
     )
 
 
-def _advice(case: Case, hot: str, *, is_sampled: bool) -> tuple[str, ...]:
+def _advice(context: RuleContext, hot: str, *, is_sampled: bool) -> tuple[str, ...]:
     where = "this code" if hot in ("", short_symbol(PYTHON_CODE)) else hot
-    if is_python_program(case):
+    if is_python_program(context):
         rest = "vectorise what remains (NumPy, torch) in place of Python loops"
         capture = "--sample=process-tree --python-sampling=true"
     else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import (
     TopKernel,
     device_work,
@@ -29,38 +29,41 @@ from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
 _TUNED = (*MATMULS, KernelKind.ATTENTION, KernelKind.MULTI_TENSOR, KernelKind.LAYOUT, KernelKind.FUSED)
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work = case.once(device_work)
+def _check(context: RuleContext) -> Iterator[Match]:
+    work = context.once(device_work)
     kernels = np.flatnonzero(work.is_kernel)
     if len(kernels) == 0:
         return
-    top = top_kernels(case, kernels, 1)[0]
+    top = top_kernels(context, kernels, 1)[0]
     exposed = int(work.exposed_ns[top.rows].sum())
     share = top.total_ns / max(int(work.duration_ns[kernels].sum()), 1)
-    if share < case.threshold(RULE, "share_fraction"):
+    if share < context.threshold(RULE, "share_fraction"):
         return
-    if exposed < case.threshold(RULE, "window_fraction") * case.window_ns or np.isin(work.kind[top.rows], _TUNED).all():
+    if (
+        exposed < context.threshold(RULE, "window_fraction") * context.window_ns
+        or np.isin(work.kind[top.rows], _TUNED).all()
+    ):
         return
     told = np.concatenate(
         (
-            case.once(small_grid_rows),
-            case.once(small_block_rows),
-            case.once(elementwise_chains).rows,
-            case.once(attention).between,
+            context.once(small_grid_rows),
+            context.once(small_block_rows),
+            context.once(elementwise_chains).rows,
+            context.once(attention).between,
         )
     )
     if int(work.duration_ns[np.intersect1d(top.rows, told)].sum()) > top.total_ns // 2:
         return  # another rule says what is wrong with it
     # The surer end: what the trace leaves open may hide another kernel that ends as late.
-    halved = case.saving_by_speed(mask_of(case, top.rows), 2.0, 2.0)
-    if halved is not None and halved[0] < case.least_ns:
+    halved = context.saving_by_speed(mask_of(context, top.rows), 2.0, 2.0)
+    if halved is not None and halved[0] < context.least_ns:
         return  # whatever it takes, something else decides how long the program runs
     saved = None if halved is None else min(halved[0], top.total_ns // 2)
-    yield _match(case, top, share, exposed / max(case.window_ns, 1), saved)
+    yield _match(context, top, share, exposed / max(context.window_ns, 1), saved)
 
 
-def _match(case: Case, top: TopKernel, share: float, of_window: float, saved_ns: int | None) -> Match:
-    work, trace = case.once(device_work), case.timeline.setting.trace
+def _match(context: RuleContext, top: TopKernel, share: float, of_window: float, saved_ns: int | None) -> Match:
+    work, trace = context.once(device_work), context.timeline.setting.trace
     longest = int(top.rows[np.argmax(work.duration_ns[top.rows])])
     device = int(trace.operations.device[longest])
     shape = int(work.threads[longest]), int(work.registers[longest]), int(work.shared_bytes[longest])
@@ -74,7 +77,7 @@ def _match(case: Case, top: TopKernel, share: float, of_window: float, saved_ns:
         "share_of_summed_kernel_durations_fraction": round(share, 4),
         "share_of_window_in_the_account_fraction": round(of_window, 4),
         "saving_if_twice_as_fast_ns": saved_ns,
-        "kernels": named_top(case, np.flatnonzero(work.is_kernel)),
+        "kernels": named_top(context, np.flatnonzero(work.is_kernel)),
     }
     grid = ""
     if work.blocks[longest]:
@@ -87,19 +90,19 @@ def _match(case: Case, top: TopKernel, share: float, of_window: float, saved_ns:
         evidence["theoretical_occupancy_fraction"] = round(occupancy.fraction, 4)
         evidence["occupancy_limited_by"] = occupancy.limit
     return Match(
-        region=place_of(case, top.rows),
+        region=place_of(context, top.rows),
         title=f"{top.label} takes {percent(share)} of the sum of all kernels' durations: {count(len(top.rows))} x "
         f"{duration(median)}{grid}",
         evidence=evidence,
         saving_ns=None,  # how far it is from its limit cannot be seen in a timeline
         advice=(
-            *_profile_advice(case, longest, top.label),
+            *_profile_advice(context, longest, top.label),
             *_scale_advice(saved_ns),
-            *_occupancy_advice(case, top, occupancy),
+            *_occupancy_advice(context, top, occupancy),
         ),
-        examples=operation_examples(case, top.rows),
+        examples=operation_examples(context, top.rows),
         instances=len(top.rows),
-        severity="medium" if of_window >= case.threshold(RULE, "medium_fraction") else "low",
+        severity="medium" if of_window >= context.threshold(RULE, "medium_fraction") else "low",
     )
 
 
@@ -109,8 +112,8 @@ def _scale_advice(saved_ns: int | None) -> tuple[str, ...]:
     return (f"For scale: twice as fast, it would save {duration(saved_ns)}; whether it can be, only ncu tells",)
 
 
-def _occupancy_advice(case: Case, top: TopKernel, occupancy: Occupancy | None) -> tuple[str, ...]:
-    if occupancy is None or occupancy.fraction > case.threshold(RULE, "occupancy_fraction"):
+def _occupancy_advice(context: RuleContext, top: TopKernel, occupancy: Occupancy | None) -> tuple[str, ...]:
+    if occupancy is None or occupancy.fraction > context.threshold(RULE, "occupancy_fraction"):
         return ()
     if occupancy.limit not in ("registers", "shared memory"):
         return ()
@@ -120,8 +123,8 @@ def _occupancy_advice(case: Case, top: TopKernel, occupancy: Occupancy | None) -
     )
 
 
-def _profile_advice(case: Case, row: int, label: str) -> tuple[str, ...]:
-    work, trace = case.once(device_work), case.timeline.setting.trace
+def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ...]:
+    work, trace = context.once(device_work), context.timeline.setting.trace
     name = trace.names[trace.operations.name[row]]
     plain = re.match(r"\w+", label)
     profile = (
@@ -131,7 +134,7 @@ def _profile_advice(case: Case, row: int, label: str) -> tuple[str, ...]:
     if "at::native" in name:
         return (profile, "Compile the model (torch.compile), or replace the operation by one that does less")
     threads = int(work.blocks[row]) * int(work.threads[row])
-    few = 0 < threads < case.threshold(RULE, "filling_threads") * int(work.multiprocessors[row])
+    few = 0 < threads < context.threshold(RULE, "filling_threads") * int(work.multiprocessors[row])
     if few and (name.startswith("nvkernel_") or "_gpu" in name or "__omp" in name):
         return (profile, f"OpenMP and OpenACC: {threads:,} threads do not fill this GPU: collapse nested loops")
     return (profile,)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import framework
 from boundby.evidence.setup import named_calls
 from boundby.model.intervals import union
@@ -34,28 +34,31 @@ class _Covering:
     covered_ns: int
 
 
-def first_work_ns(case: Case) -> int | None:
+def first_work_ns(context: RuleContext) -> int | None:
     """When the trace's first GPU work starts, on the host's clock; None where there is none."""
-    start = case.timeline.setting.trace.operations.start_ns
+    start = context.timeline.setting.trace.operations.start_ns
     return int(start.min()) if len(start) else None
 
 
-def is_told(case: Case) -> bool:
+def is_told(context: RuleContext) -> bool:
     """Whether the start is long enough to be told, and lies before the window."""
-    high = first_work_ns(case)
-    if high is None or any(device.low_ns < high for device in case.timeline.devices):
+    high = first_work_ns(context)
+    if high is None or any(device.low_ns < high for device in context.timeline.devices):
         return False  # the window holds the time before it
-    trace = case.timeline.setting.trace
+    trace = context.timeline.setting.trace
     startup = high - trace.span_ns[0]
     run = int(trace.operations.end_ns.max()) - trace.span_ns[0]
-    return startup >= case.threshold(RULE, "startup_ns") and startup >= case.threshold(RULE, "startup_fraction") * run
+    return (
+        startup >= context.threshold(RULE, "startup_ns")
+        and startup >= context.threshold(RULE, "startup_fraction") * run
+    )
 
 
-def _check(case: Case) -> Iterator[Match]:
-    high = first_work_ns(case)
-    if high is None or not case.once(is_told):
+def _check(context: RuleContext) -> Iterator[Match]:
+    high = first_work_ns(context)
+    if high is None or not context.once(is_told):
         return
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     calls, trace = setting.calls, setting.trace
     low = trace.span_ns[0]
     startup, work = high - low, int(trace.operations.end_ns.max()) - high
@@ -63,16 +66,16 @@ def _check(case: Case) -> Iterator[Match]:
     rows = np.flatnonzero((calls.start_ns < high) & (calls.end_ns > low))
     clipped = np.minimum(calls.end_ns[rows], high) - calls.start_ns[rows]
     in_cuda = union(calls.start_ns[rows], np.minimum(calls.end_ns[rows], high)).total
-    covering = _ranges(case, low, high)
+    covering = _ranges(context, low, high)
     evidence: dict[str, object] = {
         "startup_ns": startup,
         "first_to_last_gpu_work_ns": work,
         "startup_of_run_fraction": round(share, 4),
         "in_cuda_calls_ns": in_cuda if trace.captured.cuda_api else None,
-        "calls": named_calls(case, rows, 3) if len(rows) else [],
+        "calls": named_calls(context, rows, 3) if len(rows) else [],
     }
     if trace.captured.osrt:
-        evidence["os_calls"] = _os_calls(case, low, high)
+        evidence["os_calls"] = _os_calls(context, low, high)
     evidence["ranges"] = [f"{item.name}: {duration(item.covered_ns)}" for item in covering]
     title = f"the first GPU work starts {duration(startup)} after the trace, {percent(share)} of the run"
     examples: tuple[Example, ...] = (Example(low, startup, "from the first event to the first GPU work"),)
@@ -94,15 +97,15 @@ def _check(case: Case) -> Iterator[Match]:
         title=title,
         evidence=evidence,
         saving_ns=None,
-        advice=_advice(case, in_cuda, startup, named[0] if named else None),
+        advice=_advice(context, in_cuda, startup, named[0] if named else None),
         examples=examples,
         severity="note",
     )
 
 
-def _os_calls(case: Case, low: int, high: int) -> list[str]:
+def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:
     """The OS calls of the thread that launches the first work that take most of the start."""
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     start, end = setting.trace.os_calls.start_ns, setting.trace.os_calls.end_ns
     threads = np.unique(setting.calls.thread)
     inside = np.isin(setting.trace.os_calls.thread, threads) & (start >= low) & (end <= high)
@@ -115,10 +118,10 @@ def _os_calls(case: Case, low: int, high: int) -> list[str]:
     return [f"{name}: {duration(length)}" for name, length in ranked]
 
 
-def _ranges(case: Case, low: int, high: int) -> list[_Covering]:
+def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
     """The ranges that cover most of the start, no one inside another; a range that holds little but another gives way
     to that one. A range may end after the first GPU work: its part before it counts."""
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     ranges, parent = setting.trace.ranges, setting.ownership.regions.range_parent
     covered = np.minimum(ranges.end_ns, high) - np.maximum(ranges.start_ns, low)
     rows = np.flatnonzero((parent < 0) & (covered > 0))
@@ -136,14 +139,14 @@ def _ranges(case: Case, low: int, high: int) -> list[_Covering]:
     return found
 
 
-def _advice(case: Case, in_cuda: int, startup: int, named: _Covering | None) -> tuple[str, ...]:
+def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering | None) -> tuple[str, ...]:
     if in_cuda >= _MOST * startup:
         return (
             "Most of it is CUDA itself, which makes a context and loads code: keep the process alive from job to job, "
             "show one GPU only (CUDA_VISIBLE_DEVICES=0), and build for this GPU; from CUDA 11.7, "
             "CUDA_MODULE_LOADING=LAZY loads code when it is needed (the default since 12.2)",
         )
-    if not _is_python(case):
+    if not _is_python(context):
         return (
             "It is host code before the first launch, or the driver that makes the context, which no call in the trace "
             "shows: nsys profile --sample=process-tree, or perf record -g, shows which functions",
@@ -151,8 +154,8 @@ def _advice(case: Case, in_cuda: int, startup: int, named: _Covering | None) -> 
     profile = "py-spy record -o start.svg -- python train.py shows what the program does before the first GPU work"
     if named is None:
         return (f"{profile}; python -X importtime train.py which imports are slow",)
-    uploaded = _uploaded_bytes(case, named)
-    if case.once(framework) == "torch" and uploaded >= _MODEL_BYTES:
+    uploaded = _uploaded_bytes(context, named)
+    if context.once(framework) == "torch" and uploaded >= _MODEL_BYTES:
         return (
             f"{named.name} runs on the CPU for {duration(named.covered_ns)}, then uploads {size(uploaded)} from "
             'pageable memory: build the model on the GPU, with torch.device("cuda"): model = Model(...), in place of '
@@ -162,9 +165,9 @@ def _advice(case: Case, in_cuda: int, startup: int, named: _Covering | None) -> 
     return (f"{named.name} is what takes it: {profile}",)
 
 
-def _uploaded_bytes(case: Case, covering: _Covering) -> int:
+def _uploaded_bytes(context: RuleContext, covering: _Covering) -> int:
     """What calls inside this range, on its thread, copy to devices from pageable memory."""
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     trace, calls = setting.trace, setting.calls
     table = trace.operations
     rows = np.flatnonzero(
@@ -180,10 +183,10 @@ def _uploaded_bytes(case: Case, covering: _Covering) -> int:
     return int(table.bytes[rows[inside]].sum())
 
 
-def _is_python(case: Case) -> bool:
-    trace = case.timeline.setting.trace
+def _is_python(context: RuleContext) -> bool:
+    trace = context.timeline.setting.trace
     started = [(trace.command or "").split(" ")[0], *(process.name for process in trace.processes)]
-    return case.once(framework) in ("torch", "cudf") or any("python" in name for name in started)
+    return context.once(framework) in ("torch", "cudf") or any("python" in name for name in started)
 
 
 RULE = Rule(

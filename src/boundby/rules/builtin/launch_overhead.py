@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import device_work, named_top
 from boundby.evidence.launches import Part, launches
 from boundby.evidence.launching import (
@@ -35,38 +35,38 @@ _ORDER = {
 }
 
 
-def _check(case: Case) -> Iterator[Match]:
-    found, work = case.once(launches), case.once(device_work)
+def _check(context: RuleContext) -> Iterator[Match]:
+    found, work = context.once(launches), context.once(device_work)
     rows = found.rows(Part.REST)
-    if not worth_a_look(case, rows, case.threshold(RULE, "count"), case.threshold(RULE, "share_fraction")):
+    if not worth_a_look(context, rows, context.threshold(RULE, "count"), context.threshold(RULE, "share_fraction")):
         return
     operations = found.operation[rows]
-    if small_grid_share(case, operations) >= case.threshold(SMALL_BATCH, "small_fraction"):
+    if small_grid_share(context, operations) >= context.threshold(SMALL_BATCH, "small_fraction"):
         return  # small-batch says so
     median = float(np.median(work.duration_ns[operations]))
-    if median > case.threshold(RULE, "kernel_ns"):
+    if median > context.threshold(RULE, "kernel_ns"):
         return
-    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
-    low, high = found.saving(case, Part.REST)
-    least, most = case.threshold(RULE, "avoided_least"), case.threshold(RULE, "avoided_most")
+    evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
+    low, high = found.saving(context, Part.REST)
+    least, most = context.threshold(RULE, "avoided_least"), context.threshold(RULE, "avoided_most")
     gap = evidence["launch_to_launch_median_ns"]
     pace = f", one every {duration(float(str(gap)))}" if gap is not None else ""
     yield Match(
-        region=launch_place(case, found, rows),
+        region=launch_place(context, found, rows),
         title=f"{count(len(rows))} kernels of {duration(median)} (median) are launched one by one{pace}{behind}",
         evidence={
             **evidence,
             "interrupted_fraction": round(found.interrupted, 4),
-            "idle_in_launching_ns": case.time_ns(Cause.CUDA_API),
-            "kernels": named_top(case, operations),
+            "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
+            "kernels": named_top(context, operations),
         },
         saving_ns=(0 if behind else round(least * low), round(most * high)),
         advice=(
             "torch.compile(function) fuses small operations, so that there are fewer to launch",
             "Work on whole tensors in place of Python loops over rows, samples or parameters",
-            *_ORDER[found.interrupted >= case.threshold(RULE, "interrupted_fraction")],
+            *_ORDER[found.interrupted >= context.threshold(RULE, "interrupted_fraction")],
         ),
-        examples=launch_examples(case, rows),
+        examples=launch_examples(context, rows),
         instances=len(rows),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_without, scaled
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
@@ -14,17 +14,17 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 from boundby.trace.vocabulary.kernels import KernelKind
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work = case.once(device_work)
+def _check(context: RuleContext) -> Iterator[Match]:
+    work = context.once(device_work)
     rows = np.flatnonzero(work.is_kernel & (work.kind == KernelKind.LAYOUT))
     exposed = int(work.exposed_ns[rows].sum())
     share = exposed / max(work.busy_kernels_ns(), 1)
-    if exposed < case.least_ns or share < case.threshold(RULE, "share_fraction"):
+    if exposed < context.least_ns or share < context.threshold(RULE, "share_fraction"):
         return
     total = int(work.duration_ns[rows].sum())
-    least = case.threshold(RULE, "avoided_least")
+    least = context.threshold(RULE, "avoided_least")
     yield Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{counted(len(rows), 'conversion', 'conversions')} between NCHW and NHWC "
         f"{'takes' if len(rows) == 1 else 'take'} {duration(total)}, "
         f"{percent(share)} of kernel time",
@@ -32,15 +32,15 @@ def _check(case: Case) -> Iterator[Match]:
             "count": len(rows),
             "total_ns": total,
             "share_of_kernel_time_fraction": round(share, 4),
-            "kernels": named_top(case, rows),
+            "kernels": named_top(context, rows),
         },
-        saving_ns=scaled(saving_without(case, Cause.GPU_COMPUTE, rows), least, 1.0),
+        saving_ns=scaled(saving_without(context, Cause.GPU_COMPUTE, rows), least, 1.0),
         advice=(
             "model = model.to(memory_format=torch.channels_last) and batch = batch.to(memory_format="
             "torch.channels_last) (3D: torch.channels_last_3d), so that cuDNN's NHWC kernels need no conversion",
             "Look for operations that fall back to NCHW between the convolutions (view, flatten, custom kernels)",
         ),
-        examples=operation_examples(case, rows),
+        examples=operation_examples(context, rows),
         instances=len(rows),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.windows import step_region
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import Rows, framework
 from boundby.evidence.host import MESSAGE_NAME, SETUP, examples, host_pieces
 from boundby.evidence.library import libraries_of
@@ -34,7 +34,7 @@ class _Part:
     """Some of the calls, and of the idle pieces between them in which a library sets itself up."""
 
     rows: Rows  # of ``setting.calls``
-    pieces: Rows  # of the case's `HostPieces`
+    pieces: Rows  # of the context's `HostPieces`
     calls_ns: int
     pieces_ns: int
     libraries: tuple[str, ...]  # that set themselves up in the pieces, as far as is known
@@ -44,30 +44,30 @@ class _Part:
         return self.calls_ns + self.pieces_ns
 
 
-def _check(case: Case) -> Iterator[Match]:
-    rows, pieces = case.once(setup_calls).once, case.once(host_pieces)
+def _check(context: RuleContext) -> Iterator[Match]:
+    rows, pieces = context.once(setup_calls).once, context.once(host_pieces)
     idle = pieces.of_kind(SETUP)
-    of_call, of_piece = _regions_of_calls(case, rows), pieces.region[idle]
-    warm = case.once(warm_regions)
-    tree = case.timeline.setting.ownership.regions
+    of_call, of_piece = _regions_of_calls(context, rows), pieces.region[idle]
+    warm = context.once(warm_regions)
+    tree = context.timeline.setting.ownership.regions
     messages = np.array([bool(MESSAGE_NAME.search(name)) for name in tree.name], bool) & ~warm
     for make, chosen in ((_in_warm_up, warm), (_by_messages, messages), (_others, ~warm & ~messages)):
-        part = _part(case, rows[chosen[of_call]], idle[chosen[of_piece]])
-        if part.total_ns >= case.least_ns:
-            yield make(case, part)
+        part = _part(context, rows[chosen[of_call]], idle[chosen[of_piece]])
+        if part.total_ns >= context.least_ns:
+            yield make(context, part)
 
 
-def _part(case: Case, rows: Rows, pieces: Rows) -> _Part:
-    calls = case.timeline.setting.calls
+def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _Part:
+    calls = context.timeline.setting.calls
     length = (calls.end_ns - calls.start_ns)[rows]
-    idle = case.once(host_pieces)
+    idle = context.once(host_pieces)
     threads = np.unique(idle.thread[pieces]).tolist()
-    names = libraries_of(case, idle.intervals(pieces), threads) if len(pieces) else []
+    names = libraries_of(context, idle.intervals(pieces), threads) if len(pieces) else []
     return _Part(rows, pieces, int(length.sum()), idle.total_ns(pieces), tuple(names))
 
 
-def _regions_of_calls(case: Case, rows: Rows) -> Int:
-    calls, ownership = case.timeline.setting.calls, case.timeline.setting.ownership
+def _regions_of_calls(context: RuleContext, rows: Rows) -> Int:
+    calls, ownership = context.timeline.setting.calls, context.timeline.setting.ownership
     region = np.zeros(len(rows), np.int64)
     for thread in np.unique(calls.thread[rows]).tolist():
         mine = calls.thread[rows] == thread
@@ -75,23 +75,23 @@ def _regions_of_calls(case: Case, rows: Rows) -> Int:
     return region
 
 
-def _place(case: Case, part: _Part) -> int:
-    calls, pieces = case.timeline.setting.calls, case.once(host_pieces)
+def _place(context: RuleContext, part: _Part) -> int:
+    calls, pieces = context.timeline.setting.calls, context.once(host_pieces)
     weights = ((calls.end_ns - calls.start_ns)[part.rows], (pieces.end_ns - pieces.start_ns)[part.pieces])
-    regions = np.concatenate((_regions_of_calls(case, part.rows), pieces.region[part.pieces]))
-    return case.place(regions, np.maximum(np.concatenate(weights), 1))
+    regions = np.concatenate((_regions_of_calls(context, part.rows), pieces.region[part.pieces]))
+    return context.place(regions, np.maximum(np.concatenate(weights), 1))
 
 
-def _others(case: Case, part: _Part) -> Match:
+def _others(context: RuleContext, part: _Part) -> Match:
     """What the program itself does for the first time."""
-    is_runtime = case.once(framework) == "openmp" and not len(part.pieces)
+    is_runtime = context.once(framework) == "openmp" and not len(part.pieces)
     return Match(
-        region=_place(case, part),
-        title=_title(case, part),
-        evidence=_evidence(case, part),
-        saving_ns=_saving(case, part),
-        advice=_RUNTIME if is_runtime else _advice(case, part),
-        examples=_examples(case, part),
+        region=_place(context, part),
+        title=_title(context, part),
+        evidence=_evidence(context, part),
+        saving_ns=_saving(context, part),
+        advice=_RUNTIME if is_runtime else _advice(context, part),
+        examples=_examples(context, part),
         severity="low" if is_runtime else None,
         instances=max(len(part.rows), 1),
     )
@@ -103,16 +103,16 @@ _RUNTIME = (
 )
 
 
-def _in_warm_up(case: Case, part: _Part) -> Match:
+def _in_warm_up(context: RuleContext, part: _Part) -> Match:
     """What lies in regions that are warm-up by name: the program does already what could be advised."""
-    share, names = warm_share(case)
-    rest = rest_window(case)
+    share, names = warm_share(context)
+    rest = rest_window(context)
     shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return Match(
-        region=_place(case, part),
-        title=f"{percent(share)} of the window is set-up and warm-up by name ({shown}): {_title(case, part)}",
+        region=_place(context, part),
+        title=f"{percent(share)} of the window is set-up and warm-up by name ({shown}): {_title(context, part)}",
         evidence={
-            **_evidence(case, part),
+            **_evidence(context, part),
             "warm_up_of_window_fraction": round(share, 4),
             "warm_up_regions": names[:10],
         },
@@ -121,46 +121,46 @@ def _in_warm_up(case: Case, part: _Part) -> Match:
             "The program warms up already, so this costs later steps nothing. Look at the rest: boundby analyze "
             + (f"--window {rest}" if rest else "--window START:END, or --skip-first K"),
         ),
-        examples=_examples(case, part),
+        examples=_examples(context, part),
         severity="note",
         instances=max(len(part.rows), 1),
     )
 
 
-def _by_messages(case: Case, part: _Part) -> Match:
+def _by_messages(context: RuleContext, part: _Part) -> Match:
     """What a message-passing library does inside its own calls."""
-    calls, trace = case.timeline.setting.calls, case.timeline.setting.trace
-    tree = case.timeline.setting.ownership.regions
+    calls, trace = context.timeline.setting.calls, context.timeline.setting.trace
+    tree = context.timeline.setting.ownership.regions
     length = (calls.end_ns - calls.start_ns)[part.rows]
     process = np.array([thread.process for thread in trace.threads], np.int64)[calls.thread[part.rows]]
     longest = [int(length[process == one].max()) for one in np.unique(process).tolist()]
-    names = sorted({tree.name[region] for region in np.unique(_regions_of_calls(case, part.rows)).tolist()})
-    one = named_calls(case, part.rows, 1)[0].partition(":")[0]
+    names = sorted({tree.name[region] for region in np.unique(_regions_of_calls(context, part.rows)).tolist()})
+    one = named_calls(context, part.rows, 1)[0].partition(":")[0]
     if sum(longest) >= _ONCE_SHARE * part.calls_ns:
         many = f" in each of {len(longest)} processes, {duration(sum(longest))} in all," if len(longest) > 1 else ""
         took = duration(max(longest))
         title = f"the first {one} takes {took}{many} once, inside the message-passing library ({', '.join(names[:3])})"
     else:
-        title = f"inside the message-passing library ({', '.join(names[:3])}): {_title(case, part)}"
+        title = f"inside the message-passing library ({', '.join(names[:3])}): {_title(context, part)}"
     return Match(
         region=None,
         title=title,
-        evidence={**_evidence(case, part), "longest_of_each_process_ns": longest[:16]},
-        saving_ns=_saving(case, part),
+        evidence={**_evidence(context, part), "longest_of_each_process_ns": longest[:16]},
+        saving_ns=_saving(context, part),
         advice=(
             "The library pins its own buffers and sets itself up at its first messages: exchange one message of each "
             "size before what counts, or leave the start out of the picture (--window START:END)",
         ),
-        examples=_examples(case, part),
+        examples=_examples(context, part),
         severity="low",  # the program cannot change it, and a longer run pays it once
         instances=len(part.rows),
     )
 
 
-def _title(case: Case, part: _Part) -> str:
-    over = _processes(case, part)
+def _title(context: RuleContext, part: _Part) -> str:
+    over = _processes(context, part)
     summed = f", summed over {over} processes" if over > 1 else ""
-    named = ", ".join(named_calls(case, part.rows, 2))
+    named = ", ".join(named_calls(context, part.rows, 2))
     calls = "1 call" if len(part.rows) == 1 else f"{count(len(part.rows))} calls"
     if not len(part.pieces):
         takes = "takes" if len(part.rows) == 1 else "take"
@@ -177,39 +177,39 @@ def _who(part: _Part) -> str:
     return f"{names} {'starts' if len(part.libraries) == 1 else 'start'}" if names else "a library starts"
 
 
-def _processes(case: Case, part: _Part) -> int:
-    trace = case.timeline.setting.trace
-    threads = (case.timeline.setting.calls.thread[part.rows], case.once(host_pieces).thread[part.pieces])
+def _processes(context: RuleContext, part: _Part) -> int:
+    trace = context.timeline.setting.trace
+    threads = (context.timeline.setting.calls.thread[part.rows], context.once(host_pieces).thread[part.pieces])
     return len({trace.threads[thread].process for thread in np.unique(np.concatenate(threads)).tolist()})
 
 
-def _saving(case: Case, part: _Part) -> tuple[int, int]:
+def _saving(context: RuleContext, part: _Part) -> tuple[int, int]:
     """Without the calls' own time, and without what the host does between them; no more than both take."""
-    low, high = init_saving(case, part.rows, 0.0) if len(part.rows) else (0, 0)
+    low, high = init_saving(context, part.rows, 0.0) if len(part.rows) else (0, 0)
     if not len(part.pieces):
         return low, high
-    pieces = case.once(host_pieces)
-    mask = np.zeros(len(case.timeline.setting.calls), bool)
+    pieces = context.once(host_pieces)
+    mask = np.zeros(len(context.timeline.setting.calls), bool)
     ended = pieces.call[part.pieces]
     mask[ended[ended >= 0]] = True
     causes = [cause.key for cause in (Cause.CPU, Cause.HOST_BLOCKED) if (pieces.cause[part.pieces] == cause).any()]
-    found = case.saving(causes, calls=mask) or (0, part.pieces_ns)
-    return low, min(high + min(found[1], part.pieces_ns), part.total_ns, case.longest_window_ns)
+    found = context.saving(causes, calls=mask) or (0, part.pieces_ns)
+    return low, min(high + min(found[1], part.pieces_ns), part.total_ns, context.longest_window_ns)
 
 
-def _evidence(case: Case, part: _Part) -> dict[str, object]:
-    calls, rows = case.timeline.setting.calls, part.rows
+def _evidence(context: RuleContext, part: _Part) -> dict[str, object]:
+    calls, rows = context.timeline.setting.calls, part.rows
     length = (calls.end_ns - calls.start_ns)[rows]
     first = calls.is_first_load[rows]
     loads = first | (calls.kind[rows] == CallClass.INIT)
     evidence: dict[str, object] = {}
     if len(rows):
-        low = min(device.low_ns for device in case.timeline.devices)
-        at = (calls.start_ns[rows] - low) / case.longest_window_ns
+        low = min(device.low_ns for device in context.timeline.devices)
+        at = (calls.start_ns[rows] - low) / context.longest_window_ns
         order = np.argsort(at, kind="stable")
         half = float(at[order][np.searchsorted(np.cumsum(length[order]), part.calls_ns / 2)])
         evidence = {
-            **call_evidence(case, rows),
+            **call_evidence(context, rows),
             "first_launches_ns": int(length[first].sum()),
             "loading_ns": int(length[loads & ~first].sum()),
             "allocation_ns": int(length[~loads].sum()),
@@ -217,19 +217,19 @@ def _evidence(case: Case, part: _Part) -> dict[str, object]:
         }
     if len(part.pieces):
         evidence |= {"host_in_libraries_ns": part.pieces_ns, "libraries": list(part.libraries)}
-    return {**evidence, "processes": _processes(case, part)}
+    return {**evidence, "processes": _processes(context, part)}
 
 
-def _examples(case: Case, part: _Part) -> tuple[Example, ...]:
-    between = examples(case, case.once(host_pieces), part.pieces, "sets a library up") if len(part.pieces) else ()
-    return (*call_examples(case, part.rows), *between)
+def _examples(context: RuleContext, part: _Part) -> tuple[Example, ...]:
+    between = examples(context, context.once(host_pieces), part.pieces, "sets a library up") if len(part.pieces) else ()
+    return (*call_examples(context, part.rows), *between)
 
 
-def _advice(case: Case, part: _Part) -> tuple[str, ...]:
-    trace, regions = case.timeline.setting.trace, case.timeline.setting.ownership.regions
+def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
+    trace, regions = context.timeline.setting.trace, context.timeline.setting.ownership.regions
     skip = "--skip-first 1, or " if len(trace.ranges) and step_region(trace, regions) is not None else ""
     later = f"A run of many steps pays this once: measure without it (boundby analyze {skip}--window START:END)"
-    evidence = _evidence(case, part)
+    evidence = _evidence(context, part)
     if len(part.pieces):
         who = " and ".join(part.libraries) or "The library"
         sets = "sets itself" if len(part.libraries) < 2 else "set themselves"
@@ -237,12 +237,12 @@ def _advice(case: Case, part: _Part) -> tuple[str, ...]:
             f"{who} {sets} up at the first call: create the handles and run one step of each shape before what counts "
             "(a warm-up), and keep the process alive for the next job",
             "CUDA_MODULE_LOADING=EAGER loads the code of all kernels at the start, not at their first launch",
-            *_compiling(case, part.rows),
+            *_compiling(context, part.rows),
             later,
         )
     allocation = evidence["allocation_ns"]
     is_loading = isinstance(allocation, int) and 2 * allocation <= part.calls_ns
-    if not is_loading and case.once(framework) == "cudf":
+    if not is_loading and context.once(framework) == "cudf":
         return (
             "rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool",
             later,
@@ -252,14 +252,14 @@ def _advice(case: Case, part: _Part) -> tuple[str, ...]:
     return (
         "Run one step of each shape before what counts: the first launch of a kernel loads its code; "
         "CUDA_MODULE_LOADING=EAGER loads all of it at the start instead",
-        *_compiling(case, part.rows),
+        *_compiling(context, part.rows),
         later,
     )
 
 
-def _compiling(case: Case, rows: Rows) -> tuple[str, ...]:
-    names = case.timeline.setting.trace.names
-    called = {names[name] for name in np.unique(case.timeline.setting.calls.name[rows]).tolist()}
+def _compiling(context: RuleContext, rows: Rows) -> tuple[str, ...]:
+    names = context.timeline.setting.trace.names
+    called = {names[name] for name in np.unique(context.timeline.setting.calls.name[rows]).tolist()}
     if not any(_COMPILES.search(name) for name in called):
         return ()
     return (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.copying import copy_evidence, copy_examples
 from boundby.evidence.devicework import device_work, place_of, saving_without, scaled
 from boundby.model.causes import Cause
@@ -20,28 +20,28 @@ _CAPTURE = (
 )
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work, trace = case.once(device_work), case.timeline.setting.trace
+def _check(context: RuleContext) -> Iterator[Match]:
+    work, trace = context.once(device_work), context.timeline.setting.trace
     rows = np.flatnonzero(work.in_window & (trace.operations.kind == OpKind.MIGRATION))
-    if len(rows) < case.threshold(RULE, "count") or int(work.exposed_ns[rows].sum()) < case.least_ns:
+    if len(rows) < context.threshold(RULE, "count") or int(work.exposed_ns[rows].sum()) < context.least_ns:
         return
     faults = trace.page_faults
     evidence = {
-        **copy_evidence(case, rows),
+        **copy_evidence(context, rows),
         "cpu_page_faults_in_trace": faults.get("cpu"),
         "gpu_page_faults_in_trace": faults.get("gpu"),
     }
     byte_count, total = int(str(evidence["bytes"])), int(str(evidence["total_ns"]))
     yield Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{counted(len(rows), 'migration of managed memory moves', 'migrations of managed memory move')} "
         f"{size(byte_count)} in {duration(total)}, "
         f"{size(byte_count / len(rows))} at a time",
         evidence=evidence,
         saving_ns=scaled(
-            saving_without(case, Cause.GPU_COPY, rows),
-            case.threshold(RULE, "avoided_least"),
-            case.threshold(RULE, "avoided_most"),
+            saving_without(context, Cause.GPU_COPY, rows),
+            context.threshold(RULE, "avoided_least"),
+            context.threshold(RULE, "avoided_most"),
         ),
         advice=(
             "cudaMemPrefetchAsync(pointer, bytes, device, stream) before the first kernel that reads it moves it in "
@@ -50,7 +50,7 @@ def _check(case: Case) -> Iterator[Match]:
             "CuPy, RAPIDS and Numba: switch the managed allocator off if the data fits the device",
             *(() if faults else (_CAPTURE,)),
         ),
-        examples=copy_examples(case, rows),
+        examples=copy_examples(context, rows),
         instances=len(rows),
         cost_ns=total,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.copying import copy_evidence, copy_examples, most_common_device
 from boundby.evidence.devicework import Int, Rows, device_work, framework, place_of, saving_without, scaled
 from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, is_upload, link_rate, transfers
@@ -50,61 +50,61 @@ _PINNED: dict[str, tuple[str, ...]] = {
 }
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work = case.once(device_work)
-    rows = case.once(transfers).rows(Transfer.PAGEABLE)
-    region = case.timeline.setting.launch_region[rows]
-    for number in np.unique(_outermost(case, region)).tolist():
-        mine = rows[_outermost(case, region) == number]
-        if int(work.exposed_ns[mine].sum()) < case.least_ns:
+def _check(context: RuleContext) -> Iterator[Match]:
+    work = context.once(device_work)
+    rows = context.once(transfers).rows(Transfer.PAGEABLE)
+    region = context.timeline.setting.launch_region[rows]
+    for number in np.unique(_outermost(context, region)).tolist():
+        mine = rows[_outermost(context, region) == number]
+        if int(work.exposed_ns[mine].sum()) < context.least_ns:
             continue
-        if is_upload(case, mine):
-            yield _upload(case, mine)
-        elif (match := _pinning(case, mine)) is not None:
+        if is_upload(context, mine):
+            yield _upload(context, mine)
+        elif (match := _pinning(context, mine)) is not None:
             yield match
 
 
-def _outermost(case: Case, region: Int) -> Int:
+def _outermost(context: RuleContext, region: Int) -> Int:
     """The outermost region around each: loading a model and feeding it are different stories."""
-    tree = case.timeline.setting.ownership.regions
+    tree = context.timeline.setting.ownership.regions
     found: Int = region.copy()
     for _ in range(int(tree.depth.max(initial=0))):
         found = np.where(tree.depth[found] > 1, tree.parent[found], found)
     return found
 
 
-def _upload(case: Case, rows: Rows) -> Match:
-    evidence = copy_evidence(case, rows)
+def _upload(context: RuleContext, rows: Rows) -> Match:
+    evidence = copy_evidence(context, rows)
     total, byte_count = int(str(evidence["total_ns"])), int(str(evidence["bytes"]))
     return Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{_copies(rows, 'uploads', 'upload')} {size(byte_count)} from pageable memory in {duration(total)}, "
         "while no kernel runs",
         evidence={**evidence, "is_upload": True},
-        saving_ns=(0, saving_without(case, Cause.GPU_COPY, rows)[1]),
-        advice=_UPLOADS[case.once(framework)],
-        examples=copy_examples(case, rows),
+        saving_ns=(0, saving_without(context, Cause.GPU_COPY, rows)[1]),
+        advice=_UPLOADS[context.once(framework)],
+        examples=copy_examples(context, rows),
         instances=len(rows),
         cost_ns=total,
     )
 
 
-def _pinning(case: Case, rows: Rows) -> Match | None:
-    rate = bandwidth_of(case, rows)
-    expected, source = _expected(case, rows)
+def _pinning(context: RuleContext, rows: Rows) -> Match | None:
+    rate = bandwidth_of(context, rows)
+    expected, source = _expected(context, rows)
     if expected is None:
-        least, most = case.threshold(RULE, "pinned_least"), case.threshold(RULE, "pinned_most")
+        least, most = context.threshold(RULE, "pinned_least"), context.threshold(RULE, "pinned_most")
     else:
-        most = min(expected / rate if rate else 1.0, case.threshold(RULE, "most"))
-        least = min(case.threshold(RULE, "pinned_least"), most)
-    if most < case.threshold(RULE, "worth"):
+        most = min(expected / rate if rate else 1.0, context.threshold(RULE, "most"))
+        least = min(context.threshold(RULE, "pinned_least"), most)
+    if most < context.threshold(RULE, "worth"):
         return None  # as fast as pinned already: what is left is the wait, which the rules on syncs tell
-    evidence = copy_evidence(case, rows)
+    evidence = copy_evidence(context, rows)
     total, byte_count = int(str(evidence["total_ns"])), int(str(evidence["bytes"]))
     to_device = int(str(evidence["to_device_count"]))
     way = f"{'from' if to_device == len(rows) else 'to' if to_device == 0 else 'from or to'} pageable memory"
     return Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{_copies(rows, f'{way} moves', f'{way} move')} {size(byte_count)} in {duration(total)}, at "
         f"{bandwidth(rate * 1e9)}",
         evidence={
@@ -114,9 +114,9 @@ def _pinning(case: Case, rows: Rows) -> Match | None:
             "assumed_speed_up": [least, round(most, 2)],
         },
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
-        saving_ns=scaled(saving_without(case, Cause.GPU_COPY, rows), 1 - 1 / least, 1 - 1 / most),
-        advice=(*_PINNED.get(case.once(framework), _PINNED["cuda"]), *_constant(evidence)),
-        examples=copy_examples(case, rows),
+        saving_ns=scaled(saving_without(context, Cause.GPU_COPY, rows), 1 - 1 / least, 1 - 1 / most),
+        advice=(*_PINNED.get(context.once(framework), _PINNED["cuda"]), *_constant(evidence)),
+        examples=copy_examples(context, rows),
         instances=len(rows),
         cost_ns=total,
     )
@@ -133,14 +133,14 @@ def _constant(evidence: dict[str, object]) -> tuple[str, ...]:
     return (f"{count(times)} of them are {size(common)} each: if their content does not change, upload it once",)
 
 
-def _expected(case: Case, rows: Rows) -> tuple[float | None, str]:
+def _expected(context: RuleContext, rows: Rows) -> tuple[float | None, str]:
     """The rate that pinned copies reach here, in GB/s: as measured in this trace, else by the link."""
-    table = case.timeline.setting.trace.operations
-    pinned = case.once(transfers).rows(Transfer.PINNED)
+    table = context.timeline.setting.trace.operations
+    pinned = context.once(transfers).rows(Transfer.PINNED)
     pinned = pinned[(table.bytes[pinned] >= LARGE_BYTES) & np.isin(table.direction[pinned], table.direction[rows])]
     if len(pinned):
-        return bandwidth_of(case, pinned), f"{len(pinned)} pinned copies of this trace"
-    link = link_rate(case, most_common_device(case, rows))
+        return bandwidth_of(context, pinned), f"{len(pinned)} pinned copies of this trace"
+    link = link_rate(context, most_common_device(context, rows))
     return (None, "common experience") if link is None else (link[0], link[1])
 
 

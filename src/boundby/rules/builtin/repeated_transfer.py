@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.copying import copy_evidence, copy_examples
 from boundby.evidence.devicework import device_work, framework, place_of, saving_without
 from boundby.evidence.transfers import Transfer, transfers
@@ -27,19 +27,19 @@ _ADVICE: dict[str, tuple[str, ...]] = {
 }
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work, found = case.once(device_work), case.once(transfers)
+def _check(context: RuleContext) -> Iterator[Match]:
+    work, found = context.once(device_work), context.once(transfers)
     rows = found.rows(Transfer.RETURNS)
-    if found.returns < case.threshold(RULE, "returns") or int(work.exposed_ns[rows].sum()) < case.least_ns:
+    if found.returns < context.threshold(RULE, "returns") or int(work.exposed_ns[rows].sum()) < context.least_ns:
         return
-    evidence = copy_evidence(case, rows)
+    evidence = copy_evidence(context, rows)
     total, common = int(str(evidence["total_ns"])), int(str(evidence["commonest_size_bytes"]))
     at_a_time = len(rows) / 2 / found.returns  # copies each way
     byte_count = int(str(evidence["bytes"])) / 2 / found.returns
     alike = evidence["commonest_size_count"] == len(rows) and at_a_time == round(at_a_time) > 1
     what = f"{round(at_a_time)} x {size(common)}" if alike else size(byte_count)
     yield Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{what} go to the host and as much comes back, {count(found.returns)} times: {duration(total)} of "
         "copies",
         evidence={
@@ -48,9 +48,9 @@ def _check(case: Case) -> Iterator[Match]:
             "returns": found.returns,
             "bytes_each_way_and_time": round(byte_count),
         },
-        saving_ns=saving_without(case, Cause.GPU_COPY, rows),
-        advice=_ADVICE.get(case.once(framework), _ADVICE["cuda"]),
-        examples=copy_examples(case, rows),
+        saving_ns=saving_without(context, Cause.GPU_COPY, rows),
+        advice=_ADVICE.get(context.once(framework), _ADVICE["cuda"]),
+        examples=copy_examples(context, rows),
         instances=len(rows),
         cost_ns=total,
     )

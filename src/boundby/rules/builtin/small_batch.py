@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.devicework import device_work, named_top
 from boundby.evidence.launches import Part, launches
 from boundby.evidence.launching import (
@@ -22,29 +22,29 @@ from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    found, work = case.once(launches), case.once(device_work)
+def _check(context: RuleContext) -> Iterator[Match]:
+    found, work = context.once(launches), context.once(device_work)
     rows = found.rows(Part.REST)
-    if not worth_a_look(case, rows, case.threshold(RULE, "count"), case.threshold(RULE, "share_fraction")):
+    if not worth_a_look(context, rows, context.threshold(RULE, "count"), context.threshold(RULE, "share_fraction")):
         return
     operations = found.operation[rows]
     if not ((work.blocks[operations] > 0) & (work.multiprocessors[operations] > 0)).any():
         raise CannotCheckError("the trace tells no launch shapes, or not how many multiprocessors the GPU has")
-    small = small_grid_share(case, operations)
+    small = small_grid_share(context, operations)
     median = float(np.median(work.duration_ns[operations]))
-    if small < case.threshold(RULE, "small_fraction") or median > case.threshold(RULE, "kernel_ns"):
+    if small < context.threshold(RULE, "small_fraction") or median > context.threshold(RULE, "kernel_ns"):
         return
-    low, high = found.saving(case, Part.REST)
-    least, most = case.threshold(RULE, "avoided_least"), case.threshold(RULE, "avoided_most")
-    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
+    low, high = found.saving(context, Part.REST)
+    least, most = context.threshold(RULE, "avoided_least"), context.threshold(RULE, "avoided_most")
+    evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
     yield Match(
-        region=launch_place(case, found, rows),
+        region=launch_place(context, found, rows),
         title=f"{percent(small)} of {count(len(rows))} kernels have fewer blocks than the GPU has multiprocessors, and "
         f"they take {duration(median)} (median): too little work in each{behind}",
         evidence={
             **evidence,
-            "idle_in_launching_ns": case.time_ns(Cause.CUDA_API),
-            "kernels": named_top(case, operations),
+            "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
+            "kernels": named_top(context, operations),
         },
         saving_ns=(0 if behind else round(least * low), round(most * high)),
         advice=(
@@ -52,7 +52,7 @@ def _check(case: Case) -> Iterator[Match]:
             "take hardly longer for it",
             "Inference: collect requests for a few milliseconds and run them as one batch",
         ),
-        examples=launch_examples(case, rows),
+        examples=launch_examples(context, rows),
         instances=len(rows),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.devicework import (
     Rows,
     device_work,
@@ -21,27 +21,27 @@ from boundby.model.units import count, counted, duration, percent
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def small_block_rows(case: Case) -> Rows:
+def small_block_rows(context: RuleContext) -> Rows:
     """Kernels with more than one block, of fewer threads than a warp has."""
-    work = case.once(device_work)
+    work = context.once(device_work)
     return np.flatnonzero(work.is_kernel & (work.threads > 0) & (work.threads < WARP) & (work.blocks > 1))
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work = case.once(device_work)
-    if work.busy_kernels_ns() < case.least_ns:
+def _check(context: RuleContext) -> Iterator[Match]:
+    work = context.once(device_work)
+    if work.busy_kernels_ns() < context.least_ns:
         return
     if not (work.threads[work.is_kernel] > 0).any():
         raise CannotCheckError("the trace tells no launch shapes")
-    rows = case.once(small_block_rows)
+    rows = context.once(small_block_rows)
     exposed = int(work.exposed_ns[rows].sum())
-    if exposed < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.longest_window_ns):
+    if exposed < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
         return
     lanes = float(np.average(work.threads[rows] / WARP, weights=work.duration_ns[rows]))
     longest = int(rows[np.argmax(work.duration_ns[rows])])
     total = int(work.duration_ns[rows].sum())
     yield Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{counted(len(rows), 'kernel', 'kernels')} ({duration(total)}) "
         f"{'has' if len(rows) == 1 else 'have'} blocks smaller than a warp: "
         f"{percent(1 - lanes)} of their lanes idle",
@@ -51,19 +51,19 @@ def _check(case: Case) -> Iterator[Match]:
             "share_of_kernel_time_fraction": round(exposed / max(work.busy_kernels_ns(), 1), 4),
             "threads_per_block": sorted({int(value) for value in work.threads[rows]})[:5],
             "lanes_used_fraction": round(lanes, 4),
-            "kernels": named_top(case, rows),
+            "kernels": named_top(context, rows),
         },
         saving_ns=saving_by_speed(
-            case, rows, case.threshold(RULE, "full_least"), min(1 / lanes, case.threshold(RULE, "full_most"))
+            context, rows, context.threshold(RULE, "full_least"), min(1 / lanes, context.threshold(RULE, "full_most"))
         ),
         advice=(
-            f"{kernel_name(case, longest)} launches {count(int(work.blocks[longest]))} blocks of "
+            f"{kernel_name(context, longest)} launches {count(int(work.blocks[longest]))} blocks of "
             f"{int(work.threads[longest])} threads: launch blocks of 128 or 256 threads and "
             f"{count(int(work.blocks[longest]))} x {int(work.threads[longest])} / 256 of them",
             "Numba: kernel[(n + 255) // 256, 256](data); CuPy and Triton: block sizes that are multiples of 32",
         ),
         examples=operation_examples(
-            case, rows, lambda row: f"{kernel_name(case, row)}, {work.blocks[row]} blocks of {work.threads[row]}"
+            context, rows, lambda row: f"{kernel_name(context, row)}, {work.blocks[row]} blocks of {work.threads[row]}"
         ),
         instances=len(rows),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.devicework import (
     Rows,
     device_work,
@@ -22,23 +22,23 @@ from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def small_grid_rows(case: Case) -> Rows:
+def small_grid_rows(context: RuleContext) -> Rows:
     """Kernels that run alone and long on few of the multiprocessors."""
-    rows = _small_rows(case)
-    return rows[_runs_alone(case, rows, case.threshold(RULE, "alone_fraction"))]
+    rows = _small_rows(context)
+    return rows[_runs_alone(context, rows, context.threshold(RULE, "alone_fraction"))]
 
 
-def _small_rows(case: Case) -> Rows:
-    work = case.once(device_work)
-    long_enough = work.is_kernel & (work.duration_ns >= case.threshold(RULE, "kernel_ns"))
+def _small_rows(context: RuleContext) -> Rows:
+    work = context.once(device_work)
+    long_enough = work.is_kernel & (work.duration_ns >= context.threshold(RULE, "kernel_ns"))
     told = (work.blocks > 0) & (work.multiprocessors > 0)
-    small = work.blocks <= case.threshold(RULE, "fill_fraction") * work.multiprocessors
+    small = work.blocks <= context.threshold(RULE, "fill_fraction") * work.multiprocessors
     return np.flatnonzero(long_enough & told & small)
 
 
-def _runs_alone(case: Case, rows: Rows, share: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _runs_alone(context: RuleContext, rows: Rows, share: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which of these no other kernel shares the device with for more than the rest of their time."""
-    work, table = case.once(device_work), case.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.setting.trace.operations
     alone = np.zeros(len(rows), bool)
     for device in np.unique(table.device[rows]).tolist():
         others = np.flatnonzero(work.in_window & (table.kind <= 1) & (table.device == device))
@@ -64,25 +64,25 @@ def _runs_alone(case: Case, rows: Rows, share: float) -> np.ndarray[tuple[int], 
     return alone
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work = case.once(device_work)
-    long_enough = work.is_kernel & (work.duration_ns >= case.threshold(RULE, "kernel_ns"))
-    if int(work.exposed_ns[long_enough].sum()) < case.least_ns:
+def _check(context: RuleContext) -> Iterator[Match]:
+    work = context.once(device_work)
+    long_enough = work.is_kernel & (work.duration_ns >= context.threshold(RULE, "kernel_ns"))
+    if int(work.exposed_ns[long_enough].sum()) < context.least_ns:
         return
     if not ((work.blocks > 0) & (work.multiprocessors > 0))[long_enough].any():
         raise CannotCheckError("the trace tells no launch shapes, or not how many multiprocessors the GPU has")
-    rows = case.once(small_grid_rows)
-    yield from _beside(case, np.setdiff1d(_small_rows(case), rows))
+    rows = context.once(small_grid_rows)
+    yield from _beside(context, np.setdiff1d(_small_rows(context), rows))
     exposed = int(work.exposed_ns[rows].sum())
-    if exposed < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.longest_window_ns):
+    if exposed < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
         return
     filled = work.blocks[rows] / work.multiprocessors[rows]
     mean = float(np.average(filled, weights=work.duration_ns[rows]))
-    most = min(1 / mean, case.threshold(RULE, "filled_most"))
+    most = min(1 / mean, context.threshold(RULE, "filled_most"))
     longest = int(rows[np.argmax(work.duration_ns[rows])])
     total = int(work.duration_ns[rows].sum())
     yield Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{'1 long kernel' if len(rows) == 1 else f'{count(len(rows))} long kernels'} ({duration(total)}) "
         f"{'runs' if len(rows) == 1 else 'run'} alone on {percent(mean)} of the GPU's multiprocessors",
         evidence={
@@ -92,11 +92,11 @@ def _check(case: Case) -> Iterator[Match]:
             "blocks": sorted({int(value) for value in work.blocks[rows]})[:5],
             "multiprocessors": int(work.multiprocessors[longest]),
             "multiprocessors_used_fraction": round(mean, 4),
-            "kernels": named_top(case, rows),
+            "kernels": named_top(context, rows),
         },
-        saving_ns=(0, saving_by_speed(case, rows, 1.0, most)[1]),
+        saving_ns=(0, saving_by_speed(context, rows, 1.0, most)[1]),
         advice=(
-            f"{kernel_name(case, longest)} launches {_blocks(int(work.blocks[longest]))} of "
+            f"{kernel_name(context, longest)} launches {_blocks(int(work.blocks[longest]))} of "
             f"{int(work.threads[longest])} threads on {int(work.multiprocessors[longest])} multiprocessors: split its "
             "work into smaller blocks, at least two a multiprocessor",
             *(
@@ -104,54 +104,58 @@ def _check(case: Case) -> Iterator[Match]:
                     "PyTorch: a larger batch, or batched calls (torch.bmm, torch.stack, vmap) instead of a loop over "
                     "samples",
                 )
-                if is_python_program(case)
+                if is_python_program(context)
                 else ()
             ),
             "Where the work cannot be split, run independent kernels beside it on another stream",
         ),
         examples=operation_examples(
-            case, rows, lambda row: f"{kernel_name(case, row)}, {_blocks(int(work.blocks[row]))} of {work.threads[row]}"
+            context,
+            rows,
+            lambda row: f"{kernel_name(context, row)}, {_blocks(int(work.blocks[row]))} of {work.threads[row]}",
         ),
         instances=len(rows),
         cost_ns=total,
     )
 
 
-def _beside(case: Case, rows: Rows) -> Iterator[Match]:
+def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:
     """Single kernels of few blocks that take long although others run beside them: what else runs hides them, and as
     soon as that is shorter, they are what the program waits for."""
-    work = case.once(device_work)
-    rows = rows[work.duration_ns[rows] >= case.threshold(RULE, "beside_fraction") * case.longest_window_ns]
+    work = context.once(device_work)
+    rows = rows[work.duration_ns[rows] >= context.threshold(RULE, "beside_fraction") * context.longest_window_ns]
     if len(rows) == 0:
         return
     total, longest = int(work.duration_ns[rows].sum()), int(rows[np.argmax(work.duration_ns[rows])])
     filled = float(np.average(work.blocks[rows] / work.multiprocessors[rows], weights=work.duration_ns[rows]))
-    most = min(1 / filled, case.threshold(RULE, "filled_most"))
+    most = min(1 / filled, context.threshold(RULE, "filled_most"))
     blocks, all_of_them = int(work.blocks[rows].max()), len(rows)
-    saved = case.saving_by_speed(mask_of(case, rows), most, most)
+    saved = context.saving_by_speed(mask_of(context, rows), most, most)
     yield Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{all_of_them} kernel{'s' if all_of_them > 1 else ''} of {'1 block' if blocks == 1 else 'few blocks'} "
         f"take{'' if all_of_them > 1 else 's'} {duration(total)} beside other kernels: "
-        f"{', '.join(named_top(case, rows, 3))}",
+        f"{', '.join(named_top(context, rows, 3))}",
         evidence={
             "count": all_of_them,
             "total_ns": total,
             "blocks": sorted({int(value) for value in work.blocks[rows]})[:5],
             "multiprocessors": int(work.multiprocessors[longest]),
             "multiprocessors_used_fraction": round(filled, 4),
-            "kernels": named_top(case, rows),
+            "kernels": named_top(context, rows),
             f"saving_if_{round(most)}_times_as_fast_ns": None if saved is None else min(saved[0], total),
         },
         saving_ns=None,  # what runs beside them hides it, or some of it
         advice=(
-            f"{kernel_name(case, longest)} launches {_blocks(int(work.blocks[longest]))} of "
+            f"{kernel_name(context, longest)} launches {_blocks(int(work.blocks[longest]))} of "
             f"{int(work.threads[longest]):,} threads on {int(work.multiprocessors[longest])} multiprocessors: split "
             "its work into smaller blocks, at least two a multiprocessor",
             "What runs beside them hides them now: it has to be shorter as well before the program is",
         ),
         examples=operation_examples(
-            case, rows, lambda row: f"{kernel_name(case, row)}, {_blocks(int(work.blocks[row]))} of {work.threads[row]}"
+            context,
+            rows,
+            lambda row: f"{kernel_name(context, row)}, {_blocks(int(work.blocks[row]))} of {work.threads[row]}",
         ),
         instances=all_of_them,
         severity="low",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.devicework import device_work, kernel_name, place_of
 from boundby.model.intervals import Coverage, union
 from boundby.model.units import count, duration
@@ -39,15 +39,15 @@ class Held:
     sides_ns: tuple[int, int]  # busy time of the default stream and of all others
 
 
-def _held(case: Case, device: int, process: int) -> Held | None:
+def _held(context: RuleContext, device: int, process: int) -> Held | None:
     """None where there are not both sides, or where they do run at once."""
-    setting = case.timeline.setting
+    setting = context.timeline.setting
     table, calls = setting.trace.operations, setting.calls
-    work = case.once(device_work)
+    work = context.once(device_work)
     mine = np.flatnonzero(
         (table.device == device) & (table.process == process) & work.in_window & (table.kind != OpKind.MIGRATION)
     )
-    default, independent = _roles(case, process, table.stream[mine])
+    default, independent = _roles(context, process, table.stream[mine])
     mine, default = mine[~independent], default[~independent]
     if not default.any() or default.all():
         return None
@@ -71,33 +71,33 @@ def _held(case: Case, device: int, process: int) -> Held | None:
     return Held(mine[chosen], (released - ready)[chosen], (sides[0].total, sides[1].total))
 
 
-def _roles(case: Case, process: int, stream: Int) -> tuple[Bool, Bool]:
+def _roles(context: RuleContext, process: int, stream: Int) -> tuple[Bool, Bool]:
     """Masks of work on the default stream, and on streams that do not wait for it."""
-    told = case.timeline.setting.trace.streams
+    told = context.timeline.setting.trace.streams
     mine = told.process == process
     null = told.stream[mine & (told.kind == StreamRole.NULL)]
     independent = told.stream[mine & (told.kind == StreamRole.INDEPENDENT)]
     return np.isin(stream, null if len(null) else DEFAULT_STREAMS), np.isin(stream, independent)
 
 
-def _check(case: Case) -> Iterator[Match]:
-    setting = case.timeline.setting
+def _check(context: RuleContext) -> Iterator[Match]:
+    setting = context.timeline.setting
     if not len(setting.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells when an operation was launched")
     trace = setting.trace
     names = np.array([plain_name(name).endswith("StreamWaitEvent") for name in trace.names] or [False], bool)
     waits = int(names[trace.api.name].sum())
-    for device in case.timeline.devices:
+    for device in context.timeline.devices:
         for process in np.unique(device.operations.table.process).tolist():
-            held = _held(case, device.index, process)
-            if held is None or len(held.rows) < case.threshold(RULE, "count_least") or waits >= len(held.rows) / 2:
+            held = _held(context, device.index, process)
+            if held is None or len(held.rows) < context.threshold(RULE, "count_least") or waits >= len(held.rows) / 2:
                 continue  # explicit waits for events explain as much
             total = int(held.held_ns.sum())
             most = min(total, *held.sides_ns)
-            if most < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.longest_window_ns):
+            if most < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
                 continue
             yield Match(
-                region=place_of(case, held.rows),
+                region=place_of(context, held.rows),
                 title=f"the default stream and the others take turns: {count(len(held.rows))} operations held up, "
                 f"{duration(total)} in all",
                 evidence={
@@ -114,24 +114,24 @@ def _check(case: Case) -> Iterator[Match]:
                     "nvcc --default-stream per-thread, or make the other streams with cudaStreamNonBlocking",
                     "What is gained depends on whether their kernels fit on the GPU together: test it",
                 ),
-                examples=_examples(case, held),
+                examples=_examples(context, held),
                 instances=len(held.rows),
-                severity="medium" if most >= 0.1 * case.longest_window_ns else None,
+                severity="medium" if most >= 0.1 * context.longest_window_ns else None,
             )
 
 
-def _examples(case: Case, held: Held) -> tuple[Example, ...]:
-    start = case.timeline.setting.trace.operations.start_ns
+def _examples(context: RuleContext, held: Held) -> tuple[Example, ...]:
+    start = context.timeline.setting.trace.operations.start_ns
     found = []
     for place in np.lexsort((held.rows, -held.held_ns))[:3].tolist():
         row, held_ns = int(held.rows[place]), int(held.held_ns[place])
-        found.append(Example(int(start[row]) - held_ns, held_ns, f"{_what(case, row)} held up"))
+        found.append(Example(int(start[row]) - held_ns, held_ns, f"{_what(context, row)} held up"))
     return tuple(found)
 
 
-def _what(case: Case, row: int) -> str:
-    table = case.timeline.setting.trace.operations
-    name = kernel_name(case, row) if table.kind[row] == OpKind.KERNEL else OpKind(int(table.kind[row])).name.lower()
+def _what(context: RuleContext, row: int) -> str:
+    table = context.timeline.setting.trace.operations
+    name = kernel_name(context, row) if table.kind[row] == OpKind.KERNEL else OpKind(int(table.kind[row])).name.lower()
     return f"{name} on stream {table.stream[row]}"
 
 

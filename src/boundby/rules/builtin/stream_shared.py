@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.devicework import device_work, operation_examples, place_of
 from boundby.model.units import count, duration
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    setting, work = case.timeline.setting, case.once(device_work)
+def _check(context: RuleContext) -> Iterator[Match]:
+    setting, work = context.timeline.setting, context.once(device_work)
     if not len(setting.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells which thread launched what")
     table, call = setting.trace.operations, setting.calls.of_operation
@@ -30,17 +30,17 @@ def _check(case: Case) -> Iterator[Match]:
         mine = np.flatnonzero((key == (device, process, stream)).all(axis=1))
         mine = mine[np.argsort(table.start_ns[rows[mine]], kind="stable")]
         crews, of_crew = np.unique(leader[mine], return_inverse=True)
-        if len(crews) < 2 or int((np.diff(of_crew) != 0).sum()) < case.threshold(RULE, "turns_least"):
+        if len(crews) < 2 or int((np.diff(of_crew) != 0).sum()) < context.threshold(RULE, "turns_least"):
             continue
         here = rows[mine]
         small = (work.blocks[here] > 0) & (work.blocks[here] <= 0.5 * work.multiprocessors[here])
         # Time of small kernels by thread: all but the longest's could run beside it.
         by_crew = np.bincount(of_crew, weights=np.where(small, work.exposed_ns[here], 0))
         most = int(by_crew.sum() - by_crew.max())
-        if most < max(case.least_ns, case.threshold(RULE, "share_fraction") * case.longest_window_ns):
+        if most < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
             continue
         yield Match(
-            region=place_of(case, here),
+            region=place_of(context, here),
             title=f"{len(crews)} threads launch onto stream {stream}; {count(int(small.sum()))} kernels too small for "
             f"the GPU run one after the other, {duration(int(by_crew.sum()))}",
             evidence={
@@ -55,9 +55,9 @@ def _check(case: Case) -> Iterator[Match]:
                 "Give each thread a stream of its own: with torch.cuda.stream(torch.cuda.Stream()): in the thread "
                 "(CUDA C++: cudaStreamNonBlocking, or nvcc --default-stream per-thread)",
             ),
-            examples=operation_examples(case, here[small]),
+            examples=operation_examples(context, here[small]),
             instances=int(small.sum()),
-            severity="medium" if most >= 0.1 * case.longest_window_ns else None,
+            severity="medium" if most >= 0.1 * context.longest_window_ns else None,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence import waits as _waits
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -19,22 +19,22 @@ _PYTHON = (
 )
 
 
-def check(case: Case) -> Iterator[Match]:
-    waits = case.once(_waits.waits_of)
+def check(context: RuleContext) -> Iterator[Match]:
+    waits = context.once(_waits.waits_of)
     rows = waits.of_kind(_waits.ALLOCATION)
-    names, call_name = case.timeline.setting.trace.names, case.timeline.setting.calls.name
+    names, call_name = context.timeline.setting.trace.names, context.timeline.setting.calls.name
     keys = [plain_name(names[number]) for number in call_name[waits.call[rows]].tolist()]
-    for group in _waits.groups(case, waits, rows, keys):
-        if group.incidents < case.threshold(RULE, "instances"):
+    for group in _waits.groups(context, waits, rows, keys):
+        if group.incidents < context.threshold(RULE, "instances"):
             continue
-        saved, told = _waits.saving(case, waits, group)
+        saved, told = _waits.saving(context, waits, group)
         yield Match(
             region=group.region,
             title=f"{group.key} waits for the GPU {_waits.costs(group)}",
-            evidence={**_waits.evidence(case, waits, group), **told},
+            evidence={**_waits.evidence(context, waits, group), **told},
             saving_ns=saved,
-            advice=(_PYTHON if _waits.is_python(case) else _OTHER) + _waits.together_advice(case, told),
-            examples=_waits.examples(case, waits, group),
+            advice=(_PYTHON if _waits.is_python(context) else _OTHER) + _waits.together_advice(context, told),
+            examples=_waits.examples(context, waits, group),
             instances=group.incidents,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence import waits as _waits
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.rules.rule import Match, Remedy, Rule
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -44,24 +44,24 @@ _ADVICE: tuple[tuple[str, tuple[str, ...]], ...] = (
 _WHERE = "To see which line waits: torch.cuda.set_sync_debug_mode('warn'), or capture with boundby profile --torch-ops"
 
 
-def check(case: Case) -> Iterator[Match]:
-    waits = case.once(_waits.waits_of)
+def check(context: RuleContext) -> Iterator[Match]:
+    waits = context.once(_waits.waits_of)
     rows = waits.of_kind(_waits.CALL)
-    names, call_name = case.timeline.setting.trace.names, case.timeline.setting.calls.name
+    names, call_name = context.timeline.setting.trace.names, context.timeline.setting.calls.name
     keys = [plain_name(names[number]) for number in call_name[waits.call[rows]].tolist()]
-    for group in _waits.groups(case, waits, rows, keys):
-        saved, told = _waits.saving(case, waits, group)
+    for group in _waits.groups(context, waits, rows, keys):
+        saved, told = _waits.saving(context, waits, group)
         yield Match(
             region=group.region,
             title=f"{group.key} makes the host wait {_waits.costs(group)}",
-            evidence={**_waits.evidence(case, waits, group), **told},
+            evidence={**_waits.evidence(context, waits, group), **told},
             saving_ns=saved,
             advice=(
                 *next(lines for part, lines in _ADVICE if part in group.key),
-                *((_WHERE,) if _waits.is_python(case) else ()),
-                *_waits.together_advice(case, told),
+                *((_WHERE,) if _waits.is_python(context) else ()),
+                *_waits.together_advice(context, told),
             ),
-            examples=_waits.examples(case, waits, group),
+            examples=_waits.examples(context, waits, group),
             instances=group.incidents,
         )
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence import waits as _waits
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.operator_syncs import EVERY
 from boundby.rules.rule import Match, Remedy, Rule
 
 
-def check(case: Case) -> Iterator[Match]:
-    waits = case.once(_waits.waits_of)
+def check(context: RuleContext) -> Iterator[Match]:
+    waits = context.once(_waits.waits_of)
     if not waits.operators.names:
-        if len(waits.call) and _waits.is_python(case):
+        if len(waits.call) and _waits.is_python(context):
             raise CannotCheckError("the trace holds no operator ranges: capture with boundby profile --torch-ops")
         return
     known = {one.key: one for one in EVERY}
     rows = waits.of_kind(_waits.OPERATOR)
     keys = [found.key if (found := waits.operator[row]) is not None else "" for row in rows.tolist()]
-    for group in _waits.groups(case, waits, rows, keys):
+    for group in _waits.groups(context, waits, rows, keys):
         operator = known[group.key]
-        saved, told = _waits.saving(case, waits, group)
+        saved, told = _waits.saving(context, waits, group)
         innermost = sorted({name for row in group.rows[:1000].tolist() if (name := _outermost(waits, row))})
         yield Match(
             region=group.region,
@@ -29,12 +29,12 @@ def check(case: Case) -> Iterator[Match]:
             evidence={
                 "operator": ", ".join(innermost) or operator.label,
                 "waits_because": operator.because,
-                **_waits.evidence(case, waits, group),
+                **_waits.evidence(context, waits, group),
                 **told,
             },
             saving_ns=saved,
-            advice=(*operator.advice, *_waits.together_advice(case, told)),
-            examples=_waits.examples(case, waits, group),
+            advice=(*operator.advice, *_waits.together_advice(context, told)),
+            examples=_waits.examples(context, waits, group),
             instances=group.incidents,
         )
 

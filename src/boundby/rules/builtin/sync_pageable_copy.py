@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence import waits as _waits
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.model.units import duration, size
 from boundby.rules.rule import Match, Remedy, Rule
 
@@ -15,25 +15,25 @@ _PYTHON = ("Pin the host's memory and do not block: DataLoader(pin_memory=True),
 _OTHER = ("Pin the host's memory once: cudaMallocHost, or cudaHostRegister for memory that is there already",)
 
 
-def check(case: Case) -> Iterator[Match]:
-    waits = case.once(_waits.waits_of)
-    setting = case.timeline.setting
+def check(context: RuleContext) -> Iterator[Match]:
+    waits = context.once(_waits.waits_of)
+    setting = context.timeline.setting
     rows = waits.of_kind(_waits.PAGEABLE)
     moved = np.zeros(len(setting.calls), np.int64)
     joined = np.flatnonzero(setting.calls.of_operation >= 0)
     np.add.at(moved, setting.calls.of_operation[joined], setting.trace.operations.bytes[joined])
-    for group in _waits.groups(case, waits, rows, ["copy"] * len(rows)):
-        saved, told = _waits.saving(case, waits, group)
+    for group in _waits.groups(context, waits, rows, ["copy"] * len(rows)):
+        saved, told = _waits.saving(context, waits, group)
         total = int(moved[waits.call[group.rows]].sum())
         copies, plural = ("a copy", "s") if group.incidents == 1 else (f"{group.incidents:,} copies", "")
         yield Match(
             region=group.region,
             title=f"the host stands by while {copies} of pageable memory ({size(total)}) wait{plural} for the GPU's "
             f"earlier work: {duration(group.held_ns)} in all",
-            evidence={**_waits.evidence(case, waits, group), "moved_bytes": total, **told},
+            evidence={**_waits.evidence(context, waits, group), "moved_bytes": total, **told},
             saving_ns=saved,
-            advice=(_PYTHON if _waits.is_python(case) else _OTHER) + _waits.together_advice(case, told),
-            examples=_waits.examples(case, waits, group),
+            advice=(_PYTHON if _waits.is_python(context) else _OTHER) + _waits.together_advice(context, told),
+            examples=_waits.examples(context, waits, group),
             instances=group.incidents,
         )
 

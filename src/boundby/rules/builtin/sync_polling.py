@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration
 from boundby.results.report import Example
@@ -19,26 +19,26 @@ Int = npt.NDArray[np.int64]
 _QUERY = re.compile(r"^cu(?:da)?(?:Event|Stream)Query$")
 
 
-def check(case: Case) -> Iterator[Match]:
-    setting = case.timeline.setting
+def check(context: RuleContext) -> Iterator[Match]:
+    setting = context.timeline.setting
     calls, names = setting.calls, setting.trace.names
     is_query = np.array([bool(_QUERY.match(plain_name(name))) for name in names] or [False])[calls.name]
-    first, last = _runs(is_query & case.in_windows(calls.start_ns), calls.thread)
-    long = (last - first + 1) >= case.threshold(RULE, "calls")
+    first, last = _runs(is_query & context.in_windows(calls.start_ns), calls.thread)
+    long = (last - first + 1) >= context.threshold(RULE, "calls")
     first, last = first[long], last[long]
     took = calls.end_ns[last] - calls.start_ns[first]
-    if took.sum() < case.least_ns:
+    if took.sum() < context.least_ns:
         return
     chosen = np.zeros(len(calls), bool)
     for low, high in zip(first.tolist(), last.tolist(), strict=True):
         chosen[low + 1 : high + 1] = True  # with the interval before each; that before the first is the program's own
     asked = int((last - first + 1).sum())
-    saved = case.saving((Cause.CUDA_API.key, Cause.CPU.key, Cause.HOST_BLOCKED.key), calls=chosen)
-    regions = _regions(case, first)
+    saved = context.saving((Cause.CUDA_API.key, Cause.CPU.key, Cause.HOST_BLOCKED.key), calls=chosen)
+    regions = _regions(context, first)
     worst = np.lexsort((first, -took))[:3]
     name = plain_name(names[calls.name[first[worst[0]]]])
     yield Match(
-        region=case.place(regions, took),
+        region=context.place(regions, took),
         title=f"{name} is asked {asked:,} times in {len(first):,} loops, {duration(int(took.sum()))} in all",
         evidence={
             "calls": asked,
@@ -72,8 +72,8 @@ def _runs(chosen: npt.NDArray[np.bool_], thread: npt.NDArray[np.int32]) -> tuple
     return rows[np.append(True, breaks)], rows[np.append(breaks, True)]
 
 
-def _regions(case: Case, rows: Int) -> Int:
-    setting = case.timeline.setting
+def _regions(context: RuleContext, rows: Int) -> Int:
+    setting = context.timeline.setting
     found = np.zeros(len(rows), np.int64)
     for thread in np.unique(setting.calls.thread[rows]).tolist():
         mine = setting.calls.thread[rows] == thread

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence import waits as _waits
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.rules.rule import Match, Remedy, Rule
 
 
-def check(case: Case) -> Iterator[Match]:
-    waits = case.once(_waits.waits_of)
+def check(context: RuleContext) -> Iterator[Match]:
+    waits = context.once(_waits.waits_of)
     rows = waits.of_kind(_waits.READBACK)
-    for group in _waits.groups(case, waits, rows, ["read"] * len(rows)):
-        saved, told = _waits.saving(case, waits, group)
+    for group in _waits.groups(context, waits, rows, ["read"] * len(rows)):
+        saved, told = _waits.saving(context, waits, group)
         yield Match(
             region=group.region,
             title=f"a value is read back to the host {_waits.costs(group)}",
             evidence={
-                **_waits.evidence(case, waits, group),
+                **_waits.evidence(context, waits, group),
                 **told,
             },
             saving_ns=saved,
-            advice=_advice(case) + _waits.together_advice(case, told),
-            examples=_waits.examples(case, waits, group),
+            advice=_advice(context) + _waits.together_advice(context, told),
+            examples=_waits.examples(context, waits, group),
             instances=group.incidents,
         )
 
 
-def _advice(case: Case) -> tuple[str, ...]:
-    if not _waits.is_python(case):
+def _advice(context: RuleContext) -> tuple[str, ...]:
+    if not _waits.is_python(context):
         return (
             "Keep the value on the device, or read it one step later: copy it asynchronously into pinned memory, "
             "record an event, launch the next step, then look",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.devicework import Rows, device_work, named_top, operation_examples, place_of, saving_by_speed
 from boundby.model.units import counted, duration, percent
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
@@ -39,14 +39,14 @@ _FALLBACK_SPEED_UP = (1.2, 3.0)
 _TF32_GAINS_LITTLE = ((8, 6), (8, 9), (12, 0))
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work, trace = case.once(device_work), case.timeline.setting.trace
-    long_enough = work.is_kernel & (work.duration_ns >= case.threshold(RULE, "kernel_ns"))
+def _check(context: RuleContext) -> Iterator[Match]:
+    work, trace = context.once(device_work), context.timeline.setting.trace
+    long_enough = work.is_kernel & (work.duration_ns >= context.threshold(RULE, "kernel_ns"))
     products = np.flatnonzero(work.is_kernel & np.isin(work.kind, MATMULS))
     for kind in (KernelKind.MATMUL_FP32, KernelKind.MATMUL_TF32):
         rows = np.flatnonzero(long_enough & (work.kind == kind))
         share = int(work.exposed_ns[rows].sum()) / max(work.busy_kernels_ns(), 1)
-        if share < case.threshold(RULE, "share_fraction") or int(work.exposed_ns[rows].sum()) < case.least_ns:
+        if share < context.threshold(RULE, "share_fraction") or int(work.exposed_ns[rows].sum()) < context.least_ns:
             continue
         device = int(np.bincount(trace.operations.device[rows]).argmax())
         capability = trace.gpu_facts[device].capability if trace.gpu_facts else (0, 0)
@@ -56,13 +56,15 @@ def _check(case: Case) -> Iterator[Match]:
         if capability < _FIRST_WITH_TENSOR_CORES or _NO_TENSOR_CORES.search(name):
             continue
         if kind == KernelKind.MATMUL_FP32:
-            yield _from_fp32(case, rows, products, share, name, capability)
+            yield _from_fp32(context, rows, products, share, name, capability)
         else:
-            yield _from_tf32(case, rows, share, name)
+            yield _from_tf32(context, rows, share, name)
 
 
-def _from_fp32(case: Case, rows: Rows, products: Rows, share: float, gpu: str, capability: tuple[int, int]) -> Match:
-    work, trace = case.once(device_work), case.timeline.setting.trace
+def _from_fp32(
+    context: RuleContext, rows: Rows, products: Rows, share: float, gpu: str, capability: tuple[int, int]
+) -> Match:
+    work, trace = context.once(device_work), context.timeline.setting.trace
     least, most = _SPEED_UP.get(capability, (1.3, 3.0))
     names = trace.operations.name[rows]
     fallback = np.array([bool(_FALLBACK_ENGINE.search(trace.names[name])) for name in names])
@@ -72,7 +74,7 @@ def _from_fp32(case: Case, rows: Rows, products: Rows, share: float, gpu: str, c
     tf32_is_on = int(work.duration_ns[tf32].sum()) >= 0.1 * int(work.duration_ns[products].sum())
     total = int(work.duration_ns[rows].sum())
     return Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{counted(len(rows), 'FP32 matrix kernel', 'FP32 matrix kernels')} ({percent(share)} of kernel time) "
         f"{'leaves' if len(rows) == 1 else 'leave'} the tensor cores unused",
         evidence={
@@ -83,11 +85,11 @@ def _from_fp32(case: Case, rows: Rows, products: Rows, share: float, gpu: str, c
             "compute_capability": f"{capability[0]}.{capability[1]}",
             "assumed_speed_up": [least, most],
             "tf32_kernels_in_trace": len(tf32),
-            "kernels": named_top(case, rows),
+            "kernels": named_top(context, rows),
         },
-        saving_ns=saving_by_speed(case, rows, least, most),
-        advice=_advice(named_top(case, rows, 1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
-        examples=operation_examples(case, rows),
+        saving_ns=saving_by_speed(context, rows, least, most),
+        advice=_advice(named_top(context, rows, 1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
+        examples=operation_examples(context, rows),
         instances=len(rows),
         cost_ns=total,
     )
@@ -120,11 +122,11 @@ def _advice(kernel: str, capability: tuple[int, int], *, tf32_is_on: bool) -> tu
     )
 
 
-def _from_tf32(case: Case, rows: Rows, share: float, gpu: str) -> Match:
-    work = case.once(device_work)
-    least, most = case.threshold(RULE, "bf16_least"), case.threshold(RULE, "bf16_most")
+def _from_tf32(context: RuleContext, rows: Rows, share: float, gpu: str) -> Match:
+    work = context.once(device_work)
+    least, most = context.threshold(RULE, "bf16_least"), context.threshold(RULE, "bf16_most")
     return Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{counted(len(rows), 'TF32 matrix kernel', 'TF32 matrix kernels')} ({percent(share)} of kernel time, "
         f"{duration(int(work.duration_ns[rows].sum()))}) "
         f"{'runs' if len(rows) == 1 else 'run'} at half the tensor cores' BF16 rate",
@@ -134,15 +136,15 @@ def _from_tf32(case: Case, rows: Rows, share: float, gpu: str) -> Match:
             "share_of_kernel_time_fraction": round(share, 4),
             "gpu": gpu,
             "assumed_speed_up": [least, most],
-            "kernels": named_top(case, rows),
+            "kernels": named_top(context, rows),
         },
-        saving_ns=saving_by_speed(case, rows, least, most),
+        saving_ns=saving_by_speed(context, rows, least, most),
         advice=(
             'with torch.autocast("cuda", dtype=torch.bfloat16): around forward and loss halves the bytes and doubles '
             "the peak rate of these kernels",
             "Convolutions: model.to(memory_format=torch.channels_last) as well, or cuDNN converts layouts around them",
         ),
-        examples=operation_examples(case, rows),
+        examples=operation_examples(context, rows),
         instances=len(rows),
         cost_ns=int(work.duration_ns[rows].sum()),
     )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.model.units import duration, percent
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def check(case: Case) -> Iterator[Match]:
-    gpus = case.timeline.setting.trace.gpus
-    for device in case.timeline.devices:
+def check(context: RuleContext) -> Iterator[Match]:
+    gpus = context.timeline.setting.trace.gpus
+    for device in context.timeline.devices:
         shift = device.shift.shift_ns
-        if abs(shift) < case.threshold(RULE, "shift"):
+        if abs(shift) < context.threshold(RULE, "shift"):
             continue
         yield Match(
             region=None,

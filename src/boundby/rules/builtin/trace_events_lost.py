@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.rules.rule import Match, Remedy, Rule
 
 _LOST = re.compile(
@@ -19,10 +19,10 @@ _CODES = frozenset({"export-incomplete", "broken-rows"})
 _BESIDE = re.compile(r"symbol|GPU metrics|perf event|kernel IP", re.IGNORECASE)
 
 
-def check(case: Case) -> Iterator[Match]:
+def check(context: RuleContext) -> Iterator[Match]:
     told = [
         warning.message
-        for warning in case.timeline.setting.trace.warnings
+        for warning in context.timeline.setting.trace.warnings
         if warning.code in _CODES
         or (
             warning.code.startswith("profiler-")

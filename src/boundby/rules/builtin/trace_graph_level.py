@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
@@ -14,17 +14,17 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 from boundby.trace.tables import OpKind
 
 
-def check(case: Case) -> Iterator[Match]:
-    table = case.timeline.setting.trace.operations
-    rows = np.flatnonzero((table.kind == OpKind.GRAPH) & case.in_windows(table.start_ns))
+def check(context: RuleContext) -> Iterator[Match]:
+    table = context.timeline.setting.trace.operations
+    rows = np.flatnonzero((table.kind == OpKind.GRAPH) & context.in_windows(table.start_ns))
     took = (table.end_ns - table.start_ns)[rows]
-    busy = case.time_ns(Cause.GPU_COMPUTE)
-    share = int(took.sum()) / case.window_ns if case.window_ns else 0.0
-    if not len(rows) or busy == 0 or share < case.threshold(RULE, "share"):
+    busy = context.time_ns(Cause.GPU_COMPUTE)
+    share = int(took.sum()) / context.window_ns if context.window_ns else 0.0
+    if not len(rows) or busy == 0 or share < context.threshold(RULE, "share"):
         return
     order = np.lexsort((rows, -took))[:3]
     yield Match(
-        region=case.place(case.timeline.setting.launch_region[rows], took),
+        region=context.place(context.timeline.setting.launch_region[rows], took),
         title=f"{len(rows):,} CUDA graph launches ({duration(int(took.sum()))}, {percent(min(share, 1.0))}) are opaque "
         "and count as compute",
         evidence={"graph_launches": len(rows), "graph_ns": int(took.sum()), "graph_fraction": share},

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def check(case: Case) -> Iterator[Match]:
-    captured = case.timeline.setting.trace.captured
-    least = case.threshold(RULE, "share")
-    unknown = case.time_ns(Cause.UNATTRIBUTED)
-    if unknown >= least * case.window_ns:
+def check(context: RuleContext) -> Iterator[Match]:
+    captured = context.timeline.setting.trace.captured
+    least = context.threshold(RULE, "share")
+    unknown = context.time_ns(Cause.UNATTRIBUTED)
+    if unknown >= least * context.window_ns:
         why = "no CUDA API calls were captured" if not captured.cuda_api else "the trace does not show by what"
         yield _match(
-            case,
-            f"{percent(unknown / case.window_ns)} of the time the GPU idles and {why}",
+            context,
+            f"{percent(unknown / context.window_ns)} of the time the GPU idles and {why}",
             unknown,
             "Capture with -t cuda,nvtx,osrt --cpuctxsw=process-tree (boundby profile does), from the program's start",
         )
-    guessed = case.time_ns(Cause.CPU) + case.time_ns(Cause.HOST_BLOCKED)
-    if not captured.osrt and not captured.cpu_scheduling and guessed >= least * case.window_ns:
+    guessed = context.time_ns(Cause.CPU) + context.time_ns(Cause.HOST_BLOCKED)
+    if not captured.osrt and not captured.cpu_scheduling and guessed >= least * context.window_ns:
         yield _match(
-            case,
-            f"{duration(guessed)} ({percent(guessed / case.window_ns)}) count as the host's own work, but the thread "
-            "may have slept",
+            context,
+            f"{duration(guessed)} ({percent(guessed / context.window_ns)}) count as the host's own work, but the "
+            "thread may have slept",
             guessed,
             "Capture with -t osrt and --cpuctxsw=process-tree: then work, files, locks and sleeps are told apart",
         )
 
 
-def _match(case: Case, title: str, ns: int, advice: str) -> Match:
-    evidence = {"unexplained_ns": ns, "unexplained_fraction": ns / case.window_ns}
+def _match(context: RuleContext, title: str, ns: int, advice: str) -> Match:
+    evidence = {"unexplained_ns": ns, "unexplained_fraction": ns / context.window_ns}
     return Match(None, title, evidence, None, (advice,), severity="note")
 
 

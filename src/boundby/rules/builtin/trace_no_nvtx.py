@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.waits import is_python
 from boundby.rules.rule import Match, Remedy, Rule
 
@@ -14,12 +14,12 @@ _PYTHON = (
 _OTHER = "Annotate steps and their parts with nvtxRangePush and nvtxRangePop (NVTX 3: one header, no library)"
 
 
-def check(case: Case) -> Iterator[Match]:
-    trace = case.timeline.setting.trace
+def check(context: RuleContext) -> Iterator[Match]:
+    trace = context.timeline.setting.trace
     if trace.captured.nvtx:
         return
     lost = next((warning.message for warning in trace.warnings if warning.code == "nvtx-incompatible"), None)
-    found = sum(1 for region in case.regions if region.path)
+    found = sum(1 for region in context.regions if region.path)
     if lost:
         title = "the program's NVTX ranges were lost"
     elif found:
@@ -29,7 +29,7 @@ def check(case: Case) -> Iterator[Match]:
         title = f"no NVTX ranges: {places}"
     else:
         title = "no NVTX ranges: nothing says which part of the program takes the time"
-    advice = lost or (_PYTHON if is_python(case) else _OTHER)
+    advice = lost or (_PYTHON if is_python(context) else _OTHER)
     yield Match(None, title, {"ranges": 0, "regions_found": found}, None, (advice,), severity="note")
 
 

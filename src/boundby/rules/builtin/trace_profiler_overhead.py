@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
@@ -14,15 +14,15 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 from boundby.trace.vocabulary.cuda import OverheadClass, classify_overhead
 
 
-def check(case: Case) -> Iterator[Match]:
-    held = case.time_ns(Cause.PROFILER)
-    share = held / case.window_ns if case.window_ns else 0.0
-    if share < case.threshold(RULE, "share"):
+def check(context: RuleContext) -> Iterator[Match]:
+    held = context.time_ns(Cause.PROFILER)
+    share = held / context.window_ns if context.window_ns else 0.0
+    if share < context.threshold(RULE, "share"):
         return
-    trace = case.timeline.setting.trace
+    trace = context.timeline.setting.trace
     table = trace.overhead
     own = np.array([classify_overhead(name) == OverheadClass.PROFILER for name in trace.names] or [False])
-    rows = np.flatnonzero(own[table.name] & case.in_windows(table.start_ns))
+    rows = np.flatnonzero(own[table.name] & context.in_windows(table.start_ns))
     took = (table.end_ns - table.start_ns)[rows]
     order = rows[np.lexsort((rows, -took))][:3]
     yield Match(

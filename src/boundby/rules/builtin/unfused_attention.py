@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_by_speed
 from boundby.evidence.kernelruns import attention
 from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work, found = case.once(device_work), case.once(attention)
+def _check(context: RuleContext) -> Iterator[Match]:
+    work, found = context.once(device_work), context.once(attention)
     exposed = int(work.exposed_ns[found.between].sum())
     share = exposed / max(work.busy_kernels_ns(), 1)
-    if found.instances < case.threshold(RULE, "count") or exposed < case.least_ns:
+    if found.instances < context.threshold(RULE, "count") or exposed < context.least_ns:
         return
-    if share < case.threshold(RULE, "share_fraction"):
+    if share < context.threshold(RULE, "share_fraction"):
         return
-    least, most = case.threshold(RULE, "fused_least"), case.threshold(RULE, "fused_most")
+    least, most = context.threshold(RULE, "fused_least"), context.threshold(RULE, "fused_most")
     total = int(work.duration_ns[found.between].sum())
     backward = found.instances - found.forward
     yield Match(
-        region=place_of(case, found.between),
+        region=place_of(context, found.between),
         title=f"attention is written out {count(found.instances)} times: {count(len(found.between))} kernels between "
         f"its matrix products take {duration(total)}, {percent(share)} of kernel time",
         evidence={
@@ -35,16 +35,16 @@ def _check(case: Case) -> Iterator[Match]:
             "share_of_kernel_time_fraction": round(share, 4),
             "matrix_products_ns": int(work.duration_ns[found.products].sum()),
             "assumed_speed_up": [least, most],
-            "kernels": named_top(case, found.between),
+            "kernels": named_top(context, found.between),
         },
-        saving_ns=saving_by_speed(case, found.between, least, most),
+        saving_ns=saving_by_speed(context, found.between, least, most),
         advice=(
             "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) in place of "
             "q @ k.transpose(-2, -1), mask, softmax and @ v",
             "A custom mask goes in as attn_mask=; in 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the "
             "memory-efficient one",
         ),
-        examples=operation_examples(case, found.between),
+        examples=operation_examples(context, found.between),
         instances=found.instances,
         cost_ns=total,
     )

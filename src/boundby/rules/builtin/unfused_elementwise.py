@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_by_speed
 from boundby.evidence.kernelruns import elementwise_chains
 from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    work, chains = case.once(device_work), case.once(elementwise_chains)
-    rows = chains.rows[work.duration_ns[chains.rows] >= case.threshold(RULE, "kernel_ns")]
+def _check(context: RuleContext) -> Iterator[Match]:
+    work, chains = context.once(device_work), context.once(elementwise_chains)
+    rows = chains.rows[work.duration_ns[chains.rows] >= context.threshold(RULE, "kernel_ns")]
     exposed = int(work.exposed_ns[rows].sum())
     share = exposed / max(work.busy_kernels_ns(), 1)
-    if exposed < case.least_ns or share < case.threshold(RULE, "share_fraction"):
+    if exposed < context.least_ns or share < context.threshold(RULE, "share_fraction"):
         return
-    least = case.threshold(RULE, "fused_least")
-    most = max(least, min(chains.mean_length, case.threshold(RULE, "fused_most")))
+    least = context.threshold(RULE, "fused_least")
+    most = max(least, min(chains.mean_length, context.threshold(RULE, "fused_most")))
     total = int(work.duration_ns[rows].sum())
     yield Match(
-        region=place_of(case, rows),
+        region=place_of(context, rows),
         title=f"{count(len(rows))} elementwise and reduction kernels in chains of {chains.mean_length:.1f} take "
         f"{duration(total)}, {percent(share)} of kernel time",
         evidence={
@@ -32,16 +32,16 @@ def _check(case: Case) -> Iterator[Match]:
             "total_ns": total,
             "share_of_kernel_time_fraction": round(share, 4),
             "assumed_speed_up": [least, round(most, 2)],
-            "kernels": named_top(case, rows),
+            "kernels": named_top(context, rows),
         },
-        saving_ns=saving_by_speed(case, rows, least, most),
+        saving_ns=saving_by_speed(context, rows, least, most),
         advice=(
             "model = torch.compile(model): it fuses such chains, so that data passes through memory once, not once "
             "per operation",
             "Norms and activations written out: torch.nn.functional.layer_norm, rms_norm, gelu and silu are one "
             "kernel each",
         ),
-        examples=operation_examples(case, rows),
+        examples=operation_examples(context, rows),
         instances=len(rows),
         cost_ns=total,
     )

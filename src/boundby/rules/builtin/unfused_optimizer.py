@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Case
+from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import device_work, named_top
 from boundby.evidence.launches import Part, launches
 from boundby.evidence.launching import behind_input, launch_evidence, launch_examples, launch_place
@@ -16,30 +16,30 @@ from boundby.model.units import count, duration
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    found, work = case.once(launches), case.once(device_work)
+def _check(context: RuleContext) -> Iterator[Match]:
+    found, work = context.once(launches), context.once(device_work)
     rows = found.rows(Part.OPTIMIZER)
     if len(rows) == 0:
         return
     median = float(np.median(work.duration_ns[found.operation[rows]]))
-    if median > case.threshold(RULE, "kernel_ns"):
+    if median > context.threshold(RULE, "kernel_ns"):
         return
-    least, most = case.threshold(RULE, "avoided_least"), case.threshold(RULE, "avoided_most")
+    least, most = context.threshold(RULE, "avoided_least"), context.threshold(RULE, "avoided_most")
     # At least the launches go; at most the kernels too, which are too short to be limited by memory.
-    low, high = found.saving(case, Part.OPTIMIZER)[0], found.saving(case, Part.OPTIMIZER, Cause.GPU_COMPUTE)[1]
-    evidence, behind = launch_evidence(case, found, rows), case.once(behind_input)
+    low, high = found.saving(context, Part.OPTIMIZER)[0], found.saving(context, Part.OPTIMIZER, Cause.GPU_COMPUTE)[1]
+    evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
     yield Match(
-        region=launch_place(case, found, rows),
+        region=launch_place(context, found, rows),
         title=f"the optimizer updates tensor by tensor: {count(len(rows))} kernels of {duration(median)}, launched one "
         f"by one{behind}",
-        evidence={**evidence, "kernels": named_top(case, found.operation[rows])},
+        evidence={**evidence, "kernels": named_top(context, found.operation[rows])},
         saving_ns=(0 if behind else round(least * low), round(most * high)),
         advice=(
-            _fused(case.path(launch_place(case, found, rows))),
+            _fused(context.path(launch_place(context, found, rows))),
             "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_ "
             "take lists of tensors",
         ),
-        examples=launch_examples(case, rows),
+        examples=launch_examples(context, rows),
         instances=len(rows),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.region_instances import Repeated
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
@@ -14,26 +14,26 @@ from boundby.rules.builtin.warm_up import repeated
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def _check(case: Case) -> Iterator[Match]:
-    if not len(case.timeline.setting.trace.ranges):
+def _check(context: RuleContext) -> Iterator[Match]:
+    if not len(context.timeline.setting.trace.ranges):
         raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
-    for item in case.once(repeated):
+    for item in context.once(repeated):
         steady = item.steady_ns
-        if int(steady.sum()) < case.threshold(RULE, "window_fraction") * case.longest_window_ns:
+        if int(steady.sum()) < context.threshold(RULE, "window_fraction") * context.longest_window_ns:
             continue
         low, middle, high = (float(value) for value in np.quantile(steady, (0.1, 0.5, 0.9)))
         spread = (high - low) / max(middle, 1.0)
-        if len(steady) < case.threshold(RULE, "instances"):
+        if len(steady) < context.threshold(RULE, "instances"):
             yield _match(
-                case,
+                context,
                 item,
                 f"only {count(len(steady))} instances after warm-up: too few for an average",
                 spread,
                 ("Record more steps: the account is of these few, and one odd step weighs much",),
             )
-        elif spread > case.threshold(RULE, "spread"):
+        elif spread > context.threshold(RULE, "spread"):
             yield _match(
-                case,
+                context,
                 item,
                 f"instances differ: one in ten takes over {duration(high)}, one in ten under {duration(low)} (median "
                 f"{duration(middle)}, spread {percent(spread)})",
@@ -46,9 +46,9 @@ def _check(case: Case) -> Iterator[Match]:
             )
 
 
-def _match(case: Case, item: Repeated, title: str, spread: float, advice: tuple[str, ...]) -> Match:
+def _match(context: RuleContext, item: Repeated, title: str, spread: float, advice: tuple[str, ...]) -> Match:
     steady = item.steady_ns
-    name = "/".join(case.path(item.region))
+    name = "/".join(context.path(item.region))
     return Match(
         region=item.region,
         title=title,

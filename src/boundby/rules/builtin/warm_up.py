@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Case
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.region_instances import Repeated, repeated_regions, setup_inside
 from boundby.evidence.warm import warm_regions
 from boundby.model.units import count, duration, duration_range
@@ -14,25 +14,27 @@ from boundby.results.report import Example
 from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
-def repeated(case: Case) -> list[Repeated]:
-    """The repeated regions of a case, with their warm-up. Ask with ``case.once(repeated)``."""
-    return repeated_regions(case, case.threshold(RULE, "slower"))
+def repeated(context: RuleContext) -> list[Repeated]:
+    """The repeated regions of a trace, with their warm-up. Ask with ``context.once(repeated)``."""
+    return repeated_regions(context, context.threshold(RULE, "slower"))
 
 
-def _check(case: Case) -> Iterator[Match]:
-    if not len(case.timeline.setting.trace.ranges):
+def _check(context: RuleContext) -> Iterator[Match]:
+    if not len(context.timeline.setting.trace.ranges):
         raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
-    for item in case.once(repeated):
-        if not item.warm_up or case.once(warm_regions)[item.region]:
+    for item in context.once(repeated):
+        if not item.warm_up or context.once(warm_regions)[item.region]:
             continue
         first, usual = item.length_ns[: item.warm_up], float(np.median(item.steady_ns))
         excess = round(float(first.sum()) - usual * item.warm_up)
-        if excess < case.threshold(RULE, "excess_fraction") * case.longest_window_ns or not _is_inside(case, item):
+        if excess < context.threshold(RULE, "excess_fraction") * context.longest_window_ns or not _is_inside(
+            context, item
+        ):
             continue
-        setup = setup_inside(case, item)
-        if setup >= case.threshold(RULE, "told_fraction") * excess:
+        setup = setup_inside(context, item)
+        if setup >= context.threshold(RULE, "told_fraction") * excess:
             continue  # lazy-initialization tells of it
-        name = "/".join(case.path(item.region))
+        name = "/".join(context.path(item.region))
         which = "instance takes" if item.warm_up == 1 else f"{item.warm_up} instances take"
         each = duration_range(int(first.min()), int(first.max()))
         yield Match(
@@ -66,9 +68,9 @@ def _check(case: Case) -> Iterator[Match]:
         )
 
 
-def _is_inside(case: Case, item: Repeated) -> bool:
+def _is_inside(context: RuleContext, item: Repeated) -> bool:
     """Whether most of the first instances lies in the window: shares of it are not misled by what comes before."""
-    low = min(device.low_ns for device in case.timeline.devices) if case.timeline.devices else 0
+    low = min(device.low_ns for device in context.timeline.devices) if context.timeline.devices else 0
     start, length = item.start_ns[: item.warm_up], item.host_ns[: item.warm_up]
     inside = np.clip(start + length - np.maximum(start, low), 0, length)
     return 2 * int(inside.sum()) >= int(length.sum())
