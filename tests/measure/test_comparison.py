@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from boundby.measure import Latency, MeasureError, Methods, Options, compare, compare_in_turns, statistics
+from boundby.measure import Latency, MeasureError, Methods, Options, compare, compare_in_turns
+from boundby.model import statistics
 from tests.measure import made
 from tests.measure.device_model import ModelDevice
 

@@ -16,11 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from boundby.model.statistics import Float, mann_whitney, median_ratio_interval, ranks, student_tail
 from boundby.results.comparison import Significance
-
-Float = npt.NDArray[np.float64]
 
 #: Of falsely calling one region of a comparison changed, after adjusting for the number of regions tested.
 LEVEL = 0.01
@@ -62,7 +60,7 @@ def weigh(before: Sequence[float], after: Sequence[float]) -> Weighed:
     parts = (sizes[0] * variances[0], sizes[1] * variances[1])
     freedom = spread**2 / sum(part**2 / max(size - 1, 0.5) for part, size in zip(parts, effective, strict=True))
     exact_enough = student_tail(statistic, freedom)
-    return Weighed(min(max(exact_enough, _mann_whitney(both, sizes, inflation), least), 1.0), effective)
+    return Weighed(min(max(exact_enough, mann_whitney(one, other, inflation)[1], least), 1.0), effective)
 
 
 def significance(before: Sequence[int], after: Sequence[int], series: str) -> tuple[Significance, float | None]:
@@ -75,15 +73,16 @@ def significance(before: Sequence[int], after: Sequence[int], series: str) -> tu
     found = weigh(before, after)
     one, other = np.asarray(before, float), np.asarray(after, float)
     medians = (float(np.median(one)), float(np.median(other)))
-    low, high = _interval(one, other)
+    blocks = (_alike(one), _alike(other))
+    interval = median_ratio_interval(one, other, CONFIDENCE, blocks, RESAMPLES)
     made = Significance(
         "same",
         series,
         *counts,
         *medians,
         change=_change(*medians),
-        change_low=low,
-        change_high=high,
+        change_low=interval[0] - 1 if interval else None,
+        change_high=interval[1] - 1 if interval else None,
         p_value=found.p_value,
     )
     if _separation(*found.effective) >= LEVEL:
@@ -122,14 +121,6 @@ def _change(before: float | None, after: float | None) -> float | None:
     return after / before - 1 if before and after is not None else None
 
 
-def ranks(values: Float) -> Float:
-    """From 1, equal values share their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    result: Float = (last - (counts - 1) / 2)[inverse]
-    return result
-
-
 def autocorrelation_time(values: Float) -> float:
     """How many neighbours are worth one independent value (at least 1), on ranks.
 
@@ -154,79 +145,12 @@ def autocorrelation_time(values: Float) -> float:
     return min(max(total, 1.0), size / 2)
 
 
+def _alike(values: Float) -> int:
+    """How many neighbours are alike: a block of the bootstrap."""
+    return min(math.ceil(autocorrelation_time(values)), len(values))
+
+
 def _separation(one: float, other: float) -> float:
     """Two-sided chance that so many independent values of both separate completely."""
     total = math.lgamma(one + other + 1) - math.lgamma(one + 1) - math.lgamma(other + 1)
     return min(1.0, 2 * math.exp(-total))
-
-
-def _mann_whitney(both: Float, sizes: tuple[int, int], inflation: tuple[float, float]) -> float:
-    """Two-sided, by the normal approximation with ties and continuity, its variance inflated likewise."""
-    n, m = sizes
-    total = n + m
-    smaller = both[:n].sum() - n * (n + 1) / 2
-    ties = np.unique(both, return_counts=True)[1].astype(float)
-    variance = n * m / 12 * (total + 1 - float((ties**3 - ties).sum()) / (total * (total - 1)))
-    if variance <= 0:
-        return 1.0
-    inflated = variance * (m * inflation[0] + n * inflation[1]) / total
-    z = max(abs(smaller - n * m / 2) - 0.5, 0.0) / math.sqrt(inflated)
-    return math.erfc(z / math.sqrt(2))
-
-
-def student_tail(statistic: float, freedom: float) -> float:
-    """Two-sided tail of Student's t: the regularized incomplete beta function by its continued fraction."""
-    x = freedom / (freedom + statistic * statistic)
-    return _incomplete_beta(freedom / 2, 0.5, x)
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    if x <= 0 or x >= 1:
-        return 0.0 if x <= 0 else 1.0
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    if x < (a + 1) / (a + b + 2):
-        return front * _beta_fraction(a, b, x) / a
-    return 1 - front * _beta_fraction(b, a, 1 - x) / b
-
-
-def _beta_fraction(a: float, b: float, x: float) -> float:
-    """Lentz's method (Numerical Recipes 6.4)."""
-    tiny = 1e-300
-    c, d = 1.0, 1 - (a + b) * x / (a + 1)
-    d = 1 / (d if abs(d) > tiny else tiny)
-    result = d
-    for step in range(1, 1_000):
-        for numerator in (
-            step * (b - step) * x / ((a + 2 * step - 1) * (a + 2 * step)),
-            -(a + step) * (a + b + step) * x / ((a + 2 * step) * (a + 2 * step + 1)),
-        ):
-            d = 1 + numerator * d
-            c = 1 + numerator / c
-            d, c = 1 / (d if abs(d) > tiny else tiny), c if abs(c) > tiny else tiny
-            result *= d * c
-        if abs(d * c - 1) < 1e-14:
-            break
-    return result
-
-
-def _interval(one: Float, other: Float) -> tuple[float | None, float | None]:
-    """Confidence interval of the change of the median, by resampling blocks as long as instances stay alike."""
-    chance = np.random.default_rng(0)  # the same question gets the same answer
-    before, after = _medians(one, chance), _medians(other, chance)
-    if not before.all():
-        return None, None
-    change = after / before - 1
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(change, [tail, 1 - tail])
-    return float(low), float(high)
-
-
-def _medians(values: Float, chance: np.random.Generator) -> Float:
-    """Medians of resamples, made of blocks of neighbours."""
-    size = len(values)
-    block = min(math.ceil(autocorrelation_time(values)), size)
-    blocks = -(-size // block)
-    first = chance.integers(0, size, (RESAMPLES, blocks))
-    places = (first[:, :, None] + np.arange(block)) % size  # the series as a circle, so that no end counts less
-    found: Float = np.median(values[places.reshape(RESAMPLES, -1)[:, :size]], axis=1)
-    return found

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from boundby.measure import statistics
 from boundby.measure.errors import MeasureError
 from boundby.measure.options import Options
 from boundby.measure.results import Comparison, Latency, Methods, Mistake, Result
 from boundby.measure.run import Run
+from boundby.model import statistics
 from boundby.model.units import percent
 
+#: Resamples of the bootstrap: the ends of a 95 % interval then wobble by about a tenth of its width.
+RESAMPLES = 2000
 #: Turns that two functions take: what changes slowly (clocks, heat, other programs) then meets both.
 ROUNDS = 5
 #: A turn takes at least this long, so that it does not consist of what the other one left in the caches.
@@ -66,8 +68,10 @@ def _latency(result: Result) -> Latency:
 
 def _compared(a: Latency, b: Latency, confidence: float, rounds: int) -> Comparison:
     first, second = a.samples_ns, b.samples_ns
-    low, high = statistics.median_ratio_interval(first, second, confidence)
-    test = statistics.mann_whitney(first, second)
+    blocks = (math.isqrt(len(first)), math.isqrt(len(second)))
+    low, high = statistics.median_ratio_interval(first, second, confidence, blocks, RESAMPLES) or (0.0, math.inf)
+    enough = min(len(first), len(second)) >= statistics.MIN_FOR_TEST
+    test = statistics.mann_whitney(first, second) if enough else None
     significant = None if test is None else test[1] < 1 - confidence and not low <= 1 <= high
     comparison = Comparison(
         a=a,

@@ -7,9 +7,10 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from boundby.measure import statistics, steady, values
+from boundby.measure import steady, values
 from boundby.measure.device import Device
 from boundby.measure.results import NAIVE, DeviceState, Latency, Mistake
+from boundby.model import statistics
 from boundby.model.units import duration, percent
 
 #: The middle half of the samples spreads over more than this fraction of the median: what a quiet machine stays

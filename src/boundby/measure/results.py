@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from boundby.measure import statistics
+from boundby.model import statistics
 
 WALL, NAIVE, SYNCHRONISED, EVENT = "wall", "naive", "synchronised", "event"
 METHODS = (NAIVE, SYNCHRONISED, EVENT)  # of a device that works on while the host goes ahead

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
-from boundby.measure import statistics, steady
+from boundby.measure import steady
 from boundby.measure.device import Device
 from boundby.measure.results import EVENT, NAIVE, SYNCHRONISED
+from boundby.model import statistics
 
 Function = Callable[..., object]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.measure.statistics import Numbers
+from boundby.model.statistics import Numbers
 
 #: Fewer values show nothing: every second of them would have to be alike by chance.
 MIN_STEADY = 8

@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.measure import statistics
+from boundby.model import statistics
 
 stats = pytest.importorskip("scipy.stats")
 
 VALUES = st.lists(st.floats(1, 1e9), min_size=2, max_size=200)
+
+
+def _ratio_interval(*given: object) -> tuple[float, float]:
+    interval = statistics.median_ratio_interval(*given)  # type: ignore[arg-type]
+    assert interval is not None
+    return interval
 
 
 @given(VALUES)
@@ -81,7 +87,6 @@ def test_too_few_values_give_their_range_and_less_confidence() -> None:
 @given(st.lists(st.integers(1, 30), min_size=8, max_size=60), st.lists(st.integers(1, 30), min_size=8, max_size=60))
 def test_mann_whitney_is_that_of_scipy(a: list[int], b: list[int]) -> None:
     ours = statistics.mann_whitney(a, b)
-    assert ours is not None
     if len(set(a) | set(b)) == 1:
         assert ours[1] == 1.0
         return
@@ -90,14 +95,10 @@ def test_mann_whitney_is_that_of_scipy(a: list[int], b: list[int]) -> None:
     assert ours[1] == pytest.approx(theirs.pvalue, rel=1e-9)
 
 
-def test_few_samples_are_not_tested() -> None:
-    assert statistics.mann_whitney([1.0] * 7, [2.0] * 100) is None
-
-
 def test_the_interval_of_the_ratio_agrees_with_scipys_bootstrap_on_independent_samples() -> None:
     random = np.random.default_rng(3)
     a, b = random.normal(100, 5, 400), random.normal(90, 5, 400)
-    low, high = statistics.median_ratio_interval(a, b, 0.95)
+    low, high = _ratio_interval(a, b, 0.95, (20, 20), 2000)
     theirs = stats.bootstrap(
         (a, b), lambda x, y, axis: np.median(y, axis) / np.median(x, axis), n_resamples=2000, method="percentile", rng=1
     ).confidence_interval
@@ -110,6 +111,6 @@ def test_the_interval_of_the_ratio_is_wider_where_neighbours_are_alike() -> None
     random = np.random.default_rng(4)
     independent = 100 + random.normal(size=900)
     states = 100 + np.repeat(random.normal(size=30), 30)  # the machine changes its mind every 30 samples
-    low, high = statistics.median_ratio_interval(independent, independent, 0.95)
-    slow_low, slow_high = statistics.median_ratio_interval(states, states, 0.95)
+    low, high = _ratio_interval(independent, independent, 0.95, (30, 30), 2000)
+    slow_low, slow_high = _ratio_interval(states, states, 0.95, (30, 30), 2000)
     assert slow_high - slow_low > 3 * (high - low)
