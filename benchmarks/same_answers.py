@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import os
 import sys
 from collections import Counter
@@ -27,6 +28,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 PAIRS = ("openmp_heat_before openmp_heat_after", "pair_lm_fp32 pair_lm_bf16", "input_before input_after")
 PROGRAMS, SEED = 60, 7_000_000
+#: Floating point numbers are the same within this: the order of a sum may change their last digits.
+ROUNDING = 1e-9
 #: Differences shown of one file.
 MOST_SHOWN = 12
 
@@ -115,6 +118,9 @@ def differences(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, str,
             yield f"{place}[]", f"{len(old)} items", f"{len(new)} items"
         for number, (one, other) in enumerate(zip(old, new, strict=False)):
             yield from differences(one, other, f"{place}[{number}]")
+    elif isinstance(old, float) and isinstance(new, float):
+        if not math.isclose(old, new, rel_tol=ROUNDING):
+            yield place, _short(old), _short(new)
     elif old != new or type(old) is not type(new):
         yield place, _short(old), _short(new)
 
