@@ -3,9 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.model.causes import CAUSE_KEYS, LETTER, SHORT_LABEL
+from boundby.model.causes import CAUSE_INFO, CAUSE_KEYS, OTHER
 from boundby.render.bars import FOLD_BELOW, cells, letters, segments
-from boundby.render.palette import COLORS, OTHER_LETTER
 from tests.support.reports import account
 
 ACCOUNTS = st.fixed_dictionaries({key: st.just(0) | st.integers(0, 10**13) for key in CAUSE_KEYS})
@@ -47,6 +46,7 @@ def test_one_small_cause_is_named_and_two_are_folded() -> None:
 
 
 def test_every_cause_has_its_own_letter_label_and_colour() -> None:
-    assert set(LETTER) == set(SHORT_LABEL) == set(CAUSE_KEYS)
-    assert len({*LETTER.values(), OTHER_LETTER}) == len(CAUSE_KEYS) + 1
-    assert len({COLORS[key][0] for key in CAUSE_KEYS}) == len(CAUSE_KEYS)
+    assert tuple(CAUSE_INFO) == CAUSE_KEYS
+    rows = (*CAUSE_INFO.values(), OTHER)
+    for words in ({row.letter for row in rows}, {row.label for row in rows}, {row.color for row in rows}):
+        assert len(words) == len(rows)

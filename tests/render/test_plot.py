@@ -21,11 +21,11 @@ from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.cli.main import main
 from boundby.cli.plot import KINDS, SIZES
-from boundby.model.causes import CAUSE_KEYS
+from boundby.model.causes import CAUSE_KEYS, HATCH
 from boundby.model.errors import UserError
 from boundby.plot_data import build_picture
 from boundby.render import figures
-from boundby.render.figures.style import HATCH, fitting, time_unit, width_in
+from boundby.render.figures.style import fitting, time_unit, width_in
 from boundby.results.plot_data import Picture
 from boundby.results.report import Report
 from tests.support import reports

@@ -1,10 +1,11 @@
-"""The causes of the account and the names a verdict can carry, each in one place.
+"""The causes of the account, one row each: their keys, words and looks. And the names that a verdict can carry.
 
 ``CAUSES`` is the order in which causes are stored (arrays are indexed by it) and shown.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 
@@ -29,86 +30,194 @@ class Cause(IntEnum):
         return self.name.lower()
 
 
+@dataclass(frozen=True)
+class CauseInfo:
+    """One cause in every format. Fields left empty: no verdict names it (``bound``), accounts of host threads do not
+    hold it (``host_meaning``), no change to the program removes it (``without``, ``scenario``)."""
+
+    key: str  # in JSON, CSV and SQLite
+    letter: str  # in bars without colour
+    label: str  # one word, in tables
+    meaning: str  # what a device's time is spent on
+    color: str  # ``#rrggbb``, the same in the terminal, in HTML and in figures
+    ink: str  # what is written on that colour
+    bound: str = ""  # the verdict
+    host_meaning: str = ""  # what a host thread's time is spent on, in traces without GPU work
+    without: str = ""  # what a saving supposes
+    scenario: str = ""  # the replay that removes this cause alone
+    hatch: str = ""  # in figures, for those who cannot tell the colours apart
+
+
+# Cool colours mean that the GPU works, warm ones that it idles for a reason a program can change, greys the rest. They
+# are those of Okabe and Ito where possible, which colour-blind readers tell apart; letters say the same anyway.
+_ROWS = (
+    CauseInfo(
+        key="gpu_compute",
+        letter="C",
+        label="compute",
+        bound="GPU-compute bound",
+        meaning="a kernel runs",
+        without="without kernel time",
+        scenario="infinite_gpu",
+        color="#0f9d6e",
+        ink="#ffffff",
+    ),
+    CauseInfo(
+        key="gpu_comm",
+        letter="N",
+        label="comm",
+        bound="GPU-communication bound",
+        meaning="a communication kernel runs (NCCL, NVSHMEM)",
+        without="without GPU communication",
+        scenario="comm_free",
+        color="#0072b2",
+        ink="#ffffff",
+        hatch="////",
+    ),
+    CauseInfo(
+        key="gpu_copy",
+        letter="M",
+        label="copy",
+        bound="GPU-copy bound",
+        meaning="a memory copy, set or page migration runs",
+        without="without copies",
+        scenario="copies_free",
+        color="#56b4e9",
+        ink="#10222e",
+        hatch="....",
+    ),
+    CauseInfo(
+        key="sync",
+        letter="s",
+        label="sync",
+        bound="synchronization bound",
+        meaning="the device is idle because the host had waited for it",
+        host_meaning="the thread waits for the device",
+        without="without host waits",
+        scenario="no_sync",
+        color="#d1495b",
+        ink="#ffffff",
+        hatch="xxxx",
+    ),
+    CauseInfo(
+        key="cuda_api",
+        letter="a",
+        label="api",
+        bound="CUDA-API bound",
+        meaning="the device is idle while the host launches work or dispatches to the next launch",
+        host_meaning="the thread is in CUDA calls or dispatches to the next one",
+        without="without launch overhead",
+        scenario="no_launch_overhead",
+        color="#e8871e",
+        ink="#2b1600",
+        hatch="\\\\\\\\",
+    ),
+    CauseInfo(
+        key="init",
+        letter="i",
+        label="init",
+        bound="initialization bound",
+        meaning="the device is idle during context creation, module load, JIT or memory allocation",
+        host_meaning="the thread loads modules, creates contexts or allocates memory",
+        without="without initialization",
+        scenario="init_free",
+        color="#b07aa1",
+        ink="#ffffff",
+        hatch="++++",
+    ),
+    CauseInfo(
+        key="cpu",
+        letter="h",
+        label="cpu",
+        bound="CPU bound",
+        meaning="the device is idle while the host runs its own code",
+        host_meaning="the thread runs its own code",
+        without="without the host's own work",
+        scenario="cpu_free",
+        color="#f0c808",
+        ink="#2e2600",
+    ),
+    CauseInfo(
+        key="host_blocked",
+        letter="b",
+        label="blocked",
+        bound="blocked on the host",
+        meaning="the device is idle while the host sleeps in the operating system (files, locks, workers)",
+        host_meaning="the thread sleeps in the operating system (files, locks, workers)",
+        without="without host sleeps",
+        scenario="input_free",
+        color="#9c6644",
+        ink="#ffffff",
+        hatch="----",
+    ),
+    CauseInfo(
+        key="device_wait",
+        letter="w",
+        label="device wait",
+        meaning="work is launched, but the device has not begun it (kernel switch, event, other stream)",
+        color="#7b8a97",
+        ink="#ffffff",
+        hatch="||||",
+    ),
+    CauseInfo(
+        key="profiler",
+        letter="p",
+        label="profiler",
+        meaning="the device is idle under the profiler's own overhead",
+        host_meaning="the profiler's own overhead",
+        color="#55606b",
+        ink="#ffffff",
+        hatch="oooo",
+    ),
+    CauseInfo(
+        key="unattributed",
+        letter="?",
+        label="unattributed",
+        meaning="the trace does not show why the device is idle",
+        host_meaning="the trace does not show whether the thread runs",
+        color="#a3abb2",
+        ink="#1d2226",
+    ),
+)
+#: Causes too small to show, folded; its colour is also that of verdicts that name no cause.
+OTHER = CauseInfo(
+    key="other", letter=".", label="other", meaning="causes too small to show", color="#c3c9ce", ink="#1d2226"
+)
+CAUSE_INFO: dict[str, CauseInfo] = {row.key: row for row in _ROWS}
+
 CAUSES: tuple[Cause, ...] = tuple(Cause)
 CAUSE_KEYS: tuple[str, ...] = tuple(cause.key for cause in CAUSES)
 BUSY_CAUSES: tuple[Cause, ...] = (Cause.GPU_COMPUTE, Cause.GPU_COMM, Cause.GPU_COPY)
-
 # Causes that a change to the program can remove, so that a verdict can name them.
-REMOVABLE: tuple[Cause, ...] = (
-    Cause.GPU_COMPUTE,
-    Cause.GPU_COMM,
-    Cause.GPU_COPY,
-    Cause.SYNC,
-    Cause.CUDA_API,
-    Cause.INIT,
-    Cause.CPU,
-    Cause.HOST_BLOCKED,
-)
+REMOVABLE: tuple[Cause, ...] = tuple(cause for cause in CAUSES if CAUSE_INFO[cause.key].bound)
 
-# One word for people, the sentence form of a verdict, and one letter for bars without colour.
-SHORT_LABEL: dict[str, str] = {
-    "gpu_compute": "compute",
-    "gpu_comm": "comm",
-    "gpu_copy": "copy",
-    "sync": "sync",
-    "cuda_api": "api",
-    "init": "init",
-    "cpu": "cpu",
-    "host_blocked": "blocked",
-    "device_wait": "device wait",
-    "profiler": "profiler",
-    "unattributed": "unattributed",
-}
+#: Every name that a verdict can carry: how it ends a sentence.
 BOUND_LABEL: dict[str, str] = {
-    "gpu_compute": "GPU-compute bound",
-    "gpu_comm": "GPU-communication bound",
-    "gpu_copy": "GPU-copy bound",
-    "cuda_api": "CUDA-API bound",
-    "sync": "synchronization bound",
-    "cpu": "CPU bound",
-    "host_blocked": "blocked on the host",
-    "init": "initialization bound",
+    **{row.key: row.bound for row in _ROWS if row.bound},
     "hidden": "hidden behind other work",
     "mixed": "mixed",
     "unknown": "unknown",
 }
 BOUNDS: tuple[str, ...] = tuple(BOUND_LABEL)
-LETTER: dict[str, str] = {
-    "gpu_compute": "C",
-    "gpu_comm": "N",
-    "gpu_copy": "M",
-    "sync": "s",
-    "cuda_api": "a",
-    "init": "i",
-    "cpu": "h",
-    "host_blocked": "b",
-    "device_wait": "w",
-    "profiler": "p",
-    "unattributed": "?",
+# One column of the table, by cause key.
+LETTER: dict[str, str] = {row.key: row.letter for row in _ROWS}
+SHORT_LABEL: dict[str, str] = {row.key: row.label for row in _ROWS}
+MEANING: dict[str, str] = {row.key: row.meaning for row in _ROWS}
+HOST_MEANING: dict[str, str] = {row.key: row.host_meaning for row in _ROWS if row.host_meaning}
+WITHOUT: dict[str, str] = {row.key: row.without for row in _ROWS if row.without}
+HATCH: dict[str, str] = {row.key: row.hatch for row in _ROWS if row.hatch}
+#: By key of a cause or a bound: (background, letter on it).
+COLORS: dict[str, tuple[str, str]] = {
+    **{row.key: (row.color, row.ink) for row in (*_ROWS, OTHER)},
+    **dict.fromkeys(("hidden", "mixed", "unknown"), (OTHER.color, OTHER.ink)),
 }
-MEANING: dict[str, str] = {
-    "gpu_compute": "a kernel runs",
-    "gpu_comm": "a communication kernel runs (NCCL, NVSHMEM)",
-    "gpu_copy": "a memory copy, set or page migration runs",
-    "sync": "the device is idle because the host had waited for it",
-    "cuda_api": "the device is idle while the host launches work or dispatches to the next launch",
-    "init": "the device is idle during context creation, module load, JIT or memory allocation",
-    "cpu": "the device is idle while the host runs its own code",
-    "host_blocked": "the device is idle while the host sleeps in the operating system (files, locks, workers)",
-    "device_wait": "work is launched, but the device has not begun it (kernel switch, event, other stream)",
-    "profiler": "the device is idle under the profiler's own overhead",
-    "unattributed": "the trace does not show why the device is idle",
-}
-# The same for accounts of host threads, in traces without GPU work.
-HOST_MEANING: dict[str, str] = {
-    "sync": "the thread waits for the device",
-    "cuda_api": "the thread is in CUDA calls or dispatches to the next one",
-    "init": "the thread loads modules, creates contexts or allocates memory",
-    "cpu": "the thread runs its own code",
-    "host_blocked": "the thread sleeps in the operating system (files, locks, workers)",
-    "profiler": "the profiler's own overhead",
-    "unattributed": "the trace does not show whether the thread runs",
-}
+
+
+def info(key: str) -> CauseInfo:
+    """The row of a cause or of a verdict; `OTHER` where it names no cause (``other``, ``hidden``, ``mixed``)."""
+    return CAUSE_INFO.get(key, OTHER)
+
+
 SCENARIO_LABEL: dict[str, str] = {
     "no_sync": "without host waits",
     "no_launch_overhead": "without launch overhead",

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.causes import BUSY_CAUSES, MEANING
+from boundby.model.causes import BUSY_CAUSES, MEANING, OTHER
 from boundby.render import sentences
 from boundby.render.bars import FOLD_BELOW, Segment, cells, segments
 from boundby.render.face import DIM, STRONG, Face, pad
-from boundby.render.palette import OTHER
 from boundby.results.report import Report, Verdict
 
 IN_FULL = 2  # more subjects than this get one line each
@@ -192,5 +191,5 @@ def _side_by_side(subjects: Sequence[Subject], face: Face) -> list[Text]:
         saves = units.percent(saving / subject.whole_ns) if saving is not None and subject.whole_ns else ""
         label = pad(face.fit(subject.name, name), name + 2)
         lines.append(face.line(label, pad(face.bar(parts, bar), bar + 2), pad(text, word), pad(saves, 8, "right")))
-    keys = [cause for cause in (*MEANING, OTHER) if cause in shown]
+    keys = [cause for cause in (*MEANING, OTHER.key) if cause in shown]
     return lines + _flow([_entry(shown[key], face) for key in keys], face)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from boundby.model.causes import CAUSE_KEYS, LETTER, SHORT_LABEL
-from boundby.render.palette import OTHER, OTHER_LETTER
+from boundby.model.causes import CAUSE_KEYS, OTHER, info
 
 FOLD_BELOW = 0.005  # causes that would read "<1 %" are folded into "other"
 
@@ -21,11 +20,11 @@ class Segment:
 
     @property
     def letter(self) -> str:
-        return LETTER.get(self.cause, OTHER_LETTER)
+        return info(self.cause).letter
 
     @property
     def label(self) -> str:
-        return SHORT_LABEL.get(self.cause, OTHER)
+        return info(self.cause).label
 
 
 def segments(time: Mapping[str, int], *, fold_below: float = 0.0) -> tuple[Segment, ...]:
@@ -39,7 +38,7 @@ def segments(time: Mapping[str, int], *, fold_below: float = 0.0) -> tuple[Segme
         return tuple(shown)
     folded = sum(segment.ns for segment in small)
     kept = [segment for segment in shown if segment.fraction >= fold_below]
-    return (*kept, Segment(OTHER, folded, folded / total))
+    return (*kept, Segment(OTHER.key, folded, folded / total))
 
 
 def cells(parts: Sequence[Segment], width: int, *, at_least_one: bool = False) -> tuple[int, ...]:

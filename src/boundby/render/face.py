@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from boundby.model import units
+from boundby.model.causes import COLORS
 from boundby.render.bars import Segment, cells
-from boundby.render.palette import COLORS
 from boundby.render.text import shorten
 
 DIM = "dim"

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from html import escape as _escape
 
 from boundby.model import units
-from boundby.model.causes import LETTER, MEANING
+from boundby.model.causes import COLORS, LETTER, MEANING
 from boundby.render import sentences
 from boundby.render.bars import FOLD_BELOW, Segment, segments
-from boundby.render.palette import COLORS
 from boundby.render.selection import Row, Selection, select
 from boundby.render.text import clean
 from boundby.results.report import Report, Verdict

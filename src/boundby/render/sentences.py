@@ -6,23 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, HOST_MEANING, MEANING, SCENARIO_LABEL, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, HOST_MEANING, MEANING, SCENARIO_LABEL, SHORT_LABEL, WITHOUT
 from boundby.render.bars import FOLD_BELOW
 from boundby.render.text import clean
 from boundby.results.report import DeviceReport, RegionReport, Report, ThreadReport, Verdict, WhatIf
-
-#: What a saving supposes to be gone.
-WITHOUT: dict[str, str] = {
-    "gpu_compute": "without kernel time",
-    "gpu_comm": "without GPU communication",
-    "gpu_copy": "without copies",
-    "sync": "without host waits",
-    "cuda_api": "without launch overhead",
-    "init": "without initialization",
-    "cpu": "without the host's own work",
-    "host_blocked": "without host sleeps",
-}
-
 
 #: Under a table that holds regions which no annotation made.
 FOUND = (

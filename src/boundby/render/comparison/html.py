@@ -6,11 +6,10 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from boundby.model import units
-from boundby.model.causes import MEANING
+from boundby.model.causes import COLORS, MEANING
 from boundby.render import gate
 from boundby.render.bars import FOLD_BELOW, segments
 from boundby.render.comparison import sentences
-from boundby.render.palette import COLORS
 from boundby.render.text import clean
 from boundby.results.comparison import Account, Comparison
 from boundby.results.gate import GateResult

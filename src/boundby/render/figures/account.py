@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from boundby.model import units
-from boundby.model.causes import CAUSE_KEYS, LETTER
+from boundby.model.causes import CAUSE_KEYS, OTHER, info
 from boundby.render import sentences
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.figures.style import (
@@ -27,7 +27,6 @@ from boundby.render.figures.style import (
     nothing,
     report_of,
 )
-from boundby.render.palette import OTHER, OTHER_LETTER
 from boundby.results.report import Report, Verdict
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def account(found: Report | Examined, look: Look) -> Figure:
         raise nothing("the report holds no GPU work and no thread with time", "Try: boundby analyze REPORT")
     parts = [segments(row.time, fold_below=FOLD_BELOW) for row in rows]
     shown = {part.cause for row in parts for part in row}
-    causes = [cause for cause in (*CAUSE_KEYS, OTHER) if cause in shown]
+    causes = [cause for cause in (*CAUSE_KEYS, OTHER.key) if cause in shown]
     labels = [_told(part) for part in parts[0]] if len(rows) == 1 else [cause_label(cause) for cause in causes]
     bar = look.line_in * (2.0 if len(rows) == 1 else 1.7 if len(rows) <= 12 else 1.25)
     below = look.line_in * (2.6 + legend_lines(causes, look, labels))
@@ -102,7 +101,7 @@ def _bar(axes: Axes, place: int, parts: tuple[Segment, ...], look: Look, width_i
         width = 100 * part.fraction
         axes.barh(place, width, 0.72, left, **fill(part.cause))
         room = look.characters(part.fraction * width_in)
-        letter = LETTER.get(part.cause, OTHER_LETTER)
+        letter = info(part.cause).letter
         text = f"{letter} {units.percent(part.fraction)}" if room >= 8 else letter if room >= 2 else ""
         if text:
             write_upon(axes, left + width / 2, place, text, part.cause)

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from boundby.model import units
-from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER
+from boundby.model.causes import CAUSE_KEYS, CAUSES, HATCH, LETTER, info
 from boundby.render import sentences
 from boundby.render.figures.account import write_upon
 from boundby.render.figures.style import (
-    COLORS,
     FAINT,
-    HATCH,
     INK,
     TICK,
     Examined,
@@ -103,7 +101,7 @@ def _over_time(axes: Axes, picture: Picture, look: Look) -> None:
             axes.scatter(x, y, s=0)
         else:
             marker = _MARKERS[list(HATCH).index(cause.key) if cause.key in HATCH else -1]
-            color = COLORS[cause.key][0]
+            color = info(cause.key).color
             axes.scatter(x, y, (0.42 * look.font_pt) ** 2, color=color, marker=marker, edgecolors=INK, linewidths=0.2)
     axes.margins(x=0.03, y=0.15)
     axes.set_xlim(0, (picture.end_ns - picture.start_ns) / scale)

@@ -9,9 +9,9 @@ import numpy as np
 
 from boundby.model import units
 from boundby.model.arrays import Int64Array
+from boundby.model.causes import info
 from boundby.render import sentences
 from boundby.render.figures.style import (
-    COLORS,
     FAINT,
     INK,
     RULE,
@@ -41,7 +41,7 @@ ARROW = 0.94  # of the axis: where arrows to what lies beyond it stand
 MOST_TOLD = 3  # instances beyond the axis that are given with their duration
 FEWEST_BARS = 6
 FEWEST = 3  # instances that make a distribution worth a look
-HOST, PROJECTED = FAINT, COLORS["gpu_compute"][0]
+HOST, PROJECTED = FAINT, info("gpu_compute").color
 
 
 @drawn

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from boundby.model import units
-from boundby.model.causes import LETTER, SHORT_LABEL
+from boundby.model.causes import info
 from boundby.model.errors import UserError
-from boundby.render.palette import COLORS as COLORS
-from boundby.render.palette import OTHER, OTHER_LETTER
 from boundby.render.text import clean, shorten
 from boundby.results.plot_data import Picture
 from boundby.results.report import Report
@@ -49,17 +47,6 @@ LOOKS = {"paper": PAPER, "column": COLUMN, "slide": SLIDE}
 
 LARGE_PT = 12.0
 INK, FAINT, RULE = "#1d2226", "#5d666e", "#c9ced2"
-#: Hatches tell the causes apart where colours do not come through; letters and legends say the same.
-HATCH = {
-    "gpu_comm": "////",
-    "gpu_copy": "....",
-    "sync": "xxxx",
-    "cuda_api": "\\\\\\\\",
-    "init": "++++",
-    "host_blocked": "----",
-    "device_wait": "||||",
-    "profiler": "oooo",
-}
 TICK = 0.92  # of the usual text: tick labels, legends, what stands beside bars
 HATCH_COLOR = (1.0, 1.0, 1.0, 0.5)
 # Scripts that the usual font lacks, in the order they are looked for; only those that are installed are used.
@@ -201,18 +188,18 @@ def _wrapped(text: str, look: Look, scale: float) -> list[str]:
 
 def fill(cause: str) -> dict[str, Any]:
     """Colour and hatch of a cause, as arguments of matplotlib's patches."""
-    color = COLORS.get(cause, COLORS[OTHER])[0]
-    return {"facecolor": color, "hatch": HATCH.get(cause, ""), "edgecolor": HATCH_COLOR, "linewidth": 0}
+    color = info(cause).color
+    return {"facecolor": color, "hatch": info(cause).hatch, "edgecolor": HATCH_COLOR, "linewidth": 0}
 
 
 def letter_color(cause: str) -> str:
     """The colour of text upon a cause."""
-    return COLORS.get(cause, COLORS[OTHER])[1]
+    return info(cause).ink
 
 
 def cause_label(cause: str) -> str:
     """``s  sync``: the letter and the word."""
-    return f"{LETTER.get(cause, OTHER_LETTER)}  {SHORT_LABEL.get(cause, OTHER)}"
+    return f"{info(cause).letter}  {info(cause).label}"
 
 
 def legend(figure: Figure, causes: Sequence[str], look: Look, labels: Sequence[str] = ()) -> None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from boundby.model.causes import CAUSE_KEYS, CAUSES
+from boundby.model.causes import CAUSE_KEYS, CAUSES, info
 from boundby.render import sentences
 from boundby.render.figures.style import (
-    COLORS,
     FAINT,
     RULE,
     Examined,
@@ -98,7 +97,7 @@ def _utilization(axes: Axes, lane: AccountLane, start_ns: int, scale: float, loo
     time = (lane.bins.edges_ns - start_ns) / scale
     label = name(_label(lane), look, 0.16 * look.width_in)
     if lane.kind == "device":
-        color = COLORS["gpu_compute"][0]
+        color = info("gpu_compute").color
         busy = 100 * np.nan_to_num(lane.gpu_utilization)
         axes.fill_between(
             time, np.append(busy, busy[-1]), step="post", color=color, alpha=0.8, linewidth=0, zorder=3, label="GPU"

@@ -91,7 +91,7 @@ def _assets(names: tuple[str, ...], between: str) -> str:
 
 def _color_rules() -> str:
     """One class a cause: ``.c-sync`` fills and backs, and colours what is written on it."""
-    from boundby.render.palette import COLORS
+    from boundby.model.causes import COLORS
 
     return "\n".join(
         f".c-{key}{{--fill:{background};--ink:{letter};fill:{background};background-color:{background};color:{letter}}}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, LETTER
+from boundby.model.causes import BOUND_LABEL, LETTER, WITHOUT
 from boundby.render import sentences
 from boundby.render.bars import Segment, segments
 from boundby.render.selection import Row, select, window_total
@@ -111,7 +111,7 @@ def _facts(region: RegionReport, whole: int) -> Iterable[tuple[str, tuple[Fact, 
         ("confidence", sentences.confidence(verdict).removeprefix("Confidence ").rstrip(".")),
     ]
     judged += [
-        (sentences.WITHOUT.get(item.cause, item.cause), f"saves {units.duration(item.saving_ns)}")
+        (WITHOUT.get(item.cause, item.cause), f"saves {units.duration(item.saving_ns)}")
         for item in verdict.savings[:4]
         if item.saving_ns > sentences.WORTH_NAMING * whole
     ]
