@@ -96,7 +96,7 @@ class Examination:
     def next_bounds(self) -> Mapping[tuple[int, str], str | None]:
         """What would bound each device next under the Report's notable predictions, by (device id, scenario); None:
         nothing worth 1 %. Empty for traces so large that these replays would take longer than the analysis."""
-        if len(self.timeline.setting.trace.operations) * len(self.timeline.devices) > MOST_ASKED_NEXT:
+        if len(self.timeline.trace.operations) * len(self.timeline.devices) > MOST_ASKED_NEXT:
             return {}
         names = {item.scenario for item in self.report.what_if if item.predicted_ns < 0.99 * item.baseline_ns}
         answers = [found for name in sorted(names) for found in answer(self.timeline, name)]
@@ -129,7 +129,7 @@ def examine(
     selection = (window, skip_first, tuple(devices), tuple(processes), fold)
     trace, timeline = open_timeline(Path(path), selection, nsys, keep_export, step, find=find_regions)
     if region is not None:
-        matching_ranges(timeline.setting.trace, timeline.setting.ownership.regions, region)
+        matching_ranges(timeline.trace, timeline.ownership.regions, region)
     step("judging", None)
     figures = measure(timeline)
     replayed, what_if, savings = _replay(timeline, figures, step)
@@ -188,8 +188,8 @@ def what_if(
         raise SelectionError(f"{path} holds no GPU work to replay.", "Capture with --trace=cuda.")
     inside = None
     if region is not None:
-        regions = timeline.setting.ownership.regions
-        matching_ranges(timeline.setting.trace, regions, region)
+        regions = timeline.ownership.regions
+        matching_ranges(timeline.trace, regions, region)
         inside = regions_matching(regions, region)
     step("replaying", None)
     answers = [found for scenario in scenarios for found in answer(timeline, scenario, inside, region)]
@@ -200,7 +200,7 @@ def _replay(
     timeline: Timeline, figures: Figures, step: Progress
 ) -> tuple[summary.Replayed, tuple[WhatIf, ...], Savings | None]:
     """Savings and predictions by replay; nothing where the trace holds no GPU work or no calls."""
-    if not timeline.devices or not len(timeline.setting.calls):
+    if not timeline.devices or not len(timeline.calls):
         return summary.Replayed(), (), None
     step("replaying without each cause", None)
     predictor = Predictor(timeline, runs=REPLAYS)
@@ -211,7 +211,7 @@ def _replay(
     }
     replayed = summary.Replayed(found.device, found.following, found.region, alone, found.unreliable)
     what_if = [
-        WhatIf(scenario, predicted_ns, device.high_ns - device.low_ns, timeline.setting.trace.gpus[device.index].id)
+        WhatIf(scenario, predicted_ns, device.high_ns - device.low_ns, timeline.trace.gpus[device.index].id)
         for device in timeline.devices
         for scenario, predicted_ns in found.predicted_ns[device.index].items()
     ]

@@ -102,10 +102,10 @@ def describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary:
             "all their time counts as compute. Capture with --cuda-graph-trace=node to see them."
         )
         shifts.append(TraceWarning("graph-level", text))
-    steps = step_region(timeline.setting.trace, timeline.setting.ownership.regions) if skip_first else None
+    steps = step_region(timeline.trace, timeline.ownership.regions) if skip_first else None
     if steps is not None and timeline.window.range_glob is None:
-        path = "/".join(timeline.setting.ownership.regions.path(steps))
-        total = int((timeline.setting.ownership.regions.of_range == steps).sum())
+        path = "/".join(timeline.ownership.regions.path(steps))
+        total = int((timeline.ownership.regions.of_range == steps).sum())
         shifts.insert(0, TraceWarning("skipped-first", f"The first {skip_first} of {total} {path} were left out."))
     return TraceSummary(
         path=trace.path,

@@ -23,7 +23,7 @@ def timeline_of(program: Program, window: str = "gpu", *, shift: int = 0, order:
 
 
 def by_cause_and_path(timeline: Timeline) -> Account:
-    regions = timeline.setting.ownership.regions
+    regions = timeline.ownership.regions
     found: Account = Counter()
     for device in timeline.devices:
         table = device.segments.by_region_and_cause(len(regions))
@@ -33,7 +33,7 @@ def by_cause_and_path(timeline: Timeline) -> Account:
 
 
 def check_invariants(timeline: Timeline) -> None:
-    regions = timeline.setting.ownership.regions
+    regions = timeline.ownership.regions
     for device in timeline.devices:
         segments = device.segments
         assert (segments.end_ns > segments.start_ns).all()

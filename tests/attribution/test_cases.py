@@ -27,7 +27,7 @@ def causes(program: Program) -> dict[str, int]:
 def owners(program: Program, cause: str) -> dict[str, int]:
     """Microseconds of one cause by path."""
     timeline = timeline_of(program)
-    regions = timeline.setting.ownership.regions
+    regions = timeline.ownership.regions
     total = np.zeros((len(regions), len(CAUSES)), np.int64)
     for device in timeline.devices:
         total += device.segments.by_region_and_cause(len(regions))

@@ -157,7 +157,7 @@ def timeline_of(trace: Trace) -> Timeline:
 
 
 def found_regions(timeline: Timeline) -> dict[str, int]:
-    regions = timeline.setting.ownership.regions
+    regions = timeline.ownership.regions
     return {
         "/".join(regions.path(region)): int((regions.of_range == region).sum())
         for region in range(1, len(regions))
@@ -168,7 +168,7 @@ def found_regions(timeline: Timeline) -> dict[str, int]:
 def test_found_iterations_are_ranges_that_own_their_time() -> None:
     timeline = timeline_of(program().trace())
     assert found_regions(timeline) == {"iteration": 12}
-    ranges = timeline.setting.trace.ranges
+    ranges = timeline.trace.ranges
     assert ranges.start_ns.tolist() == [200_000 * step for step in range(12)]
     assert ranges.end_ns[:-1].tolist() == ranges.start_ns[1:].tolist()
     assert int(ranges.end_ns[-1]) == 11 * 200_000 + 135_000  # its wait belongs to the last one
@@ -218,11 +218,11 @@ def test_real_traces(name: str, expected: dict[str, int]) -> None:
 def test_stripped_annotations_are_found_again(name: str, pattern: str, iterations: str, within: int) -> None:
     trace = read_sqlite(trace_path(name))
     timeline = timeline_of(replace(trace, ranges=Ranges.empty()))
-    calls, operations = timeline.setting.calls, timeline.setting.trace.operations
+    calls, operations = timeline.calls, timeline.trace.operations
     launching = np.unique(calls.of_operation[calls.of_operation >= 0])
     starts = np.sort(calls.start_ns[launching])
-    ranges = timeline.setting.trace.ranges
-    names = timeline.setting.trace.names
+    ranges = timeline.trace.ranges
+    names = timeline.trace.names
     mine = np.array([names[number] == iterations for number in ranges.name])
     begins = np.searchsorted(starts, ranges.start_ns[mine])
     annotated = np.array([trace.names[number].startswith(pattern) for number in trace.ranges.name])

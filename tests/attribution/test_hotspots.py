@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from boundby.attribution.account import Setting
-from boundby.attribution.timeline import build_timeline
+from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.evidence.hotspots import PYTHON_CODE, Hotspot, hottest
 from boundby.model.causes import Cause
@@ -32,7 +31,7 @@ FRAMES = [  # symbol, module, line, is_resolved
 STACKS = [[0, 1, 2], [2], [3, 2], [4, 2], [5, 6]]
 
 
-def setting() -> Setting:
+def timeline() -> Timeline:
     """Thread 0: samples every 10 ns from 0, stacks 0, 0, 1, 2, 3; Python stacks at 5 and 15."""
     program = Program()
     program.kernel(20, 30, program.api(0, 10, "cudaLaunchKernel"))
@@ -59,35 +58,35 @@ def setting() -> Setting:
     built = Backtraces(events, first, np.concatenate(STACKS).astype(np.int32), frames, tuple(names))
     captured = replace(trace.captured, backtraces=True, python_stacks=True)
     trace = replace(trace, backtraces=LazyBacktraces(lambda: built), captured=captured)
-    return build_timeline(trace, parse_window("gpu")).setting
+    return build_timeline(trace, parse_window("gpu"))
 
 
 def test_levels() -> None:
-    leaf = hottest(setting(), 0, level="leaf")
+    leaf = hottest(timeline(), 0, level="leaf")
     assert leaf[0] == Hotspot("(unknown)", "libcublas.so.12", 2, 0.4)  # addresses of one binary count together
     assert leaf[1:] == (
         Hotspot("memcpy", "libc.so.6", 2, 0.4),
         Hotspot("_PyEval_EvalFrameDefault", "python3.11", 1, 0.2),
     )
-    user = hottest(setting(), 0)
+    user = hottest(timeline(), 0)
     assert {(item.symbol, item.samples) for item in user} == {("solve", 2), (PYTHON_CODE, 1), ("(unknown)", 2)}
-    assert hottest(setting(), 0, level="python") == (Hotspot("step", "/home/me/train.py:42", 2, 1.0),)
+    assert hottest(timeline(), 0, level="python") == (Hotspot("step", "/home/me/train.py:42", 2, 1.0),)
 
 
 def test_intervals_threads_and_limit() -> None:
     early = IntervalSet(np.array([0]), np.array([20]))
-    assert hottest(setting(), 0, early) == (Hotspot("solve", "libsolver.so", 2, 1.0),)
-    assert hottest(setting(), None, early) == hottest(setting(), [0], early)
-    assert hottest(setting(), 1) == ()
-    assert len(hottest(setting(), 0, limit=1)) == 1
+    assert hottest(timeline(), 0, early) == (Hotspot("solve", "libsolver.so", 2, 1.0),)
+    assert hottest(timeline(), None, early) == hottest(timeline(), [0], early)
+    assert hottest(timeline(), 1) == ()
+    assert len(hottest(timeline(), 0, limit=1)) == 1
     with pytest.raises(ValueError, match="level"):
-        hottest(setting(), 0, level="deep")
+        hottest(timeline(), 0, level="deep")
 
 
 def test_nothing_captured() -> None:
     program = Program()
     program.kernel(20, 30, program.api(0, 10, "cudaLaunchKernel"))
-    assert hottest(build_timeline(program.trace(), parse_window("gpu")).setting, None) == ()
+    assert hottest(build_timeline(program.trace(), parse_window("gpu")), None) == ()
 
 
 @pytest.mark.parametrize("name", ["python3.8", "python3", "libpython3.11.so.1.0", "/opt/conda/bin/python3.12"])
@@ -133,6 +132,6 @@ def test_what_a_real_host_does_while_the_device_idles() -> None:
     (device,) = timeline.devices
     parts = device.segments
     mine = (parts.cause == Cause.CPU) & (parts.thread == parts.thread[parts.cause == Cause.CPU].min())
-    main = hottest(timeline.setting, int(parts.thread[mine][0]), IntervalSet(parts.start_ns[mine], parts.end_ns[mine]))
+    main = hottest(timeline, int(parts.thread[mine][0]), IntervalSet(parts.start_ns[mine], parts.end_ns[mine]))
     assert main[0].symbol == PYTHON_CODE
-    assert abs(sum(item.share for item in hottest(timeline.setting, None, limit=100_000)) - 1) < 1e-9
+    assert abs(sum(item.share for item in hottest(timeline, None, limit=100_000)) - 1) < 1e-9

@@ -64,7 +64,7 @@ def loss() -> Program:
 def test_innermost_outermost_and_chain() -> None:
     timeline = timeline_of(loss().trace())
     found = operators_of(timeline)
-    paths = ["/".join(timeline.setting.ownership.regions.path(int(region))) for region in found.region]
+    paths = ["/".join(timeline.ownership.regions.path(int(region))) for region in found.region]
     assert [found.name(call) for call in range(4)] == ["aten::_local_scalar_dense"] * 2 + [None, None]
     assert found.chain(1) == ("aten::_local_scalar_dense", "aten::item", "aten::nonzero")
     assert found.names[found.outermost[1]] == "aten::nonzero"
@@ -90,8 +90,8 @@ def test_gaps_lead_to_the_launch_and_the_wait() -> None:
     program.kernel(80_000, 90_000, program.api(70_000, 75_000, "cudaLaunchKernel"))
     timeline = timeline_of(program.trace())
     gaps = gap_calls(timeline, timeline.devices[0])
-    names = timeline.setting.trace.names
-    name = timeline.setting.calls.name
+    names = timeline.trace.names
+    name = timeline.calls.name
     assert (gaps.start_ns.tolist(), gaps.end_ns.tolist()) == ([50_000], [80_000])
     assert names[name[gaps.launch[0]]] == "cudaLaunchKernel"
     assert names[name[gaps.wait[0]]] == "cudaStreamSynchronize"
@@ -139,12 +139,8 @@ def test_sources_are_python_frames_first() -> None:
 
 def test_the_syncs_of_a_real_training_loop() -> None:
     timeline = timeline_of(read_sqlite(trace_path("pytorch_a100_all_cpu_tables.sqlite")))
-    found, calls = operators_of(timeline), timeline.setting.calls
-    syncs = [
-        call
-        for call in range(len(calls))
-        if timeline.setting.trace.names[calls.name[call]].startswith("cudaStreamSync")
-    ]
+    found, calls = operators_of(timeline), timeline.calls
+    syncs = [call for call in range(len(calls)) if timeline.trace.names[calls.name[call]].startswith("cudaStreamSync")]
     chains = collections.Counter(found.chain(call) for call in syncs)
     assert chains[("aten::copy_", "aten::_to_copy", "aten::to")] == 118
     assert chains[("aten::_local_scalar_dense", "aten::item")] == 1

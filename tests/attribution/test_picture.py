@@ -67,7 +67,7 @@ def test_gaps_are_the_idle_time(program: Program) -> None:
 @given(host_sequences(threads=2, devices=2))
 def test_ranges_of_a_lane_do_not_overlap_and_none_is_lost(program: Program) -> None:
     timeline, picture = pictured(program, "all")
-    ranges = timeline.setting.trace.ranges
+    ranges = timeline.trace.ranges
     shown = (ranges.end_ns > picture.start_ns) & (ranges.start_ns < picture.end_ns) & (ranges.end_ns > ranges.start_ns)
     assert sum(int(lane.count.sum()) for lane in picture.ranges) == int(shown.sum())
     for lane in picture.ranges:

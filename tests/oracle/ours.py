@@ -41,7 +41,7 @@ class Analysis:
     @property
     def call_thread(self) -> npt.NDArray[np.int64]:
         """Per operation: the thread of its launching call; -1 where there is none."""
-        calls = self.timeline.setting.calls
+        calls = self.timeline.calls
         known = calls.of_operation >= 0
         if len(calls) == 0:
             return np.full(len(known), -1, np.int64)

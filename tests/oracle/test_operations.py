@@ -168,7 +168,7 @@ def test_launching_calls_of_kernels(nvidia: NsysReports, name: str) -> None:
 
 def _launches(ours: Analysis) -> Counter[tuple[int, int, int, int, int, int, str, str]]:
     """Kernels whose call is known, with that call."""
-    table, calls, thread = ours.trace.operations, ours.timeline.setting.calls, ours.call_thread
+    table, calls, thread = ours.trace.operations, ours.timeline.calls, ours.call_thread
     rows = np.flatnonzero((table.kind == OpKind.KERNEL) & (thread >= 0)).tolist()
     return Counter(
         (
@@ -190,7 +190,7 @@ def _launches(ours: Analysis) -> Counter[tuple[int, int, int, int, int, int, str
 def test_asynchronous_copies_of_pageable_memory(nvidia: NsysReports, name: str) -> None:
     path = trace_path(name)
     ours = analysis(path)
-    table, calls = ours.trace.operations, ours.timeline.setting.calls
+    table, calls = ours.trace.operations, ours.timeline.calls
     pageable = (table.source == MemoryKind.PAGEABLE) | (table.target == MemoryKind.PAGEABLE)
     rows = np.flatnonzero((table.kind == OpKind.MEMCPY) & pageable & (calls.of_operation >= 0)).tolist()
     names = {row: ours.trace.names[calls.name[calls.of_operation[row]]] for row in rows}

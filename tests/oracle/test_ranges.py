@@ -92,15 +92,15 @@ def test_helpers_only_widen_projections(nvidia: NsysReports, name: str) -> None:
     path = trace_path(name)
     ours = analysis(path)
     rows = _projection_rows(nvidia, path)
-    setting = ours.timeline.setting
+    timeline = ours.timeline
     every = np.arange(len(ours.trace.operations))
-    whole = dict(_keyed(_projections(ours, setting.ownership.regions, setting.launch_range, every)))
+    whole = dict(_keyed(_projections(ours, timeline.ownership.regions, timeline.launch_range, every)))
     for *key, start, end in map(_projected, rows):
         assert whole[tuple(key)][0] <= start
         assert whole[tuple(key)][1] >= end
     regions, launch_range, seen = _as_nvidia(ours)
-    same = len(seen) == len(every) and np.array_equal(launch_range, setting.launch_range)
-    if same and np.array_equal(regions.range_parent, setting.ownership.regions.range_parent):
+    same = len(seen) == len(every) and np.array_equal(launch_range, timeline.launch_range)
+    if same and np.array_equal(regions.range_parent, timeline.ownership.regions.range_parent):
         assert whole == dict(_keyed(map(_projected, rows)))
         _check_projected_regions(ours, rows)
 
@@ -149,7 +149,7 @@ def _projections(
 ) -> Iterator[Projection]:
     """The projection of each range that launched some of these operations, at device times as recorded."""
     ranges = ours.trace.ranges
-    start, end = project(ours.trace, ours.timeline.setting.calls, regions, launch_range, rows)
+    start, end = project(ours.trace, ours.timeline.calls, regions, launch_range, rows)
     for row in np.flatnonzero(end >= start).tolist():
         thread = int(ranges.thread[row])
         yield (
@@ -166,8 +166,8 @@ def _projections(
 
 def _as_nvidia(ours: Analysis) -> tuple[Regions, npt.NDArray[np.int64], npt.NDArray[np.intp]]:
     """Nesting on one thread only, the innermost range on its own thread of each operation, and no graphs."""
-    regions, ranges = ours.timeline.setting.ownership.regions, ours.trace.ranges
-    parent, launch_range = regions.range_parent.copy(), ours.timeline.setting.launch_range.copy()
+    regions, ranges = ours.timeline.ownership.regions, ours.trace.ranges
+    parent, launch_range = regions.range_parent.copy(), ours.timeline.launch_range.copy()
     if len(ranges):
         parent[ranges.thread[parent] != ranges.thread] = NOTHING
         launch_range[ranges.thread[launch_range] != ours.call_thread] = NOTHING
@@ -201,7 +201,7 @@ def test_kernels_by_range(nvidia: NsysReports, name: str) -> None:
     path = trace_path(name)
     ours = analysis(path)
     if not nvidia.has(path, "nvtx_kern_sum"):
-        owned = ours.timeline.setting.launch_range != NOTHING
+        owned = ours.timeline.launch_range != NOTHING
         assert not (owned & (ours.trace.operations.kind == OpKind.KERNEL)).any()
         return
     theirs = {
@@ -220,7 +220,7 @@ def test_regions_add_kernels_of_helpers_only(nvidia: NsysReports, name: str) -> 
     """Named difference: a region's kernels are NVIDIA's, and those that helper threads launched for it."""
     path = trace_path(name)
     ours = analysis(path)
-    regions, launch_range = ours.timeline.setting.ownership.regions, ours.timeline.setting.launch_range
+    regions, launch_range = ours.timeline.ownership.regions, ours.timeline.launch_range
     nested, innermost, _ = _as_nvidia(ours)
     theirs, added = Counter[str](), Counter[str]()
     for row in nvidia.rows(path, "nvtx_kern_sum") if nvidia.has(path, "nvtx_kern_sum") else ():

@@ -49,7 +49,7 @@ def found(processor: Any, condition: str, offset: int = 0) -> list[tuple[int, in
 
 def check(processor: Any, timeline: Timeline, offset: int = 0) -> None:
     """Whatever the trace holds is there, once, with its times."""
-    trace = timeline.setting.trace
+    trace = timeline.trace
     operations, ranges = trace.operations, trace.ranges
     streams = "GLOB 'stream *' OR track.name = 'no stream'"
     assert found(processor, streams, offset) == spans(operations.start_ns, operations.end_ns)
@@ -57,7 +57,7 @@ def check(processor: Any, timeline: Timeline, offset: int = 0) -> None:
     assert found(processor, "= 'CUDA API'", offset) == spans(trace.api.start_ns, trace.api.end_ns)
     assert found(processor, "GLOB 'NVTX*'", offset) == spans(ranges.start_ns, ranges.end_ns)
     assert found(processor, "= 'OS runtime'", offset) == spans(trace.os_calls.start_ns, trace.os_calls.end_ns)
-    launched = int((timeline.setting.calls.of_operation >= 0).sum())
+    launched = int((timeline.calls.of_operation >= 0).sum())
     assert rows(processor, "SELECT count(*) FROM flow") == [(launched,)]
     assert not rows(processor, "SELECT name, value FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')")
 
@@ -88,7 +88,7 @@ def test_everything_of_a_real_trace_is_there(name: str, tmp_path: Path) -> None:
             assert causes(processor, f"GPU {device.id} *") == told
         findings = rows(processor, SLICES + "= 'boundby findings'")
         assert len(findings) == sum(max(len(finding.examples), 1) for finding in examined.report.findings)
-        threads = {(thread.pid, thread.tid) for thread in timeline.setting.trace.threads}
+        threads = {(thread.pid, thread.tid) for thread in timeline.trace.threads}
         query = "SELECT pid, tid FROM thread_track JOIN thread USING (utid) JOIN process USING (upid)"
         assert set(rows(processor, query)) <= threads
 
@@ -173,7 +173,7 @@ def test_it_parses_as_perfettos_own_messages() -> None:
     trace = protos().Trace.FromString(file.getvalue())
     kinds = [packet.track_event.type for packet in trace.packet if packet.HasField("track_event")]
     events = protos().TrackEvent
-    table = examined.timeline.setting.trace
+    table = examined.timeline.trace
     expected = len(table.operations) + len(table.api) + len(table.ranges) + len(table.os_calls)
     assert kinds.count(events.TYPE_SLICE_BEGIN) == kinds.count(events.TYPE_SLICE_END) > expected
     assert kinds.count(events.TYPE_COUNTER) > 0

@@ -28,7 +28,7 @@ def two_kinds_of_waits() -> Timeline:
 def test_a_selection_of_waits_saves_its_part() -> None:
     timeline = two_kinds_of_waits()
     predictor = Predictor(timeline)
-    calls, names = timeline.setting.calls, np.array(timeline.setting.trace.names)
+    calls, names = timeline.calls, np.array(timeline.trace.names)
     is_long = names[calls.name] == "cudaDeviceSynchronize"
     (measured,) = predictor.without(())
     (without_long,) = predictor.without(("sync",), calls=is_long)
@@ -43,14 +43,14 @@ def test_a_selection_of_waits_saves_its_part() -> None:
 def test_a_selection_of_kernels() -> None:
     timeline = two_kinds_of_waits()
     predictor = Predictor(timeline)
-    table = timeline.setting.trace.operations
+    table = timeline.trace.operations
     is_long = table.end_ns - table.start_ns > 100 * US
     (measured,) = predictor.without(())
     # A wait follows every kernel: each of the ten long ones saves its own time.
     assert predictor.without(("gpu_compute",), operations=is_long) == [measured - 10 * 172 * US]
     assert predictor.faster(is_long, 2.0) == [measured - 10 * 86 * US]
     assert predictor.faster(is_long, 1.0) == [measured]
-    nowhere = np.zeros(len(timeline.setting.ownership.regions), bool)
+    nowhere = np.zeros(len(timeline.ownership.regions), bool)
     assert predictor.without(("gpu_compute",), operations=is_long, regions=nowhere) == [measured]
 
 

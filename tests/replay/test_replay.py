@@ -106,7 +106,7 @@ def test_a_region_saves_its_own() -> None:
         launch(program, base + 400, base + 408, base + 420)
     timeline = build_timeline(program.trace(), parse_window("gpu"))
     found = removals(timeline, measure(timeline).inclusive)
-    regions = timeline.setting.ownership.regions
+    regions = timeline.ownership.regions
     saved = {regions.path(region): savings["cpu"] // US for region, savings in found.region.items()}
     # Own code beyond dispatch: 295 us after the first launch of a step, 495 us after the second (9 of them count).
     assert saved[("a",)] == pytest.approx(10 * 295, abs=60)
@@ -117,8 +117,8 @@ def test_a_region_saves_its_own() -> None:
 def test_the_real_pair_is_predicted() -> None:
     def read(stage: str) -> tuple[int, int, int]:
         timeline = build_timeline(read_sqlite(trace_path(f"openmp_heat_{stage}.sqlite")), parse_window("gpu"))
-        copies = timeline.setting.trace.operations.kind >= 2
-        table = timeline.setting.trace.operations
+        copies = timeline.trace.operations.kind >= 2
+        table = timeline.trace.operations
         window = timeline.devices[0].high_ns - timeline.devices[0].low_ns
         return window, int((table.end_ns - table.start_ns)[copies].sum()), Predictor(timeline).windows(("gpu_copy",))[0]
 

@@ -36,7 +36,7 @@ def test_every_example_of_a_real_skewed_trace_lies_in_the_hosts_time() -> None:
     examined = pipeline.examine(trace_path("pytorch_ddp_rank_clock_skew.sqlite"), show_all=True)
     (device,) = examined.timeline.devices
     assert device.shift.shift_ns
-    table, calls = examined.timeline.setting.trace.operations, examined.timeline.setting.calls
+    table, calls = examined.timeline.trace.operations, examined.timeline.calls
     launched = calls.of_operation >= 0
     starts = set(table.start_ns[launched].tolist())
     assert not starts & set((table.start_ns[launched] - device.shift.shift_ns).tolist())

@@ -8,28 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution import segments
+from boundby.attribution.context import TraceContext
 from boundby.attribution.gaps import Gap, attribute_gaps
-from boundby.attribution.host_state import Hosts
-from boundby.attribution.regions import ROOT, Ownership
+from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import Segments
-from boundby.correlation.correlate import Calls
-from boundby.correlation.logical_threads import Crews
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, complement, exposed, overlay, union
 from boundby.trace.tables import Operations, OpKind, Trace
-
-
-class Setting(NamedTuple):
-    """What the account of every device of a trace draws on."""
-
-    trace: Trace  # operations already on the host's clock
-    calls: Calls
-    crews: Crews
-    ownership: Ownership
-    hosts: Hosts
-    launch_range: npt.NDArray[np.int64]  # per operation: the innermost range around its launching call
-    launch_region: npt.NDArray[np.int64]  # that range's region
 
 
 class DeviceOperations(NamedTuple):
@@ -50,14 +36,14 @@ def operations_of(trace: Trace, device: int) -> DeviceOperations:
     return DeviceOperations(rows, trace.operations if is_sole else trace.operations.take(rows))
 
 
-def account_device(setting: Setting, operations: DeviceOperations, low: int, high: int) -> Segments:
+def account_device(context: TraceContext, operations: DeviceOperations, low: int, high: int) -> Segments:
     """Segments that cover [low, high) exactly."""
-    busy = _busy_segments(setting, operations, low, high)
+    busy = _busy_segments(context, operations, low, high)
     idle = complement(operations.busy(), low, high)
-    return segments.concatenate(busy, attribute_gaps(setting, find_gaps(setting, operations, idle, low)))
+    return segments.concatenate(busy, attribute_gaps(context, find_gaps(context, operations, idle, low)))
 
 
-def _busy_segments(setting: Setting, operations: DeviceOperations, low: int, high: int) -> Segments:
+def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int, high: int) -> Segments:
     """Compute before communication before copies; within a class the earliest started operation owns."""
     table = operations.table
     communicates = table.is_communication
@@ -71,7 +57,7 @@ def _busy_segments(setting: Setting, operations: DeviceOperations, low: int, hig
     ):
         pieces, owner = exposed(table.start_ns[rows], table.end_ns[rows])
         shown = overlay(pieces, free)
-        region = setting.launch_region[operations.rows[rows[owner[shown.left]]]]
+        region = context.launch_region[operations.rows[rows[owner[shown.left]]]]
         parts.append(segments.make(shown.start, shown.end, cause, region))
         taken = union(table.start_ns[rows], table.end_ns[rows])
         if len(free.start):
@@ -81,10 +67,10 @@ def _busy_segments(setting: Setting, operations: DeviceOperations, low: int, hig
     return segments.concatenate(*parts)
 
 
-def find_gaps(setting: Setting, operations: DeviceOperations, idle: IntervalSet, low: int) -> Gap:
+def find_gaps(context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int) -> Gap:
     """For each idle interval: who is responsible, when the next operation was launched, since when syncs count."""
-    calls, table = setting.calls, operations.table
-    call_of = setting.calls.of_operation[operations.rows]
+    calls, table = context.calls, operations.table
+    call_of = context.calls.of_operation[operations.rows]
     none = np.iinfo(np.int64).max
     count = len(table)
     gaps = len(idle.start)
@@ -99,7 +85,7 @@ def find_gaps(setting: Setting, operations: DeviceOperations, idle: IntervalSet,
     following = np.minimum(following, count - 1)
     next_call = np.where(has_next, call_of[following], -1)
     responsible = np.where(has_next, following, np.maximum(previous, 0))
-    thread = _thread_of(setting, operations, call_of, responsible)
+    thread = _thread_of(context, operations, call_of, responsible)
     known = next_call >= 0
     launch_start: Int64Array = np.where(known, calls.start_ns[np.maximum(next_call, 0)] if len(calls) else none, none)
     launch_end: Int64Array = np.where(known, calls.end_ns[np.maximum(next_call, 0)] if len(calls) else none, none)
@@ -110,7 +96,7 @@ def find_gaps(setting: Setting, operations: DeviceOperations, idle: IntervalSet,
         launch_start=launch_start,
         launch_end=launch_end,
         since=np.where(previous >= 0, launch[np.maximum(previous, 0)], low),
-        region=np.where(has_next, setting.launch_region[operations.rows[following]], ROOT),
+        region=np.where(has_next, context.launch_region[operations.rows[following]], ROOT),
     )
 
 
@@ -122,16 +108,16 @@ def _last_ended(end_ns: Int64Array, launch_ns: Int64Array, time_ns: Int64Array) 
 
 
 def _thread_of(
-    setting: Setting, operations: DeviceOperations, call_of: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
+    context: TraceContext, operations: DeviceOperations, call_of: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
 ) -> npt.NDArray[np.int64]:
     """The thread that launched each operation; without a known call the only thread of its process that calls
     CUDA; -1 where there are several or none."""
-    calls = setting.calls
+    calls = context.calls
     if len(calls) == 0:
         return np.full(len(rows), -1, np.int64)
-    process = np.array([thread.process for thread in setting.trace.threads], np.int64)
+    process = np.array([thread.process for thread in context.trace.threads], np.int64)
     callers = np.unique(calls.thread)
-    sole = np.full(len(setting.trace.processes) + 1, -1, np.int64)
+    sole = np.full(len(context.trace.processes) + 1, -1, np.int64)
     for number in np.unique(process[callers]).tolist():
         mine = callers[process[callers] == number]
         sole[number] = mine[0] if len(mine) == 1 else -1

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution import segments
-from boundby.attribution.host_state import ELSEWHERE, Hosts
+from boundby.attribution.context import TraceContext
+from boundby.attribution.host_state import ELSEWHERE, HostState
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import Segments
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, expand
 from boundby.model.step_function import NOTHING, StepFunction, cut
-
-if TYPE_CHECKING:
-    from boundby.attribution.account import Setting
 
 # An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
 LAUNCH_LIMIT_NS = 10_000
@@ -62,7 +60,7 @@ class _Pieces(NamedTuple):
         return _Pieces(*(column[rows] for column in self))
 
 
-def attribute_gaps(setting: Setting, gaps: Gap) -> Segments:
+def attribute_gaps(context: TraceContext, gaps: Gap) -> Segments:
     """Segments that cover the gaps exactly."""
     unknown = np.flatnonzero(gaps.thread < 0)
     parts = [
@@ -71,24 +69,24 @@ def attribute_gaps(setting: Setting, gaps: Gap) -> Segments:
     for thread in np.unique(gaps.thread[gaps.thread >= 0]).tolist():
         rows = np.flatnonzero(gaps.thread == thread)
         parts += [
-            _attribute(setting, thread, gaps.take(rows[first : first + GAPS_AT_ONCE]))
+            _attribute(context, thread, gaps.take(rows[first : first + GAPS_AT_ONCE]))
             for first in range(0, len(rows), GAPS_AT_ONCE)
         ]
     return segments.concatenate(*parts)
 
 
-def _attribute(setting: Setting, thread: int, gaps: Gap) -> Segments:
+def _attribute(context: TraceContext, thread: int, gaps: Gap) -> Segments:
     """The gaps of one responsible thread."""
     host_end = np.clip(gaps.launch_end, gaps.start, gaps.end)
     arrive_end = np.clip(np.minimum(gaps.launch_end, gaps.end) + LAUNCH_LIMIT_NS, host_end, gaps.end)
     rows = np.arange(len(gaps.start), dtype=np.intp)
-    start, end, row, state = cut(gaps.start, host_end, setting.hosts.states(thread))
+    start, end, row, state = cut(gaps.start, host_end, context.host_state.states(thread))
     host = _Pieces(start, end, state, np.full(len(row), thread, np.int64), row, np.full(len(row), NOTHING, np.int64))
-    host = _chase(setting, thread, host)
+    host = _chase(context, thread, host)
     latency = _constant(host_end, arrive_end, Cause.CUDA_API, thread, rows, gaps.region)
     waiting = _constant(arrive_end, gaps.end, Cause.DEVICE_WAIT, thread, rows, gaps.region)
-    pieces = _debit_syncs(setting, thread, gaps, _stack(host, latency))
-    return _own(setting, _stack(pieces, waiting))
+    pieces = _debit_syncs(context, thread, gaps, _stack(host, latency))
+    return _own(context, _stack(pieces, waiting))
 
 
 def _constant(
@@ -108,16 +106,16 @@ def _stack(*parts: _Pieces) -> _Pieces:
     return stacked.take(stacked.end > stacked.start)
 
 
-def _chase(setting: Setting, thread: int, pieces: _Pieces) -> _Pieces:
+def _chase(context: TraceContext, thread: int, pieces: _Pieces) -> _Pieces:
     """While the thread sleeps, whoever of its process runs is responsible; failing that, the sleep is."""
     settled = []
-    for other in setting.hosts.running_elsewhere(thread):
+    for other in context.host_state.running_elsewhere(thread):
         sleeping = (pieces.state == Cause.HOST_BLOCKED) | (pieces.state == ELSEWHERE)
         if not sleeping.any():
             break
         settled.append(pieces.take(~sleeping))
         asleep = pieces.take(sleeping)
-        start, end, row, state = cut(asleep.start, asleep.end, running(setting.hosts, other))
+        start, end, row, state = cut(asleep.start, asleep.end, running(context.host_state, other))
         runs = state != NOTHING
         pieces = _Pieces(
             start,
@@ -131,25 +129,25 @@ def _chase(setting: Setting, thread: int, pieces: _Pieces) -> _Pieces:
     return pieces._replace(state=np.where(pieces.state == ELSEWHERE, int(Cause.CPU), pieces.state))
 
 
-def running(hosts: Hosts, thread: int) -> StepFunction:
+def running(host_state: HostState, thread: int) -> StepFunction:
     """A thread's states where it can be shown to run; NOTHING elsewhere.
 
     Being outside every CUDA call shows nothing unless context switches were captured for the thread, or it is
-    the latest caller of a crew about which nothing else is known.
+    the latest caller of a logical thread about which nothing else is known.
     """
-    states, evidence = hosts.states(thread), hosts.evidence(thread)
+    states, evidence = host_state.states(thread), host_state.evidence(thread)
     shows_cpu = evidence.on_cpu is not None or not evidence.is_known
     silent = np.isin(states.value, (Cause.HOST_BLOCKED, ELSEWHERE)) | ((states.value == Cause.CPU) & (not shows_cpu))
     return StepFunction(states.time, np.where(silent, NOTHING, states.value))
 
 
-def _debit_syncs(setting: Setting, thread: int, gaps: Gap, pieces: _Pieces) -> _Pieces:
+def _debit_syncs(context: TraceContext, thread: int, gaps: Gap, pieces: _Pieces) -> _Pieces:
     """Turn up to W of each gap into ``sync``: W is how long the host had waited since the operation before.
 
     Had it not waited, the next launch would have come W earlier. What lies in a sync call goes first, then the
     earliest part. Time in which the device itself delays a launched operation is not the host's to save.
     """
-    blocked = setting.hosts.crew_blocked(thread)
+    blocked = context.host_state.logical_thread_blocked(thread)
     until = np.maximum(np.minimum(gaps.launch_start, gaps.end), gaps.since)
     budget = Coverage(blocked).within(gaps.since, until)
     in_sync = pieces.state == Cause.SYNC
@@ -164,7 +162,7 @@ def _debit_syncs(setting: Setting, thread: int, gaps: Gap, pieces: _Pieces) -> _
     before = before - np.repeat(before[first], sizes)
     taken = np.clip(budget[pieces.gap] - before, 0, debitable)
     taken = np.where(in_sync, length, taken)
-    blame = _blame(setting, thread, gaps, until)
+    blame = _blame(context, thread, gaps, until)
     is_blamed = blame[pieces.gap] != NOTHING
     middle = pieces.start + taken
     synced = _Pieces(
@@ -178,24 +176,24 @@ def _debit_syncs(setting: Setting, thread: int, gaps: Gap, pieces: _Pieces) -> _
     return _stack(synced, pieces._replace(start=middle))
 
 
-def _blame(setting: Setting, thread: int, gaps: Gap, until: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _blame(context: TraceContext, thread: int, gaps: Gap, until: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The region whose wait delayed each launch most: that of the longest wait since the operation before."""
-    waiter, start = longest_waits(setting, thread, gaps, until)
+    waiter, start = longest_waits(context, thread, gaps, until)
     blame = np.full(len(gaps.start), NOTHING, np.int64)
     for member in np.unique(waiter[waiter != NOTHING]).tolist():
         mine = waiter == member
-        blame[mine] = setting.ownership.at(member, start[mine])
+        blame[mine] = context.ownership.at(member, start[mine])
     return blame
 
 
 def longest_waits(
-    setting: Setting, thread: int, gaps: Gap, until: npt.NDArray[np.int64]
+    context: TraceContext, thread: int, gaps: Gap, until: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], Int64Array]:
-    """The longest wait of the thread's crew since the operation before each gap: the thread that waited (NOTHING:
+    """The longest wait of the logical thread since the operation before each gap: the thread that waited (NOTHING:
     none did) and when its wait began."""
     starts, lengths, threads = [], [], []
-    for member in setting.crews.members(thread).tolist():
-        waits = setting.hosts.blocked(member)
+    for member in context.logical_threads.members(thread).tolist():
+        waits = context.host_state.blocked(member)
         starts.append(waits.start)
         lengths.append(waits.end - waits.start)
         threads.append(np.full(len(waits.start), member, np.int64))
@@ -217,7 +215,7 @@ def longest_waits(
     return waiter, began
 
 
-def _own(setting: Setting, pieces: _Pieces) -> Segments:
+def _own(context: TraceContext, pieces: _Pieces) -> Segments:
     """Give every piece its region: the one known, else the one open on its thread, cut where that changes."""
     known = pieces.owner != NOTHING
     fixed = pieces.take(known)
@@ -225,7 +223,7 @@ def _own(setting: Setting, pieces: _Pieces) -> Segments:
     open_ = pieces.take(~known)
     for thread in np.unique(open_.thread).tolist():
         mine = open_.take(open_.thread == thread)
-        start, end, row, rows = cut(mine.start, mine.end, setting.ownership.steps(thread))
-        region = setting.ownership.region_of(rows)
+        start, end, row, rows = cut(mine.start, mine.end, context.ownership.steps(thread))
+        region = context.ownership.region_of(rows)
         parts.append(segments.make(start, end, mine.state[row], region, np.full(len(row), thread, np.int64)))
     return segments.concatenate(*parts)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution import segments
-from boundby.attribution.host_state import ELSEWHERE
+from boundby.attribution.context import TraceContext
+from boundby.attribution.host_state import ELSEWHERE, HostState
 from boundby.attribution.segments import Segments
 from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import Int64Array, sorted_distinct
@@ -17,10 +17,6 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.step_function import StepFunction, cut, simplify
 from boundby.trace.tables import Trace
-
-if TYPE_CHECKING:
-    from boundby.attribution.account import Setting
-    from boundby.attribution.host_state import Hosts
 
 # A sample shows that the thread ran for about one sampling period; gaps up to this many periods are not a stop.
 SAMPLE_REACH = 1.5
@@ -41,9 +37,9 @@ class ThreadAccount:
         return self.covered.total
 
 
-def account_threads(setting: Setting, low: int, high: int) -> tuple[ThreadAccount, ...]:
+def account_threads(context: TraceContext, low: int, high: int) -> tuple[ThreadAccount, ...]:
     """Accounts of all threads with ranges; without any range, of every process's main thread over the window."""
-    trace = setting.trace
+    trace = context.trace
     annotated = np.unique(trace.ranges.thread).tolist()
     accounts = []
     for thread in annotated or _main_threads(trace):
@@ -53,7 +49,7 @@ def account_threads(setting: Setting, low: int, high: int) -> tuple[ThreadAccoun
             first, last = lifetime(trace, thread) or (low, high)
             covered = clip(IntervalSet(np.array([first], np.int64), np.array([last], np.int64)), low, high)
         if len(covered.start):
-            accounts.append(ThreadAccount(thread, low, high, covered, _segments(setting, thread, covered)))
+            accounts.append(ThreadAccount(thread, low, high, covered, _segments(context, thread, covered)))
     return tuple(accounts)
 
 
@@ -64,17 +60,17 @@ def _main_threads(trace: Trace) -> list[int]:
     return [index for index in main if index in active] or sorted(active)[:1]
 
 
-def _segments(setting: Setting, thread: int, covered: IntervalSet) -> Segments:
-    start, end, _, state = cut(covered.start, covered.end, known_states(setting.trace, setting.hosts, thread))
-    begin, finish, row, rows = cut(start, end, setting.ownership.steps(thread))
+def _segments(context: TraceContext, thread: int, covered: IntervalSet) -> Segments:
+    start, end, _, state = cut(covered.start, covered.end, known_states(context.trace, context.host_state, thread))
+    begin, finish, row, rows = cut(start, end, context.ownership.steps(thread))
     cause = np.where(state >= 0, state, int(Cause.UNATTRIBUTED))[row]
-    region = setting.ownership.region_of(rows)
+    region = context.ownership.region_of(rows)
     return segments.make(begin, finish, cause, region, np.full(len(row), thread, np.int64))
 
 
-def known_states(trace: Trace, hosts: Hosts, thread: int) -> StepFunction:
+def known_states(trace: Trace, host_state: HostState, thread: int) -> StepFunction:
     """The thread's states, with ``unattributed`` where nothing captured shows whether it ran."""
-    states, evidence = hosts.states(thread), hosts.evidence(thread)
+    states, evidence = host_state.states(thread), host_state.evidence(thread)
     states = StepFunction(states.time, np.where(states.value == ELSEWHERE, int(Cause.UNATTRIBUTED), states.value))
     if evidence.in_blocking_call is not None:
         return states  # outside every blocking call a thread runs

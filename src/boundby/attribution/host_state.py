@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, blocking_names, gather_evidence, lifetime
-from boundby.correlation.logical_threads import Crews
+from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import BoolArray, Int64Array, queue_depth, sorted_distinct
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, union
@@ -28,7 +28,7 @@ FULL_QUEUE_DEPTH = 128
 # A thread on a CPU for more than this fraction of its time spins.
 SPINNING_FRACTION = 0.98
 
-# Internal state beside the causes: no evidence about this thread, and another of its crew has called since.
+# Internal state beside the causes: no evidence about this thread, and another of its logical thread has called since.
 ELSEWHERE = len(Cause)
 
 _CAUSE_OF_CLASS = {
@@ -41,13 +41,13 @@ _CAUSE_OF_CLASS = {
 }
 
 
-class Hosts:
+class HostState:
     """Host state per thread, built when first asked for."""
 
-    def __init__(self, trace: Trace, calls: Calls, crews: Crews) -> None:
+    def __init__(self, trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> None:
         self._trace = trace
         self._calls = calls
-        self._crews = crews
+        self._logical_threads = logical_threads
         self._evidence: dict[int, CpuEvidence] = {}
         self._states: dict[int, StepFunction] = {}
         self._blocked: dict[int, IntervalSet] = {}
@@ -97,9 +97,9 @@ class Hosts:
             self._process_busy[process] = union(operations.start_ns[mine], operations.end_ns[mine])
         return self._process_busy[process]
 
-    def crew_blocked(self, thread: int) -> IntervalSet:
+    def logical_thread_blocked(self, thread: int) -> IntervalSet:
         """The same for all threads that take turns with this one."""
-        members = self._crews.members(thread)
+        members = self._logical_threads.members(thread)
         if len(members) == 1:
             return self.blocked(thread)
         sets = [self.blocked(int(member)) for member in members]
@@ -112,9 +112,9 @@ class Hosts:
         return self._states[thread]
 
     def running_elsewhere(self, thread: int) -> list[int]:
-        """Threads of the same process that may run while this one sleeps, its own crew first: those that call
+        """Threads of the same process that may run while this one sleeps, its own logical thread first: those that call
         CUDA or open ranges, then those whose context switches show them at work now and then (data feeding)."""
-        trace, crews = self._trace, self._crews
+        trace = self._trace
         process = trace.threads[thread].process
         marked = set(np.union1d(self._calls.thread, trace.ranges.thread).tolist())
         watched = set(np.unique(trace.schedule.thread).tolist()) - marked
@@ -125,7 +125,8 @@ class Hosts:
             and trace.threads[other].process == process
             and (other in marked or not self._spins(other))
         ]
-        return sorted(others, key=lambda t: (crews.leader[t] != crews.leader[thread], t not in marked, t))
+        leader = self._logical_threads.leader
+        return sorted(others, key=lambda t: (leader[t] != leader[thread], t not in marked, t))
 
     def _spins(self, thread: int) -> bool:
         """True for a thread that never leaves the CPU: it polls, and says nothing about what others wait for."""
@@ -142,7 +143,7 @@ class Hosts:
         asleep = evidence.asleep
         low = min(self._trace.span_ns[0], int(start[0]) if len(start) else 0)
         dispatch_end = np.minimum(end + DISPATCH_LIMIT_NS, np.append(start[1:], np.iinfo(np.int64).max))
-        elsewhere = EMPTY if evidence.is_known else self._crew_took_over(thread, start, end)
+        elsewhere = EMPTY if evidence.is_known else self._partner_took_over(thread, start, end)
         overhead = self._overhead(thread, OverheadClass.PROFILER)
         loading = self._overhead(thread, OverheadClass.INIT)
         life = lifetime(self._trace, thread)
@@ -165,9 +166,9 @@ class Hosts:
         state[(contains(overhead, cuts) >= 0) & (state != Cause.SYNC)] = Cause.PROFILER
         return simplify(StepFunction(cuts, state))
 
-    def _crew_took_over(self, thread: int, start: Int64Array, end: Int64Array) -> IntervalSet:
-        """Parts of the intervals between this thread's calls that begin when another of its crew calls."""
-        others = [int(m) for m in self._crews.members(thread) if m != thread]
+    def _partner_took_over(self, thread: int, start: Int64Array, end: Int64Array) -> IntervalSet:
+        """Parts of the intervals between this thread's calls that begin when another of its logical thread calls."""
+        others = [int(m) for m in self._logical_threads.members(thread) if m != thread]
         if not others:
             return EMPTY
         theirs = np.sort(np.concatenate([self._calls.start_ns[self._calls.rows_of(other)] for other in others]))

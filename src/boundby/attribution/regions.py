@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.nesting import depths, latest_open, nest
-from boundby.correlation.logical_threads import Crews
+from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array, factorize
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
 from boundby.trace.fold import fold_names
@@ -85,7 +85,7 @@ class Ownership:
         return self._of_thread[thread]
 
 
-def build_ownership(trace: Trace, crews: Crews, *, fold: bool = True) -> Ownership:
+def build_ownership(trace: Trace, logical_threads: LogicalThreads, *, fold: bool = True) -> Ownership:
     """Nest ranges per thread, let helper threads borrow, give every path its region."""
     ranges = trace.ranges
     parent = np.full(len(ranges), NOTHING, np.int64)
@@ -98,16 +98,16 @@ def build_ownership(trace: Trace, crews: Crews, *, fold: bool = True) -> Ownersh
         if len(rows):
             parent[rows] = np.where(nesting.parent >= 0, rows[np.maximum(nesting.parent, 0)], NOTHING)
         own.append(_renumber(nesting.innermost, rows))
-    for thread in np.flatnonzero(crews.is_delegate).tolist():
+    for thread in np.flatnonzero(logical_threads.is_delegate).tolist():
         rows = pushed[thread_of == thread]
         top = rows[parent[rows] == NOTHING]
-        parent[top] = own[int(crews.lender[thread])].at(ranges.start_ns[top])
+        parent[top] = own[int(logical_threads.lender[thread])].at(ranges.start_ns[top])
     process_wide = _process_wide(trace)
     combined = []
     for thread, record in enumerate(trace.threads):
         steps = own[thread]
-        if crews.lender[thread] >= 0:
-            steps = otherwise(steps, own[int(crews.lender[thread])])
+        if logical_threads.lender[thread] >= 0:
+            steps = otherwise(steps, own[int(logical_threads.lender[thread])])
         combined.append(otherwise(steps, process_wide.get(record.process, CONSTANT_NOTHING)))
     return Ownership(_name_regions(trace, parent, fold=fold), tuple(combined))
 

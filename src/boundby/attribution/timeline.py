@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import DeviceOperations, Setting, account_device, operations_of
+from boundby.attribution.account import DeviceOperations, account_device, operations_of
+from boundby.attribution.context import TraceContext
 from boundby.attribution.host_account import ThreadAccount, account_threads
-from boundby.attribution.host_state import Hosts
+from boundby.attribution.host_state import HostState
 from boundby.attribution.nesting import close_leaks
 from boundby.attribution.projection import project, range_of_operations
 from boundby.attribution.regions import build_ownership
@@ -17,7 +18,7 @@ from boundby.attribution.segments import Segments
 from boundby.attribution.windows import Window, device_window, empty_window, host_window
 from boundby.correlation.clock import NO_SHIFT, ClockShift, estimate_shift
 from boundby.correlation.correlate import Calls, correlate
-from boundby.correlation.logical_threads import form_crews
+from boundby.correlation.logical_threads import find_logical_threads
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet
@@ -39,10 +40,9 @@ class DeviceTimeline:
 
 
 @dataclass(frozen=True)
-class Timeline:
-    """Everything the account knows; ``setting.trace`` has its operations on the host's clock."""
+class Timeline(TraceContext):
+    """Everything the account knows."""
 
-    setting: Setting
     devices: tuple[DeviceTimeline, ...]
     threads: tuple[ThreadAccount, ...]  # only without GPU work
     projected_start_ns: Int64Array  # per range; start > end where it launched nothing
@@ -97,31 +97,41 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     trace = _close_leaks(trace)
     calls = correlate(trace)
     trace, shifts = _set_clocks(trace, calls)
-    crews = form_crews(trace, calls)
-    if find and (found := add_found(trace, calls, crews)) is not trace:
-        trace, crews = found, form_crews(found, calls)
-    ownership = build_ownership(trace, crews, fold=fold)
-    hosts = Hosts(trace, calls, crews)
+    logical_threads = find_logical_threads(trace, calls)
+    if find and (found := add_found(trace, calls, logical_threads)) is not trace:
+        trace, logical_threads = found, find_logical_threads(found, calls)
+    ownership = build_ownership(trace, logical_threads, fold=fold)
+    host_state = HostState(trace, calls, logical_threads)
     launch_range = range_of_operations(trace, calls, ownership)
-    setting = Setting(trace, calls, crews, ownership, hosts, launch_range, ownership.region_of(launch_range))
+    context = TraceContext(
+        trace, calls, logical_threads, ownership, host_state, launch_range, ownership.region_of(launch_range)
+    )
     devices = []
     for index in np.unique(trace.operations.device).tolist():
         operations = operations_of(trace, index)
-        bounds = device_window(window, setting, operations, shifts[index].shift_ns)
+        bounds = device_window(window, context, operations, shifts[index].shift_ns)
         if bounds is None:
             continue  # a span in which this device has nothing to account for
         low, high = bounds
-        account = account_device(setting, operations, low, high)
+        account = account_device(context, operations, low, high)
         devices.append(DeviceTimeline(index, low, high, operations, operations.busy(), account, shifts[index]))
     threads: tuple[ThreadAccount, ...] = ()
     if len(trace.operations) and not devices:
         raise empty_window()
     if not devices:
-        threads = account_threads(setting, *host_window(window, trace, ownership))
+        threads = account_threads(context, *host_window(window, trace, ownership))
     start, end = project(trace, calls, ownership.regions, launch_range, np.arange(len(trace.operations)))
     spans = [(device.low_ns, device.high_ns) for device in devices]
     counted = _counted(trace, window, start, end, spans or [(t.low_ns, t.high_ns) for t in threads])
-    return Timeline(setting, tuple(devices), threads, start, end, counted, window)
+    return Timeline(
+        **{part.name: getattr(context, part.name) for part in fields(context)},
+        devices=tuple(devices),
+        threads=threads,
+        projected_start_ns=start,
+        projected_end_ns=end,
+        counted_ranges=counted,
+        window=window,
+    )
 
 
 def _close_leaks(trace: Trace) -> Trace:

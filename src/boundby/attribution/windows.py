@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import DeviceOperations, Setting
+from boundby.attribution.account import DeviceOperations
+from boundby.attribution.context import TraceContext
 from boundby.attribution.projection import project
 from boundby.attribution.regions import Ownership, Regions
 from boundby.model.arrays import Int64Array
@@ -65,7 +66,7 @@ def _time(text: str) -> int:
 
 
 def device_window(
-    window: Window, setting: Setting, operations: DeviceOperations, shift_ns: int
+    window: Window, context: TraceContext, operations: DeviceOperations, shift_ns: int
 ) -> tuple[int, int] | None:
     """The window of one device on the host's clock: (low, high).
 
@@ -75,20 +76,20 @@ def device_window(
     """
     low, high = int(operations.table.start_ns.min()), int(operations.table.end_ns.max())
     if window.kind == "all":
-        span = setting.trace.span_ns
+        span = context.trace.span_ns
         low, high = min(low, span[0] + shift_ns), max(high, span[1])
     elif window.kind == "span":
-        first, last = setting.trace.span_ns
+        first, last = context.trace.span_ns
         if (window.low_ns or first) >= last or (window.high_ns is not None and window.high_ns <= first):
             between = f"{duration(first)} to {duration(last)}"
             raise SelectionError("The window lies outside the trace.", f"Choose a part of {between}.")
         low = low if window.low_ns is None else window.low_ns + shift_ns
         high = high if window.high_ns is None else window.high_ns + shift_ns
     elif window.kind == "nvtx":
-        rows = matching_ranges(setting.trace, setting.ownership.regions, window.range_glob or "*")
-        low, high = _hull(setting, operations, rows)
+        rows = matching_ranges(context.trace, context.ownership.regions, window.range_glob or "*")
+        low, high = _hull(context, operations, rows)
     if window.skip_first:
-        low = max(low, _after_first(window, setting, operations, low, high))
+        low = max(low, _after_first(window, context, operations, low, high))
     return (low, high) if low < high else None
 
 
@@ -143,25 +144,25 @@ def regions_matching(regions: Regions, glob: str) -> npt.NDArray[np.bool_]:
     return inside
 
 
-def _hull(setting: Setting, operations: DeviceOperations, rows: npt.NDArray[np.intp]) -> tuple[int, int]:
-    start, end = _projected(setting, operations)
+def _hull(context: TraceContext, operations: DeviceOperations, rows: npt.NDArray[np.intp]) -> tuple[int, int]:
+    start, end = _projected(context, operations)
     launched = rows[end[rows] > start[rows]]
     if len(launched):
         return int(start[launched].min()), int(end[launched].max())
-    return int(setting.trace.ranges.start_ns[rows].min()), int(setting.trace.ranges.end_ns[rows].max())
+    return int(context.trace.ranges.start_ns[rows].min()), int(context.trace.ranges.end_ns[rows].max())
 
 
-def _projected(setting: Setting, operations: DeviceOperations) -> tuple[Int64Array, Int64Array]:
-    regions = setting.ownership.regions
-    return project(setting.trace, setting.calls, regions, setting.launch_range, operations.rows)
+def _projected(context: TraceContext, operations: DeviceOperations) -> tuple[Int64Array, Int64Array]:
+    regions = context.ownership.regions
+    return project(context.trace, context.calls, regions, context.launch_range, operations.rows)
 
 
-def _after_first(window: Window, setting: Setting, operations: DeviceOperations, low: int, high: int) -> int:
+def _after_first(window: Window, context: TraceContext, operations: DeviceOperations, low: int, high: int) -> int:
     """Where the first instance that counts begins on the device."""
-    rows = _step_ranges(window, setting.trace, setting.ownership.regions, low, high)
+    rows = _step_ranges(window, context.trace, context.ownership.regions, low, high)
     chosen = rows[window.skip_first]
-    start, end = _projected(setting, operations)
-    return int(start[chosen]) if end[chosen] > start[chosen] else int(setting.trace.ranges.start_ns[chosen])
+    start, end = _projected(context, operations)
+    return int(start[chosen]) if end[chosen] > start[chosen] else int(context.trace.ranges.start_ns[chosen])
 
 
 def step_region(trace: Trace, regions: Regions) -> int | None:

@@ -30,20 +30,20 @@ QUIET_FRACTION = 0.9
 
 
 @dataclass(frozen=True)
-class Crews:
-    """Per thread: the crew it works in (the index of the crew's leading thread), and the thread whose open
-    ranges it borrows (-1: none). ``is_delegate``: its own ranges lie inside the lender's."""
+class LogicalThreads:
+    """Per thread: the one that leads the logical thread it belongs to (itself, where it works alone), and the thread
+    whose open ranges it borrows (-1: none). ``is_delegate``: its own ranges lie inside the lender's."""
 
     leader: npt.NDArray[np.int64]
     lender: npt.NDArray[np.int64]
     is_delegate: npt.NDArray[np.bool_]
 
     def members(self, thread: int) -> npt.NDArray[np.intp]:
-        """All threads of a thread's crew, itself included."""
+        """All threads that take turns with a thread, itself included."""
         return np.flatnonzero(self.leader == self.leader[thread])
 
 
-def form_crews(trace: Trace, calls: Calls) -> Crews:
+def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
     """Find the annotated thread of each process and the threads that take turns with the leading one."""
     count = len(trace.threads)
     leader = np.arange(count, dtype=np.int64)
@@ -71,28 +71,28 @@ def form_crews(trace: Trace, calls: Calls) -> Crews:
             issued = calls.start_ns[calls.rows_of(by_calls[0])]
             for other in by_calls[1:]:
                 theirs = calls.start_ns[calls.rows_of(other)]
-                crew = [by_calls[0], *np.flatnonzero((leader == by_calls[0]) & (call_count > 0)).tolist()]
-                known = _sleep_in_turns(trace, calls, set(crew), other, blocking)
+                group = np.flatnonzero((leader == by_calls[0]) & (call_count > 0)).tolist()
+                known = _sleep_in_turns(trace, calls, group, other, blocking)
                 if _take_turns(issued, theirs) if known is None else known:
                     leader[other] = by_calls[0]
                     issued = np.sort(np.concatenate((issued, theirs)))
         for other in annotated.tolist():
             if lender[other] >= 0 and leader[other] == leader[lender[other]]:
                 is_delegate[other] = _is_quiet_during(trace, calls, int(lender[other]), other)
-    return Crews(leader, lender, is_delegate)
+    return LogicalThreads(leader, lender, is_delegate)
 
 
 def _sleep_in_turns(
-    trace: Trace, calls: Calls, crew: set[int], other: int, blocking: npt.NDArray[np.bool_]
+    trace: Trace, calls: Calls, members: list[int], other: int, blocking: npt.NDArray[np.bool_]
 ) -> bool | None:
-    """True if the thread calls while the whole crew sleeps, and the crew while it does; None: not known."""
+    """True if the thread calls while all of these sleep, and they while it does; None: not known."""
     rows = calls.rows_of(other)
     theirs = calls.start_ns[rows]
     if len(theirs) < LEAST_CALLS or not trace.captured.osrt:
         return None
     mine = gather_evidence(trace, other, blocking).asleep
     while_asleep = []
-    for member in sorted(crew):
+    for member in members:
         issued = calls.start_ns[calls.rows_of(member)]
         alive = (issued >= theirs[0]) & (issued <= theirs[-1])  # before its first call the thread may not exist
         while_asleep.append((contains(mine, issued[alive]) >= 0).mean() if alive.any() else 1.0)

@@ -34,7 +34,7 @@ class Savings(Protocol):
     """What one change alone would save of the program as it ran, by replay: (low, high) in nanoseconds, of several
     devices, which run at the same time, the one that saves most. None: the trace cannot be replayed to be trusted.
 
-    ``calls`` is a mask over the rows of ``timeline.setting.calls`` (the interval before a call belongs to it),
+    ``calls`` is a mask over the rows of ``timeline.calls`` (the interval before a call belongs to it),
     ``operations`` one over ``trace.operations``, ``regions`` one over regions. Given calls or operations alone, the
     other is nothing; given neither, both are all. Removing waits looks at calls, removing device time at operations.
     """
@@ -128,17 +128,17 @@ class RuleContext:
     @cached_property
     def report_of(self) -> dict[int, RegionReport]:
         """Region reports by region index."""
-        tree = self.timeline.setting.ownership.regions
+        tree = self.timeline.ownership.regions
         index = {(tree.path(region), tree.domain[region]): region for region in range(len(tree))}
         return {index[(item.path, item.domain)]: item for item in self.regions if (item.path, item.domain) in index}
 
     def path(self, region: int) -> tuple[str, ...]:
         """Names of a region, outermost first; () for the root."""
-        return self.timeline.setting.ownership.regions.path(region)
+        return self.timeline.ownership.regions.path(region)
 
     def subtree(self, region: int) -> Bool:
         """Mask over regions: this one and all that lie in it."""
-        return self.timeline.setting.ownership.regions.subtree(region)
+        return self.timeline.ownership.regions.subtree(region)
 
     def time_ns(self, cause: Cause, region: int = ROOT) -> int:
         """The account: time of a cause in a region and all that lies in it."""
@@ -153,7 +153,7 @@ class RuleContext:
 
     def place(self, region_of_each: Int, weight: Int) -> int:
         """The innermost region that holds at least `PLACE_SHARE` of the weights. Shapes (n,) both."""
-        tree = self.timeline.setting.ownership.regions
+        tree = self.timeline.ownership.regions
         exclusive = np.zeros(len(tree), np.int64)
         np.add.at(exclusive, region_of_each, weight)
         inclusive = tree.accumulate(exclusive)

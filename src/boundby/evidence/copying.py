@@ -16,9 +16,9 @@ _WAY = {Direction.HTOD: "host to device", Direction.DTOH: "device to host"}
 
 def copy_evidence(context: RuleContext, rows: Rows) -> dict[str, object]:
     """Counts, bytes, time, rate, the commonest size, and how much of it no kernel hides."""
-    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.trace.operations
     common, times = common_size(context, rows)
-    calls = context.timeline.setting.calls
+    calls = context.timeline.calls
     call = np.unique(calls.of_operation[rows])
     call = call[call >= 0]
     return {
@@ -36,7 +36,7 @@ def copy_evidence(context: RuleContext, rows: Rows) -> dict[str, object]:
 
 def copy_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
     """The longest of these copies: way, size and rate of each."""
-    table = context.timeline.setting.trace.operations
+    table = context.timeline.trace.operations
 
     def what(row: int) -> str:
         way = _WAY.get(Direction(int(table.direction[row])), "copy")
@@ -48,4 +48,4 @@ def copy_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
 
 def most_common_device(context: RuleContext, rows: Rows) -> int:
     """The device that most of these copies go to or come from."""
-    return int(np.bincount(context.timeline.setting.trace.operations.device[rows]).argmax())
+    return int(np.bincount(context.timeline.trace.operations.device[rows]).argmax())

@@ -69,7 +69,7 @@ class TopKernel:
 
 def device_work(context: RuleContext) -> DeviceWork:
     """The columns of one trace. Ask for it with ``context.once(device_work)``."""
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     table = trace.operations
     size = len(table)
     in_window, shown = np.zeros(size, bool), np.zeros(size, np.int64)
@@ -123,7 +123,7 @@ def _of_shape(column: Int, shape: Int32Array) -> Int | Int32Array:
 def framework(context: RuleContext) -> str:
     """What the program is written with, as far as names of kernels and ranges tell: ``torch``, ``cudf``, ``openmp``
     (or OpenACC), else ``cuda``."""
-    names = context.timeline.setting.trace.names
+    names = context.timeline.trace.names
     for found, marks in _FRAMEWORKS:
         if any(mark in name for name in names for mark in marks):
             return found
@@ -132,7 +132,7 @@ def framework(context: RuleContext) -> str:
 
 def mask_of(context: RuleContext, rows: Rows) -> Bool:
     """A mask over ``trace.operations`` of these rows."""
-    mask = np.zeros(len(context.timeline.setting.trace.operations), bool)
+    mask = np.zeros(len(context.timeline.trace.operations), bool)
     mask[rows] = True
     return mask
 
@@ -140,12 +140,12 @@ def mask_of(context: RuleContext, rows: Rows) -> Bool:
 def place_of(context: RuleContext, rows: Rows) -> int:
     """The region that launched these operations, weighted by their time."""
     weight = np.maximum(context.once(device_work).duration_ns[rows], 1)
-    return context.place(context.timeline.setting.launch_region[rows], weight)
+    return context.place(context.timeline.launch_region[rows], weight)
 
 
 def kernel_name(context: RuleContext, row: int) -> str:
     """The label of the kernel in a row."""
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     return kernel_label(trace.names[trace.operations.name[row]])
 
 
@@ -153,7 +153,7 @@ def operation_examples(
     context: RuleContext, rows: Rows, what: Callable[[int], str] | None = None
 ) -> tuple[Example, ...]:
     """The longest of these operations as examples. ``what`` names a row."""
-    table = context.timeline.setting.trace.operations
+    table = context.timeline.trace.operations
     longest = rows[np.lexsort((rows, table.start_ns[rows] - table.end_ns[rows]))][:MOST_EXAMPLES].tolist()
     return tuple(
         Example(
@@ -167,7 +167,7 @@ def operation_examples(
 
 def top_kernels(context: RuleContext, rows: Rows, most: int = 5) -> list[TopKernel]:
     """The kernels, by label, that take most of the time of these rows, most first."""
-    work, trace = context.once(device_work), context.timeline.setting.trace
+    work, trace = context.once(device_work), context.timeline.trace
     distinct, index = np.unique(trace.operations.name[rows], return_inverse=True)
     of_label: dict[str, list[int]] = {}
     for number, name in enumerate(distinct.tolist()):
@@ -207,5 +207,5 @@ def scaled(saving: tuple[int, int], least: float, most: float) -> tuple[int, int
 def _most_exposed(context: RuleContext, rows: Rows) -> int:
     """Time that these alone hold of a device: the most of any, as devices run side by side."""
     exposed_ns = context.once(device_work).exposed_ns
-    device = context.timeline.setting.trace.operations.device
+    device = context.timeline.trace.operations.device
     return max((int(exposed_ns[rows[device[rows] == one]].sum()) for one in np.unique(device[rows])), default=0)

@@ -50,7 +50,7 @@ MESSAGE_NAME = re.compile(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class HostPieces:
-    """Idle pieces of all devices, by start. ``call``: the call that ended the interval (row of ``setting.calls``)."""
+    """Idle pieces of all devices, by start. ``call``: the call that ended the interval (row of ``timeline.calls``)."""
 
     start_ns: Int
     end_ns: Int
@@ -83,8 +83,8 @@ class Place:
 
 def host_pieces(context: RuleContext) -> HostPieces:
     """Use as ``context.once(host_pieces)``. Raises CannotCheckError where nothing tells what the host did."""
-    setting = context.timeline.setting
-    if not len(setting.calls):
+    timeline = context.timeline
+    if not len(timeline.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells what the host did")
     columns: list[tuple[Int, ...]] = []
     for device in context.timeline.devices:
@@ -98,9 +98,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
     order = np.lexsort((joined[4], joined[1], joined[0]))
     start, end, cause, region, thread, call = (column[order] for column in joined)
     owner = _user_regions(context)[region]
-    messages = np.array(
-        [bool(MESSAGE_NAME.search(name)) for name in context.timeline.setting.ownership.regions.name], bool
-    )
+    messages = np.array([bool(MESSAGE_NAME.search(name)) for name in context.timeline.ownership.regions.name], bool)
     kind = np.where((cause == Cause.CPU) & ~messages[owner], WORK, WAIT)
     _, stretch = np.unique(call, return_inverse=True)
     lengths = np.zeros(int(stretch.max(initial=-1)) + 1, np.int64)
@@ -117,7 +115,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
 
 def _user_regions(context: RuleContext) -> Int:
     """For each region the innermost around it (or itself) that is no framework operator's."""
-    tree = context.timeline.setting.ownership.regions
+    tree = context.timeline.ownership.regions
     found = np.arange(len(tree))
     for row in range(1, len(tree)):  # parents stand before their children
         name = tree.name[row]
@@ -128,7 +126,7 @@ def _user_regions(context: RuleContext) -> Int:
 
 def _is_input(context: RuleContext) -> npt.NDArray[np.bool_]:
     """Regions that fetch input, or lie in one that does."""
-    tree = context.timeline.setting.ownership.regions
+    tree = context.timeline.ownership.regions
     found = np.zeros(len(tree), bool)
     for row in range(1, len(tree)):
         found[row] = found[tree.parent[row]] or bool(INPUT_NAME.search(tree.name[row]))
@@ -140,13 +138,13 @@ def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
 
     Not the piece's own thread: a data feeder computes, and the launching thread's next call waits for it.
     """
-    calls, crews = context.timeline.setting.calls, context.timeline.setting.crews
+    calls, logical_threads = context.timeline.calls, context.timeline.logical_threads
     gaps = gap_calls(context.timeline, device)
     found = np.full(len(end), -1, np.int64)
     if not len(gaps.start_ns) or not len(end):
         return found
     launch = gaps.launch[np.maximum(np.searchsorted(gaps.start_ns, end, side="left") - 1, 0)]
-    leader = crews.leader[calls.thread]
+    leader = logical_threads.leader[calls.thread]
     wanted = np.where(launch >= 0, leader[np.maximum(launch, 0)], -1)
     for chain in np.unique(wanted[wanted >= 0]).tolist():
         rows = np.flatnonzero(leader == chain)
@@ -160,7 +158,7 @@ def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
 def places(context: RuleContext, pieces: HostPieces, rows: Rows) -> list[Place]:
     """The pieces by region, most time first: every region that holds enough by itself, and one place for the rest."""
     length = pieces.end_ns - pieces.start_ns
-    total = np.zeros(len(context.timeline.setting.ownership.regions), np.int64)
+    total = np.zeros(len(context.timeline.ownership.regions), np.int64)
     np.add.at(total, pieces.region[rows], length[rows])
     large = np.flatnonzero(total >= context.least_ns)
     large = large[np.lexsort((large, -total[large]))][:MOST_PLACES]
@@ -184,7 +182,7 @@ def saving(context: RuleContext, pieces: HostPieces, place: Place) -> SavingNs:
     whole = pieces.total_ns(np.flatnonzero(np.isin(pieces.region, inside)))
     mask = {"regions": np.isin(pieces.regions, inside)} if place.total_ns >= MOST_OF * whole else {}
     if not mask:
-        calls = np.zeros(len(context.timeline.setting.calls), bool)
+        calls = np.zeros(len(context.timeline.calls), bool)
         ended = pieces.call[rows]
         calls[ended[ended >= 0]] = True
         mask = {"calls": calls}
@@ -195,7 +193,7 @@ def saving(context: RuleContext, pieces: HostPieces, place: Place) -> SavingNs:
 
 def slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str, int]:
     """What the threads slept on in the pieces, by the OS runtime calls that they were in; largest first."""
-    os_calls, names = context.timeline.setting.trace.os_calls, context.timeline.setting.trace.names
+    os_calls, names = context.timeline.trace.os_calls, context.timeline.trace.names
     found: dict[str, int] = {}
     for thread in np.unique(pieces.thread[rows]).tolist():
         mine = rows[pieces.thread[rows] == thread]
@@ -216,9 +214,9 @@ def hot_functions(
     """The sampled functions in which the host was meanwhile: the program's own Python ones, else the innermost that
     are no plumbing. ``threads`` None: those of the pieces."""
     chosen = sorted(set(np.unique(pieces.thread[rows]).tolist()) if threads is None else set(threads))
-    inside, setting = pieces.intervals(rows), context.timeline.setting
+    inside, timeline = pieces.intervals(rows), context.timeline
     for level in ("python", "user"):
-        found = hottest(setting, chosen, inside, limit=MOST_HOTSPOTS, level=level)
+        found = hottest(timeline, chosen, inside, limit=MOST_HOTSPOTS, level=level)
         found = tuple(spot for spot in found if spot.symbol != UNKNOWN)
         if found:
             return found
@@ -244,14 +242,14 @@ def short_symbol(symbol: str) -> str:
 
 def is_seen(context: RuleContext) -> bool:
     """Whether the trace tells if the host computed or slept; else its own code is all that can be said."""
-    captured = context.timeline.setting.trace.captured
+    captured = context.timeline.trace.captured
     return captured.cpu_scheduling or captured.osrt or captured.cpu_samples
 
 
 def examples(context: RuleContext, pieces: HostPieces, rows: Rows, does: str = "is busy") -> tuple[Example, ...]:
     """The longest intervals between two calls, each with all its pieces together, and the call that ended it.
     ``does``: what the host does there, as the title says it (``sleeps``)."""
-    setting = context.timeline.setting
+    timeline = context.timeline
     calls, index = np.unique(pieces.call[rows], return_inverse=True)
     length, start = np.zeros(len(calls), np.int64), np.full(len(calls), np.iinfo(np.int64).max)
     np.add.at(length, index, (pieces.end_ns - pieces.start_ns)[rows])
@@ -259,7 +257,7 @@ def examples(context: RuleContext, pieces: HostPieces, rows: Rows, does: str = "
     found = []
     for number in np.lexsort((start, -length))[:3].tolist():
         call = int(calls[number])
-        until = plain_name(setting.trace.names[setting.calls.name[call]]) if call >= 0 else "the end"
+        until = plain_name(timeline.trace.names[timeline.calls.name[call]]) if call >= 0 else "the end"
         found.append(Example(int(start[number]), int(length[number]), f"the host {does} until {until}"))
     return tuple(found)
 

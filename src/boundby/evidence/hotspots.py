@@ -15,7 +15,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from boundby.attribution.account import Setting
+from boundby.attribution.timeline import Timeline
 from boundby.model.intervals import IntervalSet, contains
 from boundby.trace.frames import is_interpreter, is_plumbing, is_user_python
 from boundby.trace.stacks import Backtraces, StackSource
@@ -36,7 +36,7 @@ class Hotspot:
 
 
 def hottest(
-    setting: Setting,
+    timeline: Timeline,
     threads: int | Iterable[int] | None,
     intervals: IntervalSet | None = None,
     *,
@@ -50,10 +50,10 @@ def hottest(
     """
     if level not in LEVELS:
         raise ValueError(f"level must be one of {LEVELS}, not {level!r}")
-    captured = setting.trace.captured
+    captured = timeline.trace.captured
     if not (captured.python_stacks if level == "python" else captured.backtraces):
         return ()
-    stacks = setting.trace.backtraces.load()
+    stacks = timeline.trace.backtraces.load()
     rows = stacks.rows(StackSource.PYTHON if level == "python" else StackSource.SAMPLE)
     events = stacks.events
     wanted = np.ones(rows.stop - rows.start, bool)

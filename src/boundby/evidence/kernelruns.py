@@ -40,7 +40,7 @@ class Attention:
 
 def attention(context: RuleContext) -> Attention:
     """Softmax between two matrix products on one stream. Ask with ``context.once(attention)``."""
-    work, trace = context.once(device_work), context.timeline.setting.trace
+    work, trace = context.once(device_work), context.timeline.trace
     rows, follows = work.stream_order, work.follows
     name, kind = trace.operations.name[rows], work.kind[rows]
     product = np.isin(kind, MATMULS)
@@ -79,7 +79,7 @@ def attention(context: RuleContext) -> Attention:
 def optimizer_kernels(context: RuleContext) -> Rows:
     """Single-tensor kernels of an optimizer: elementwise ones launched in a range named after one, or around the
     addcdiv that ends Adam's update of each parameter."""
-    work, trace = context.once(device_work), context.timeline.setting.trace
+    work, trace = context.once(device_work), context.timeline.trace
     rows = work.stream_order
     elementwise = work.kind[rows] == KernelKind.ELEMENTWISE
     addcdiv = np.flatnonzero(elementwise & _named(context, _ADDCDIV)[trace.operations.name[rows]])
@@ -90,11 +90,11 @@ def optimizer_kernels(context: RuleContext) -> Rows:
         mine[place] = True
     if len(addcdiv) < 2:  # one of them proves no loop over parameters
         mine[:] = False
-    tree = context.timeline.setting.ownership.regions
+    tree = context.timeline.ownership.regions
     named = np.zeros(len(tree), bool)
     for region in range(1, len(tree)):  # parents stand before their children
         named[region] = named[tree.parent[region]] or bool(_OPTIMIZER.search(tree.name[region]))
-    mine |= named[context.timeline.setting.launch_region[rows]]
+    mine |= named[context.timeline.launch_region[rows]]
     chosen: Rows = rows[mine & elementwise]
     return chosen
 
@@ -128,7 +128,7 @@ def elementwise_chains(context: RuleContext) -> Chains:
 
 def _named(context: RuleContext, pattern: re.Pattern[str]) -> Bool:
     """Mask over names: in which of the kernels' the pattern is found."""
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     found = np.zeros(len(trace.names) + 1, bool)
     for name in np.unique(trace.operations.name[context.once(device_work).stream_order]).tolist():
         found[name] = bool(pattern.search(trace.names[name]))

@@ -30,7 +30,7 @@ class Late:
 def latecomer(context: RuleContext, region: int) -> Late | None:
     """The process that mostly comes last to a collective; None where it is no such region, where the processes do not
     meet equally often, or where it is not mostly the same."""
-    path, trace = context.path(region), context.timeline.setting.trace
+    path, trace = context.path(region), context.timeline.trace
     if not path or not _MEETING.match(path[-1]):
         return None
     numbers = [number for number, name in enumerate(trace.names) if name == path[-1]]

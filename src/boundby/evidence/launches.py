@@ -49,7 +49,7 @@ class Part(IntEnum):
 class Launches:
     """One entry for each call in a window that launches exactly one kernel, by thread and time."""
 
-    call: Rows  # rows of setting.calls
+    call: Rows  # rows of timeline.calls
     operation: Rows  # rows of trace.operations
     part: npt.NDArray[np.int8]  # Part
     gap_ns: Int  # from the launch before on this thread; -1 for a first one or after something else
@@ -57,7 +57,7 @@ class Launches:
     units: tuple[tuple[int, int], ...]  # (kernel launches of a graph, how often it comes): what holds most first
     turns: int  # how often the first of these comes, with or without something in between
     interrupted: float  # share of the launches of no other part that lie in pieces too short for a graph
-    part_of_call: npt.NDArray[np.int8]  # per row of setting.calls: whose launch it is or leads up to, or -1
+    part_of_call: npt.NDArray[np.int8]  # per row of timeline.calls: whose launch it is or leads up to, or -1
 
     def rows(self, part: Part) -> Rows:
         """Entries of one part."""
@@ -65,7 +65,7 @@ class Launches:
 
     def masks(self, context: RuleContext, part: Part) -> tuple[Bool, Bool]:
         """Masks over calls and operations of one part, as replay takes them."""
-        operations = np.zeros(len(context.timeline.setting.trace.operations), bool)
+        operations = np.zeros(len(context.timeline.trace.operations), bool)
         operations[self.operation[self.part == part]] = True
         return self.part_of_call == part, operations
 
@@ -84,8 +84,8 @@ class Launches:
 
 def launches(context: RuleContext) -> Launches:
     """All single launches of a trace. Ask for it with ``context.once(launches)``."""
-    setting, work = context.timeline.setting, context.once(device_work)
-    calls, table = setting.calls, setting.trace.operations
+    timeline, work = context.timeline, context.once(device_work)
+    calls, table = timeline.calls, timeline.trace.operations
     launched = np.flatnonzero(calls.of_operation >= 0)
     per_call = np.bincount(calls.of_operation[launched], minlength=len(calls))
     operation_of = np.full(len(calls), -1, np.int64)
@@ -134,7 +134,7 @@ def launches(context: RuleContext) -> Launches:
 
 def _tokens(context: RuleContext, sequence: Rows, is_launch: Bool, operation_of: Int) -> Int:
     """Equal numbers for equal launches (kernel, shape, stream); every break has a number of its own."""
-    table = context.timeline.setting.trace.operations
+    table = context.timeline.trace.operations
     token = -1 - np.arange(len(sequence), dtype=np.int64)
     rows = operation_of[sequence[is_launch]]
     key = (table.name[rows], table.shape[rows], table.stream[rows], table.kind[rows], table.bytes[rows])
@@ -176,9 +176,9 @@ def _is_frequent(code: npt.NDArray[np.uint64]) -> Bool:
 def _step_of(context: RuleContext) -> Int:
     """For each operation the range of its step: the outermost range around its launch that repeats; -1 without one.
     A graph holds one step at most, however alike the next one is."""
-    tree = context.timeline.setting.ownership.regions
+    tree = context.timeline.ownership.regions
     repeats = np.bincount(tree.of_range, minlength=len(tree)) > 1
-    current = context.timeline.setting.launch_range.copy()
+    current = context.timeline.launch_range.copy()
     found = np.full(len(current), -1, np.int64)
     while (inside := current >= 0).any():
         rows = current[inside]

@@ -61,7 +61,7 @@ def behind_input(context: RuleContext) -> str:
 
 def launch_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
     """The longest waits of the host from one launch to the next."""
-    found, calls = context.once(launches), context.timeline.setting.calls
+    found, calls = context.once(launches), context.timeline.calls
     known = rows[found.gap_ns[rows] >= 0]
     longest = known[np.lexsort((known, -found.gap_ns[known]))][:_MOST_EXAMPLES]
     return tuple(
@@ -76,5 +76,5 @@ def launch_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
 
 def launch_place(context: RuleContext, found: Launches, rows: Rows) -> int:
     """The region that made these launches, each counting alike."""
-    region = context.timeline.setting.launch_region[found.operation[rows]]
+    region = context.timeline.launch_region[found.operation[rows]]
     return context.place(region, np.ones(len(rows), np.int64))

@@ -86,15 +86,15 @@ def is_setup(context: RuleContext, start: Int, end: Int, thread: Int, call: Int)
 
 def _between_marks(context: RuleContext, start: Int, end: Int, thread: Int) -> Bool:
     """Pieces inside runs of calls that only a start makes, just before them, or just after."""
-    setting = context.timeline.setting
-    is_mark, opens = (np.zeros(len(setting.trace.names) + 1, bool) for _ in range(2))
-    for number in np.unique(setting.calls.name).tolist():
-        name = plain_name(setting.trace.names[number])
+    timeline = context.timeline
+    is_mark, opens = (np.zeros(len(timeline.trace.names) + 1, bool) for _ in range(2))
+    for number in np.unique(timeline.calls.name).tolist():
+        name = plain_name(timeline.trace.names[number])
         is_mark[number], opens[number] = bool(_MARK.search(name)), bool(_OPENING.search(name))
     found = np.zeros(len(start), bool)
     for one in np.unique(thread).tolist():
         mine = np.flatnonzero(thread == one)
-        spans = _starts(setting.calls, setting.calls.rows_of(one), is_mark, opens)
+        spans = _starts(timeline.calls, timeline.calls.rows_of(one), is_mark, opens)
         inside = contains(spans, start[mine])
         found[mine] = (inside >= 0) & (end[mine] <= np.append(spans.end, 0)[inside])
     return found
@@ -131,7 +131,7 @@ def _starts(calls: Calls, rows: slice, is_mark: Bool, opens: Bool) -> IntervalSe
 def _in_libraries(context: RuleContext, begins: Int, ends: Int, thread: Int) -> Bool:
     """Stretches in which most CPU samples have a CUDA library on the stack."""
     found = np.zeros(len(begins), bool)
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     long = np.flatnonzero(ends - begins >= _LEAST_SAMPLED_NS)
     if not trace.captured.backtraces or not len(long):
         return found
@@ -157,7 +157,7 @@ def _with_module(stacks: Backtraces, wanted: list[bool]) -> Bool:
 
 def _mapping(context: RuleContext, begins: Int, ends: Int, thread: Int) -> Bool:
     """Stretches in which files are opened and mapped one after the other, as loading a library does."""
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     found, opened = np.zeros(len(begins), bool), np.zeros(len(begins), bool)
     used = np.unique(trace.os_calls.name)
     maps, opening = np.zeros(len(trace.names) + 1, bool), np.zeros(len(trace.names) + 1, bool)
@@ -181,8 +181,8 @@ def _mapping(context: RuleContext, begins: Int, ends: Int, thread: Int) -> Bool:
 
 def libraries_of(context: RuleContext, intervals: IntervalSet, threads: Iterable[int]) -> list[str]:
     """Names of the libraries that start in these intervals: by samples, ranges, else the kernel launched next."""
-    setting = context.timeline.setting
-    trace = setting.trace
+    timeline = context.timeline
+    trace = timeline.trace
     texts: set[str] = set()
     for thread in sorted(set(threads)):
         if trace.captured.backtraces:
@@ -198,9 +198,9 @@ def libraries_of(context: RuleContext, intervals: IntervalSet, threads: Iterable
     if found or not len(intervals.end):
         return sorted(found)
     for thread in sorted(set(threads)):
-        kernels = np.flatnonzero((setting.calls.of_operation >= 0) & (trace.operations.kind == 0))
-        kernels = kernels[setting.calls.thread[setting.calls.of_operation[kernels]] == thread]
-        launched = setting.calls.start_ns[setting.calls.of_operation[kernels]]
+        kernels = np.flatnonzero((timeline.calls.of_operation >= 0) & (trace.operations.kind == 0))
+        kernels = kernels[timeline.calls.thread[timeline.calls.of_operation[kernels]] == thread]
+        launched = timeline.calls.start_ns[timeline.calls.of_operation[kernels]]
         order = np.argsort(launched, kind="stable")
         place = np.unique(np.searchsorted(launched[order], intervals.end - 1))
         for row in kernels[order][place[place < len(order)]].tolist():

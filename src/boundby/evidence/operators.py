@@ -49,7 +49,7 @@ _PYTHON_SLACK_NS = 50_000
 
 @dataclass(frozen=True)
 class Operators:
-    """What each row of ``setting.calls`` was called by.
+    """What each row of ``timeline.calls`` was called by.
 
     ``operator`` is the innermost operator around the call, ``outermost`` the outermost one inside the innermost user's
     range: what the program's own line called (-1: no operator range is open). ``region`` is the innermost region that
@@ -86,8 +86,7 @@ def is_operator(name: str) -> bool:
 
 def operators_of(timeline: Timeline) -> Operators:
     """The operators around every call: on its own thread, else (a helper thread) what it borrows."""
-    setting = timeline.setting
-    trace, calls, regions = setting.trace, setting.calls, setting.ownership.regions
+    trace, calls, regions = timeline.trace, timeline.calls, timeline.ownership.regions
     count = len(trace.ranges)
     names, name_of_range = _operator_names(timeline)
     is_op = name_of_range >= 0
@@ -114,7 +113,7 @@ def operators_of(timeline: Timeline) -> Operators:
     around = np.full(len(calls), NOTHING, np.int64)
     for thread in np.unique(calls.thread).tolist():
         mine = calls.rows_of(thread)
-        around[mine] = setting.ownership.ranges_at(thread, calls.start_ns[mine])
+        around[mine] = timeline.ownership.ranges_at(thread, calls.start_ns[mine])
 
     def of_call(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return np.where(around >= 0, values[np.maximum(around, 0)] if count else NOTHING, NOTHING)
@@ -128,7 +127,7 @@ def operators_of(timeline: Timeline) -> Operators:
         names=names,
         operator=name_of(innermost),
         outermost=name_of(of_call(outer)),
-        region=setting.ownership.region_of(of_call(user)) if count else np.full(len(calls), ROOT, np.int64),
+        region=timeline.ownership.region_of(of_call(user)) if count else np.full(len(calls), ROOT, np.int64),
         of_range=innermost,
         _name_of_range=name_of_range,
         _enclosing=enclosing,
@@ -137,7 +136,7 @@ def operators_of(timeline: Timeline) -> Operators:
 
 def _operator_names(timeline: Timeline) -> tuple[tuple[str, ...], Int32Array]:
     """Folded operator names, and which of them each range is (-1: none). Each distinct text is looked at once."""
-    trace = timeline.setting.trace
+    trace = timeline.trace
     used = np.unique(trace.ranges.name)
     folded = [fold_name(trace.names[number]) for number in used.tolist()]
     annotated = any(name.startswith("aten::") for name in folded)
@@ -152,7 +151,7 @@ def _operator_names(timeline: Timeline) -> tuple[tuple[str, ...], Int32Array]:
 
 
 def source_of(timeline: Timeline, call: int, limit: int = 8) -> tuple[str, ...]:
-    """Where in the program a CUDA call (a row of ``setting.calls``) was made: frames, nearest first.
+    """Where in the program a CUDA call (a row of ``timeline.calls``) was made: frames, nearest first.
 
     Python frames (``compute_loss (train.py:42)``) where the trace holds them, from the innermost one of the program's
     own code outwards; else the C frames (``at::native::nonzero_cuda [libtorch_cuda.so]``) outside driver and profiler.
@@ -162,10 +161,9 @@ def source_of(timeline: Timeline, call: int, limit: int = 8) -> tuple[str, ...]:
 
 
 def _python_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]:
-    setting = timeline.setting
-    if not setting.trace.captured.python_stacks:
+    if not timeline.trace.captured.python_stacks:
         return ()
-    stacks, calls = setting.trace.backtraces.load(), setting.calls
+    stacks, calls = timeline.trace.backtraces.load(), timeline.calls
     thread = int(calls.thread[call])
     mine, others = stacks.rows(StackSource.PYTHON, thread), calls.rows_of(thread)
     after = int(calls.start_ns[call + 1]) if call + 1 < others.stop else np.iinfo(np.int64).max
@@ -185,10 +183,9 @@ def _python_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]
 
 
 def _binary_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]:
-    setting = timeline.setting
-    if not setting.trace.captured.backtraces:
+    if not timeline.trace.captured.backtraces:
         return ()
-    stacks, calls = setting.trace.backtraces.load(), setting.calls
+    stacks, calls = timeline.trace.backtraces.load(), timeline.calls
     mine = stacks.rows(StackSource.CUDA, int(calls.thread[call]))
     span = [int(calls.start_ns[call]), max(int(calls.end_ns[call]), int(calls.start_ns[call]) + 1)]
     first, last = np.searchsorted(stacks.events.start_ns[mine], span).tolist()
@@ -201,10 +198,10 @@ def _binary_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]
 
 @dataclass(frozen=True)
 class GapCalls:
-    """Per idle interval of a device inside its window, in order: the calls that explain it (rows of ``setting.calls``).
+    """Per idle interval of a device inside its window, in order: the calls that explain it (``timeline.calls``).
 
-    ``launch`` launched the operation that ends the gap; ``wait`` is the call in which the launching crew waited longest
-    for the device since the operation before the gap was launched. NOTHING (-1): none is known.
+    ``launch`` launched the operation that ends the gap; ``wait`` is the call in which the launching logical thread
+    waited longest for the device since the operation before the gap was launched. NOTHING (-1): none is known.
     """
 
     start_ns: Int64Array
@@ -215,10 +212,9 @@ class GapCalls:
 
 def gap_calls(timeline: Timeline, device: DeviceTimeline) -> GapCalls:
     """The launching and the waiting call of each gap of one device."""
-    setting = timeline.setting
-    calls = setting.calls
+    calls = timeline.calls
     idle = complement(device.busy, device.low_ns, device.high_ns)
-    gaps = find_gaps(setting, device.operations, idle, device.low_ns)
+    gaps = find_gaps(timeline, device.operations, idle, device.low_ns)
     launch = np.full(len(idle.start), NOTHING, np.int64)
     wait = np.full(len(idle.start), NOTHING, np.int64)
     table = device.operations.table
@@ -232,7 +228,7 @@ def gap_calls(timeline: Timeline, device: DeviceTimeline) -> GapCalls:
         of_thread = np.flatnonzero(gaps.thread == thread)
         for first in range(0, len(of_thread), GAPS_AT_ONCE):
             mine = of_thread[first : first + GAPS_AT_ONCE]
-            waiter, began = longest_waits(setting, thread, gaps.take(mine), until[mine])
+            waiter, began = longest_waits(timeline, thread, gaps.take(mine), until[mine])
             for member in np.unique(waiter[waiter != NOTHING]).tolist():
                 chosen = waiter == member
                 own = calls.rows_of(member)

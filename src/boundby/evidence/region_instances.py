@@ -42,7 +42,7 @@ def repeated_regions(context: RuleContext, slower: float) -> list[Repeated]:
 
     The first instances count as warm-up as long as they take ``slower`` times the median of all, at most a third.
     """
-    tree, ranges = context.timeline.setting.ownership.regions, context.timeline.setting.trace.ranges
+    tree, ranges = context.timeline.ownership.regions, context.timeline.trace.ranges
     counted = context.timeline.counted_ranges
     taken = np.zeros(len(tree), bool)
     found = []
@@ -79,7 +79,7 @@ def repeated_regions(context: RuleContext, slower: float) -> list[Repeated]:
 def setup_inside(context: RuleContext, item: Repeated) -> int:
     """Time of loading and first allocations inside the warm-up instances, and of libraries that set themselves up
     there, by threads of their process."""
-    calls, trace = context.timeline.setting.calls, context.timeline.setting.trace
+    calls, trace = context.timeline.calls, context.timeline.trace
     if not len(calls):
         return 0
     process = np.array([thread.process for thread in trace.threads], np.int64)

@@ -28,7 +28,7 @@ _MOST_EXAMPLES = 20
 
 @dataclass(frozen=True)
 class SetupCalls:
-    """Rows of ``setting.calls`` in the windows."""
+    """Rows of ``timeline.calls`` in the windows."""
 
     steady: Rows  # allocations throughout
     once: Rows  # loading, contexts, JIT, and allocations that come early only
@@ -36,7 +36,7 @@ class SetupCalls:
 
 def setup_calls(context: RuleContext) -> SetupCalls:
     """Divide the calls of the account's `init`. Ask with ``context.once(setup_calls)``."""
-    calls = context.timeline.setting.calls
+    calls = context.timeline.calls
     # By their middle: a call may begin while the first kernel is on its way, or be the long one that launches it.
     inside = context.in_windows((calls.start_ns + calls.end_ns) // 2)
     allocations = np.flatnonzero(inside & (calls.kind == CallClass.ALLOC))
@@ -66,13 +66,13 @@ def _extraordinary(length: Int, name: npt.NDArray[np.int32]) -> npt.NDArray[np.b
 
 
 def _progress(context: RuleContext, rows: Rows) -> Float:
-    return progress_at(context, context.timeline.setting.calls.start_ns[rows])
+    return progress_at(context, context.timeline.calls.start_ns[rows])
 
 
 def progress_at(context: RuleContext, start_ns: Int) -> Float:
     """How far the program had come at these instants: the share of its kernels that it had launched. By time, a program
     that loads for long and then computes would allocate for its first step in the middle."""
-    calls, work = context.timeline.setting.calls, context.once(device_work)
+    calls, work = context.timeline.calls, context.once(device_work)
     launches = np.zeros(len(calls), bool)
     launches[calls.of_operation[work.is_kernel & (calls.of_operation >= 0)]] = True
     launched_ns = np.sort(calls.start_ns[launches])
@@ -82,7 +82,7 @@ def progress_at(context: RuleContext, start_ns: Int) -> Float:
 
 def init_saving(context: RuleContext, rows: Rows, least: float) -> tuple[int, int]:
     """What these calls taking no time would save: by replay, else at most their part of the account."""
-    calls = context.timeline.setting.calls
+    calls = context.timeline.calls
     mask = np.zeros(len(calls), bool)
     mask[rows] = True
     own = int((calls.end_ns - calls.start_ns)[rows].sum())
@@ -94,7 +94,7 @@ def init_saving(context: RuleContext, rows: Rows, least: float) -> tuple[int, in
 
 def named_calls(context: RuleContext, rows: Rows, most: int = 5) -> list[str]:
     """``cudaMalloc: 12 x, 3.40 ms`` of each kind of call, longest first."""
-    calls, names = context.timeline.setting.calls, context.timeline.setting.trace.names
+    calls, names = context.timeline.calls, context.timeline.trace.names
     total: dict[str, list[int]] = {}
     for name, length in zip(calls.name[rows].tolist(), (calls.end_ns - calls.start_ns)[rows].tolist(), strict=True):
         entry = total.setdefault(plain_name(names[name]), [0, 0])
@@ -106,7 +106,7 @@ def named_calls(context: RuleContext, rows: Rows, most: int = 5) -> list[str]:
 
 def call_evidence(context: RuleContext, rows: Rows) -> dict[str, object]:
     """How many calls, how long, which."""
-    calls = context.timeline.setting.calls
+    calls = context.timeline.calls
     length = (calls.end_ns - calls.start_ns)[rows]
     return {
         "count": len(rows),
@@ -119,7 +119,7 @@ def call_evidence(context: RuleContext, rows: Rows) -> dict[str, object]:
 
 def call_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
     """The longest of these calls."""
-    calls, names = context.timeline.setting.calls, context.timeline.setting.trace.names
+    calls, names = context.timeline.calls, context.timeline.trace.names
     length = calls.end_ns - calls.start_ns
     longest = rows[np.lexsort((rows, -length[rows]))][:_MOST_EXAMPLES]
     return tuple(
@@ -130,7 +130,7 @@ def call_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
 
 def call_place(context: RuleContext, rows: Rows) -> int:
     """The region in which these calls are made, weighted by their time."""
-    calls, ownership = context.timeline.setting.calls, context.timeline.setting.ownership
+    calls, ownership = context.timeline.calls, context.timeline.ownership
     region = np.zeros(len(rows), np.int64)
     for thread in np.unique(calls.thread[rows]).tolist():
         mine = calls.thread[rows] == thread

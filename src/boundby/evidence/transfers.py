@@ -58,7 +58,7 @@ class Transfers:
 
 def transfers(context: RuleContext) -> Transfers:
     """All copies of a trace. Ask for it with ``context.once(transfers)``."""
-    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.trace.operations
     to_device, to_host = table.direction == Direction.HTOD, table.direction == Direction.DTOH
     host = np.where(to_device, table.source, np.where(to_host, table.target, np.int8(MemoryKind.UNKNOWN)))
     copies = work.in_window & (table.kind == OpKind.MEMCPY) & (to_device | to_host) & (table.bytes >= LEAST_BYTES)
@@ -77,7 +77,7 @@ def _returning(context: RuleContext, large: Bool) -> tuple[Rows, int]:
     have written as many bytes anew, and a kernel runs before the next one to the host. The first way in and the last
     way out are not among them: those have to be.
     """
-    table = context.timeline.setting.trace.operations
+    table = context.timeline.trace.operations
     rows = np.flatnonzero(large)
     columns = (table.bytes, table.process, table.device)
     rows = rows[np.lexsort((rows, table.start_ns[rows], *(column[rows] for column in columns)))]
@@ -103,7 +103,7 @@ def _returning(context: RuleContext, large: Bool) -> tuple[Rows, int]:
 
 def _used(context: RuleContext, mine: Rows, run: Int, back: Rows) -> Bool:
     """After which of these copies to the device a kernel runs before the next copy to the host."""
-    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.trace.operations
     kernels = np.flatnonzero(work.is_kernel & (table.device == table.device[mine[0]]))
     starts = np.sort(table.start_ns[kernels])
     following = np.searchsorted(run, run[back] + 1)
@@ -114,7 +114,7 @@ def _used(context: RuleContext, mine: Rows, run: Int, back: Rows) -> Bool:
 
 def bandwidth_of(context: RuleContext, rows: Rows) -> float:
     """Bytes over time of these copies, in GB/s; 0 without any."""
-    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.trace.operations
     total = int(work.duration_ns[rows].sum())
     return float(table.bytes[rows].sum()) / total if total else 0.0
 
@@ -122,7 +122,7 @@ def bandwidth_of(context: RuleContext, rows: Rows) -> float:
 def link_rate(context: RuleContext, device: int) -> tuple[float, str] | None:
     """What large pinned copies should reach to and from a device, in GB/s, and the link it assumes; None where the
     GPU does not tell."""
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     capability = trace.gpu_facts[device].capability if trace.gpu_facts else (0, 0)
     name = trace.gpus[device].name
     if capability not in _GENERATION or _NOT_PCIE.search(name):
@@ -133,7 +133,7 @@ def link_rate(context: RuleContext, device: int) -> tuple[float, str] | None:
 
 def is_upload(context: RuleContext, rows: Rows) -> bool:
     """Whether these copies lie together where next to no kernel runs: a model or a data set on its way in, once."""
-    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.trace.operations
     low, high = int(table.start_ns[rows].min()), int(table.end_ns[rows].max())
     inside = work.is_kernel & (table.start_ns >= low) & (table.start_ns < high)
     to_device = bool((table.direction[rows] == Direction.HTOD).all())
@@ -142,7 +142,7 @@ def is_upload(context: RuleContext, rows: Rows) -> bool:
 
 def common_size(context: RuleContext, rows: Rows) -> tuple[int, int]:
     """The size that most of these copies' bytes come in, and how many have it."""
-    size: Int = context.timeline.setting.trace.operations.bytes[rows]
+    size: Int = context.timeline.trace.operations.bytes[rows]
     distinct, count = np.unique(size, return_counts=True)
     best = int(np.lexsort((distinct, -(distinct * count)))[0])
     return int(distinct[best]), int(count[best])

@@ -45,7 +45,7 @@ MOST_EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Waits:
-    """Columns of waits, in order of their calls. ``call`` is a row of ``setting.calls``."""
+    """Columns of waits, in order of their calls. ``call`` is a row of ``timeline.calls``."""
 
     call: Int
     start_ns: Int
@@ -76,17 +76,17 @@ class Group:
 
 def waits_of(context: RuleContext) -> Waits:
     """All waits whose call lies in the window (use as ``context.once(waits_of)``)."""
-    setting = context.timeline.setting
-    calls = setting.calls
+    timeline = context.timeline
+    calls = timeline.calls
     if not len(calls):
         raise CannotCheckError("the trace holds no CUDA API calls")
     blocked, held = np.zeros(len(calls), np.int64), np.zeros(len(calls), np.int64)
     for thread in np.unique(calls.thread).tolist():
         mine = calls.rows_of(thread)
         span = calls.start_ns[mine], calls.end_ns[mine]
-        blocked[mine] = Coverage(setting.hosts.blocked(thread)).within(*span)
-        held[mine] = Coverage(setting.hosts.waiting(thread)).within(*span)
-    held[setting.hosts.queue_full] = 0  # a full queue is no wait that anybody asked for
+        blocked[mine] = Coverage(timeline.host_state.blocked(thread)).within(*span)
+        held[mine] = Coverage(timeline.host_state.waiting(thread)).within(*span)
+    held[timeline.host_state.queue_full] = 0  # a full queue is no wait that anybody asked for
     idle = _idle_by_call(context)
     rows = np.flatnonzero(((blocked > 0) | (held > 0) | (idle > 0)) & context.in_windows(calls.start_ns))
     operators = context.once(_operators)
@@ -112,7 +112,7 @@ def _operators(context: RuleContext) -> Operators:
 
 def _idle_by_call(context: RuleContext) -> Int:
     """The account's sync time by the call whose wait is to blame."""
-    idle = np.zeros(len(context.timeline.setting.calls), np.int64)
+    idle = np.zeros(len(context.timeline.calls), np.int64)
     for device in context.timeline.devices:
         gaps, segments = gap_calls(context.timeline, device), device.segments
         mine = np.flatnonzero(segments.cause == Cause.SYNC)
@@ -127,7 +127,7 @@ def _kinds(
     context: RuleContext, operators: Operators, rows: Int, blocked: Int, held: Int
 ) -> tuple[Int, Int, tuple[OperatorSync | None, ...]]:
     """What each wait is, what it belongs to, and the operator that makes it."""
-    calls = context.timeline.setting.calls
+    calls = context.timeline.calls
     taken_over = _is_taken_over(context)[rows] & (calls.kind[rows] != CallClass.ALLOC)
     copies = _copies(context)
     # What a sync waits for is most often what was launched just before it: a copy to the host is what it is there for.
@@ -180,8 +180,8 @@ class _Copies:
 
 
 def _copies(context: RuleContext) -> _Copies:
-    setting = context.timeline.setting
-    calls, table = setting.calls, setting.trace.operations
+    timeline = context.timeline
+    calls, table = timeline.calls, timeline.trace.operations
     rows = np.flatnonzero((table.kind == OpKind.MEMCPY) & (calls.of_operation >= 0))
     call = calls.of_operation[rows]
     to_host, to_device, small, pageable = (np.zeros(len(calls), bool) for _ in range(4))
@@ -196,9 +196,9 @@ def _copies(context: RuleContext) -> _Copies:
 
 def _is_taken_over(context: RuleContext) -> Bool:
     """Calls of a thread after which memory is freed before anything is launched."""
-    setting = context.timeline.setting
-    calls = setting.calls
-    by_name = np.array([bool(_FREES.match(plain_name(name))) for name in setting.trace.names] or [False])
+    timeline = context.timeline
+    calls = timeline.calls
+    by_name = np.array([bool(_FREES.match(plain_name(name))) for name in timeline.trace.names] or [False])
     frees = by_name[calls.name]
     either = frees | np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
     found = np.zeros(len(calls), bool)
@@ -213,7 +213,7 @@ def _is_taken_over(context: RuleContext) -> Bool:
 
 def _last_launch(context: RuleContext) -> Int:
     """For each call the one before it on its thread that launched something; NOTHING without one."""
-    calls = context.timeline.setting.calls
+    calls = context.timeline.calls
     launches = np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
     last = np.full(len(calls), NOTHING, np.int64)
     for thread in np.unique(calls.thread).tolist():
@@ -266,7 +266,7 @@ def saving(context: RuleContext, waits: Waits, group: Group) -> tuple[tuple[int,
     Where one wait goes, the next often waits in its stead. Waits that save next to nothing alone, but do once all
     others are gone as well, are told with both figures.
     """
-    calls, every = (np.zeros(len(context.timeline.setting.calls), bool) for _ in range(2))
+    calls, every = (np.zeros(len(context.timeline.calls), bool) for _ in range(2))
     calls[waits.call[group.rows]] = True
     every[waits.call[~np.isin(waits.kind, (COPY, TAKEN_OVER))]] = True
     alone = context.saving((Cause.SYNC.key,), calls=calls)
@@ -292,11 +292,9 @@ def together_advice(context: RuleContext, told: dict[str, object]) -> tuple[str,
 def evidence(context: RuleContext, waits: Waits, group: Group) -> dict[str, object]:
     """What all findings on waits say of them."""
     rows = group.rows
-    names = context.timeline.setting.trace.names
+    names = context.timeline.trace.names
     by_call: dict[str, int] = {}
-    for name in (
-        plain_name(names[number]) for number in context.timeline.setting.calls.name[waits.call[rows]].tolist()
-    ):
+    for name in (plain_name(names[number]) for number in context.timeline.calls.name[waits.call[rows]].tolist()):
         by_call[name] = by_call.get(name, 0) + 1
     return {
         "waits": group.incidents,
@@ -309,19 +307,19 @@ def evidence(context: RuleContext, waits: Waits, group: Group) -> dict[str, obje
 
 def examples(context: RuleContext, waits: Waits, group: Group) -> tuple[Example, ...]:
     """The waits that cost most, with the operator and the source line where the trace holds them."""
-    setting = context.timeline.setting
+    timeline = context.timeline
     rows = group.rows[np.lexsort((group.rows, -waits.idle_ns[group.rows], -waits.held_ns[group.rows]))]
     found = []
     for row in rows[:MOST_EXAMPLES].tolist():
         call = int(waits.call[row])
-        what = plain_name(setting.trace.names[setting.calls.name[call]])
+        what = plain_name(timeline.trace.names[timeline.calls.name[call]])
         chain = waits.operators.chain(call)
         if chain:
             what += f" in {' < '.join(chain[:3])}"
         source = source_of(context.timeline, call, 1)
         if source:
             what += f", {source[0]}"
-        length = int(setting.calls.end_ns[call] - setting.calls.start_ns[call])
+        length = int(timeline.calls.end_ns[call] - timeline.calls.start_ns[call])
         found.append(Example(int(waits.start_ns[row]), length, what))
     return tuple(found)
 
@@ -334,6 +332,6 @@ def costs(group: Group) -> str:
 
 def is_python(context: RuleContext) -> bool:
     """Whether the program may be a Python one: its advice then speaks of PyTorch."""
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     told = (trace.command or "", *(process.name for process in trace.processes))
     return any("python" in text.lower() for text in told) or any("at::native" in name for name in trace.names)

@@ -19,7 +19,7 @@ WARM_NAME = re.compile(
 
 def warm_regions(context: RuleContext) -> npt.NDArray[np.bool_]:
     """Mask over regions: warm-up by name, or inside one that is. Ask with ``context.once(warm_regions)``."""
-    tree = context.timeline.setting.ownership.regions
+    tree = context.timeline.ownership.regions
     found = np.zeros(len(tree), bool)
     for region in range(1, len(tree)):  # parents stand before their children
         found[region] = found[tree.parent[region]] or bool(WARM_NAME.search(tree.name[region]))
@@ -28,7 +28,7 @@ def warm_regions(context: RuleContext) -> npt.NDArray[np.bool_]:
 
 def warm_share(context: RuleContext) -> tuple[float, list[str]]:
     """The fraction of the account that lies in warm-up regions, and the outermost of their names, most time first."""
-    tree, warm = context.timeline.setting.ownership.regions, context.once(warm_regions)
+    tree, warm = context.timeline.ownership.regions, context.once(warm_regions)
     outer = np.flatnonzero(warm & ~warm[np.maximum(tree.parent, 0)])
     time = context.figures.inclusive[outer].sum(axis=1)
     named = [tree.name[region] for region in outer[np.lexsort((outer, -time))].tolist()]
@@ -37,7 +37,7 @@ def warm_share(context: RuleContext) -> tuple[float, list[str]]:
 
 def rest_window(context: RuleContext) -> str | None:
     """The value of ``--window`` that shows the largest region beside warm-up; None where there is none."""
-    tree, warm = context.timeline.setting.ownership.regions, context.once(warm_regions)
+    tree, warm = context.timeline.ownership.regions, context.once(warm_regions)
     around = warm.copy()  # and those that hold warm-up
     for region in range(len(tree) - 1, 0, -1):
         if around[region]:

@@ -45,20 +45,20 @@ class Worker:
 
 def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
     """Who computed in these intervals without making CUDA calls, the busiest first."""
-    setting, total = context.timeline.setting, inside.total
+    timeline, total = context.timeline, inside.total
     if not total:
         return []
-    callers = set(np.unique(setting.calls.thread).tolist())
-    calling = {setting.trace.threads[thread].process for thread in callers}
+    callers = set(np.unique(timeline.calls.thread).tolist())
+    calling = {timeline.trace.threads[thread].process for thread in callers}
     groups: dict[tuple[bool, int], list[int]] = {}
-    for thread in np.unique(setting.trace.schedule.thread).tolist():
-        one = setting.trace.threads[thread]
+    for thread in np.unique(timeline.trace.schedule.thread).tolist():
+        one = timeline.trace.threads[thread]
         if thread not in callers:
             is_process = one.process not in calling
             groups.setdefault((is_process, one.pid if is_process else one.tid), []).append(thread)
     found = []
     for (is_process, number), threads in groups.items():
-        shown = [on for thread in threads if (on := setting.hosts.evidence(thread).on_cpu) is not None]
+        shown = [on for thread in threads if (on := timeline.host_state.evidence(thread).on_cpu) is not None]
         if not shown:
             continue
         runs = union(np.concatenate([on.start for on in shown]), np.concatenate([on.end for on in shown]))
@@ -114,7 +114,7 @@ def fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> Ro
 
 
 def _polled_ns(context: RuleContext, pieces: HostPieces, rows: Rows) -> int:
-    os_calls, names = context.timeline.setting.trace.os_calls, context.timeline.setting.trace.names
+    os_calls, names = context.timeline.trace.os_calls, context.timeline.trace.names
     found = 0
     for thread in np.unique(pieces.thread[rows]).tolist():
         mine = rows[pieces.thread[rows] == thread]
@@ -127,19 +127,19 @@ def _polled_ns(context: RuleContext, pieces: HostPieces, rows: Rows) -> int:
 
 def started_processes(context: RuleContext, inside: IntervalSet) -> list[int]:
     """Ids of processes without CUDA calls that first ran in these intervals, or right before one."""
-    setting = context.timeline.setting
-    schedule, threads = setting.trace.schedule, setting.trace.threads
+    timeline = context.timeline
+    schedule, threads = timeline.trace.schedule, timeline.trace.threads
     if not len(schedule) or not len(inside.start):
         return []
     process = np.array([thread.process for thread in threads], np.int64)
-    calling = np.unique(process[np.unique(setting.calls.thread)])
+    calling = np.unique(process[np.unique(timeline.calls.thread)])
     found = []
     for number in np.setdiff1d(np.unique(process[schedule.thread]), calling).tolist():
         first = int(schedule.start_ns[process[schedule.thread] == number].min())
         lead = ((inside.end - inside.start) * BEFORE_SHARE).astype(np.int64)
         is_inside = bool(((first >= inside.start - lead) & (first < inside.end)).any())
-        if is_inside and first > setting.trace.span_ns[0]:
-            found.append(setting.trace.processes[number].pid)
+        if is_inside and first > timeline.trace.span_ns[0]:
+            found.append(timeline.trace.processes[number].pid)
     return sorted(found)
 
 

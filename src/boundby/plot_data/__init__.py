@@ -27,7 +27,7 @@ def build_picture(timeline: Timeline) -> Picture:
     high = max((span[1] for span in spans), default=low)
     bins = max(min(BINS, high - low), 1)
     edges = low + np.arange(bins + 1, dtype=np.int64) * (high - low) // bins
-    index = RegionIndex(timeline.setting.ownership.regions)
+    index = RegionIndex(timeline.ownership.regions)
     inside = operations_in_windows(timeline)
     gaps, gap_count = longest_gaps(timeline, index)
     kernels, kernels_left_out = kernel_rows(timeline, inside, index)

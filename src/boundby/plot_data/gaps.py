@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import Setting, find_gaps
+from boundby.attribution.account import find_gaps
 from boundby.attribution.gaps import GAPS_AT_ONCE, longest_waits
 from boundby.attribution.gaps import Gap as Gaps
 from boundby.attribution.regions import ROOT
@@ -33,10 +33,10 @@ class IdleWaits(NamedTuple):
     sync_ns: Int64Array  # of the account
 
 
-def idle_waits(setting: Setting, device: DeviceTimeline) -> IdleWaits:
+def idle_waits(timeline: Timeline, device: DeviceTimeline) -> IdleWaits:
     """Every gap of a device, its sync time, and the call that waited longest since the operation before it."""
     idle = complement(device.busy, device.low_ns, device.high_ns)
-    gaps = find_gaps(setting, device.operations, idle, device.low_ns)
+    gaps = find_gaps(timeline, device.operations, idle, device.low_ns)
     segments = device.segments
     rows = np.flatnonzero(segments.cause == Cause.SYNC)
     sync = np.zeros(len(idle.start), np.int64)
@@ -50,13 +50,13 @@ def idle_waits(setting: Setting, device: DeviceTimeline) -> IdleWaits:
             block = mine[first : first + GAPS_AT_ONCE]
             part = gaps.take(block)
             until = np.maximum(np.minimum(part.launch_start, part.end), part.since)
-            call[block] = _calls_at(setting, *longest_waits(setting, thread, part, until))
+            call[block] = _calls_at(timeline, *longest_waits(timeline, thread, part, until))
     return IdleWaits(gaps, call, sync)
 
 
-def _calls_at(setting: Setting, thread: npt.NDArray[np.int64], time: Int64Array) -> npt.NDArray[np.int64]:
+def _calls_at(timeline: Timeline, thread: npt.NDArray[np.int64], time: Int64Array) -> npt.NDArray[np.int64]:
     """The call a thread was in at an instant, or the last before it; NOTHING where there is no thread."""
-    calls = setting.calls
+    calls = timeline.calls
     found = np.full(len(thread), NOTHING, np.int64)
     for number in np.unique(thread[thread >= 0]).tolist():
         mine, rows = thread == number, calls.rows_of(number)
@@ -70,7 +70,7 @@ def longest_gaps(timeline: Timeline, index: RegionIndex) -> tuple[tuple[Gap, ...
     found: list[tuple[int, DeviceTimeline, IdleWaits, int]] = []  # length, ..., gap
     total = 0
     for device in timeline.devices:
-        waits = idle_waits(timeline.setting, device)
+        waits = idle_waits(timeline, device)
         length = waits.gaps.end - waits.gaps.start
         total += len(length)
         longest = np.lexsort((waits.gaps.start, -length))[:MOST_GAPS]
@@ -81,7 +81,7 @@ def longest_gaps(timeline: Timeline, index: RegionIndex) -> tuple[tuple[Gap, ...
 
 
 def _describe(timeline: Timeline, device: DeviceTimeline, waits: IdleWaits, row: int, index: RegionIndex) -> Gap:
-    trace, segments = timeline.setting.trace, device.segments
+    trace, segments = timeline.trace, device.segments
     start, end = int(waits.gaps.start[row]), int(waits.gaps.end[row])
     first, stop = np.searchsorted(segments.start_ns, [start, end])
     part = slice(int(first), int(stop))
@@ -103,7 +103,7 @@ def _describe(timeline: Timeline, device: DeviceTimeline, waits: IdleWaits, row:
         end_ns=end,
         cause=dominant,
         cause_ns=tuple(by_cause.tolist()),
-        call=_call(timeline.setting, waits, row, known, dominant),
+        call=_call(timeline, waits, row, known, dominant),
         thread=trace.threads[known].name if known is not None else "",
         tid=trace.threads[known].tid if known is not None else None,
         region=index.one(region),
@@ -130,11 +130,11 @@ def _thread(
     return int(numbers[weight.argmax()])
 
 
-def _call(setting: Setting, waits: IdleWaits, row: int, thread: int | None, dominant: int) -> str:
+def _call(timeline: Timeline, waits: IdleWaits, row: int, thread: int | None, dominant: int) -> str:
     """The call to blame for a gap: see model.picture.Gap."""
-    calls = setting.calls
+    calls = timeline.calls
     if dominant == Cause.SYNC and waits.call[row] != NOTHING:
-        return plain_name(name_of(setting.trace, int(calls.name[waits.call[row]])))
+        return plain_name(name_of(timeline.trace, int(calls.name[waits.call[row]])))
     if thread is None:
         return ""
     start, end = int(waits.gaps.start[row]), int(waits.gaps.end[row])
@@ -147,7 +147,7 @@ def _call(setting: Setting, waits: IdleWaits, row: int, thread: int | None, domi
     names, of_row = np.unique(calls.name[first:stop], return_inverse=True)
     weight = np.zeros(len(names), np.int64)
     np.add.at(weight, of_row.reshape(-1), inside)
-    return plain_name(name_of(setting.trace, int(names[weight.argmax()])))
+    return plain_name(name_of(timeline.trace, int(names[weight.argmax()])))
 
 
 def _neighbours(device: DeviceTimeline, start: int, end: int) -> tuple[int, int]:
@@ -173,7 +173,7 @@ def _operation(timeline: Timeline, row: int) -> str:
     """A kernel's name, else what the operation is."""
     if row == NOTHING:
         return ""
-    operations = timeline.setting.trace.operations
+    operations = timeline.trace.operations
     kind = OpKind(int(operations.kind[row]))
-    name = name_of(timeline.setting.trace, int(operations.name[row])) if kind == OpKind.KERNEL else ""
+    name = name_of(timeline.trace, int(operations.name[row])) if kind == OpKind.KERNEL else ""
     return name or _KIND[kind]

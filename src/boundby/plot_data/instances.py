@@ -28,7 +28,7 @@ Rows = npt.NDArray[np.intp]
 
 def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSeries, ...]:
     """A series for every region with at least two instances, most time first."""
-    ranges, regions = timeline.setting.trace.ranges, timeline.setting.ownership.regions
+    ranges, regions = timeline.trace.ranges, timeline.ownership.regions
     rows = np.flatnonzero(timeline.counted_ranges)
     region = regions.of_range[rows]
     host = (ranges.end_ns - ranges.start_ns)[rows]

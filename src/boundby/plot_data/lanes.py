@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import Setting
 from boundby.attribution.host_account import ThreadAccount, sample_period
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import Timeline
@@ -31,17 +30,17 @@ _Cpu = tuple[Int64Array, Int64Array, str]
 def account_lanes(timeline: Timeline, edges: Int64Array, index: RegionIndex) -> tuple[AccountLane, ...]:
     """A lane for every device; without GPU work for every thread that has an account."""
     lanes = []
-    trace = timeline.setting.trace
+    trace = timeline.trace
     most = MOST_SEGMENTS // max(len(timeline.devices) + len(timeline.threads), 1)
     fine_bins = FINE_BINS // max(len(timeline.devices) + len(timeline.threads), 1)
     for device in timeline.devices:
         gpu = trace.gpus[device.index]
-        cpu = _crew_cpu(timeline.setting, _launching_thread(timeline, device.operations.rows), edges)
+        cpu = _logical_cpu(timeline, _launching_thread(timeline, device.operations.rows), edges)
         parts = (device.segments, device.low_ns, device.high_ns)
         lanes.append(_lane("device", gpu.id, gpu.name, parts, cpu, edges, most, fine_bins, index))
     for account in timeline.threads:
         thread = trace.threads[account.thread]
-        cpu = _cpu(timeline.setting, account.thread, edges)
+        cpu = _cpu(timeline, account.thread, edges)
         parts = (account.segments, *covered_span(account))
         lanes.append(_lane("thread", thread.tid, thread.name, parts, cpu, edges, most, fine_bins, index))
     return tuple(lanes)
@@ -120,32 +119,32 @@ def _join(segments: Segments) -> Segments:
 
 def _launching_thread(timeline: Timeline, rows: npt.NDArray[np.intp]) -> int | None:
     """The thread that launched most of the operations."""
-    calls = timeline.setting.calls
+    calls = timeline.calls
     call = calls.of_operation[rows]
     known = call[call >= 0]
     return int(np.bincount(calls.thread[known]).argmax()) if len(known) else None
 
 
-def _crew_cpu(setting: Setting, thread: int | None, edges: Int64Array) -> _Cpu | None:
-    """When at least one thread of a crew is on a CPU: as the Report's CPU utilization, per bin."""
+def _logical_cpu(timeline: Timeline, thread: int | None, edges: Int64Array) -> _Cpu | None:
+    """When at least one member of a logical thread is on a CPU: as the Report's CPU utilization, per bin."""
     if thread is None:
         return None
-    members = [setting.hosts.evidence(member) for member in setting.crews.members(thread).tolist()]
+    members = [timeline.host_state.evidence(member) for member in timeline.logical_threads.members(thread).tolist()]
     on = [evidence.on_cpu for evidence in members if evidence.on_cpu is not None]
     if len(members) == 1 or not on:
-        return _cpu(setting, thread, edges)
+        return _cpu(timeline, thread, edges)
     together = union(np.concatenate([s.start for s in on]), np.concatenate([s.end for s in on]))
     return _within(together, edges), np.diff(edges), SWITCHES
 
 
-def _cpu(setting: Setting, thread: int, edges: Int64Array) -> _Cpu | None:
+def _cpu(timeline: Timeline, thread: int, edges: Int64Array) -> _Cpu | None:
     """One thread's time on a CPU per bin, by context switches, else by samples; None: neither was captured."""
-    evidence: CpuEvidence = setting.hosts.evidence(thread)
+    evidence: CpuEvidence = timeline.host_state.evidence(thread)
     if evidence.on_cpu is not None and evidence.off_cpu is not None:
         on = _within(evidence.on_cpu, edges)
         return on, on + _within(evidence.off_cpu, edges), SWITCHES
-    samples = setting.trace.samples
-    period = sample_period(setting.trace) if len(samples) else None
+    samples = timeline.trace.samples
+    period = sample_period(timeline.trace) if len(samples) else None
     low, high = np.searchsorted(samples.thread, [thread, thread + 1])
     if period is None or low == high:
         return None

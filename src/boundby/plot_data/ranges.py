@@ -35,7 +35,7 @@ class _Lane(NamedTuple):
 
 def range_lanes(timeline: Timeline, low: int, high: int, index: RegionIndex) -> tuple[tuple[RangeLane, ...], int]:
     """Lanes of the ranges that overlap [low, high), and how many lanes were left out."""
-    trace = timeline.setting.trace
+    trace = timeline.trace
     ranges = trace.ranges
     shown = np.flatnonzero((ranges.end_ns > low) & (ranges.start_ns < high) & (ranges.end_ns > ranges.start_ns))
     pushed = shown[~ranges.is_start_end[shown]]
@@ -58,8 +58,8 @@ def _resolution(trace: Trace, lanes: list[_Lane], span: int) -> int:
 
 def _nested(timeline: Timeline, rows: Rows) -> list[_Lane]:
     """Push/pop ranges by thread and by how many ranges of the same thread hold them."""
-    trace = timeline.setting.trace
-    ranges, parent = trace.ranges, timeline.setting.ownership.regions.range_parent
+    trace = timeline.trace
+    ranges, parent = trace.ranges, timeline.ownership.regions.range_parent
     if len(rows) == 0:
         return []
     same = (parent >= 0) & (ranges.thread[np.maximum(parent, 0)] == ranges.thread)
@@ -106,9 +106,9 @@ def _first_free(starts: list[int], ends: list[int]) -> npt.NDArray[np.int64]:
 
 
 def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex) -> RangeLane:
-    trace = timeline.setting.trace
+    trace = timeline.trace
     start, end = trace.ranges.start_ns[lane.rows], trace.ranges.end_ns[lane.rows]
-    region = timeline.setting.ownership.regions.of_range[lane.rows]
+    region = timeline.ownership.regions.of_range[lane.rows]
     thread = trace.threads[lane.thread] if lane.thread != NOTHING else None
     first = _groups(start, end, resolution)
     length = end - start

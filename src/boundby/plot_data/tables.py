@@ -43,7 +43,7 @@ def kernel_rows(
     timeline: Timeline, inside: Rows, index: RegionIndex
 ) -> tuple[tuple[KernelRow, ...], tuple[int, int, int]]:
     """Kernels (and graphs traced whole) by name, most time first; names, kernels and time beyond the bound."""
-    setting, table = timeline.setting, timeline.setting.trace.operations
+    table = timeline.trace.operations
     rows = inside[table.kind[inside] <= OpKind.GRAPH]
     if len(rows) == 0:
         return (), (0, 0, 0)
@@ -54,7 +54,7 @@ def kernel_rows(
     np.add.at(total, group, length)
     np.maximum.at(longest, group, length)
     median = group_quantiles(group, length, (0.5,))[1][0]
-    region = _where_most(group, setting.launch_region[rows], length, len(keys))
+    region = _where_most(group, timeline.launch_region[rows], length, len(keys))
     communicates = np.zeros(len(keys), bool)
     communicates[group] = table.is_communication[rows]
     order = sorted(range(len(keys)), key=lambda number: (-int(total[number]), keys[number].tolist()))
@@ -65,7 +65,7 @@ def kernel_rows(
         is_graph = kind == OpKind.GRAPH
         found.append(
             KernelRow(
-                name=name_of(setting.trace, name) or ("CUDA graph" if is_graph else "(no name)"),
+                name=name_of(timeline.trace, name) or ("CUDA graph" if is_graph else "(no name)"),
                 count=int(count[number]),
                 total_ns=int(total[number]),
                 mean_ns=int(total[number]) / int(count[number]),
@@ -96,7 +96,7 @@ def _where_most(
 
 def copy_rows(timeline: Timeline, inside: Rows) -> tuple[CopyRow, ...]:
     """Copies, sets and migrations by kind, direction and memory; most time first."""
-    table = timeline.setting.trace.operations
+    table = timeline.trace.operations
     rows = inside[table.kind[inside] >= OpKind.MEMCPY]
     if len(rows) == 0:
         return ()
@@ -134,21 +134,21 @@ def _direction(number: int) -> str:
 
 def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ...], int]:
     """Waits for the device inside the windows by call and region, and how many rows were left out."""
-    setting, calls = timeline.setting, timeline.setting.calls
+    calls = timeline.calls
     if len(calls) == 0:
         return (), 0
     name, region, waited, is_wait = _waits(timeline)
     idle = np.zeros(len(calls), np.int64)
     for device in timeline.devices:
-        waits = idle_waits(setting, device)
+        waits = idle_waits(timeline, device)
         blamed = waits.call != NOTHING
         np.add.at(idle, waits.call[blamed], waits.sync_ns[blamed])
     chosen = np.flatnonzero(is_wait | (idle > 0))
     if len(chosen) == 0:
         return (), 0
-    texts = {number: plain_name(name_of(setting.trace, number)) for number in np.unique(name[chosen]).tolist()}
+    texts = {number: plain_name(name_of(timeline.trace, number)) for number in np.unique(name[chosen]).tolist()}
     labels = sorted(set(texts.values()))  # one call can have several names: cudaFree_v3020, cudaFree
-    label_of = np.zeros(len(setting.trace.names), np.int64)
+    label_of = np.zeros(len(timeline.trace.names), np.int64)
     label_of[list(texts)] = [labels.index(text) for text in texts.values()]
     keys, group = factorize(label_of[name[chosen]], region[chosen])
     count, blocked, delayed = (np.zeros(len(keys), np.int64) for _ in range(3))
@@ -176,13 +176,13 @@ def _waits(
 
     As in the Report: explicit syncs and blocking copies always, others where they waited longer than a launch takes.
     """
-    setting, calls = timeline.setting, timeline.setting.calls
-    process = np.array([thread.process for thread in setting.trace.threads], np.int64)
+    calls = timeline.calls
+    process = np.array([thread.process for thread in timeline.trace.threads], np.int64)
     region, waited = np.zeros(len(calls), np.int64), np.zeros(len(calls), np.int64)
     for thread in np.unique(calls.thread).tolist():
         rows = calls.rows_of(thread)
-        region[rows] = setting.ownership.at(thread, calls.start_ns[rows])
-        waited[rows] = Coverage(setting.hosts.blocked(thread)).within(calls.start_ns[rows], calls.end_ns[rows])
+        region[rows] = timeline.ownership.at(thread, calls.start_ns[rows])
+        waited[rows] = Coverage(timeline.host_state.blocked(thread)).within(calls.start_ns[rows], calls.end_ns[rows])
     inside = np.zeros(len(calls), bool)
     for device in timeline.devices:
         mine = np.isin(process[calls.thread], np.unique(device.operations.table.process))

@@ -45,7 +45,7 @@ def write(file: IO[bytes], report: Report, timeline: Timeline, picture: Picture 
     Times are the report's, on the host's clock. Where any would be negative all are moved; ``clock_offset_ns`` of the
     verdicts says by how much. ``picture`` adds utilization as counters. Raises UserError without the perfetto package.
     """
-    trace = timeline.setting.trace
+    trace = timeline.trace
     low, high = _bounds(timeline, report)
     writer = Writer(file, max(-low, 0), high)
     regions = _region_texts(writer, timeline)
@@ -65,7 +65,7 @@ def write(file: IO[bytes], report: Report, timeline: Timeline, picture: Picture 
 
 def _bounds(timeline: Timeline, report: Report) -> tuple[int, int]:
     """The earliest and the latest instant of anything that is written."""
-    trace = timeline.setting.trace
+    trace = timeline.trace
     spans = [(device.low_ns, device.high_ns) for device in timeline.devices]
     spans += [(thread.low_ns, thread.high_ns) for thread in timeline.threads]
     spans += [
@@ -79,7 +79,7 @@ def _bounds(timeline: Timeline, report: Report) -> tuple[int, int]:
 
 def _region_texts(writer: Writer, timeline: Timeline) -> Int:
     """The number of each region's path among the writer's texts."""
-    regions = timeline.setting.ownership.regions
+    regions = timeline.ownership.regions
     return np.array([writer.texts.add(region_name(regions.path(number))) for number in range(len(regions))], np.int64)
 
 
@@ -107,7 +107,7 @@ def _findings(writer: Writer, report: Report, timeline: Timeline, start_ns: int)
 def _device(
     writer: Writer, number: int, timeline: Timeline, report: Report, regions: Int, lanes: Sequence[AccountLane]
 ) -> None:
-    gpu = timeline.setting.trace.gpus[number]
+    gpu = timeline.trace.gpus[number]
     parent = writer.track(f"GPU {gpu.id} {gpu.name}".strip(), ordered=True)
     account = next((found for found in timeline.devices if found.index == number), None)
     told = next((found for found in report.devices if found.id == gpu.id), None)
@@ -160,7 +160,7 @@ def _utilization(writer: Writer, parent: int, lane: AccountLane) -> None:
 
 def _streams(writer: Writer, parent: int, device: int, timeline: Timeline, regions: Int) -> None:
     """The operations of each stream; of each process where several have one of that number."""
-    trace = timeline.setting.trace
+    trace = timeline.trace
     table = trace.operations
     mine = np.flatnonzero(table.device == device)
     several = len(np.unique(table.process[mine])) > 1
@@ -175,8 +175,7 @@ def _streams(writer: Writer, parent: int, device: int, timeline: Timeline, regio
 
 
 def _operations(writer: Writer, rows: npt.NDArray[np.intp], timeline: Timeline, regions: Int) -> Slices:
-    setting = timeline.setting
-    table = setting.trace.operations.take(rows)
+    table = timeline.trace.operations.take(rows)
     texts = {value: writer.texts.add(text or "other") for value, text in DIRECTION.items()}
     memory = {value: writer.texts.add(text) for value, text in MEMORY.items()}
     kind = np.zeros(len(rows), np.int64)
@@ -184,7 +183,7 @@ def _operations(writer: Writer, rows: npt.NDArray[np.intp], timeline: Timeline, 
         kind[table.kind == value] = 2 * base
     kind += table.correlation != NO_CORRELATION
     columns = (
-        Argument("region", regions[setting.launch_region[rows]], is_text=True),
+        Argument("region", regions[timeline.launch_region[rows]], is_text=True),
         Argument("bytes", np.maximum(table.bytes, 0)),
         Argument("direction", _looked_up(texts, table.direction), is_text=True),
         Argument("source", _looked_up(memory, table.source), is_text=True),
@@ -194,11 +193,11 @@ def _operations(writer: Writer, rows: npt.NDArray[np.intp], timeline: Timeline, 
     return Slices(
         start_ns=table.start_ns,
         end_ns=table.end_ns,
-        name=_names(writer, setting.trace, rows),
+        name=_names(writer, timeline.trace, rows),
         kind=kind,
         kinds=KINDS,
         arguments={column.name: column for column in columns},
-        flow=setting.calls.of_operation[rows] + 1,
+        flow=timeline.calls.of_operation[rows] + 1,
     )
 
 
@@ -231,7 +230,7 @@ def _rows(table: Table, thread_of: npt.NDArray[np.int32], thread: int) -> npt.ND
 
 
 def _thread(writer: Writer, track: int, number: int, timeline: Timeline, regions: Int) -> None:
-    trace = timeline.setting.trace
+    trace = timeline.trace
     rows = _rows(trace.ranges, trace.ranges.thread, number)
     is_start_end = trace.ranges.is_start_end[rows]
     _ranges(writer, track, rows[~is_start_end], timeline, regions)
@@ -255,10 +254,10 @@ def _ranges(writer: Writer, track: int, rows: npt.NDArray[np.intp], timeline: Ti
     """Push/pop ranges nest; start/end ranges lie across each other as they like."""
     if not len(rows):
         return
-    trace = timeline.setting.trace
+    trace = timeline.trace
     table = trace.ranges.take(rows)
     domain = writer.texts.add_all(trace.domains, table.domain.astype(np.int64), unnamed="default")
-    region = regions[timeline.setting.ownership.regions.of_range[rows]]
+    region = regions[timeline.ownership.regions.of_range[rows]]
     arguments = (Argument("region", region, is_text=True), Argument("domain", domain, is_text=True))
     name = writer.names.add_all(trace.names, table.name.astype(np.int64))
     shown = plain_slices(table.start_ns, table.end_ns, name, arguments)
@@ -271,7 +270,7 @@ def _ranges(writer: Writer, track: int, rows: npt.NDArray[np.intp], timeline: Ti
 def _flows(timeline: Timeline, thread: int, start: Int, end: Int) -> Int:
     """For each API row of a thread the number of the arrow to what it launched, 0 without any: the row of its
     outermost call, from 1. Nested rows (driver in runtime) carry none."""
-    calls = timeline.setting.calls
+    calls = timeline.calls
     launched = np.zeros(len(calls), bool)
     launched[calls.of_operation[calls.of_operation >= 0]] = True
     span = calls.rows_of(thread)
@@ -298,7 +297,7 @@ def _thread_account(
     lanes: Sequence[AccountLane],
 ) -> None:
     """Without GPU work: the thread's verdict and causes."""
-    thread = timeline.setting.trace.threads[number]
+    thread = timeline.trace.threads[number]
     account = next((found for found in timeline.threads if found.thread == number), None)
     told = next((found for found in report.threads if (found.pid, found.tid) == (thread.pid, thread.tid)), None)
     if account is None or told is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import Setting
+from boundby.attribution.timeline import Timeline
 from boundby.replay.chains import Chains, build_chains
 from boundby.replay.engines import find_engines, held_until
 from boundby.replay.events import CLOCK_ERROR_NS, Edges, default_stream_edges, read_points, resolve_events
@@ -16,11 +16,11 @@ from boundby.replay.waits import Waits, find_waits
 from boundby.trace.vocabulary.cuda import CallClass
 
 
-def build_graph(setting: Setting, runs: int = 1) -> Graph:
+def build_graph(timeline: Timeline, runs: int = 1) -> Graph:
     """The graph of all processes of a trace (they share nothing but devices). ``runs``: how often it is going to be
     replayed."""
-    table, calls = setting.trace.operations, setting.calls
-    chains = build_chains(setting)
+    table, calls = timeline.trace.operations, timeline.calls
+    chains = build_chains(timeline)
     node_of = np.full(len(calls) + 1, NONE, np.int64)  # the last entry is for operations without a call
     is_call = chains.call >= 0
     node_of[chains.call[is_call]] = np.flatnonzero(is_call)
@@ -28,11 +28,11 @@ def build_graph(setting: Setting, runs: int = 1) -> Graph:
     begun = calls.start_ns[np.maximum(calls.of_operation, 0)] if len(calls) else table.start_ns
     queues = StreamQueues(table, np.where(has_call, begun, table.start_ns))
     before = predecessors(table)
-    points = read_points(setting)
-    events = resolve_events(setting, points, queues)
-    waits = find_waits(setting, points, events, queues)
-    after = _between_streams(setting, events.operations, queues, before)
-    engines = find_engines(setting.trace, queues.key)
+    points = read_points(timeline)
+    events = resolve_events(timeline, points, queues)
+    waits = find_waits(timeline, points, events, queues)
+    after = _between_streams(timeline, events.operations, queues, before)
+    engines = find_engines(timeline.trace, queues.key)
     crossed = np.full(len(table), NEVER)
     np.maximum.at(crossed, after.who, table.end_ns[after.what])
     waiting = np.diff(waits.at) > 0
@@ -47,7 +47,7 @@ def build_graph(setting: Setting, runs: int = 1) -> Graph:
     region = np.zeros(len(chains.chain), np.int64)
     for number in np.unique(chains.thread).tolist():
         mine = chains.thread == number
-        region[mine] = setting.ownership.at(number, chains.start_ns[mine])
+        region[mine] = timeline.ownership.at(number, chains.start_ns[mine])
     launch = node_of[calls.of_operation]
     loads = np.append(calls.is_first_load, False)[chains.call]
     graph = Graph(
@@ -84,7 +84,7 @@ def build_graph(setting: Setting, runs: int = 1) -> Graph:
         device=table.device,
         op_kind=table.kind,
         is_communication=table.is_communication,
-        op_region=setting.launch_region.astype(np.int32),
+        op_region=timeline.launch_region.astype(np.int32),
         order=_event_order(chains, on_node, launch, table.start_ns),
         piece_call=chains.piece_node,
         piece_ns=chains.piece_ns,
@@ -94,10 +94,10 @@ def build_graph(setting: Setting, runs: int = 1) -> Graph:
     return learn(graph, runs)  # what its rules leave unexplained
 
 
-def _between_streams(setting: Setting, events: Edges, queues: StreamQueues, before: Int) -> Edges:
+def _between_streams(timeline: Timeline, events: Edges, queues: StreamQueues, before: Int) -> Edges:
     """Events and the null stream's rules, as far as the measured times do not contradict them, in order."""
-    table = setting.trace.operations
-    nulls = default_stream_edges(setting.trace, queues, before)
+    table = timeline.trace.operations
+    nulls = default_stream_edges(timeline.trace, queues, before)
     who, what = np.concatenate((events.who, nulls.who)), np.concatenate((events.what, nulls.what))
     good = (table.end_ns[what] <= table.start_ns[who] + CLOCK_ERROR_NS) & (table.start_ns[what] <= table.start_ns[who])
     good &= who != what

@@ -1,4 +1,4 @@
-"""The host's side of the graph: what each thread (or crew of threads) does, one thing after the other.
+"""The host's side of the graph: what each thread (or logical thread) does, one thing after the other.
 
 A node is a CUDA call, or an instant without length: where a thread begins, wakes another, or is woken.
 """
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import Setting
 from boundby.attribution.gaps import running
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
+from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
@@ -40,7 +40,7 @@ class Chains:
     end_ns: Int
     call: Int32  # row in Calls; NONE: an instant
     kind: npt.NDArray[np.int8]  # CallClass
-    interval_ns: Int  # before the node; negative where a crew's calls overlap
+    interval_ns: Int  # before the node; negative where calls of a logical thread overlap
     follows: Int32  # the node of another chain that woke this one; NONE
     follow_lag_ns: Int
     piece_node: Int32
@@ -49,18 +49,18 @@ class Chains:
     piece_region: Int32
 
 
-def build_chains(setting: Setting) -> Chains:
+def build_chains(timeline: Timeline) -> Chains:
     """The nodes of all threads that call CUDA, and of those that wake them or are woken by them."""
-    calls = setting.calls
-    wakes = _relevant(find_wakes(setting), np.unique(calls.thread))
-    leader = setting.crews.leader.copy()
+    calls = timeline.calls
+    wakes = _relevant(find_wakes(timeline), np.unique(calls.thread))
+    leader = timeline.logical_threads.leader.copy()
     linked = np.unique(np.concatenate((wakes.thread, wakes.waker)))
     leader[linked] = linked  # who is known to wait for whom need not be taken for one
-    signal = _outside_calls(setting, wakes.waker, wakes.signal)
-    given = find_hand_overs(setting, wakes)
-    made = _outside_calls(setting, given.maker, given.made)
-    taken = np.maximum(_outside_calls(setting, given.taker, given.taken), made)
-    begins = _beginnings(setting, linked)
+    signal = _outside_calls(timeline, wakes.waker, wakes.signal)
+    given = find_hand_overs(timeline, wakes)
+    made = _outside_calls(timeline, given.maker, given.made)
+    taken = np.maximum(_outside_calls(timeline, given.taker, given.taken), made)
+    begins = _beginnings(timeline, linked)
     thread, start, end, until, row, kind, role = (
         np.concatenate(columns)
         for columns in zip(
@@ -87,13 +87,13 @@ def build_chains(setting: Setting) -> Chains:
     is_woken = np.zeros(len(order), bool)
     is_woken[of_wake] = True
     chain, start, end, thread, until = chain[order], start[order], end[order], thread[order], until[order]
-    _begin_later(setting, chain, start, end, row[order] >= 0, follows, lag)
+    _begin_later(timeline, chain, start, end, row[order] >= 0, follows, lag)
     same = np.append(False, chain[1:] == chain[:-1])[: len(chain)]
     free_from = np.where(same, np.append(0, end[:-1])[: len(end)], start)
     high = np.where(is_woken, np.maximum(np.minimum(until, start), np.minimum(free_from, start)), start)
-    pieces = _pieces(setting, np.minimum(free_from, high), high, thread, wakes)
-    if not setting.trace.captured.osrt:
-        pieces = _elastic(setting, chain, start, end, row[order] >= 0, follows, lag, pieces)
+    pieces = _pieces(timeline, np.minimum(free_from, high), high, thread, wakes)
+    if not timeline.trace.captured.osrt:
+        pieces = _elastic(timeline, chain, start, end, row[order] >= 0, follows, lag, pieces)
     return Chains(
         chain=chain.astype(np.int32),
         thread=thread.astype(np.int32),
@@ -111,9 +111,9 @@ def build_chains(setting: Setting) -> Chains:
     )
 
 
-def _leading(setting: Setting, chain: Int, is_call: npt.NDArray[np.bool_]) -> dict[int, tuple[int, int, int, int]]:
+def _leading(timeline: Timeline, chain: Int, is_call: npt.NDArray[np.bool_]) -> dict[int, tuple[int, int, int, int]]:
     """Of each chain but the leading one of its process (the one with most calls): its nodes, and the leading one's."""
-    process = np.array([thread.process for thread in setting.trace.threads], np.int64)
+    process = np.array([thread.process for thread in timeline.trace.threads], np.int64)
     first = np.flatnonzero(np.append(True, chain[1:] != chain[:-1])[: len(chain)])
     bounds = np.append(first, len(chain)).tolist()
     nodes = {int(chain[low]): (low, high) for low, high in itertools.pairwise(bounds)}
@@ -126,18 +126,18 @@ def _leading(setting: Setting, chain: Int, is_call: npt.NDArray[np.bool_]) -> di
 
 
 def _begin_later(
-    setting: Setting, chain: Int, start: Int, end: Int, is_call: npt.NDArray[np.bool_], follows: Int, lag: Int
+    timeline: Timeline, chain: Int, start: Int, end: Int, is_call: npt.NDArray[np.bool_], follows: Int, lag: Int
 ) -> None:
     """Chains that begin in the middle of the trace were begun by the leading one of their process: their first node
     follows the last of that one before it. Fills ``follows`` and ``lag``."""
-    for low, _, begin, stop in _leading(setting, chain, is_call).values():
+    for low, _, begin, stop in _leading(timeline, chain, is_call).values():
         place = begin + int(np.searchsorted(end[begin:stop], start[low], side="right")) - 1
         if place >= begin and follows[low] == NONE:
             follows[low], lag[low] = place, start[low] - end[place]
 
 
 def _elastic(
-    setting: Setting,
+    timeline: Timeline,
     chain: Int,
     start: Int,
     end: Int,
@@ -152,7 +152,7 @@ def _elastic(
     slept = np.zeros(len(chain), bool)
     slept[pieces.node[pieces.cause == Cause.HOST_BLOCKED]] = True
     tied = np.zeros(len(chain), bool)
-    for low, high, begin, stop in _leading(setting, chain, is_call).values():
+    for low, high, begin, stop in _leading(timeline, chain, is_call).values():
         rows = low + np.flatnonzero(slept[low:high] & (follows[low:high] == NONE))
         place = begin + np.searchsorted(end[begin:stop], start[rows], side="right") - 1
         rows, place = rows[place >= begin], place[place >= begin]
@@ -197,18 +197,18 @@ def _relevant(wakes: Wakes, callers: npt.NDArray[Any]) -> Wakes:
     return Wakes(*(column[kept] for column in wakes)) if kept.any() else NO_WAKES
 
 
-def _beginnings(setting: Setting, threads: Int) -> Int:
-    found = [lifetime(setting.trace, int(thread)) for thread in threads]
+def _beginnings(timeline: Timeline, threads: Int) -> Int:
+    found = [lifetime(timeline.trace, int(thread)) for thread in threads]
     return np.array([life[0] if life else 0 for life in found], np.int64)
 
 
-def _outside_calls(setting: Setting, thread: Int, time: Int) -> Int:
+def _outside_calls(timeline: Timeline, thread: Int, time: Int) -> Int:
     """Instants on threads; those inside a CUDA call of the thread are put at its start."""
     time = time.copy()
     for number in np.unique(thread).tolist():
-        rows = setting.calls.rows_of(number)
+        rows = timeline.calls.rows_of(number)
         mine = np.flatnonzero(thread == number)
-        start, end = setting.calls.start_ns[rows], setting.calls.end_ns[rows]
+        start, end = timeline.calls.start_ns[rows], timeline.calls.end_ns[rows]
         place = contains(IntervalSet(start, end), time[mine])
         inside = place >= 0
         time[mine[inside]] = start[place[inside]]
@@ -223,7 +223,7 @@ class _Pieces:
     region: Int32
 
 
-def _pieces(setting: Setting, low: Int, high: Int, thread: Int, wakes: Wakes) -> _Pieces:
+def _pieces(timeline: Timeline, low: Int, high: Int, thread: Int, wakes: Wakes) -> _Pieces:
     """The interval before each node, cut by what the host did and where: dispatch first, then its own code or sleep."""
     parts: list[tuple[Any, ...]] = [
         (np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int32))
@@ -231,15 +231,15 @@ def _pieces(setting: Setting, low: Int, high: Int, thread: Int, wakes: Wakes) ->
     linked = np.unique(np.concatenate((wakes.thread, wakes.waker)))
     for number in np.unique(thread).tolist():
         everything = np.flatnonzero((thread == number) & (high > low))
-        members = np.array([number]) if number in linked else setting.crews.members(number)
-        asleep = as_steps(subtract(_asleep(setting, number, members, linked), wakes.of(number)))
-        last = _last_end(setting, members, low[everything]) + DISPATCH_LIMIT_NS
+        members = np.array([number]) if number in linked else timeline.logical_threads.members(number)
+        asleep = as_steps(subtract(_asleep(timeline, number, members, linked), wakes.of(number)))
+        last = _last_end(timeline, members, low[everything]) + DISPATCH_LIMIT_NS
         for first in range(0, len(everything), NODES_AT_ONCE):
             rows = everything[first : first + NODES_AT_ONCE]
-            begin, finish, row, owner = cut(low[rows], high[rows], setting.ownership.steps(number))
+            begin, finish, row, owner = cut(low[rows], high[rows], timeline.ownership.steps(number))
             piece_start, piece_end, inner, state = cut(begin, finish, asleep)
             place = row[inner]
-            region = setting.ownership.region_of(owner)[inner]
+            region = timeline.ownership.region_of(owner)[inner]
             sleeps = state != NONE
             until = np.minimum(piece_end, last[first + place])
             dispatch = np.where(sleeps, 0, np.clip(until - piece_start, 0, None))
@@ -251,10 +251,10 @@ def _pieces(setting: Setting, low: Int, high: Int, thread: Int, wakes: Wakes) ->
     return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _last_end(setting: Setting, members: npt.NDArray[np.intp], time: Int) -> Int:
+def _last_end(timeline: Timeline, members: npt.NDArray[np.intp], time: Int) -> Int:
     """When the last call of these threads that ended by each time did; long ago where there was none."""
     never = np.iinfo(np.int64).min // 2
-    ends = np.sort(np.concatenate([setting.calls.end_ns[setting.calls.rows_of(int(member))] for member in members]))
+    ends = np.sort(np.concatenate([timeline.calls.end_ns[timeline.calls.rows_of(int(member))] for member in members]))
     if len(ends) == 0:
         return np.full(len(time), never, np.int64)
     place = np.searchsorted(ends, time, side="right")
@@ -273,25 +273,25 @@ def as_steps(intervals: IntervalSet) -> StepFunction:
     return StepFunction(time, np.tile(np.array([1, NONE], np.int64), len(intervals.start)))
 
 
-def _asleep(setting: Setting, thread: int, members: npt.NDArray[np.intp], linked: Int) -> IntervalSet:
+def _asleep(timeline: Timeline, thread: int, members: npt.NDArray[np.intp], linked: Int) -> IntervalSet:
     """When all of these threads are known to sleep and no other of the process, its data feeder say, can be shown
     to run for them (but those ``linked`` are known by the waits that they end)."""
     found: IntervalSet | None = None
     for member in members.tolist():
-        evidence, life = setting.hosts.evidence(member), lifetime(setting.trace, member)
+        evidence, life = timeline.host_state.evidence(member), lifetime(timeline.trace, member)
         asleep = evidence.asleep
         if life is not None and evidence.is_known:  # a thread that is not there does not work either
-            low, high = setting.trace.span_ns
+            low, high = timeline.trace.span_ns
             gone = complement(IntervalSet(np.array([life[0]], np.int64), np.array([life[1]], np.int64)), low, high)
             asleep = union(np.concatenate((asleep.start, gone.start)), np.concatenate((asleep.end, gone.end)))
         found = asleep if found is None else intersect(found, asleep)
     if found is None or len(found.start) == 0:
         return EMPTY
-    known = set(np.unique(setting.calls.thread).tolist()) | set(linked.tolist())
-    for other in setting.hosts.running_elsewhere(thread):
-        if setting.crews.leader[other] != setting.crews.leader[thread] and other not in known:
-            steps = running(setting.hosts, other)
-            until = np.append(steps.time[1:], setting.trace.span_ns[1])
+    known = set(np.unique(timeline.calls.thread).tolist()) | set(linked.tolist())
+    for other in timeline.host_state.running_elsewhere(thread):
+        if timeline.logical_threads.leader[other] != timeline.logical_threads.leader[thread] and other not in known:
+            steps = running(timeline.host_state, other)
+            until = np.append(steps.time[1:], timeline.trace.span_ns[1])
             runs = steps.value != NONE
             found = subtract(found, union(steps.time[runs], until[runs]))
     return found

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import Setting
+from boundby.attribution.timeline import Timeline
 from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
 
@@ -73,9 +73,9 @@ class Points:
     process: Int32
 
 
-def read_points(setting: Setting) -> Points:
+def read_points(timeline: Timeline) -> Points:
     """Join the capture's rows on streams and events with the calls they belong to."""
-    calls, trace = setting.calls, setting.trace
+    calls, trace = timeline.calls, timeline.trace
     rows = trace.stream_points
     command = np.array([int(command_of(name)) for name in trace.names] or [0], np.int8)[calls.name]
     known = np.flatnonzero(calls.of_point >= 0)
@@ -100,9 +100,9 @@ class Events:
     told: npt.NDArray[np.bool_]
 
 
-def resolve_events(setting: Setting, points: Points, queues: StreamQueues) -> Events:
+def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> Events:
     """Follow records, stream waits and event syncs in the order of time, per process."""
-    calls = setting.calls
+    calls = timeline.calls
     told = np.zeros(len(calls), bool)
     chosen = np.flatnonzero(
         np.isin(points.command, (Command.RECORD, Command.STREAM_WAIT, Command.EVENT_SYNC)) & (points.process >= 0)
@@ -110,7 +110,7 @@ def resolve_events(setting: Setting, points: Points, queues: StreamQueues) -> Ev
     if len(chosen) == 0 or queues.count == 0:
         return Events(_edges([]), _edges([]), told)
     chosen = chosen[np.lexsort((calls.start_ns[chosen], points.process[chosen]))]
-    last_key = _last_stream(setting, chosen, queues)
+    last_key = _last_stream(timeline, chosen, queues)
     key = np.array(
         [
             _key(queues, int(points.device[row]), int(points.process[row]), int(points.stream[row]))
@@ -123,7 +123,7 @@ def resolve_events(setting: Setting, points: Points, queues: StreamQueues) -> Ev
     untold = is_record & (points.stream[chosen] < 0)
     if untold.any():
         key = np.where(untold, last_key, key)
-        key = _guess_streams(setting, points, queues, chosen, key, untold)
+        key = _guess_streams(timeline, points, queues, chosen, key, untold)
     tail, head = queues.tail(key, time), queues.head(key, time)
     followed = _Followed(queues)
     for row, command, process, thread, event, stream, at, last, following in zip(
@@ -148,7 +148,7 @@ def resolve_events(setting: Setting, points: Points, queues: StreamQueues) -> Ev
 
 
 def _guess_streams(
-    setting: Setting,
+    timeline: Timeline,
     points: Points,
     queues: StreamQueues,
     chosen: npt.NDArray[np.intp],
@@ -157,7 +157,7 @@ def _guess_streams(
 ) -> Int:
     """On which stream each event was recorded of which that is not told: the one whose work was done, time and again,
     just before what waits for the event began; else as given."""
-    calls, table = setting.calls, setting.trace.operations
+    calls, table = timeline.calls, timeline.trace.operations
     place = np.where(untold, np.arange(len(chosen)), -1)
     latest = np.maximum.accumulate(place)  # the record before each command
     waits = np.flatnonzero((points.command[chosen] == Command.STREAM_WAIT) & (latest >= 0))
@@ -165,7 +165,7 @@ def _guess_streams(
     time = calls.start_ns[chosen]
     following = queues.head(key[waits], time[waits])
     waits, following = waits[following >= 0], following[following >= 0]
-    event = points.event[chosen[waits]] * (len(setting.trace.processes) + 1) + points.process[chosen[waits]]
+    event = points.event[chosen[waits]] * (len(timeline.trace.processes) + 1) + points.process[chosen[waits]]
     names, group = np.unique(event, return_inverse=True)
     votes = np.zeros((len(names), queues.count))
     if votes.size > MOST_VOTES:
@@ -239,9 +239,9 @@ def _key(queues: StreamQueues, device: int, process: int, stream: int) -> int:
     return found[0] if len(found) == 1 else NONE
 
 
-def _last_stream(setting: Setting, chosen: npt.NDArray[np.intp], queues: StreamQueues) -> Int:
+def _last_stream(timeline: Timeline, chosen: npt.NDArray[np.intp], queues: StreamQueues) -> Int:
     """For each of these calls the stream on which its thread had launched last; NONE."""
-    calls = setting.calls
+    calls = timeline.calls
     key = np.full(len(calls), NONE, np.int64)
     has_call = calls.of_operation >= 0
     key[calls.of_operation[has_call]] = queues.key[has_call]

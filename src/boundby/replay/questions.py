@@ -74,7 +74,7 @@ def answer(timeline: Timeline, scenario: str, inside: Bool | None = None, region
             Answer(
                 scenario=scenario,
                 region=region,
-                device=timeline.setting.trace.gpus[device.index].id,
+                device=timeline.trace.gpus[device.index].id,
                 baseline_ns=measured[position],
                 predicted_ns=stay[position],
                 low_ns=max(low, 0),
@@ -134,7 +134,7 @@ def _change(term: str, timeline: Timeline) -> Change:
 
 
 def _operations(kind: str, glob: str | None, timeline: Timeline) -> Bool:
-    table, names = timeline.setting.trace.operations, timeline.setting.trace.names
+    table, names = timeline.trace.operations, timeline.trace.names
     kernels = (table.kind <= OpKind.GRAPH) & ~table.is_communication
     if kind == "copies":
         return table.kind >= OpKind.MEMCPY

@@ -50,7 +50,7 @@ class Predictor:
     """Predicts the windows of all devices of a timeline under removed causes."""
 
     def __init__(self, timeline: Timeline, runs: int = 40) -> None:
-        self.graph = build_graph(timeline.setting, runs)
+        self.graph = build_graph(timeline, runs)
         self.devices = timeline.devices
         self._replayer = Replayer(self.graph, runs)
         self._measured = measured_costs(self.graph)
@@ -103,7 +103,7 @@ class Predictor:
     ) -> list[int]:
         """Length of each device's window in nanoseconds without these causes, in a selection only.
 
-        ``calls``: mask over ``timeline.setting.calls``; the interval before a call belongs to it. ``operations``: mask
+        ``calls``: mask over ``timeline.calls``; the interval before a call belongs to it. ``operations``: mask
         over ``trace.operations``. Given one of the two, the other defaults to nothing; given neither, to everything.
         ``regions``: mask over regions; what lies in none of them stays as it is. Removing waits looks at calls,
         removing device time at operations (and the calls that launched them), removing launch overhead at both.
@@ -174,7 +174,7 @@ def removals(timeline: Timeline, inclusive: npt.NDArray[np.int64], predictor: Pr
     alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
     at_most = _bounds(predictor, there, measured)
     for number in chosen:
-        inside = timeline.setting.ownership.regions.subtree(number)
+        inside = timeline.ownership.regions.subtree(number)
         scope = predictor.scope(inside)
         content = b"".join(np.packbits(mask).tobytes() for mask in (scope.calls, scope.operations, scope.pieces))
         if content in alike:
@@ -282,4 +282,4 @@ def unreliable(graph: Graph, devices: Sequence[DeviceTimeline]) -> str | None:
 
 def unreliable_timeline(timeline: Timeline) -> str | None:
     """The same for a timeline that has not been replayed yet."""
-    return unreliable(build_graph(timeline.setting), timeline.devices)
+    return unreliable(build_graph(timeline), timeline.devices)

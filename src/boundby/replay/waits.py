@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import Setting
+from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, factorize
 from boundby.model.intervals import Coverage
 from boundby.replay.events import CLOCK_ERROR_NS, Command, Edges, Events, Points
@@ -53,49 +53,49 @@ class Waits(NamedTuple):
     held_by_room: BoolArray
 
 
-def find_waits(setting: Setting, points: Points, events: Events, queues: StreamQueues) -> Waits:
+def find_waits(timeline: Timeline, points: Points, events: Events, queues: StreamQueues) -> Waits:
     """Syncs, stalled allocations, blocking and pageable copies, launches without room."""
-    table, calls = setting.trace.operations, setting.calls
+    table, calls = timeline.trace.operations, timeline.calls
     start, end, kind = calls.start_ns, calls.end_ns, calls.kind
-    allocations = _waiting_allocations(setting, points, queues)
+    allocations = _waiting_allocations(timeline, points, queues)
     edges = [_told_syncs(points, events, queues, start), _all_streams(points, allocations, queues, start)]
     edges = [_plausible(found, table.end_ns, end) for found in edges]
     told = np.zeros(len(calls), bool)
     for found in edges:
         told[found.who] = True
     untold = np.flatnonzero((kind == CallClass.SYNC) & ~told)
-    edges.append(_guessed(setting, _that_waited(setting, untold), points.process, queues.launched))
-    copies, by_start = _copies(setting)
+    edges.append(_guessed(timeline, _that_waited(timeline, untold), points.process, queues.launched))
+    copies, by_start = _copies(timeline)
     edges.append(copies)
     who, what = (np.concatenate(columns) for columns in zip(*edges, strict=True))
     order = np.lexsort((what, who))
     who, what = who[order], what[order]
     at = np.searchsorted(who, np.arange(len(calls) + 1))
     waiting = np.diff(at) > 0
-    usual = _usual_launch(setting, waiting)
-    room, room_lag, held = _room(setting, queues, usual)
-    lag, cost = _lags(setting, Edges(who, what), by_start, held, usual)
+    usual = _usual_launch(timeline, waiting)
+    room, room_lag, held = _room(timeline, queues, usual)
+    lag, cost = _lags(timeline, Edges(who, what), by_start, held, usual)
     return Waits(at, what, by_start, lag, cost, room, room_lag, held)
 
 
-def _that_waited(setting: Setting, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+def _that_waited(timeline: Timeline, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     """Those of these calls that waited for the device."""
-    calls = setting.calls
+    calls = timeline.calls
     waited = np.zeros(len(rows), bool)
     for member in np.unique(calls.thread[rows]).tolist():
         mine = calls.thread[rows] == member
-        blocked = Coverage(setting.hosts.blocked(member))
+        blocked = Coverage(timeline.host_state.blocked(member))
         waited[mine] = blocked.within(calls.start_ns[rows[mine]], calls.end_ns[rows[mine]]) > 0
     return rows[waited]
 
 
-def _waiting_allocations(setting: Setting, points: Points, queues: StreamQueues) -> npt.NDArray[np.intp]:
+def _waiting_allocations(timeline: Timeline, points: Points, queues: StreamQueues) -> npt.NDArray[np.intp]:
     """Allocation calls that wait for the device, judged by function and region.
 
     None of a kind that returns before what was launched earlier is done. Where the calls themselves do not tell, those
     that free device memory wait, as CUDA has it, and others do not.
     """
-    table, calls = setting.trace.operations, setting.calls
+    table, calls = timeline.trace.operations, timeline.calls
     rows = np.flatnonzero(calls.kind == CallClass.ALLOC)
     if len(rows) == 0 or len(table) == 0:
         return rows[:0]
@@ -107,13 +107,13 @@ def _waiting_allocations(setting: Setting, points: Points, queues: StreamQueues)
     region = np.zeros(len(rows), np.int64)
     for thread in np.unique(calls.thread[rows]).tolist():
         mine = calls.thread[rows] == thread
-        region[mine] = setting.ownership.at(thread, start[mine])
+        region[mine] = timeline.ownership.at(thread, start[mine])
     _, group = np.unique(
         np.stack((calls.name[rows].astype(np.int64), points.process[rows], region)), axis=1, return_inverse=True
     )
     group = group.reshape(-1)
     waits = np.zeros(len(rows), bool)
-    is_free = np.array([bool(_FREE.match(name)) for name in setting.trace.names], bool)[calls.name]
+    is_free = np.array([bool(_FREE.match(name)) for name in timeline.trace.names], bool)[calls.name]
     for number in range(int(group.max()) + 1):
         mine = group == number
         could = mine & (done > start)
@@ -182,10 +182,10 @@ def _plausible(edges: Edges, op_end: Int, call_end: Int) -> Edges:
     return Edges(edges.who[good], edges.what[good])
 
 
-def _guessed(setting: Setting, waits: npt.NDArray[np.intp], process: npt.NDArray[np.int32], launched: Int) -> Edges:
+def _guessed(timeline: Timeline, waits: npt.NDArray[np.intp], process: npt.NDArray[np.int32], launched: Int) -> Edges:
     """For waits of which nothing is told: of the operations launched before, the one that ended last before the
     call returned."""
-    table, calls = setting.trace.operations, setting.calls
+    table, calls = timeline.trace.operations, timeline.calls
     parts = [Edges(np.empty(0, np.int64), np.empty(0, np.int64))]
     for number in np.unique(process[waits]).tolist():
         rows = waits[process[waits] == number]
@@ -215,9 +215,9 @@ def _latest_finished(rows: npt.NDArray[np.intp], begin: Int, finish: Int, launch
     return found
 
 
-def _copies(setting: Setting) -> tuple[Edges, BoolArray]:
+def _copies(timeline: Timeline) -> tuple[Edges, BoolArray]:
     """Copies that hold their call until they end, or (``by_start``) until they start."""
-    table, calls = setting.trace.operations, setting.calls
+    table, calls = timeline.trace.operations, timeline.calls
     by_start = np.zeros(len(calls), bool)
     pageable = (table.source == MemoryKind.PAGEABLE) | (table.target == MemoryKind.PAGEABLE)
     copies = np.flatnonzero((table.kind == OpKind.MEMCPY) & (calls.of_operation >= 0))
@@ -229,10 +229,10 @@ def _copies(setting: Setting) -> tuple[Edges, BoolArray]:
     return Edges(call[waits], copies[waits].astype(np.int64)), by_start
 
 
-def _room(setting: Setting, queues: StreamQueues, usual: int) -> tuple[Int, Int, BoolArray]:
+def _room(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[Int, Int, BoolArray]:
     """The operation that must have ended before each call can launch: the one as many launches earlier on the
     stream as its queue is long. How long that is, the launches tell that were held up."""
-    table, calls = setting.trace.operations, setting.calls
+    table, calls = timeline.trace.operations, timeline.calls
     room = np.full(len(calls), NONE, np.int64)
     for number in range(queues.count):
         rows = np.flatnonzero((queues.key == number) & (calls.of_operation >= 0))
@@ -242,7 +242,7 @@ def _room(setting: Setting, queues: StreamQueues, usual: int) -> tuple[Int, Int,
         call = calls.of_operation[order]
         last = np.append(call[1:] != call[:-1], True)  # of several operations of a call the one that ends last
         order, call = order[last], call[last]
-        limit = _queue_limit(calls.end_ns[call], table.end_ns[order], setting.hosts.queue_full[call])
+        limit = _queue_limit(calls.end_ns[call], table.end_ns[order], timeline.host_state.queue_full[call])
         if len(order) > limit:
             room[call[limit:]] = order[:-limit]
     ended = table.end_ns[np.maximum(room, 0)] if len(table) else calls.end_ns
@@ -263,16 +263,16 @@ def _queue_limit(call_end: Int, op_end: Int, is_stuck: BoolArray) -> int:
     return most if most >= LEAST_QUEUE and again >= LEAST_PLATEAU else max(USUAL_QUEUE_LIMIT, most)
 
 
-def _usual_launch(setting: Setting, waiting: BoolArray) -> int:
+def _usual_launch(timeline: Timeline, waiting: BoolArray) -> int:
     """How long a launch takes that waits for nothing."""
-    launches = (setting.calls.kind == CallClass.LAUNCH) & ~setting.hosts.queue_full & ~waiting
-    length = (setting.calls.end_ns - setting.calls.start_ns)[launches]
+    launches = (timeline.calls.kind == CallClass.LAUNCH) & ~timeline.host_state.queue_full & ~waiting
+    length = (timeline.calls.end_ns - timeline.calls.start_ns)[launches]
     return int(np.median(length)) if len(length) else USUAL_ARRIVAL_NS
 
 
-def _lags(setting: Setting, edges: Edges, by_start: BoolArray, held: BoolArray, usual: int) -> tuple[Int, Int]:
+def _lags(timeline: Timeline, edges: Edges, by_start: BoolArray, held: BoolArray, usual: int) -> tuple[Int, Int]:
     """From the end of what each call waited for to its return, and its own time without the wait."""
-    table, calls = setting.trace.operations, setting.calls
+    table, calls = timeline.trace.operations, timeline.calls
     start, end, kind = calls.start_ns, calls.end_ns, calls.kind
     who, what = edges
     length = end - start

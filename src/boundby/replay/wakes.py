@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import Setting
+from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import Int64Array
 from boundby.model.intervals import IntervalSet, contains, union
@@ -67,9 +67,9 @@ class HandOvers(NamedTuple):
 NO_WAKES = Wakes(*(np.empty(0, np.int64) for _ in range(5)))
 
 
-def find_wakes(setting: Setting) -> Wakes:
+def find_wakes(timeline: Timeline) -> Wakes:
     """Every lock or condition wait for which the waking thread can be told."""
-    trace = setting.trace
+    trace = timeline.trace
     if not trace.captured.osrt or len(trace.os_calls) == 0:
         return NO_WAKES
     kinds = [blocked_on(name) for name in trace.names] or [None]
@@ -78,11 +78,11 @@ def find_wakes(setting: Setting) -> Wakes:
     waits &= trace.os_calls.end_ns - trace.os_calls.start_ns >= LEAST_WAIT_NS
     process = np.array([thread.process for thread in trace.threads], np.int64)
     parts = []
-    for number in np.unique(process[setting.calls.thread]).tolist():
+    for number in np.unique(process[timeline.calls.thread]).tolist():
         members = np.flatnonzero(process == number)
         rows = np.flatnonzero(waits & np.isin(trace.os_calls.thread, members))
         if len(rows) and len(members) > 1:
-            parts.append(_in_process(setting, members.tolist(), rows, sure))
+            parts.append(_in_process(timeline, members.tolist(), rows, sure))
     if not parts:
         return NO_WAKES
     return _that_matter(trace, Wakes(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
@@ -99,21 +99,21 @@ def _that_matter(trace: Trace, wakes: Wakes) -> Wakes:
     return Wakes(*(column[kept] for column in wakes)) if kept.any() else NO_WAKES
 
 
-def find_hand_overs(setting: Setting, wakes: Wakes) -> HandOvers:
+def find_hand_overs(timeline: Timeline, wakes: Wakes) -> HandOvers:
     """What a process's leading thread (the one with most CUDA calls) takes from the threads that it wakes, one thing
     in each instance of the range in which it wakes them.
 
     The other way round nothing is known: what it gives them, room in a queue say, it gave when it took the last.
     """
-    count = np.bincount(setting.calls.thread, minlength=len(setting.trace.threads))
+    count = np.bincount(timeline.calls.thread, minlength=len(timeline.trace.threads))
     parts = [tuple(np.empty(0, np.int64) for _ in HandOvers._fields)]
     pairs = np.unique(np.stack((wakes.thread, wakes.waker)), axis=1).T.tolist() if len(wakes.thread) else []
     for maker, taker in pairs:
         if count[taker] <= count[maker]:
             continue
         rows = np.flatnonzero((wakes.thread == maker) & (wakes.waker == taker))
-        taken = _takings(setting, wakes, rows, taker)
-        made = _makings(setting, wakes, rows, maker, len(taken))
+        taken = _takings(timeline, wakes, rows, taker)
+        made = _makings(timeline, wakes, rows, maker, len(taken))
         taken, made = taken[: len(made)], made[: len(taken)]
         early = made <= taken  # what it had to wait for is known from the wait
         if len(made) == 0 or early.mean() < CONSISTENT_FRACTION:
@@ -125,11 +125,11 @@ def find_hand_overs(setting: Setting, wakes: Wakes) -> HandOvers:
     return HandOvers(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _takings(setting: Setting, wakes: Wakes, rows: npt.NDArray[np.intp], taker: int) -> Int64Array:
+def _takings(timeline: Timeline, wakes: Wakes, rows: npt.NDArray[np.intp], taker: int) -> Int64Array:
     """When the thread took things: in every instance of the range in which it mostly woke the maker, as far after its
     start as it did there."""
-    ranges, regions = setting.trace.ranges, setting.ownership.regions
-    place = setting.ownership.region_of(setting.ownership.steps(taker).at(wakes.signal[rows]))
+    ranges, regions = timeline.trace.ranges, timeline.ownership.regions
+    place = timeline.ownership.region_of(timeline.ownership.steps(taker).at(wakes.signal[rows]))
     common = int(np.bincount(place).argmax())
     if common == 0 or (place == common).mean() < TAKING_FRACTION:
         return np.empty(0, np.int64)
@@ -144,9 +144,9 @@ def _takings(setting: Setting, wakes: Wakes, rows: npt.NDArray[np.intp], taker: 
     return taken[int(instance[known][0]) % stride :: stride] if known.any() else taken[:0]
 
 
-def _makings(setting: Setting, wakes: Wakes, rows: npt.NDArray[np.intp], maker: int, count: int) -> Int64Array:
+def _makings(timeline: Timeline, wakes: Wakes, rows: npt.NDArray[np.intp], maker: int, count: int) -> Int64Array:
     """When the thread had made each of ``count`` things, told from the lengths of its runs between two waits."""
-    life = lifetime(setting.trace, maker)
+    life = lifetime(timeline.trace, maker)
     if life is None or count == 0:
         return np.empty(0, np.int64)
     begin, end = np.append(life[0], wakes.end[rows]), np.append(wakes.begin[rows], life[1])
@@ -172,12 +172,14 @@ class _Thread(NamedTuple):
     in_call: IntervalSet
 
 
-def _in_process(setting: Setting, members: list[int], rows: npt.NDArray[np.intp], sure: npt.NDArray[np.bool_]) -> Wakes:
-    table = setting.trace.os_calls
+def _in_process(
+    timeline: Timeline, members: list[int], rows: npt.NDArray[np.intp], sure: npt.NDArray[np.bool_]
+) -> Wakes:
+    table = timeline.trace.os_calls
     order = rows[np.lexsort((table.thread[rows], table.start_ns[rows], table.end_ns[rows]))]
     thread = table.thread[order].astype(np.int64)
     begin, end = table.start_ns[order], table.end_ns[order]
-    others = [known for member in members if (known := _describe(setting, member)) is not None]
+    others = [known for member in members if (known := _describe(timeline, member)) is not None]
     waker = np.full(len(order), -1, np.int64)
     signal = np.zeros(len(order), np.int64)
     # Best: a thread that itself fell asleep just before, or ended, having nothing more to do.
@@ -205,9 +207,9 @@ def _in_process(setting: Setting, members: list[int], rows: npt.NDArray[np.intp]
     return Wakes(thread[found], begin[found], end[found], waker[found], signal[found])
 
 
-def _describe(setting: Setting, thread: int) -> _Thread | None:
-    evidence, life = setting.hosts.evidence(thread), lifetime(setting.trace, thread)
+def _describe(timeline: Timeline, thread: int) -> _Thread | None:
+    evidence, life = timeline.host_state.evidence(thread), lifetime(timeline.trace, thread)
     if life is None or not evidence.is_known:
         return None
-    rows = setting.calls.rows_of(thread)
-    return _Thread(thread, evidence.asleep, life, union(setting.calls.start_ns[rows], setting.calls.end_ns[rows]))
+    rows = timeline.calls.rows_of(thread)
+    return _Thread(thread, evidence.asleep, life, union(timeline.calls.start_ns[rows], timeline.calls.end_ns[rows]))

@@ -94,7 +94,7 @@ def is_worth_telling(finding: Finding, window_ns: int, least: float = WORTH_SHAR
 def _has(context: RuleContext, name: str) -> bool:
     """Whether the trace holds some kind of data. nsys writes no table for what did not happen: where CUDA was traced,
     no copies means that nothing was copied, and a rule that looks at copies has what it needs."""
-    captured = context.timeline.setting.trace.captured
+    captured = context.timeline.trace.captured
     return bool(getattr(captured, name)) or (name == "memcpy" and captured.kernels)
 
 

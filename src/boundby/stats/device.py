@@ -45,8 +45,7 @@ class OperationSet:
 
 def operations_in_windows(timeline: Timeline, devices: Sequence[DeviceTimeline]) -> OperationSet:
     """Operations of these devices that overlap their device's window."""
-    setting = timeline.setting
-    operations, calls = setting.trace.operations, setting.calls
+    operations, calls = timeline.trace.operations, timeline.calls
     parts, depths = [np.empty(0, np.intp)], [np.empty(0, np.int64)]
     for device in devices:
         rows, table = device.operations.rows, device.operations.table
@@ -65,7 +64,7 @@ def operations_in_windows(timeline: Timeline, devices: Sequence[DeviceTimeline])
     call = calls.of_operation[rows]
     launch = calls.start_ns[np.maximum(call, 0)] if len(calls) else np.zeros(len(rows), np.int64)
     latency = np.where(call >= 0, np.maximum(operations.start_ns[rows] - launch, 0), -1)
-    return OperationSet(rows, setting.launch_region[rows], latency, np.concatenate(depths))
+    return OperationSet(rows, timeline.launch_region[rows], latency, np.concatenate(depths))
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,8 @@ class KernelFigures:
 
 def kernel_figures(timeline: Timeline, chosen: OperationSet) -> KernelFigures:
     """Counts, sums and medians by region."""
-    regions = timeline.setting.ownership.regions
-    table = timeline.setting.trace.operations
+    regions = timeline.ownership.regions
+    table = timeline.trace.operations
     duration = (table.end_ns - table.start_ns)[chosen.rows]
     kind = table.kind[chosen.rows]
     kernel, graph, launched = kind == OpKind.KERNEL, kind == OpKind.GRAPH, chosen.latency_ns >= 0
@@ -106,8 +105,8 @@ def kernel_figures(timeline: Timeline, chosen: OperationSet) -> KernelFigures:
 
 def copies_by_region(timeline: Timeline, chosen: OperationSet) -> list[dict[str, Copies]]:
     """Copies and migrations of every region (with descendants) by direction."""
-    regions = timeline.setting.ownership.regions
-    table = timeline.setting.trace.operations.take(chosen.rows)
+    regions = timeline.ownership.regions
+    table = timeline.trace.operations.take(chosen.rows)
     copies = np.isin(table.kind, (OpKind.MEMCPY, OpKind.MIGRATION))
     result: list[dict[str, Copies]] = [{} for _ in range(len(regions))]
     for direction, key in DIRECTION_KEY.items():
@@ -163,19 +162,18 @@ class ProjectedFigures:
 
 def projected_figures(timeline: Timeline) -> ProjectedFigures:
     """Busy time and gaps of every instance's projected interval and host interval, per device it ran on."""
-    regions = timeline.setting.ownership.regions
-    ranges = timeline.setting.trace.ranges
+    regions = timeline.ownership.regions
+    ranges = timeline.trace.ranges
     size = len(regions)
     names = ("projected_busy_ns", "projected_ns", "host_busy_ns", "host_ns", "gap_count", "gap_ns", "longest_gap_ns")
     total = {name: np.zeros(size, np.int64) for name in names}
     rows = np.flatnonzero(timeline.counted_ranges)
     region = regions.of_range[rows]
-    setting = timeline.setting
-    process = np.array([thread.process for thread in setting.trace.threads] or [-1])[ranges.thread[rows]]
+    process = np.array([thread.process for thread in timeline.trace.threads] or [-1])[ranges.thread[rows]]
     for device in timeline.devices:
         busy, table = Coverage(device.busy), device.operations.table
         rows_here = device.operations.rows
-        start, end = project(setting.trace, setting.calls, regions, setting.launch_range, rows_here)
+        start, end = project(timeline.trace, timeline.calls, regions, timeline.launch_range, rows_here)
         low, high = np.maximum(start[rows], device.low_ns), np.minimum(end[rows], device.high_ns)
         some = high > low
         where, low, high = region[some], low[some], high[some]

@@ -18,7 +18,7 @@ from boundby.stats.device import (
     operations_in_windows,
     projected_figures,
 )
-from boundby.stats.host import HostFigures, crew_active, host_figures, launching_thread
+from boundby.stats.host import HostFigures, host_figures, launching_thread, logical_thread_active
 from boundby.stats.instances import Series, host_series, projected_series
 from boundby.stats.spread import Spread, spread, sums
 
@@ -46,8 +46,8 @@ class Figures:
 
 def measure(timeline: Timeline) -> Figures:
     """Compute every figure of every region."""
-    regions = timeline.setting.ownership.regions
-    ranges = timeline.setting.trace.ranges
+    regions = timeline.ownership.regions
+    ranges = timeline.trace.ranges
     exclusive = np.zeros((len(regions), len(CAUSES)), np.int64)
     for device in timeline.devices:
         exclusive += device.segments.by_region_and_cause(len(regions))
@@ -77,10 +77,10 @@ def measure(timeline: Timeline) -> Figures:
 
 
 def _root_active(timeline: Timeline) -> int:
-    """Time in which the launching crews were active, summed over devices."""
+    """Time in which the launching logical threads were active, summed over devices."""
     total = 0
     for device in timeline.devices:
-        thread = launching_thread(timeline.setting.calls, device)
+        thread = launching_thread(timeline.calls, device)
         if thread is not None:
-            total += crew_active(timeline.setting, thread, device.low_ns, device.high_ns).total
+            total += logical_thread_active(timeline, thread, device.low_ns, device.high_ns).total
     return total

@@ -1,4 +1,4 @@
-"""Host-side figures per region: CPU time, waiting, sleeping, and when the launching crew was active."""
+"""Host-side figures per region: CPU time, waiting, sleeping, and when the launching logical thread was active."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import Setting
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.host_account import sample_period
 from boundby.attribution.host_state import ELSEWHERE
@@ -34,15 +33,15 @@ class HostFigures:
     idle_on_ns: dict[str, Int]  # of the account's host_blocked time: what the responsible thread slept on
     cpu_ns: Int
     cpu_of_ns: Int  # host time for which it is known whether the thread ran; 0: not captured
-    active_ns: Int  # the crew neither waits for the device nor sleeps
+    active_ns: Int  # the logical thread neither waits for the device nor sleeps
     threads: Int
 
 
-def crew_active(setting: Setting, thread: int, low: int, high: int) -> IntervalSet:
-    """When at least one thread of a crew neither waits for the device nor sleeps, inside [low, high)."""
+def logical_thread_active(timeline: Timeline, thread: int, low: int, high: int) -> IntervalSet:
+    """When at least one member of a logical thread neither waits for the device nor sleeps, inside [low, high)."""
     sets = []
-    for member in setting.crews.members(thread).tolist():
-        hosts, calls = setting.hosts, setting.calls
+    for member in timeline.logical_threads.members(thread).tolist():
+        hosts, calls = timeline.host_state, timeline.calls
         first, last = low, high
         if member != thread:  # a helper exists only between its first and last call
             rows = calls.rows_of(member)
@@ -62,47 +61,47 @@ def crew_active(setting: Setting, thread: int, low: int, high: int) -> IntervalS
     return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))
 
 
-def cpu_time(setting: Setting, thread: int, low: int, high: int) -> tuple[int, int] | None:
+def cpu_time(timeline: Timeline, thread: int, low: int, high: int) -> tuple[int, int] | None:
     """(on-CPU, known) nanoseconds of a thread in [low, high): by context switches, else by samples."""
     start, end = np.array([low], np.int64), np.array([high], np.int64)
-    found = _cpu(setting, thread, start, end)
+    found = _cpu(timeline, thread, start, end)
     return None if found is None else (int(found[0][0]), int(found[1][0]))
 
 
-def cpu_time_inside(setting: Setting, thread: int, inside: IntervalSet) -> tuple[int, int] | None:
+def cpu_time_inside(timeline: Timeline, thread: int, inside: IntervalSet) -> tuple[int, int] | None:
     """The same inside several intervals together."""
-    found = _cpu(setting, thread, inside.start, inside.end)
+    found = _cpu(timeline, thread, inside.start, inside.end)
     return None if found is None else (int(found[0].sum()), int(found[1].sum()))
 
 
-def crew_cpu_time(setting: Setting, thread: int, low: int, high: int) -> tuple[int, int] | None:
-    """The same for a whole crew: when at least one of its threads is on a CPU, by context switches."""
-    members = [setting.hosts.evidence(member) for member in setting.crews.members(thread).tolist()]
+def logical_thread_cpu_time(timeline: Timeline, thread: int, low: int, high: int) -> tuple[int, int] | None:
+    """The same for a whole logical thread: when at least one of its threads is on a CPU, by context switches."""
+    members = [timeline.host_state.evidence(member) for member in timeline.logical_threads.members(thread).tolist()]
     on = [evidence.on_cpu for evidence in members if evidence.on_cpu is not None]
     if len(members) == 1 or not on:
-        return cpu_time(setting, thread, low, high)
+        return cpu_time(timeline, thread, low, high)
     together = union(np.concatenate([s.start for s in on]), np.concatenate([s.end for s in on]))
     return clip(together, low, high).total, high - low
 
 
-def _cpu(setting: Setting, thread: int, start: Int, end: Int) -> tuple[Int, Int] | None:
-    evidence = setting.hosts.evidence(thread)
+def _cpu(timeline: Timeline, thread: int, start: Int, end: Int) -> tuple[Int, Int] | None:
+    evidence = timeline.host_state.evidence(thread)
     if evidence.on_cpu is not None and evidence.off_cpu is not None:
         on, off = Coverage(evidence.on_cpu).within(start, end), Coverage(evidence.off_cpu).within(start, end)
         return on, on + off
-    period = sample_period(setting.trace) if len(setting.trace.samples) else None
-    low, high = np.searchsorted(setting.trace.samples.thread, [thread, thread + 1])
+    period = sample_period(timeline.trace) if len(timeline.trace.samples) else None
+    low, high = np.searchsorted(timeline.trace.samples.thread, [thread, thread + 1])
     if period is None or low == high:
         return None
-    time = setting.trace.samples.start_ns[low:high]
+    time = timeline.trace.samples.start_ns[low:high]
     count = np.searchsorted(time, end) - np.searchsorted(time, start)
     return np.minimum(count * period, end - start).astype(np.int64), end - start
 
 
 def host_figures(timeline: Timeline) -> HostFigures:
     """Walk the threads once and collect every host figure."""
-    setting, trace = timeline.setting, timeline.setting.trace
-    regions = setting.ownership.regions
+    trace = timeline.trace
+    regions = timeline.ownership.regions
     size = len(regions)
     cpu, cpu_of, active, threads = (np.zeros(size, np.int64) for _ in range(4))
     sleeps = _Sleeps(trace)
@@ -110,24 +109,24 @@ def host_figures(timeline: Timeline) -> HostFigures:
     own = {name: np.zeros(size, np.int64) for name in ("calls", "ns", "syncs", "blocked")}
     spans = _spans(timeline)
     low, high = min(trace.span_ns[0], *(s[0] for s in spans)), max(trace.span_ns[1], *(s[1] for s in spans))
-    crew_sets: dict[int, Coverage] = {}
+    active_of: dict[int, Coverage] = {}
     for thread in _active_threads(trace):
-        _add_calls(setting, thread, spans, own)
-        _count_os_calls(setting, thread, spans, sleeps, own_os)
+        _add_calls(timeline, thread, spans, own)
+        _count_os_calls(timeline, thread, spans, sleeps, own_os)
         rows = np.flatnonzero((trace.ranges.thread == thread) & timeline.counted_ranges)
         if len(rows) == 0:
             continue
         region = regions.of_range[rows]
         start, end = trace.ranges.start_ns[rows], trace.ranges.end_ns[rows]
         np.add.at(threads, np.unique(region), 1)
-        found = _cpu(setting, thread, start, end)
+        found = _cpu(timeline, thread, start, end)
         if found is not None:
             np.add.at(cpu, region, found[0])
             np.add.at(cpu_of, region, found[1])
-        leader = int(setting.crews.leader[thread])
-        if leader not in crew_sets:
-            crew_sets[leader] = Coverage(crew_active(setting, leader, low, high))
-        np.add.at(active, region, crew_sets[leader].within(start, end))
+        leader = int(timeline.logical_threads.leader[thread])
+        if leader not in active_of:
+            active_of[leader] = Coverage(logical_thread_active(timeline, leader, low, high))
+        np.add.at(active, region, active_of[leader].within(start, end))
     return HostFigures(
         api_calls=regions.accumulate(own["calls"]),
         api_ns=regions.accumulate(own["ns"]),
@@ -144,7 +143,7 @@ def host_figures(timeline: Timeline) -> HostFigures:
 
 def _spans(timeline: Timeline) -> list[tuple[int, int]]:
     """The windows on the host's clock; everything, where the default window is analysed."""
-    window, trace = timeline.window, timeline.setting.trace
+    window, trace = timeline.window, timeline.trace
     if window.kind in ("gpu", "all") and not window.skip_first:
         return [trace.span_ns]
     pairs = [(device.low_ns, device.high_ns) for device in timeline.devices]
@@ -164,17 +163,17 @@ def _within(time: Int, spans: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
 
 
 def _add_calls(
-    setting: Setting, thread: int, spans: list[tuple[int, int]], own: dict[str, Int], *, at_root: bool = False
+    timeline: Timeline, thread: int, spans: list[tuple[int, int]], own: dict[str, Int], *, at_root: bool = False
 ) -> None:
     """Add a thread's calls to the counts of their regions, or all to the first entry."""
-    calls, rows = setting.calls, setting.calls.rows_of(thread)
+    calls, rows = timeline.calls, timeline.calls.rows_of(thread)
     start, end, kind = calls.start_ns[rows], calls.end_ns[rows], calls.kind[rows]
     inside = _within(start, spans)
-    region = np.zeros(len(start), np.int64) if at_root else setting.ownership.at(thread, start)
+    region = np.zeros(len(start), np.int64) if at_root else timeline.ownership.at(thread, start)
     np.add.at(own["calls"], region[inside], 1)
     np.add.at(own["ns"], region[inside], (end - start)[inside])
     # Time waited, per call; an implicit wait counts as a sync when it is longer than any launch takes.
-    waited = Coverage(setting.hosts.blocked(thread)).within(start, end)
+    waited = Coverage(timeline.host_state.blocked(thread)).within(start, end)
     explicit = np.isin(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
     is_sync = inside & (explicit | (waited > LAUNCH_LIMIT_NS))
     np.add.at(own["syncs"], region[is_sync], 1)
@@ -203,24 +202,23 @@ class _Sleeps:
 
 
 def _count_os_calls(
-    setting: Setting, thread: int, spans: list[tuple[int, int]], sleeps: _Sleeps, own: dict[str, Int]
+    timeline: Timeline, thread: int, spans: list[tuple[int, int]], sleeps: _Sleeps, own: dict[str, Int]
 ) -> None:
     """Add a thread's sleeps to the regions of its own ranges; a thread that only borrows a range adds nothing."""
-    evidence, ranges = setting.hosts.evidence(thread), setting.trace.ranges
+    evidence, ranges = timeline.host_state.evidence(thread), timeline.trace.ranges
     for what, asleep in sleeps.of(thread).items():
         if evidence.off_cpu is not None:
             asleep = intersect(asleep, evidence.asleep)
-        row = setting.ownership.ranges_at(thread, asleep.start)
+        row = timeline.ownership.ranges_at(thread, asleep.start)
         mine = (row >= 0) & (ranges.thread[np.maximum(row, 0)] == thread) if len(ranges) else row >= 0
         mine &= _within(asleep.start, spans)
-        np.add.at(own[what], setting.ownership.region_of(row[mine]), (asleep.end - asleep.start)[mine])
+        np.add.at(own[what], timeline.ownership.region_of(row[mine]), (asleep.end - asleep.start)[mine])
 
 
 def _idle_on(timeline: Timeline, sleeps: _Sleeps) -> dict[str, Int]:
     """What the responsible threads slept on while devices idled for it, by kind and region."""
-    setting = timeline.setting
     kinds = (*sleeps.kinds, "preempted", "unknown")
-    total = {what: np.zeros(len(setting.ownership.regions), np.int64) for what in kinds}
+    total = {what: np.zeros(len(timeline.ownership.regions), np.int64) for what in kinds}
     for segments in (*(d.segments for d in timeline.devices), *(t.segments for t in timeline.threads)):
         blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
         for thread in np.unique(segments.thread[blocked]).tolist():
@@ -233,7 +231,7 @@ def _idle_on(timeline: Timeline, sleeps: _Sleeps) -> dict[str, Int]:
                 np.add.at(total[what], region, pieces.end - pieces.start)
                 np.subtract.at(rest, pieces.left, pieces.end - pieces.start)
             np.add.at(
-                total[off_cpu_without_call(setting.trace, thread)],
+                total[off_cpu_without_call(timeline.trace, thread)],
                 segments.region[mine].astype(np.int64),
                 np.maximum(rest, 0),
             )
@@ -255,30 +253,30 @@ class CallFigures:
     blocked_ns: int
 
 
-def calls_between(setting: Setting, processes: npt.NDArray[np.int32], low: int, high: int) -> CallFigures:
+def calls_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> CallFigures:
     """API calls and blocking syncs of these processes that start in [low, high]."""
     total = {name: np.zeros(1, np.int64) for name in ("calls", "ns", "syncs", "blocked")}
-    for thread in np.unique(setting.calls.thread).tolist():
-        if setting.trace.threads[thread].process in processes:
-            _add_calls(setting, thread, [(low, high)], total, at_root=True)
+    for thread in np.unique(timeline.calls.thread).tolist():
+        if timeline.trace.threads[thread].process in processes:
+            _add_calls(timeline, thread, [(low, high)], total, at_root=True)
     return CallFigures(*(int(total[name][0]) for name in ("calls", "ns", "syncs", "blocked")))
 
 
-def staging_between(setting: Setting, processes: npt.NDArray[np.int32], low: int, high: int) -> int:
+def staging_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> int:
     """Host time (ns) of these processes in [low, high] in calls that copy pageable memory, beyond what `calls_between`
     counts as blocked: an ``Async`` copy of pageable memory returns when the host has staged it."""
-    table, calls = setting.trace.operations, setting.calls
+    table, calls = timeline.trace.operations, timeline.calls
     pageable = (table.source == MemoryKind.PAGEABLE) | (table.target == MemoryKind.PAGEABLE)
     copies = calls.of_operation[(table.kind == OpKind.MEMCPY) & pageable & (calls.of_operation >= 0)]
     is_copy = np.zeros(len(calls), bool)
     is_copy[copies] = True
     total = 0
     for thread in np.unique(calls.thread[is_copy]).tolist():
-        if setting.trace.threads[thread].process in processes:
+        if timeline.trace.threads[thread].process in processes:
             rows = calls.rows_of(thread)
             mine = is_copy[rows] & _within(calls.start_ns[rows], [(low, high)])
             start, end = calls.start_ns[rows][mine], calls.end_ns[rows][mine]
-            total += int((end - start - Coverage(setting.hosts.blocked(thread)).within(start, end)).sum())
+            total += int((end - start - Coverage(timeline.host_state.blocked(thread)).within(start, end)).sum())
     return total
 
 
@@ -289,15 +287,15 @@ def off_cpu_without_call(trace: Trace, thread: int) -> str:
     return "preempted" if process in seen else "unknown"
 
 
-def blocked_inside(setting: Setting, thread: int, covered: IntervalSet) -> dict[str, int]:
+def blocked_inside(timeline: Timeline, thread: int, covered: IntervalSet) -> dict[str, int]:
     """How long a thread slept inside the given times, by what for, longest first."""
-    evidence = setting.hosts.evidence(thread)
+    evidence = timeline.host_state.evidence(thread)
     found = {}
-    for what, asleep in _Sleeps(setting.trace).of(thread).items():
+    for what, asleep in _Sleeps(timeline.trace).of(thread).items():
         if evidence.off_cpu is not None:
             asleep = intersect(asleep, evidence.asleep)
         found[what] = intersect(asleep, covered).total
     asleep_ns = intersect(evidence.asleep, covered).total
     if asleep_ns > sum(found.values()):
-        found[off_cpu_without_call(setting.trace, thread)] = asleep_ns - sum(found.values())
+        found[off_cpu_without_call(timeline.trace, thread)] = asleep_ns - sum(found.values())
     return dict(sorted(((k, v) for k, v in found.items() if v), key=lambda item: (-item[1], item[0])))

@@ -33,7 +33,7 @@ class Series:
 
 def host_series(timeline: Timeline, rows: npt.NDArray[np.intp]) -> Series:
     """Host durations of these ranges."""
-    ranges = timeline.setting.trace.ranges
+    ranges = timeline.trace.ranges
     return _series(timeline, rows, ranges.start_ns[rows], (ranges.end_ns - ranges.start_ns)[rows])
 
 
@@ -50,7 +50,7 @@ def instances(host: Series, projected: Series, region: int, share: float) -> Ins
 
 
 def _series(timeline: Timeline, rows: npt.NDArray[np.intp], start: Int, duration: Int) -> Series:
-    regions = timeline.setting.ownership.regions
+    regions = timeline.ownership.regions
     region = regions.of_range[rows]
     order = np.lexsort((duration, start, region))
     return Series(duration[order], np.searchsorted(region[order], np.arange(len(regions) + 1)))

@@ -1,8 +1,8 @@
 """Regions for programs that have none: iterations and phases found in the launches, as ranges of their own domain.
 
 Only for a process of whose launches no NVTX range of its own covers any (ranges that libraries such as NCCL open about
-themselves do not count). The ranges go to the leading thread of the crew that launches most; other threads borrow them
-as they borrow annotated ones. All that follows (regions, account, verdicts, windows, what-if) treats them like any.
+themselves do not count). The ranges go to the leader of the logical thread that launches most; other threads borrow
+them as they borrow annotated ones. All that follows (regions, account, verdicts, what-if) treats them like any.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
-from boundby.correlation.logical_threads import Crews
+from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
@@ -35,15 +35,15 @@ MOST_REST = 3
 
 
 class _Launches(NamedTuple):
-    """The launches of one crew in order of time; ``call`` is the row of the launching call."""
+    """The launches of one logical thread in order of time; ``call`` is the row of the launching call."""
 
-    thread: int  # the crew's leading thread
+    thread: int  # the one that leads
     call: npt.NDArray[np.intp]
     start_ns: Int64Array
     end_ns: Int64Array
     token: Int64Array
     syncs_before: Int64Array
-    calls_start_ns: Int64Array  # of all calls of the crew, ordered
+    calls_start_ns: Int64Array  # of all its calls, ordered
     calls_end_ns: Int64Array  # the latest end of any of them so far
 
 
@@ -54,7 +54,7 @@ class _Found(NamedTuple):
     name: str
 
 
-def add_found(trace: Trace, calls: Calls, crews: Crews) -> Trace:
+def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Trace:
     """The trace with ranges for what repeats and what changes in un-annotated processes; itself if nothing does."""
     found: list[_Found] = []
     if len(calls) == 0 or len(trace.operations) == 0:
@@ -65,7 +65,7 @@ def add_found(trace: Trace, calls: Calls, crews: Crews) -> Trace:
     for number in np.unique(process[calls.thread[launching]]).tolist():
         mine = launching[process[calls.thread[launching]] == number]
         if not _is_annotated(trace, process == number, calls.start_ns[mine]):
-            launches = _launches(trace, calls, crews, mine, first_operation)
+            launches = _launches(trace, calls, logical_threads, mine, first_operation)
             found += _name(trace, launches)
     return _with_ranges(trace, found) if found else trace
 
@@ -94,20 +94,24 @@ def _is_annotated(trace: Trace, of_process: npt.NDArray[np.bool_], launch_ns: In
 
 
 def _launches(
-    trace: Trace, calls: Calls, crews: Crews, rows: npt.NDArray[np.intp], first_operation: npt.NDArray[np.int64]
+    trace: Trace,
+    calls: Calls,
+    logical_threads: LogicalThreads,
+    rows: npt.NDArray[np.intp],
+    first_operation: npt.NDArray[np.int64],
 ) -> _Launches:
-    """The launches of the crew that launches most."""
-    leaders, counts = np.unique(crews.leader[calls.thread[rows]], return_counts=True)
+    """The launches of the logical thread that launches most."""
+    leaders, counts = np.unique(logical_threads.leader[calls.thread[rows]], return_counts=True)
     leader = int(leaders[np.argmax(counts)])
-    rows = rows[crews.leader[calls.thread[rows]] == leader]
+    rows = rows[logical_threads.leader[calls.thread[rows]] == leader]
     rows = rows[np.lexsort((rows, calls.start_ns[rows]))]
     operations = trace.operations
     what = first_operation[rows]
     kind, direction = operations.kind[what].astype(np.int64), operations.direction[what].astype(np.int64)
     token = np.where(kind == OpKind.KERNEL, operations.name[what], -2 - (kind * 16 + direction + 1))
-    crew = np.flatnonzero(crews.leader[calls.thread] == leader)
-    crew = crew[np.lexsort((crew, calls.start_ns[crew]))]
-    syncs = crew[np.isin(calls.kind[crew], (CallClass.SYNC, CallClass.BLOCKING_COPY))]
+    members = np.flatnonzero(logical_threads.leader[calls.thread] == leader)
+    members = members[np.lexsort((members, calls.start_ns[members]))]
+    syncs = members[np.isin(calls.kind[members], (CallClass.SYNC, CallClass.BLOCKING_COPY))]
     return _Launches(
         leader,
         rows,
@@ -115,8 +119,8 @@ def _launches(
         calls.end_ns[rows],
         token.astype(np.int64),
         np.searchsorted(calls.start_ns[syncs], calls.start_ns[rows]).astype(np.int64),
-        calls.start_ns[crew],
-        np.maximum.accumulate(calls.end_ns[crew]),
+        calls.start_ns[members],
+        np.maximum.accumulate(calls.end_ns[members]),
     )
 
 

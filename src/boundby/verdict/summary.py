@@ -32,9 +32,9 @@ from boundby.stats.host import (
     blocked_inside,
     calls_between,
     cpu_time_inside,
-    crew_active,
-    crew_cpu_time,
     launching_thread,
+    logical_thread_active,
+    logical_thread_cpu_time,
     staging_between,
 )
 from boundby.stats.instances import instances as instances_of
@@ -66,7 +66,7 @@ def devices(timeline: Timeline, figures: Figures, replayed: Replayed) -> tuple[D
 
 
 def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replayed: Replayed) -> DeviceReport:
-    setting, trace = timeline.setting, timeline.setting.trace
+    trace = timeline.trace
     chosen = operations_in_windows(timeline, [device])
     chosen = replace(chosen, region=np.zeros_like(chosen.region))  # everything at the root
     kernels = kernel_figures(timeline, chosen)
@@ -76,11 +76,11 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
     window = device.high_ns - device.low_ns
     idle = complement(device.busy, device.low_ns, device.high_ns)
     gaps = device_gaps(idle.start, idle.end)
-    thread = launching_thread(setting.calls, device)
-    cpu = crew_cpu_time(setting, thread, device.low_ns, device.high_ns) if thread is not None else None
-    active = crew_active(setting, thread, device.low_ns, device.high_ns).total if thread is not None else 0
+    thread = launching_thread(timeline.calls, device)
+    cpu = logical_thread_cpu_time(timeline, thread, device.low_ns, device.high_ns) if thread is not None else None
+    active = logical_thread_active(timeline, thread, device.low_ns, device.high_ns).total if thread is not None else 0
     processes = np.unique(device.operations.table.process)
-    calls = calls_between(setting, processes, device.low_ns, device.high_ns)
+    calls = calls_between(timeline, processes, device.low_ns, device.high_ns)
     has_calls = trace.captured.cuda_api
     api = ApiCalls(calls.count, calls.total_ns, _rate(calls.count, window) if has_calls else None)
     sync = Syncs(calls.syncs, calls.blocked_ns, _rate(calls.syncs, window) if has_calls else None)
@@ -95,7 +95,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         unreliable=replayed.unreliable,
         operations=len(chosen.rows),
         clock_shifted=device.shift.shift_ns != 0,
-        has_cpu_evidence=thread is not None and setting.hosts.evidence(thread).is_known,
+        has_cpu_evidence=thread is not None and timeline.host_state.evidence(thread).is_known,
     )
     utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
     idle_on = _by_size(figures.host.idle_on_ns, ROOT)
@@ -135,7 +135,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
             utilization,
             active,
             window,
-            staging_ns=staging_between(setting, processes, device.low_ns, device.high_ns),
+            staging_ns=staging_between(timeline, processes, device.low_ns, device.high_ns),
             bounds=decision.mixed_of or (decision.bound,),
         ),
         clock_shift_ns=device.shift.shift_ns,
@@ -147,12 +147,12 @@ def threads(timeline: Timeline) -> tuple[ThreadReport, ...]:
     """One report per annotated thread, for traces without GPU work."""
     found = []
     for account in timeline.threads:
-        setting, record = timeline.setting, timeline.setting.trace.threads[account.thread]
+        record = timeline.trace.threads[account.thread]
         by_cause = account.segments.by_cause()
         time = {cause: int(by_cause[cause]) for cause in CAUSES}
-        cpu = cpu_time_inside(setting, account.thread, account.covered)
-        blocked = blocked_inside(setting, account.thread, account.covered)
-        known = setting.hosts.evidence(account.thread).is_known or cpu is not None
+        cpu = cpu_time_inside(timeline, account.thread, account.covered)
+        blocked = blocked_inside(timeline, account.thread, account.covered)
+        known = timeline.host_state.evidence(account.thread).is_known or cpu is not None
         confidence = host_confidence(time, has_cpu_evidence=known)
         found.append(
             ThreadReport(
@@ -182,7 +182,7 @@ def regions(
 
     ``glob`` keeps regions that match and what lies in them; ``min_share`` drops those below it.
     """
-    tree = timeline.setting.ownership.regions
+    tree = timeline.ownership.regions
     total = figures.inclusive.sum(axis=1)
     present = (figures.host_spread.count > 0) | (total > 0)
     children: dict[int, list[int]] = {}
@@ -216,7 +216,7 @@ def regions(
 def _region(
     timeline: Timeline, figures: Figures, region: int, most: dict[str, int] | None, replayed: Replayed
 ) -> tuple[RegionReport, dict[str, int]]:
-    trace, host, tree = timeline.setting.trace, figures.host, timeline.setting.ownership.regions
+    trace, host, tree = timeline.trace, figures.host, timeline.ownership.regions
     time = {cause: int(figures.inclusive[region, cause]) for cause in CAUSES}
     is_root = region == ROOT
     instances = 1 if is_root else int(figures.host_spread.count[region])

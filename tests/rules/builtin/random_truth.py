@@ -72,7 +72,7 @@ def compare(seeds: Iterable[int]) -> tuple[list[Comparison], list[str]]:
 def _is_whole(context: RuleContext, finding: Finding) -> bool:
     """Whether a finding stands for all waits of its region, so that it can be compared with the region's."""
     waits = context.once(_waits.waits_of)
-    tree = context.timeline.setting.ownership.regions
+    tree = context.timeline.ownership.regions
     inside = np.zeros(len(tree), bool)
     for region in range(len(tree)):
         if tree.path(region) == finding.region:

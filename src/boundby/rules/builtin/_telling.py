@@ -54,7 +54,7 @@ def fold(
 
 def _around(context: RuleContext, regions: list[int]) -> int:
     """The innermost region around all of these."""
-    parent = context.timeline.setting.ownership.regions.parent
+    parent = context.timeline.ownership.regions.parent
     chains = []
     for region in regions:
         chain = [region]
@@ -108,7 +108,7 @@ def neighbours(context: RuleContext, pieces: HostPieces, rows: Rows) -> str:
 
 def _between(context: RuleContext, pieces: HostPieces, rows: Rows) -> str:
     """The ranges of its threads before and after one stretch; of those that end or begin together the outermost."""
-    ranges, names = context.timeline.setting.trace.ranges, context.timeline.setting.trace.names
+    ranges, names = context.timeline.trace.ranges, context.timeline.trace.names
     here = np.flatnonzero(np.isin(ranges.thread, np.unique(pieces.thread[rows])))
     middle = (int(pieces.start_ns[rows].min()) + int(pieces.end_ns[rows].max())) // 2
     before, after = here[ranges.end_ns[here] <= middle], here[ranges.start_ns[here] >= middle]

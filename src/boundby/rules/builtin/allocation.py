@@ -14,7 +14,7 @@ from boundby.trace.vocabulary.cuda import plain_name
 
 def _check(context: RuleContext) -> Iterator[Match]:
     rows = context.once(setup_calls).steady
-    calls = context.timeline.setting.calls
+    calls = context.timeline.calls
     total = int((calls.end_ns - calls.start_ns)[rows].sum())
     if len(rows) < context.threshold(RULE, "count") or total < context.least_ns:
         return
@@ -32,8 +32,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 
 def _advice(context: RuleContext, rows: Rows) -> tuple[str, ...]:
-    names = context.timeline.setting.trace.names
-    calls = context.timeline.setting.calls
+    names = context.timeline.trace.names
+    calls = context.timeline.calls
     duration_of: dict[str, int] = {}
     for name, length in zip(calls.name[rows].tolist(), (calls.end_ns - calls.start_ns)[rows].tolist(), strict=True):
         plain = plain_name(names[name])

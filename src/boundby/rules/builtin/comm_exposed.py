@@ -16,7 +16,7 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work = context.once(device_work)
-    rows = np.flatnonzero(context.timeline.setting.trace.operations.is_communication & work.in_window)
+    rows = np.flatnonzero(context.timeline.trace.operations.is_communication & work.in_window)
     exposed, total = int(work.exposed_ns[rows].sum()), int(work.duration_ns[rows].sum())
     devices = max(len(context.timeline.devices), 1)
     if exposed < context.least_ns or exposed < context.threshold(RULE, "share_fraction") * context.window_ns:

@@ -36,7 +36,7 @@ def collectives(context: RuleContext) -> Collectives | None:
     """Communication kernels matched across devices by their order; None where they do not match (other counts, other
     names, one device, or starts so far apart that the clocks cannot be the same). Use as
     ``context.once(collectives)``."""
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     table = trace.operations
     found: dict[int, npt.NDArray[np.intp]] = {}
     for device in context.timeline.devices:
@@ -70,7 +70,7 @@ def waited_ns(context: RuleContext) -> dict[int, int]:
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     if not trace.operations.is_communication.any():
         return
     if len(context.timeline.devices) < 2:
@@ -94,7 +94,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     name = trace.names[int(trace.operations.name[matched.row[slow][0]])]
     yield Match(
         region=context.place(
-            context.timeline.setting.launch_region[matched.row[slow]].astype(np.int64), np.maximum(lateness, 0)
+            context.timeline.launch_region[matched.row[slow]].astype(np.int64), np.maximum(lateness, 0)
         ),
         title=f"GPU {gpu} comes last to {percent(float(often))} of {len(last):,} collectives, the others wait "
         f"{duration(waited)} each",

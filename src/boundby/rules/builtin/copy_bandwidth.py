@@ -16,7 +16,7 @@ from boundby.trace.tables import Direction
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.trace.operations
     rows = context.once(transfers).rows(Transfer.PINNED)
     rows = _undisturbed(context, rows[table.bytes[rows] >= LARGE_BYTES])
     for device in np.unique(table.device[rows]).tolist():
@@ -26,7 +26,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         link = link_rate(context, device)
         if link is None:
             raise CannotCheckError(
-                f"the trace does not tell how {context.timeline.setting.trace.gpus[device].name} is attached"
+                f"the trace does not tell how {context.timeline.trace.gpus[device].name} is attached"
             )
         most = context.threshold(RULE, "rate_fraction") * link[0]
         slow = [
@@ -70,7 +70,7 @@ def _match(context: RuleContext, rows: Rows, expected: float, link: str) -> Matc
 
 def _undisturbed(context: RuleContext, rows: Rows) -> Rows:
     """Those beside which no other copy runs on their device: copies share the link."""
-    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.trace.operations
     copies = np.flatnonzero(work.is_copy & (table.bytes > 0))
     alone = np.zeros(len(rows), bool)
     for device in np.unique(table.device[rows]).tolist():

@@ -53,7 +53,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 def _on_streams_of_kernels(context: RuleContext, rows: Rows) -> Rows:
     """Those on a stream that also runs kernels. Why others do not overlap, this rule could not tell."""
-    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.trace.operations
     columns = (table.device, table.process, table.stream)
     kernels = np.flatnonzero(work.is_kernel)
     both = np.concatenate((rows, kernels))
@@ -64,7 +64,7 @@ def _on_streams_of_kernels(context: RuleContext, rows: Rows) -> Rows:
 
 def _turns(context: RuleContext, rows: Rows) -> tuple[int, int]:
     """How often kernels run after a copy and before the next (on one device), and how long they run in between."""
-    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.trace.operations
     turns, kernels_ns = 0, 0
     for device in np.unique(table.device[rows]).tolist():
         mine = rows[table.device[rows] == device]

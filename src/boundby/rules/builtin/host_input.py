@@ -27,7 +27,7 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 def _check(context: RuleContext) -> Iterator[Match]:
     pieces = context.once(host_pieces)
-    captured = context.timeline.setting.trace.captured
+    captured = context.timeline.trace.captured
     if not captured.nvtx and not len(pieces.of_kind(INPUT)):
         raise CannotCheckError("the trace holds no NVTX ranges that tell where input is fetched")
     for place in places(context, pieces, pieces.of_kind(INPUT)):
@@ -78,7 +78,7 @@ def _advice(
             if is_python
             else "let another thread fill the next pinned buffer while this one is computed with"
         )
-    elif not context.timeline.setting.trace.captured.cpu_scheduling:
+    elif not context.timeline.trace.captured.cpu_scheduling:
         first = (
             "More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
             "--cpuctxsw=process-tree to see whether the workers compute or wait for storage"

@@ -63,7 +63,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     for folded, key in fold(context, pieces, found, lambda place: _cause(context, pieces, place)):
         place = folded.place
         what, late = key if isinstance(key, tuple) else (None, None)
-        slept = slept_on(context, pieces, place.rows) if context.timeline.setting.trace.captured.osrt else {}
+        slept = slept_on(context, pieces, place.rows) if context.timeline.trace.captured.osrt else {}
         gil = _gil_share(context, pieces, place.rows)
         evidence: dict[str, object] = {
             "idle_ns": place.total_ns,
@@ -100,7 +100,7 @@ def _cause(context: RuleContext, pieces: HostPieces, place: Place) -> tuple[str 
         return MESSAGES, latecomer(context, place.region)
     if _gil_share(context, pieces, place.rows) >= context.threshold(RULE, "gil_fraction"):
         return "GIL", None
-    slept = slept_on(context, pieces, place.rows) if context.timeline.setting.trace.captured.osrt else {}
+    slept = slept_on(context, pieces, place.rows) if context.timeline.trace.captured.osrt else {}
     is_named = sum(slept.values()) >= context.threshold(RULE, "named_fraction") * place.total_ns
     return (next(iter(slept)) if slept and is_named else None), None
 
@@ -119,7 +119,7 @@ def _late_advice(late: Late) -> str:
 
 def _gil_share(context: RuleContext, pieces: HostPieces, rows: Rows) -> float:
     """Of the pieces' time in OS calls that carry a backtrace, the fraction that waited for the GIL."""
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     if not trace.captured.backtraces:
         return 0.0
     stacks, calls, inside = trace.backtraces.load(), trace.os_calls, Coverage(pieces.intervals(rows))

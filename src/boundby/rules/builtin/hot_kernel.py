@@ -63,7 +63,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 
 def _match(context: RuleContext, top: TopKernel, share: float, of_window: float, saved_ns: int | None) -> Match:
-    work, trace = context.once(device_work), context.timeline.setting.trace
+    work, trace = context.once(device_work), context.timeline.trace
     longest = int(top.rows[np.argmax(work.duration_ns[top.rows])])
     device = int(trace.operations.device[longest])
     shape = int(work.threads[longest]), int(work.registers[longest]), int(work.shared_bytes[longest])
@@ -124,7 +124,7 @@ def _occupancy_advice(context: RuleContext, top: TopKernel, occupancy: Occupancy
 
 
 def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ...]:
-    work, trace = context.once(device_work), context.timeline.setting.trace
+    work, trace = context.once(device_work), context.timeline.trace
     name = trace.names[trace.operations.name[row]]
     plain = re.match(r"\w+", label)
     profile = (

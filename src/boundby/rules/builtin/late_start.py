@@ -36,7 +36,7 @@ class _Covering:
 
 def first_work_ns(context: RuleContext) -> int | None:
     """When the trace's first GPU work starts, on the host's clock; None where there is none."""
-    start = context.timeline.setting.trace.operations.start_ns
+    start = context.timeline.trace.operations.start_ns
     return int(start.min()) if len(start) else None
 
 
@@ -45,7 +45,7 @@ def is_told(context: RuleContext) -> bool:
     high = first_work_ns(context)
     if high is None or any(device.low_ns < high for device in context.timeline.devices):
         return False  # the window holds the time before it
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     startup = high - trace.span_ns[0]
     run = int(trace.operations.end_ns.max()) - trace.span_ns[0]
     return (
@@ -58,8 +58,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     high = first_work_ns(context)
     if high is None or not context.once(is_told):
         return
-    setting = context.timeline.setting
-    calls, trace = setting.calls, setting.trace
+    timeline = context.timeline
+    calls, trace = timeline.calls, timeline.trace
     low = trace.span_ns[0]
     startup, work = high - low, int(trace.operations.end_ns.max()) - high
     share = startup / max(startup + work, 1)
@@ -105,14 +105,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:
     """The OS calls of the thread that launches the first work that take most of the start."""
-    setting = context.timeline.setting
-    start, end = setting.trace.os_calls.start_ns, setting.trace.os_calls.end_ns
-    threads = np.unique(setting.calls.thread)
-    inside = np.isin(setting.trace.os_calls.thread, threads) & (start >= low) & (end <= high)
-    names = setting.trace.os_calls.name[inside]
+    timeline = context.timeline
+    start, end = timeline.trace.os_calls.start_ns, timeline.trace.os_calls.end_ns
+    threads = np.unique(timeline.calls.thread)
+    inside = np.isin(timeline.trace.os_calls.thread, threads) & (start >= low) & (end <= high)
+    names = timeline.trace.os_calls.name[inside]
     total: dict[str, int] = {}
     for name, length in zip(names.tolist(), (end - start)[inside].tolist(), strict=True):
-        text = setting.trace.names[name]
+        text = timeline.trace.names[name]
         total[text] = total.get(text, 0) + length
     ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))[:3]
     return [f"{name}: {duration(length)}" for name, length in ranked]
@@ -121,8 +121,8 @@ def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:
 def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
     """The ranges that cover most of the start, no one inside another; a range that holds little but another gives way
     to that one. A range may end after the first GPU work: its part before it counts."""
-    setting = context.timeline.setting
-    ranges, parent = setting.trace.ranges, setting.ownership.regions.range_parent
+    timeline = context.timeline
+    ranges, parent = timeline.trace.ranges, timeline.ownership.regions.range_parent
     covered = np.minimum(ranges.end_ns, high) - np.maximum(ranges.start_ns, low)
     rows = np.flatnonzero((parent < 0) & (covered > 0))
     rows = rows[np.lexsort((rows, -covered[rows]))][:3]
@@ -134,7 +134,7 @@ def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
             if best < 0 or covered[best] < _MOST_OF_RANGE * covered[row]:
                 break
             row = best
-        name = setting.trace.names[ranges.name[row]]
+        name = timeline.trace.names[ranges.name[row]]
         found.append(_Covering(row, name, max(int(ranges.start_ns[row]), low), int(covered[row])))
     return found
 
@@ -167,8 +167,8 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
 
 def _uploaded_bytes(context: RuleContext, covering: _Covering) -> int:
     """What calls inside this range, on its thread, copy to devices from pageable memory."""
-    setting = context.timeline.setting
-    trace, calls = setting.trace, setting.calls
+    timeline = context.timeline
+    trace, calls = timeline.trace, timeline.calls
     table = trace.operations
     rows = np.flatnonzero(
         (table.kind == OpKind.MEMCPY)
@@ -184,7 +184,7 @@ def _uploaded_bytes(context: RuleContext, covering: _Covering) -> int:
 
 
 def _is_python(context: RuleContext) -> bool:
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     started = [(trace.command or "").split(" ")[0], *(process.name for process in trace.processes)]
     return context.once(framework) in ("torch", "cudf") or any("python" in name for name in started)
 

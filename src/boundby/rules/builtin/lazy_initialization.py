@@ -33,7 +33,7 @@ _ONCE_SHARE = 0.8
 class _Part:
     """Some of the calls, and of the idle pieces between them in which a library sets itself up."""
 
-    rows: Rows  # of ``setting.calls``
+    rows: Rows  # of ``timeline.calls``
     pieces: Rows  # of the context's `HostPieces`
     calls_ns: int
     pieces_ns: int
@@ -49,7 +49,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     idle = pieces.of_kind(SETUP)
     of_call, of_piece = _regions_of_calls(context, rows), pieces.region[idle]
     warm = context.once(warm_regions)
-    tree = context.timeline.setting.ownership.regions
+    tree = context.timeline.ownership.regions
     messages = np.array([bool(MESSAGE_NAME.search(name)) for name in tree.name], bool) & ~warm
     for make, chosen in ((_in_warm_up, warm), (_by_messages, messages), (_others, ~warm & ~messages)):
         part = _part(context, rows[chosen[of_call]], idle[chosen[of_piece]])
@@ -58,7 +58,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 
 def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _Part:
-    calls = context.timeline.setting.calls
+    calls = context.timeline.calls
     length = (calls.end_ns - calls.start_ns)[rows]
     idle = context.once(host_pieces)
     threads = np.unique(idle.thread[pieces]).tolist()
@@ -67,7 +67,7 @@ def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _Part:
 
 
 def _regions_of_calls(context: RuleContext, rows: Rows) -> Int:
-    calls, ownership = context.timeline.setting.calls, context.timeline.setting.ownership
+    calls, ownership = context.timeline.calls, context.timeline.ownership
     region = np.zeros(len(rows), np.int64)
     for thread in np.unique(calls.thread[rows]).tolist():
         mine = calls.thread[rows] == thread
@@ -76,7 +76,7 @@ def _regions_of_calls(context: RuleContext, rows: Rows) -> Int:
 
 
 def _place(context: RuleContext, part: _Part) -> int:
-    calls, pieces = context.timeline.setting.calls, context.once(host_pieces)
+    calls, pieces = context.timeline.calls, context.once(host_pieces)
     weights = ((calls.end_ns - calls.start_ns)[part.rows], (pieces.end_ns - pieces.start_ns)[part.pieces])
     regions = np.concatenate((_regions_of_calls(context, part.rows), pieces.region[part.pieces]))
     return context.place(regions, np.maximum(np.concatenate(weights), 1))
@@ -129,8 +129,8 @@ def _in_warm_up(context: RuleContext, part: _Part) -> Match:
 
 def _by_messages(context: RuleContext, part: _Part) -> Match:
     """What a message-passing library does inside its own calls."""
-    calls, trace = context.timeline.setting.calls, context.timeline.setting.trace
-    tree = context.timeline.setting.ownership.regions
+    calls, trace = context.timeline.calls, context.timeline.trace
+    tree = context.timeline.ownership.regions
     length = (calls.end_ns - calls.start_ns)[part.rows]
     process = np.array([thread.process for thread in trace.threads], np.int64)[calls.thread[part.rows]]
     longest = [int(length[process == one].max()) for one in np.unique(process).tolist()]
@@ -178,8 +178,8 @@ def _who(part: _Part) -> str:
 
 
 def _processes(context: RuleContext, part: _Part) -> int:
-    trace = context.timeline.setting.trace
-    threads = (context.timeline.setting.calls.thread[part.rows], context.once(host_pieces).thread[part.pieces])
+    trace = context.timeline.trace
+    threads = (context.timeline.calls.thread[part.rows], context.once(host_pieces).thread[part.pieces])
     return len({trace.threads[thread].process for thread in np.unique(np.concatenate(threads)).tolist()})
 
 
@@ -189,7 +189,7 @@ def _saving(context: RuleContext, part: _Part) -> tuple[int, int]:
     if not len(part.pieces):
         return low, high
     pieces = context.once(host_pieces)
-    mask = np.zeros(len(context.timeline.setting.calls), bool)
+    mask = np.zeros(len(context.timeline.calls), bool)
     ended = pieces.call[part.pieces]
     mask[ended[ended >= 0]] = True
     causes = [cause.key for cause in (Cause.CPU, Cause.HOST_BLOCKED) if (pieces.cause[part.pieces] == cause).any()]
@@ -198,7 +198,7 @@ def _saving(context: RuleContext, part: _Part) -> tuple[int, int]:
 
 
 def _evidence(context: RuleContext, part: _Part) -> dict[str, object]:
-    calls, rows = context.timeline.setting.calls, part.rows
+    calls, rows = context.timeline.calls, part.rows
     length = (calls.end_ns - calls.start_ns)[rows]
     first = calls.is_first_load[rows]
     loads = first | (calls.kind[rows] == CallClass.INIT)
@@ -226,7 +226,7 @@ def _examples(context: RuleContext, part: _Part) -> tuple[Example, ...]:
 
 
 def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
-    trace, regions = context.timeline.setting.trace, context.timeline.setting.ownership.regions
+    trace, regions = context.timeline.trace, context.timeline.ownership.regions
     skip = "--skip-first 1, or " if len(trace.ranges) and step_region(trace, regions) is not None else ""
     later = f"A run of many steps pays this once: measure without it (boundby analyze {skip}--window START:END)"
     evidence = _evidence(context, part)
@@ -258,8 +258,8 @@ def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
 
 
 def _compiling(context: RuleContext, rows: Rows) -> tuple[str, ...]:
-    names = context.timeline.setting.trace.names
-    called = {names[name] for name in np.unique(context.timeline.setting.calls.name[rows]).tolist()}
+    names = context.timeline.trace.names
+    called = {names[name] for name in np.unique(context.timeline.calls.name[rows]).tolist()}
     if not any(_COMPILES.search(name) for name in called):
         return ()
     return (

@@ -21,7 +21,7 @@ _CAPTURE = (
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work, trace = context.once(device_work), context.timeline.setting.trace
+    work, trace = context.once(device_work), context.timeline.trace
     rows = np.flatnonzero(work.in_window & (trace.operations.kind == OpKind.MIGRATION))
     if len(rows) < context.threshold(RULE, "count") or int(work.exposed_ns[rows].sum()) < context.least_ns:
         return

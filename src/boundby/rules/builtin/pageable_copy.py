@@ -53,7 +53,7 @@ _PINNED: dict[str, tuple[str, ...]] = {
 def _check(context: RuleContext) -> Iterator[Match]:
     work = context.once(device_work)
     rows = context.once(transfers).rows(Transfer.PAGEABLE)
-    region = context.timeline.setting.launch_region[rows]
+    region = context.timeline.launch_region[rows]
     for number in np.unique(_outermost(context, region)).tolist():
         mine = rows[_outermost(context, region) == number]
         if int(work.exposed_ns[mine].sum()) < context.least_ns:
@@ -66,7 +66,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 def _outermost(context: RuleContext, region: Int) -> Int:
     """The outermost region around each: loading a model and feeding it are different stories."""
-    tree = context.timeline.setting.ownership.regions
+    tree = context.timeline.ownership.regions
     found: Int = region.copy()
     for _ in range(int(tree.depth.max(initial=0))):
         found = np.where(tree.depth[found] > 1, tree.parent[found], found)
@@ -135,7 +135,7 @@ def _constant(evidence: dict[str, object]) -> tuple[str, ...]:
 
 def _expected(context: RuleContext, rows: Rows) -> tuple[float | None, str]:
     """The rate that pinned copies reach here, in GB/s: as measured in this trace, else by the link."""
-    table = context.timeline.setting.trace.operations
+    table = context.timeline.trace.operations
     pinned = context.once(transfers).rows(Transfer.PINNED)
     pinned = pinned[(table.bytes[pinned] >= LARGE_BYTES) & np.isin(table.direction[pinned], table.direction[rows])]
     if len(pinned):

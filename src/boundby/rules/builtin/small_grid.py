@@ -38,7 +38,7 @@ def _small_rows(context: RuleContext) -> Rows:
 
 def _runs_alone(context: RuleContext, rows: Rows, share: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which of these no other kernel shares the device with for more than the rest of their time."""
-    work, table = context.once(device_work), context.timeline.setting.trace.operations
+    work, table = context.once(device_work), context.timeline.trace.operations
     alone = np.zeros(len(rows), bool)
     for device in np.unique(table.device[rows]).tolist():
         others = np.flatnonzero(work.in_window & (table.kind <= 1) & (table.device == device))

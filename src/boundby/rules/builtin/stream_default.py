@@ -41,8 +41,8 @@ class Held:
 
 def _held(context: RuleContext, device: int, process: int) -> Held | None:
     """None where there are not both sides, or where they do run at once."""
-    setting = context.timeline.setting
-    table, calls = setting.trace.operations, setting.calls
+    timeline = context.timeline
+    table, calls = timeline.trace.operations, timeline.calls
     work = context.once(device_work)
     mine = np.flatnonzero(
         (table.device == device) & (table.process == process) & work.in_window & (table.kind != OpKind.MIGRATION)
@@ -59,7 +59,7 @@ def _held(context: RuleContext, device: int, process: int) -> Held | None:
     before = np.full(len(mine), np.iinfo(np.int64).min // 2, np.int64)
     same = table.stream[mine[order[1:]]] == table.stream[mine[order[:-1]]]
     before[order[1:]] = np.where(same, table.end_ns[mine[order[:-1]]], before[order[1:]])
-    call = setting.calls.of_operation[mine]
+    call = timeline.calls.of_operation[mine]
     launched = np.where(call >= 0, calls.start_ns[np.maximum(call, 0)], table.start_ns[mine])
     ready = np.maximum(launched, before)
     released = np.zeros(len(mine), np.int64)
@@ -73,7 +73,7 @@ def _held(context: RuleContext, device: int, process: int) -> Held | None:
 
 def _roles(context: RuleContext, process: int, stream: Int) -> tuple[Bool, Bool]:
     """Masks of work on the default stream, and on streams that do not wait for it."""
-    told = context.timeline.setting.trace.streams
+    told = context.timeline.trace.streams
     mine = told.process == process
     null = told.stream[mine & (told.kind == StreamRole.NULL)]
     independent = told.stream[mine & (told.kind == StreamRole.INDEPENDENT)]
@@ -81,10 +81,10 @@ def _roles(context: RuleContext, process: int, stream: Int) -> tuple[Bool, Bool]
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    setting = context.timeline.setting
-    if not len(setting.calls):
+    timeline = context.timeline
+    if not len(timeline.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells when an operation was launched")
-    trace = setting.trace
+    trace = timeline.trace
     names = np.array([plain_name(name).endswith("StreamWaitEvent") for name in trace.names] or [False], bool)
     waits = int(names[trace.api.name].sum())
     for device in context.timeline.devices:
@@ -121,7 +121,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 
 def _examples(context: RuleContext, held: Held) -> tuple[Example, ...]:
-    start = context.timeline.setting.trace.operations.start_ns
+    start = context.timeline.trace.operations.start_ns
     found = []
     for place in np.lexsort((held.rows, -held.held_ns))[:3].tolist():
         row, held_ns = int(held.rows[place]), int(held.held_ns[place])
@@ -130,7 +130,7 @@ def _examples(context: RuleContext, held: Held) -> tuple[Example, ...]:
 
 
 def _what(context: RuleContext, row: int) -> str:
-    table = context.timeline.setting.trace.operations
+    table = context.timeline.trace.operations
     name = kernel_name(context, row) if table.kind[row] == OpKind.KERNEL else OpKind(int(table.kind[row])).name.lower()
     return f"{name} on stream {table.stream[row]}"
 

@@ -13,14 +13,14 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    setting, work = context.timeline.setting, context.once(device_work)
-    if not len(setting.calls):
+    timeline, work = context.timeline, context.once(device_work)
+    if not len(timeline.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells which thread launched what")
-    table, call = setting.trace.operations, setting.calls.of_operation
+    table, call = timeline.trace.operations, timeline.calls.of_operation
     rows = np.flatnonzero(work.is_kernel & (call >= 0))
     if not len(rows):
         return
-    leader = setting.crews.leader[setting.calls.thread[call[rows]]]
+    leader = timeline.logical_threads.leader[timeline.calls.thread[call[rows]]]
     if len(np.unique(leader)) < 2:
         return
     if not (work.blocks[rows] > 0).any() or not (work.multiprocessors[rows] > 0).any():
@@ -29,26 +29,26 @@ def _check(context: RuleContext) -> Iterator[Match]:
     for device, process, stream in np.unique(key, axis=0).tolist():
         mine = np.flatnonzero((key == (device, process, stream)).all(axis=1))
         mine = mine[np.argsort(table.start_ns[rows[mine]], kind="stable")]
-        crews, of_crew = np.unique(leader[mine], return_inverse=True)
-        if len(crews) < 2 or int((np.diff(of_crew) != 0).sum()) < context.threshold(RULE, "turns_least"):
+        leaders, of_leader = np.unique(leader[mine], return_inverse=True)
+        if len(leaders) < 2 or int((np.diff(of_leader) != 0).sum()) < context.threshold(RULE, "turns_least"):
             continue
         here = rows[mine]
         small = (work.blocks[here] > 0) & (work.blocks[here] <= 0.5 * work.multiprocessors[here])
         # Time of small kernels by thread: all but the longest's could run beside it.
-        by_crew = np.bincount(of_crew, weights=np.where(small, work.exposed_ns[here], 0))
-        most = int(by_crew.sum() - by_crew.max())
+        by_leader = np.bincount(of_leader, weights=np.where(small, work.exposed_ns[here], 0))
+        most = int(by_leader.sum() - by_leader.max())
         if most < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
             continue
         yield Match(
             region=place_of(context, here),
-            title=f"{len(crews)} threads launch onto stream {stream}; {count(int(small.sum()))} kernels too small for "
-            f"the GPU run one after the other, {duration(int(by_crew.sum()))}",
+            title=f"{len(leaders)} threads launch onto stream {stream}; {count(int(small.sum()))} kernels too small "
+            f"for the GPU run one after the other, {duration(int(by_leader.sum()))}",
             evidence={
-                "threads": len(crews),
+                "threads": len(leaders),
                 "stream": stream,
                 "kernels": len(here),
                 "small_kernels": int(small.sum()),
-                "small_kernels_ns": int(by_crew.sum()),
+                "small_kernels_ns": int(by_leader.sum()),
             },
             saving_ns=(0, most),
             advice=(

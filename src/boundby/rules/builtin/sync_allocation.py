@@ -22,7 +22,7 @@ _PYTHON = (
 def check(context: RuleContext) -> Iterator[Match]:
     waits = context.once(_waits.waits_of)
     rows = waits.of_kind(_waits.ALLOCATION)
-    names, call_name = context.timeline.setting.trace.names, context.timeline.setting.calls.name
+    names, call_name = context.timeline.trace.names, context.timeline.calls.name
     keys = [plain_name(names[number]) for number in call_name[waits.call[rows]].tolist()]
     for group in _waits.groups(context, waits, rows, keys):
         if group.incidents < context.threshold(RULE, "instances"):

@@ -47,7 +47,7 @@ _WHERE = "To see which line waits: torch.cuda.set_sync_debug_mode('warn'), or ca
 def check(context: RuleContext) -> Iterator[Match]:
     waits = context.once(_waits.waits_of)
     rows = waits.of_kind(_waits.CALL)
-    names, call_name = context.timeline.setting.trace.names, context.timeline.setting.calls.name
+    names, call_name = context.timeline.trace.names, context.timeline.calls.name
     keys = [plain_name(names[number]) for number in call_name[waits.call[rows]].tolist()]
     for group in _waits.groups(context, waits, rows, keys):
         saved, told = _waits.saving(context, waits, group)

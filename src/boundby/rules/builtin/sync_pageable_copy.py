@@ -17,11 +17,11 @@ _OTHER = ("Pin the host's memory once: cudaMallocHost, or cudaHostRegister for m
 
 def check(context: RuleContext) -> Iterator[Match]:
     waits = context.once(_waits.waits_of)
-    setting = context.timeline.setting
+    timeline = context.timeline
     rows = waits.of_kind(_waits.PAGEABLE)
-    moved = np.zeros(len(setting.calls), np.int64)
-    joined = np.flatnonzero(setting.calls.of_operation >= 0)
-    np.add.at(moved, setting.calls.of_operation[joined], setting.trace.operations.bytes[joined])
+    moved = np.zeros(len(timeline.calls), np.int64)
+    joined = np.flatnonzero(timeline.calls.of_operation >= 0)
+    np.add.at(moved, timeline.calls.of_operation[joined], timeline.trace.operations.bytes[joined])
     for group in _waits.groups(context, waits, rows, ["copy"] * len(rows)):
         saved, told = _waits.saving(context, waits, group)
         total = int(moved[waits.call[group.rows]].sum())

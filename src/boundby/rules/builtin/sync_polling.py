@@ -20,8 +20,8 @@ _QUERY = re.compile(r"^cu(?:da)?(?:Event|Stream)Query$")
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    setting = context.timeline.setting
-    calls, names = setting.calls, setting.trace.names
+    timeline = context.timeline
+    calls, names = timeline.calls, timeline.trace.names
     is_query = np.array([bool(_QUERY.match(plain_name(name))) for name in names] or [False])[calls.name]
     first, last = _runs(is_query & context.in_windows(calls.start_ns), calls.thread)
     long = (last - first + 1) >= context.threshold(RULE, "calls")
@@ -73,11 +73,11 @@ def _runs(chosen: npt.NDArray[np.bool_], thread: npt.NDArray[np.int32]) -> tuple
 
 
 def _regions(context: RuleContext, rows: Int) -> Int:
-    setting = context.timeline.setting
+    timeline = context.timeline
     found = np.zeros(len(rows), np.int64)
-    for thread in np.unique(setting.calls.thread[rows]).tolist():
-        mine = setting.calls.thread[rows] == thread
-        found[mine] = setting.ownership.at(thread, setting.calls.start_ns[rows[mine]])
+    for thread in np.unique(timeline.calls.thread[rows]).tolist():
+        mine = timeline.calls.thread[rows] == thread
+        found[mine] = timeline.ownership.at(thread, timeline.calls.start_ns[rows[mine]])
     return found
 
 

@@ -40,7 +40,7 @@ _TF32_GAINS_LITTLE = ((8, 6), (8, 9), (12, 0))
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work, trace = context.once(device_work), context.timeline.setting.trace
+    work, trace = context.once(device_work), context.timeline.trace
     long_enough = work.is_kernel & (work.duration_ns >= context.threshold(RULE, "kernel_ns"))
     products = np.flatnonzero(work.is_kernel & np.isin(work.kind, MATMULS))
     for kind in (KernelKind.MATMUL_FP32, KernelKind.MATMUL_TF32):
@@ -64,7 +64,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _from_fp32(
     context: RuleContext, rows: Rows, products: Rows, share: float, gpu: str, capability: tuple[int, int]
 ) -> Match:
-    work, trace = context.once(device_work), context.timeline.setting.trace
+    work, trace = context.once(device_work), context.timeline.trace
     least, most = _SPEED_UP.get(capability, (1.3, 3.0))
     names = trace.operations.name[rows]
     fallback = np.array([bool(_FALLBACK_ENGINE.search(trace.names[name])) for name in names])

@@ -10,7 +10,7 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    gpus = context.timeline.setting.trace.gpus
+    gpus = context.timeline.trace.gpus
     for device in context.timeline.devices:
         shift = device.shift.shift_ns
         if abs(shift) < context.threshold(RULE, "shift"):

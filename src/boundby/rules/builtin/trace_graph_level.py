@@ -15,7 +15,7 @@ from boundby.trace.tables import OpKind
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    table = context.timeline.setting.trace.operations
+    table = context.timeline.trace.operations
     rows = np.flatnonzero((table.kind == OpKind.GRAPH) & context.in_windows(table.start_ns))
     took = (table.end_ns - table.start_ns)[rows]
     busy = context.time_ns(Cause.GPU_COMPUTE)
@@ -24,7 +24,7 @@ def check(context: RuleContext) -> Iterator[Match]:
         return
     order = np.lexsort((rows, -took))[:3]
     yield Match(
-        region=context.place(context.timeline.setting.launch_region[rows], took),
+        region=context.place(context.timeline.launch_region[rows], took),
         title=f"{len(rows):,} CUDA graph launches ({duration(int(took.sum()))}, {percent(min(share, 1.0))}) are opaque "
         "and count as compute",
         evidence={"graph_launches": len(rows), "graph_ns": int(took.sum()), "graph_fraction": share},

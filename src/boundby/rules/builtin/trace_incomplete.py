@@ -11,7 +11,7 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    captured = context.timeline.setting.trace.captured
+    captured = context.timeline.trace.captured
     least = context.threshold(RULE, "share")
     unknown = context.time_ns(Cause.UNATTRIBUTED)
     if unknown >= least * context.window_ns:

@@ -15,7 +15,7 @@ _OTHER = "Annotate steps and their parts with nvtxRangePush and nvtxRangePop (NV
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    trace = context.timeline.setting.trace
+    trace = context.timeline.trace
     if trace.captured.nvtx:
         return
     lost = next((warning.message for warning in trace.warnings if warning.code == "nvtx-incompatible"), None)

@@ -15,7 +15,7 @@ from boundby.rules.rule import Match, Remedy, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    if not len(context.timeline.setting.trace.ranges):
+    if not len(context.timeline.trace.ranges):
         raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
     for item in context.once(repeated):
         steady = item.steady_ns

@@ -20,7 +20,7 @@ def repeated(context: RuleContext) -> list[Repeated]:
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    if not len(context.timeline.setting.trace.ranges):
+    if not len(context.timeline.trace.ranges):
         raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
     for item in context.once(repeated):
         if not item.warm_up or context.once(warm_regions)[item.region]:
