@@ -13,10 +13,10 @@ from boundby.attribution.windows import matching_ranges, regions_matching
 from boundby.evidence.context import RuleContext
 from boundby.model.errors import SelectionError
 from boundby.opening import Progress, describe, open_timeline
-from boundby.plot_data import build_picture
+from boundby.plot_data import build_plot_data
 from boundby.replay import SCENARIOS, Answer, Predictor, answer, removals, unreliable_timeline
 from boundby.replay.savings import Savings
-from boundby.results.plot_data import Picture
+from boundby.results.plot_data import PlotData
 from boundby.results.report import NotChecked, Report, WhatIf
 from boundby.rules import builtin as rules
 from boundby.rules.findings import find
@@ -89,8 +89,8 @@ class Examination:
     timeline: Timeline
 
     @cached_property
-    def picture(self) -> Picture:
-        return build_picture(self.timeline)
+    def plot_data(self) -> PlotData:
+        return build_plot_data(self.timeline)
 
     @cached_property
     def next_bounds(self) -> Mapping[tuple[int, str], str | None]:
@@ -121,7 +121,7 @@ def examine(
     find_regions: bool = True,
     progress: Progress | None = None,
 ) -> Examination:
-    """``analyze`` in one pass with the picture of the timeline. Arguments and errors are the same."""
+    """``analyze`` in one pass with the plot data of the timeline. Arguments and errors are the same."""
     step = progress or _silent
     installed, broken = rules.third_party()
     every = (*rules.builtin(), *installed)

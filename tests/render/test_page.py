@@ -14,12 +14,12 @@ import pytest
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.plot_data import build_picture
+from boundby.plot_data import build_plot_data
 from boundby.render import page
 from boundby.render.glossary import TERMS
 from boundby.render.page import FOLDER
 from boundby.render.page.content import evidence
-from boundby.results.plot_data import Picture
+from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
 from boundby.trace.tables import TableT, Trace
 from tests.support import reports
@@ -55,7 +55,7 @@ class Reading(HTMLParser):
             self._inside = None
 
 
-def hostile_picture() -> Picture:
+def hostile_plot_data() -> PlotData:
     program = Program()
     names = [name or "(none)" for name in reports.HOSTILE]
     now = 0
@@ -66,22 +66,22 @@ def hostile_picture() -> Picture:
             program.kernel(now + 10 * US, now + 20 * US, call, name)
             program.api(now + 10 * US, now + 22 * US, "cudaStreamSynchronize_v3020")
             now += 50 * US + number
-    return build_picture(build_timeline(program.trace(), parse_window("gpu")))
+    return build_plot_data(build_timeline(program.trace(), parse_window("gpu")))
 
 
-def rendered(report: Report, picture: Picture | None = None) -> str:
-    return page.render(report, picture)
+def rendered(report: Report, plot_data: PlotData | None = None) -> str:
+    return page.render(report, plot_data)
 
 
 @pytest.fixture(scope="module")
 def hostile() -> str:
-    return rendered(reports.hostile(), hostile_picture())
+    return rendered(reports.hostile(), hostile_plot_data())
 
 
 @pytest.mark.parametrize("name", reports.ALL)
-@pytest.mark.parametrize("with_picture", [False, True])
-def test_every_report_renders(name: str, with_picture: bool) -> None:
-    text = rendered(reports.ALL[name](), hostile_picture() if with_picture else None)
+@pytest.mark.parametrize("with_plot_data", [False, True])
+def test_every_report_renders(name: str, with_plot_data: bool) -> None:
+    text = rendered(reports.ALL[name](), hostile_plot_data() if with_plot_data else None)
     assert text.lstrip().startswith("<!doctype html>")
     assert text.count("<script") == 2
     assert len(text.encode()) < MOST_BYTES
@@ -119,7 +119,7 @@ def test_the_data_cannot_end_its_element(hostile: str) -> None:
     data = Reading(hostile).raw["script"][0]
     assert not re.search(r"[<>&\u2028\u2029]", data)
     found = json.loads(data)
-    assert "<img src=x onerror=alert(*)>" in json.dumps(found["picture"]["regions"])
+    assert "<img src=x onerror=alert(*)>" in json.dumps(found["plot_data"]["regions"])
     assert not any(ord(char) < 32 or 0xD800 <= ord(char) < 0xE000 for char in json.dumps(found, ensure_ascii=False))
 
 
@@ -244,6 +244,6 @@ def test_a_million_kernels_stay_below_the_bound() -> None:
         program.push(at, at + 3 * US, f"op {number % 40}", 1)
     trace = repeated(program.trace(), 1_000, 20_000 * US)
     assert len(trace.operations) == 1_000_000
-    picture = build_picture(build_timeline(trace, parse_window("gpu")))
-    assert sum(row.count for row in picture.kernels) + picture.kernels_left_out[1] == 1_000_000
-    assert len(rendered(reports.sample(), picture).encode()) < MOST_BYTES
+    plot_data = build_plot_data(build_timeline(trace, parse_window("gpu")))
+    assert sum(row.count for row in plot_data.kernels) + plot_data.kernels_left_out[1] == 1_000_000
+    assert len(rendered(reports.sample(), plot_data).encode()) < MOST_BYTES

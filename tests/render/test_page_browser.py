@@ -51,7 +51,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     export = write_export(Case("page", made).run(), folder / "train.sqlite")
     found = pipeline.examine(export)
     path = folder / "report.html"
-    path.write_text(html_page.render(found.report, found.picture, next_bounds=found.next_bounds), encoding="utf-8")
+    path.write_text(html_page.render(found.report, found.plot_data, next_bounds=found.next_bounds), encoding="utf-8")
     return path
 
 
@@ -186,7 +186,7 @@ def test_tables_sort_and_search(shown: Opened) -> None:
 
 
 def test_the_timeline_zooms_by_mouse_by_key_and_by_button(shown: Opened) -> None:
-    span = shown.value("page.data.picture.span")
+    span = shown.value("page.data.plot_data.span")
     shown.page.locator("#plots").scroll_into_view_if_needed()
     box = shown.page.locator("#plots .u-over").nth(1).bounding_box()
     assert box is not None
@@ -234,7 +234,7 @@ def test_hovering_names_the_range_as_text(shown: Opened) -> None:
     shown.page.locator("#plots").scroll_into_view_if_needed()
     place = shown.value("""() => {
       const chart = page.timeline.charts()[1];
-      const name = page.data.picture.regions.findIndex(text => text.includes("<img"));
+      const name = page.data.plot_data.regions.findIndex(text => text.includes("<img"));
       const row = page.timeline.rows.find(row => !row.lane.account && row.lane.r.includes(name));
       const i = row.lane.r.indexOf(name);
       page.timeline.setRange(row.lane.start[i] - 1000, row.lane.end[i] + 1000);

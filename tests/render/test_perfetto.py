@@ -32,9 +32,9 @@ SLICES = "SELECT slice.ts, slice.dur, slice.depth FROM slice JOIN track ON track
 NO_REPORT = Report(TraceSummary("built", "built"), devices=(), threads=(), regions=())
 
 
-def write(path: Path, report: Report, timeline: Timeline, picture: Any = None) -> Path:
+def write(path: Path, report: Report, timeline: Timeline, plot_data: Any = None) -> Path:
     with path.open("wb") as file:
-        perfetto.write(file, report, timeline, picture)
+        perfetto.write(file, report, timeline, plot_data)
     return path
 
 
@@ -79,7 +79,7 @@ def test_everything_of_a_real_trace_is_there(name: str, tmp_path: Path) -> None:
     except UserError:
         pytest.skip("not a report")
     timeline = examined.timeline
-    output = write(tmp_path / "t.pftrace", examined.report, timeline, examined.picture)
+    output = write(tmp_path / "t.pftrace", examined.report, timeline, examined.plot_data)
     offset = max(-perfetto._bounds(timeline, examined.report)[0], 0)
     with open_trace(output) as processor:
         check(processor, timeline, offset)
@@ -169,7 +169,7 @@ def test_it_parses_as_perfettos_own_messages() -> None:
     """The same without a trace processor: its protos read the file and find as many slices begun as ended."""
     examined = pipeline.examine(REPOSITORY / "sample_reports" / "simulated_sync.sqlite")
     file = io.BytesIO()
-    perfetto.write(file, examined.report, examined.timeline, examined.picture)
+    perfetto.write(file, examined.report, examined.timeline, examined.plot_data)
     trace = protos().Trace.FromString(file.getvalue())
     kinds = [packet.track_event.type for packet in trace.packet if packet.HasField("track_event")]
     events = protos().TrackEvent

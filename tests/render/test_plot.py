@@ -23,10 +23,10 @@ from boundby.cli.main import main
 from boundby.cli.plot import KINDS, SIZES
 from boundby.model.causes import CAUSE_KEYS, HATCH
 from boundby.model.errors import UserError
-from boundby.plot_data import build_picture
+from boundby.plot_data import build_plot_data
 from boundby.render import figures
 from boundby.render.figures.style import fitting, time_unit, width_in
-from boundby.results.plot_data import Picture
+from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
 from tests.support import reports
 from tests.support.program import Program
@@ -41,7 +41,7 @@ STARTS = {"png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-", "svg": b"<?xml"}
 @dataclass(frozen=True)
 class Examined:
     report: Report
-    picture: Picture
+    plot_data: PlotData
 
 
 def saved(figure: Any, format_name: str = "png", dpi: int = 60) -> bytes:
@@ -148,7 +148,7 @@ def test_hostile_names_are_text_and_nothing_warns() -> None:
         program.push(1_000 * number, 1_000 * number + 900, name)
     timeline = build_timeline(program.trace(), parse_window("gpu"))
     base = reports.hostile()
-    found = Examined(base, build_picture(timeline))
+    found = Examined(base, build_plot_data(timeline))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for draw in figures.KINDS.values():
@@ -224,6 +224,6 @@ def test_axes_have_a_unit_that_suits(longest: float, unit: str) -> None:
 def test_utilization_that_is_not_known_is_drawn_as_nothing() -> None:
     program = Program()
     program.kernel(30, 1_000, program.api(0, 20, "cudaLaunchKernel"))
-    picture = build_picture(build_timeline(program.trace(), parse_window("gpu")))
-    assert picture.lanes[0].cpu_utilization is None or np.isnan(picture.lanes[0].cpu_utilization).any()
-    assert saved(figures.timeline(Examined(reports.sample(), picture)))
+    plot_data = build_plot_data(build_timeline(program.trace(), parse_window("gpu")))
+    assert plot_data.lanes[0].cpu_utilization is None or np.isnan(plot_data.lanes[0].cpu_utilization).any()
+    assert saved(figures.timeline(Examined(reports.sample(), plot_data)))

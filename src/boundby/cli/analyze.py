@@ -238,7 +238,7 @@ def _show(
         from boundby.render import perfetto
 
         with write.open_whole(file, inputs=inputs) as stream:
-            perfetto.write(stream, report, examined.timeline, examined.picture)
+            perfetto.write(stream, report, examined.timeline, examined.plot_data)
         _note(f"wrote {file}: open it at https://ui.perfetto.dev", target)
         return
     if file is not None:
@@ -257,7 +257,7 @@ def _text(examined: Examination, selection: Selection, target: Result, surface: 
     if target.format == "html":
         from boundby.render import page
 
-        found = examined.report, examined.picture
+        found = examined.report, examined.plot_data
         return page.render(*found, min_share=selection.min_share, next_bounds=examined.next_bounds)
     return renderer(target, selection.min_share, surface)(examined.report)
 

@@ -1,6 +1,6 @@
 """What pages and figures draw, worked out from the timeline: bins, lanes, gaps, instances and tables, all bounded.
 
-Pure functions; ``build_picture`` is the one entry.
+Pure functions; ``build_plot_data`` is the one entry.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from boundby.plot_data.instances import instance_series
 from boundby.plot_data.lanes import account_lanes, covered_span
 from boundby.plot_data.ranges import range_lanes
 from boundby.plot_data.tables import copy_rows, kernel_rows, operations_in_windows, sync_rows
-from boundby.results.plot_data import Picture
+from boundby.results.plot_data import PlotData
 
 # Bins of the figures over time: about one for each two pixels of a wide page.
 BINS = 600
 
 
-def build_picture(timeline: Timeline) -> Picture:
+def build_plot_data(timeline: Timeline) -> PlotData:
     """Everything drawn about one timeline. The account's bins sum to its causes to the nanosecond."""
     spans = [(d.low_ns, d.high_ns) for d in timeline.devices] or [covered_span(t) for t in timeline.threads]
     low = min((span[0] for span in spans), default=0)
@@ -33,7 +33,7 @@ def build_picture(timeline: Timeline) -> Picture:
     kernels, kernels_left_out = kernel_rows(timeline, inside, index)
     syncs, syncs_left_out = sync_rows(timeline, index)
     ranges, lanes_left_out = range_lanes(timeline, low, high, index)
-    return Picture(
+    return PlotData(
         start_ns=low,
         end_ns=high,
         edges_ns=edges,
@@ -52,4 +52,4 @@ def build_picture(timeline: Timeline) -> Picture:
     )
 
 
-__all__ = ["BINS", "build_picture"]
+__all__ = ["BINS", "build_plot_data"]

@@ -131,7 +131,7 @@ def _thread(
 
 
 def _call(timeline: Timeline, waits: IdleWaits, row: int, thread: int | None, dominant: int) -> str:
-    """The call to blame for a gap: see model.picture.Gap."""
+    """The call to blame for a gap: see results.plot_data.Gap."""
     calls = timeline.calls
     if dominant == Cause.SYNC and waits.call[row] != NOTHING:
         return plain_name(name_of(timeline.trace, int(calls.name[waits.call[row]])))

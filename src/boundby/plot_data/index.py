@@ -1,4 +1,4 @@
-"""Regions that a picture names, numbered in the order in which they are first asked for."""
+"""Regions that a plot data names, numbered in the order in which they are first asked for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RegionIndex:
         self._used = [ROOT]
 
     def of(self, region: npt.NDArray[Any]) -> Int64Array:
-        """The picture's numbers of these regions; negative ones stay NO_REGION."""
+        """The plot data's numbers of these regions; negative ones stay NO_REGION."""
         for number in np.unique(region[region >= 0]).tolist():
             if self._number[number] == NO_REGION:
                 self._number[number] = len(self._used)

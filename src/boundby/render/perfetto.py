@@ -20,7 +20,7 @@ from boundby.trace.tables import NO_CORRELATION, Direction, MemoryKind, OpKind, 
 if TYPE_CHECKING:
     from boundby.attribution.segments import Segments
     from boundby.attribution.timeline import Timeline
-    from boundby.results.plot_data import AccountLane, Picture
+    from boundby.results.plot_data import AccountLane, PlotData
     from boundby.results.report import Report, Verdict
 
 NO_STREAM = 4294967295
@@ -39,17 +39,18 @@ KINDS = tuple(names[:-1] if not known else names for names in (_KERNEL, _SET, _C
 _KIND_OF = {OpKind.KERNEL: 0, OpKind.GRAPH: 0, OpKind.MEMSET: 1, OpKind.MEMCPY: 2, OpKind.MIGRATION: 2}
 
 
-def write(file: IO[bytes], report: Report, timeline: Timeline, picture: Picture | None = None) -> None:
+def write(file: IO[bytes], report: Report, timeline: Timeline, plot_data: PlotData | None = None) -> None:
     """Write the whole trace to a binary file, a bounded part of it in memory at a time.
 
     Times are the report's, on the host's clock. Where any would be negative all are moved; ``clock_offset_ns`` of the
-    verdicts says by how much. ``picture`` adds utilization as counters. Raises UserError without the perfetto package.
+    verdicts says by how much. ``plot_data`` adds utilization as counters. Raises UserError where the perfetto package
+    is not installed.
     """
     trace = timeline.trace
     low, high = _bounds(timeline, report)
     writer = Writer(file, max(-low, 0), high)
     regions = _region_texts(writer, timeline)
-    lanes = picture.lanes if picture is not None else ()
+    lanes = plot_data.lanes if plot_data is not None else ()
     _findings(writer, report, timeline, low)
     for number in np.unique(trace.operations.device).tolist():
         _device(writer, number, timeline, report, regions, lanes)
@@ -148,7 +149,7 @@ def _causes(writer: Writer, parent: int, account: Segments, regions: Int) -> Non
 
 
 def _utilization(writer: Writer, parent: int, lane: AccountLane) -> None:
-    """Utilization in the picture's bins; 0 outside the window."""
+    """Utilization in the bins of the plot data; 0 outside the window."""
     for name, rank, value in (
         ("GPU utilization", GPU_BUSY, lane.gpu_utilization if lane.kind == "device" else None),
         ("CPU utilization", CPU_BUSY, lane.cpu_utilization),

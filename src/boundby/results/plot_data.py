@@ -1,7 +1,7 @@
 """What pages and figures draw beside the Report: time in bins, lanes, gaps, instances and tables. Plain frozen data.
 
 All times are int64 nanoseconds on the trace's (host's) clock, like the Report's windows. Regions and names are indexes
-into ``Picture.regions`` and ``Picture.names`` (-1: none). The size is bounded whatever the trace's size: what is too
+into ``PlotData.regions`` and ``PlotData.names`` (-1: none). The size is bounded whatever the trace's size: what is too
 fine is merged or binned, and every part says so.
 """
 
@@ -48,7 +48,7 @@ class CauseSegments:
     start_ns: Int64Array
     end_ns: Int64Array
     cause: Int64Array  # index into causes.CAUSES
-    region: Int64Array  # index into Picture.regions, NO_REGION where stretches of several regions were merged
+    region: Int64Array  # index into PlotData.regions, NO_REGION where stretches of several regions were merged
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -68,7 +68,7 @@ class AccountLane:
     name: str
     window_start_ns: int
     window_end_ns: int
-    bins: CauseBins  # on Picture.edges_ns
+    bins: CauseBins  # on PlotData.edges_ns
     segments: CauseSegments | None
     fine: CauseBins | None  # within the lane's own window; None where segments is there
     cpu_ns: Int64Array | None  # (bins,); None: not captured
@@ -207,7 +207,7 @@ class SyncRow:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PlotData:
     """Everything drawn about one analysis. ``edges_ns`` spans all windows; lanes share it."""
 
     start_ns: int
@@ -229,7 +229,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class WarmUpRule:
-    """When the first instances of a region count as warm-up: see timeline.picture.instances."""
+    """When the first instances of a region count as warm-up: see timeline.plot_data.instances."""
 
     at_least: int = 8  # instances: with fewer there is no "later" to compare with
     factor: float = 1.25  # times the median of the second half

@@ -22,12 +22,12 @@ from boundby.render.figures.style import (
     name,
     new_figure,
     nothing,
-    picture_of,
+    plot_data_of,
     report_of,
     time_unit,
 )
 from boundby.render.text import region_name
-from boundby.results.plot_data import Float64Array, InstanceSeries, Picture, Spread
+from boundby.results.plot_data import Float64Array, InstanceSeries, PlotData, Spread
 from boundby.results.report import Report
 
 if TYPE_CHECKING:
@@ -51,15 +51,15 @@ def instances(found: Report | Examined, look: Look) -> Figure:
     Grey is the host's interval, green from the first to the last GPU work launched in it. Raises UserError where no
     region has several instances.
     """
-    picture, report = picture_of(found, "instances"), report_of(found)
-    shown = [series for series in picture.instances if series.count >= FEWEST][:MOST_REGIONS]
+    plot_data, report = plot_data_of(found, "instances"), report_of(found)
+    shown = [series for series in plot_data.instances if series.count >= FEWEST][:MOST_REGIONS]
     if not shown:
         raise nothing(f"no NVTX region has {FEWEST} instances", "Annotate the steps of the program with NVTX ranges.")
     under = " · ".join((sentences.what_ran(report), *sentences.circumstances(report)))
     figure = new_figure(look, look.line_in * (10.5 * len(shown) + 2.2), "How long each instance takes", under)
     grid = figure.subplots(len(shown), 2, sharey="row", squeeze=False, gridspec_kw={"width_ratios": (4, 1)})
     for (axes, beside), series in zip(grid, shown, strict=True):
-        _over_run(axes, series, picture, look)
+        _over_run(axes, series, plot_data, look)
         _spread(beside, series)
     grid[-1][0].set_xlabel("instance")
     grid[-1][1].set_xlabel("instances")
@@ -72,7 +72,7 @@ def instances(found: Report | Examined, look: Look) -> Figure:
     return figure
 
 
-def _over_run(axes: Axes, series: InstanceSeries, picture: Picture, look: Look) -> None:
+def _over_run(axes: Axes, series: InstanceSeries, plot_data: PlotData, look: Look) -> None:
     launched = series.projected_ns >= 0
     scale, unit, (floor, ceiling) = _scale(series)
     size = (0.4 * look.font_pt) ** 2
@@ -94,7 +94,7 @@ def _over_run(axes: Axes, series: InstanceSeries, picture: Picture, look: Look) 
     axes.set_ylabel(unit, rotation=0, ha="right")
     axes.grid(axis="y")
     axes.locator_params(axis="x", integer=True)
-    axes.set_title(_title(series, picture, look), loc="left", color=INK)
+    axes.set_title(_title(series, plot_data, look), loc="left", color=INK)
 
 
 def _scale(series: InstanceSeries) -> tuple[float, str, tuple[float, float]]:
@@ -121,8 +121,8 @@ def _dots(
         axes.scatter(index[~inside], np.full((~inside).sum(), ARROW * ceiling), 1.5 * size, marker="^", **style)
 
 
-def _title(series: InstanceSeries, picture: Picture, look: Look) -> str:
-    path = name(region_name(picture.regions[series.region].path), look, 0.45 * look.width_in)
+def _title(series: InstanceSeries, plot_data: PlotData, look: Look) -> str:
+    path = name(region_name(plot_data.regions[series.region].path), look, 0.45 * look.width_in)
     median = series.projected_median_ns
     told = f"median {duration(series.host_median_ns)}"
     if median is not None:

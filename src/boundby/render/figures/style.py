@@ -13,7 +13,7 @@ from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.errors import UserError
 from boundby.render.text import clean, shorten
-from boundby.results.plot_data import Picture
+from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Examined(Protocol):
     def report(self) -> Report: ...
 
     @property
-    def picture(self) -> Picture: ...
+    def plot_data(self) -> PlotData: ...
 
 
 def report_of(found: Report | Examined) -> Report:
@@ -69,11 +69,11 @@ def report_of(found: Report | Examined) -> Report:
     return found if isinstance(found, Report) else found.report
 
 
-def picture_of(found: Report | Examined, kind: str) -> Picture:
-    """The picture, or UserError where only a Report was given."""
+def plot_data_of(found: Report | Examined, kind: str) -> PlotData:
+    """The plot data, or UserError where only a Report was given."""
     if isinstance(found, Report):
         raise UserError(f"A figure of {kind} needs more than a Report.", "Give it what boundby.examine(path) returns.")
-    return found.picture
+    return found.plot_data
 
 
 def matplotlib() -> Any:

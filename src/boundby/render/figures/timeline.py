@@ -22,12 +22,12 @@ from boundby.render.figures.style import (
     names_of_rows,
     new_figure,
     nothing,
-    picture_of,
+    plot_data_of,
     report_of,
     time_unit,
 )
 from boundby.render.text import clean, part_name, shorten
-from boundby.results.plot_data import AccountLane, CauseBins, Picture, RangeLane
+from boundby.results.plot_data import AccountLane, CauseBins, PlotData, RangeLane
 from boundby.results.report import Report
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ def timeline(found: Report | Examined, look: Look) -> Figure:
 
     Raises UserError where the trace holds neither GPU work nor threads with ranges.
     """
-    picture, report = picture_of(found, "the timeline"), report_of(found)
-    lanes = [lane for lane in picture.lanes if lane.bins.total_ns.any()]
+    plot_data, report = plot_data_of(found, "the timeline"), report_of(found)
+    lanes = [lane for lane in plot_data.lanes if lane.bins.total_ns.any()]
     if not lanes:
         raise nothing("the report holds no GPU work and no thread with time", "Try: boundby analyze REPORT")
-    scale, unit = time_unit(picture.end_ns - picture.start_ns)
+    scale, unit = time_unit(plot_data.end_ns - plot_data.start_ns)
     full, strips = (lanes, []) if len(lanes) <= MOST_LANES else ([], lanes[:MOST_STRIPS])
-    ranges = _ranges(picture)
+    ranges = _ranges(plot_data)
     causes = [key for key, cause in zip(CAUSE_KEYS, CAUSES, strict=True) if any(_has(lane, cause) for lane in lanes)]
     heights = [look.line_in * lines for _ in full for lines in (2.6, 2.0)]
     heights += [look.line_in * 1.3 * len(strips)] if strips else []
@@ -65,15 +65,15 @@ def timeline(found: Report | Examined, look: Look) -> Figure:
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     rest = list(panels)
     for lane in full:
-        _utilization(rest.pop(0), lane, picture.start_ns, scale, look, explained=lane is full[0])
-        _causes(rest.pop(0), lane, picture.start_ns, scale)
+        _utilization(rest.pop(0), lane, plot_data.start_ns, scale, look, explained=lane is full[0])
+        _causes(rest.pop(0), lane, plot_data.start_ns, scale)
     if strips:
-        _strips(rest.pop(0), strips, picture.start_ns, scale)
+        _strips(rest.pop(0), strips, plot_data.start_ns, scale)
     if ranges:
-        _draw_ranges(rest.pop(0), ranges, picture, scale, look)
+        _draw_ranges(rest.pop(0), ranges, plot_data, scale, look)
     for axes in panels:
         axes.tick_params(axis="x", length=0 if axes is not panels[-1] else 3)
-    panels[-1].set_xlim(0, (picture.end_ns - picture.start_ns) / scale)
+    panels[-1].set_xlim(0, (plot_data.end_ns - plot_data.start_ns) / scale)
     panels[-1].set_xlabel(f"time since the window began, {unit}")
     legend(figure, causes, look)
     return figure
@@ -154,9 +154,9 @@ def _strips(axes: Axes, lanes: Sequence[AccountLane], start_ns: int, scale: floa
     axes.set_ylim(len(lanes), 0)
 
 
-def _ranges(picture: Picture) -> list[RangeLane]:
+def _ranges(plot_data: PlotData) -> list[RangeLane]:
     """The outermost range lanes of the threads that ranges cover most, thread by thread."""
-    lanes = [lane for lane in picture.ranges if len(lane)]
+    lanes = [lane for lane in plot_data.ranges if len(lane)]
     covered: dict[tuple[int, int | None], int] = {}
     for lane in lanes:
         key = (lane.pid, lane.tid)
@@ -170,24 +170,24 @@ def _ranges(picture: Picture) -> list[RangeLane]:
     return shown
 
 
-def _draw_ranges(axes: Axes, lanes: Sequence[RangeLane], picture: Picture, scale: float, look: Look) -> None:
+def _draw_ranges(axes: Axes, lanes: Sequence[RangeLane], plot_data: PlotData, scale: float, look: Look) -> None:
     width_in = 0.82 * look.width_in
-    whole = picture.end_ns - picture.start_ns
+    whole = plot_data.end_ns - plot_data.start_ns
     labels = []
     for place, lane in enumerate(lanes):
         first = place == 0 or (lanes[place - 1].pid, lanes[place - 1].tid) != (lane.pid, lane.tid)
         labels.append(name(_thread(lane), look, 0.16 * look.width_in) if first else "")
-        low = np.clip(lane.start_ns, picture.start_ns, picture.end_ns)
-        high = np.clip(lane.end_ns, picture.start_ns, picture.end_ns)
-        spans = np.column_stack(((low - picture.start_ns) / scale, (high - low) / scale))
+        low = np.clip(lane.start_ns, plot_data.start_ns, plot_data.end_ns)
+        high = np.clip(lane.end_ns, plot_data.start_ns, plot_data.end_ns)
+        spans = np.column_stack(((low - plot_data.start_ns) / scale, (high - low) / scale))
         for turn in (0, 1):
             axes.broken_barh(spans[turn::2].tolist(), (place + 0.06, 0.88), facecolor=TINTS[turn], edgecolor="none")
         for row in np.flatnonzero((high - low) / whole * width_in > 0.25).tolist():
             region = int(lane.region[row])
             room = look.characters(0.95 * float(high[row] - low[row]) / whole * width_in)
-            text = part_name(picture.regions[region].path[-1]) if region > 0 and lane.count[row] == 1 else ""
+            text = part_name(plot_data.regions[region].path[-1]) if region > 0 and lane.count[row] == 1 else ""
             if text and room >= 3:
-                middle = (low[row] + high[row]) / 2 - picture.start_ns
+                middle = (low[row] + high[row]) / 2 - plot_data.start_ns
                 size = 0.85 * look.font_pt
                 axes.text(middle / scale, place + 0.5, shorten(text, room, "…"), ha="center", va="center", size=size)
         if first and place:

@@ -1,4 +1,4 @@
-"""Report and Picture -> one self-contained HTML page that people send to each other.
+"""Report and plot data -> one self-contained HTML page that people send to each other.
 
 Nothing is fetched: style and script are in the page, and its Content-Security-Policy admits only these two, by their
 hashes. Names out of a trace are anybody's text: they are cleaned, escaped by the template, set as text by the script.
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boundby.results.plot_data import Picture
+from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ NextBounds = Mapping[tuple[int, str], str | None]
 
 def render(
     report: Report,
-    picture: Picture | None = None,
+    plot_data: PlotData | None = None,
     *,
     min_share: float | None = None,
     next_bounds: NextBounds | None = None,
 ) -> str:
-    """The page. Without a picture (a saved result) it has no timeline, instances or tables of GPU work.
+    """The page. without plot data (a saved result) it has no timeline, instances or tables of GPU work.
 
     ``min_share``: regions below this fraction of the window are left out; None: all, up to what a page can hold.
     """
@@ -57,12 +57,12 @@ def render(
         _environment()
         .get_template("page.html.j2")
         .render(
-            **content.context(report, picture, next_bounds or {}),
+            **content.context(report, plot_data, next_bounds or {}),
             rows=shown.rows,
             rows_left_out=shown.left_out,
             outside=shown.outside,
-            data=drawings.embed(report, picture, shown),
-            has_picture=picture is not None,
+            data=drawings.embed(report, plot_data, shown),
+            has_plot_data=plot_data is not None,
             style=_raw(style),
             script=_raw(script),
             policy=_policy(style, script),

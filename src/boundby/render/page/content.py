@@ -24,7 +24,7 @@ from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.missing import not_captured
 from boundby.render.selection import longest_window, window_total
 from boundby.render.text import clean, region_name
-from boundby.results.plot_data import WARM_UP_RULE, Picture
+from boundby.results.plot_data import WARM_UP_RULE, PlotData
 from boundby.results.report import Check, Finding, Report, Verdict
 
 BEST_FINDINGS = 3
@@ -81,7 +81,7 @@ class ScenarioGroup:
 
 
 def context(
-    report: Report, picture: Picture | None, next_bounds: Mapping[tuple[int, str], str | None]
+    report: Report, plot_data: PlotData | None, next_bounds: Mapping[tuple[int, str], str | None]
 ) -> dict[str, object]:
     """Everything the template names, but the regions and the drawings' data."""
     accounts = _accounts(report)
@@ -106,10 +106,10 @@ def context(
         "unchecked_count": sum(len(rules.split(", ")) for _, rules in unchecked),
         "total": window_total(report),
         "scenarios": _scenarios(report, next_bounds),
-        "longest_gaps": _longest_gaps(picture),
-        "picture": picture,
-        "region_names": [region_name(region.path) for region in picture.regions] if picture else [],
-        "region_ends": [_path_end(region.path) for region in picture.regions] if picture else [],
+        "longest_gaps": _longest_gaps(plot_data),
+        "plot_data": plot_data,
+        "region_names": [region_name(region.path) for region in plot_data.regions] if plot_data else [],
+        "region_ends": [_path_end(region.path) for region in plot_data.regions] if plot_data else [],
         "captured": _captured(report),
         "missing": not_captured(report),
         "glossary": [
@@ -125,9 +125,9 @@ def context(
         "rule": WARM_UP_RULE,
         "bound_phrase": sentences.bound_phrase,
         "legend": _legend(report),
-        "cpu_sources": sorted({lane.cpu_source for lane in picture.lanes if lane.cpu_source}) if picture else [],
-        "binned": [lane for lane in picture.lanes if lane.segments is None] if picture else [],
-        "merged": any((lane.count > 1).any() for lane in picture.ranges) if picture else False,
+        "cpu_sources": sorted({lane.cpu_source for lane in plot_data.lanes if lane.cpu_source}) if plot_data else [],
+        "binned": [lane for lane in plot_data.lanes if lane.segments is None] if plot_data else [],
+        "merged": any((lane.count > 1).any() for lane in plot_data.ranges) if plot_data else False,
     }
 
 
@@ -287,11 +287,11 @@ def _then(device: int, scenario: str, next_bounds: Mapping[tuple[int, str], str 
     return (next_bounds[device, scenario] or "") if (device, scenario) in next_bounds else None
 
 
-def _longest_gaps(picture: Picture | None) -> list[tuple[int, object]]:
-    """The longest gaps of those the picture tells, with their number there."""
-    if picture is None:
+def _longest_gaps(plot_data: PlotData | None) -> list[tuple[int, object]]:
+    """The longest gaps of those the plot data tells, with their number there."""
+    if plot_data is None:
         return []
-    numbered = sorted(enumerate(picture.gaps), key=lambda item: (item[1].start_ns - item[1].end_ns, item[0]))
+    numbered = sorted(enumerate(plot_data.gaps), key=lambda item: (item[1].start_ns - item[1].end_ns, item[0]))
     return list(numbered[:MOST_GAPS_LISTED])
 
 

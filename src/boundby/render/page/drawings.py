@@ -1,4 +1,4 @@
-"""Picture -> the compact JSON that the page's script draws from, embedded so that nothing in it can end the script."""
+"""Plot data -> the compact JSON that the page's script draws from, embedded so that nothing can end the script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boundby.model import units
 from boundby.model.causes import CAUSES, HOST_MEANING, LETTER, MEANING, SHORT_LABEL
 from boundby.render.page.regions import RegionRows
 from boundby.render.text import clean, region_name
-from boundby.results.plot_data import AccountLane, CauseBins, Gap, InstanceSeries, Picture, RangeLane, Spread
+from boundby.results.plot_data import AccountLane, CauseBins, Gap, InstanceSeries, PlotData, RangeLane, Spread
 from boundby.results.report import Report
 
 # What could end the data's element or be taken for a line's end; JSON reads the escapes as the same characters.
@@ -22,7 +22,7 @@ _ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u202
 Json = dict[str, Any]
 
 
-def embed(report: Report, picture: Picture | None, shown: RegionRows) -> object:
+def embed(report: Report, plot_data: PlotData | None, shown: RegionRows) -> object:
     """The data as the text of a ``<script type="application/json">``."""
     from markupsafe import Markup
 
@@ -38,7 +38,9 @@ def embed(report: Report, picture: Picture | None, shown: RegionRows) -> object:
             for cause in CAUSES
         ],
         "facts": [[[title, [list(fact) for fact in facts]] for title, facts in row.facts] for row in shown.rows],
-        "picture": _picture(picture, shown) if picture is not None and picture.end_ns > picture.start_ns else None,
+        "plot_data": _plot_data(plot_data, shown)
+        if plot_data is not None and plot_data.end_ns > plot_data.start_ns
+        else None,
     }
     text = json.dumps(_cleaned(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.translate(_ESCAPES))
@@ -52,34 +54,34 @@ def _cleaned(value: Any) -> Any:
     return [_cleaned(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _picture(picture: Picture, shown: RegionRows) -> Json:
-    names = [region_name(region.path) for region in picture.regions]
+def _plot_data(plot_data: PlotData, shown: RegionRows) -> Json:
+    names = [region_name(region.path) for region in plot_data.regions]
     rows = {row.path: row.number for row in shown.rows}
     paths = [
         name + (f" [{clean(region.domain)}]" if region.domain not in ("", "default") else "")
-        for name, region in zip(names, picture.regions, strict=True)
+        for name, region in zip(names, plot_data.regions, strict=True)
     ]
     return {
-        "span": picture.end_ns - picture.start_ns,
-        "origin": picture.start_ns,
-        "edges": (picture.edges_ns - picture.start_ns).tolist(),
+        "span": plot_data.end_ns - plot_data.start_ns,
+        "origin": plot_data.start_ns,
+        "edges": (plot_data.edges_ns - plot_data.start_ns).tolist(),
         "regions": paths,
         "rows": [rows.get(path, -1) for path in paths],  # the region's row in the table
-        "lanes": [_lane(lane, picture) for lane in picture.lanes],
-        "ranges": [_ranges(lane, picture.start_ns) for lane in picture.ranges],
-        "gaps": [_gap(gap, picture) for gap in picture.gaps],
-        "instances": [_series(series, picture.start_ns) for series in picture.instances],
+        "lanes": [_lane(lane, plot_data) for lane in plot_data.lanes],
+        "ranges": [_ranges(lane, plot_data.start_ns) for lane in plot_data.ranges],
+        "gaps": [_gap(gap, plot_data) for gap in plot_data.gaps],
+        "instances": [_series(series, plot_data.start_ns) for series in plot_data.instances],
     }
 
 
-def _lane(lane: AccountLane, picture: Picture) -> Json:
+def _lane(lane: AccountLane, plot_data: PlotData) -> Json:
     found: Json = {
         "kind": lane.kind,
         "id": lane.id,
         "name": f"GPU {lane.id}" if lane.kind == "device" else f"{lane.name or 'thread'} ({lane.id})",
         "device": lane.name,
-        "low": lane.window_start_ns - picture.start_ns,
-        "high": lane.window_end_ns - picture.start_ns,
+        "low": lane.window_start_ns - plot_data.start_ns,
+        "high": lane.window_end_ns - plot_data.start_ns,
         "gpu": _fractions(lane.gpu_utilization) if lane.kind == "device" else None,
         "cpu": None if lane.cpu_utilization is None else _fractions(lane.cpu_utilization),
         "cpuSource": lane.cpu_source,
@@ -88,13 +90,13 @@ def _lane(lane: AccountLane, picture: Picture) -> Json:
     }
     if lane.segments is not None:
         found["seg"] = {
-            "s": _starts(lane.segments.start_ns, picture.start_ns),
+            "s": _starts(lane.segments.start_ns, plot_data.start_ns),
             "l": (lane.segments.end_ns - lane.segments.start_ns).tolist(),
             "c": lane.segments.cause.tolist(),
             "r": lane.segments.region.tolist(),
         }
     if lane.fine is not None:
-        found["fine"] = _fine(lane.fine, picture.start_ns)
+        found["fine"] = _fine(lane.fine, plot_data.start_ns)
     return found
 
 
@@ -123,11 +125,13 @@ def _ranges(lane: RangeLane, origin: int) -> Json:
     }
 
 
-def _gap(gap: Gap, picture: Picture) -> Json:
-    lane = next(number for number, lane in enumerate(picture.lanes) if lane.kind == "device" and lane.id == gap.device)
+def _gap(gap: Gap, plot_data: PlotData) -> Json:
+    lane = next(
+        number for number, lane in enumerate(plot_data.lanes) if lane.kind == "device" and lane.id == gap.device
+    )
     return {
         "lane": lane,
-        "s": gap.start_ns - picture.start_ns,
+        "s": gap.start_ns - plot_data.start_ns,
         "l": gap.end_ns - gap.start_ns,
         "c": gap.cause,
         "by": [[cause, ns] for cause, ns in enumerate(gap.cause_ns) if ns],

@@ -1,19 +1,19 @@
 "use strict";
 // A region's instances in order of time and as a histogram, on one axis of durations.
 (() => {
-  const picture = page.data.picture;
+  const plotData = page.data.plot_data;
   const holder = page.byId("instance-series"), beside = page.byId("instance-spread");
-  if (!picture || !holder || !picture.instances.length) return;
+  if (!plotData || !holder || !plotData.instances.length) return;
   const HEIGHT = 260, LOG_FROM = 30; // longest over shortest, from which a linear axis would flatten the rest
   const CLOSE = 1.5; // the same, up to which the axis does not start at zero
   const select = page.byId("instance-region");
-  picture.instances.forEach((series, number) => {
-    const option = page.make("option", `${picture.regions[series.r]} (${page.count(series.n)})`);
+  plotData.instances.forEach((series, number) => {
+    const option = page.make("option", `${plotData.regions[series.r]} (${page.count(series.n)})`);
     option.value = String(number);
     select.append(option);
   });
   // First shown: the region with the most time among those repeated often enough to be steps.
-  const often = picture.instances.findIndex((series) => series.n >= 3);
+  const often = plotData.instances.findIndex((series) => series.n >= 3);
   let chosen = Math.max(often, 0), which = "h", charts = [];
 
   const powers = (_, values) => values.map((value) => (value === null ? "" : page.duration(value)));
@@ -26,7 +26,7 @@
 
   const build = () => {
     charts.forEach((chart) => chart.destroy());
-    const series = picture.instances[chosen];
+    const series = plotData.instances[chosen];
     if (which === "p" && !series.p) which = "h";
     const value = series[which], spread = series[which + "s"];
     const normal = [], warm = [];
@@ -129,7 +129,7 @@
       button.disabled = button.dataset.which === "p" && !series.p;
     }
     select.value = String(chosen);
-    const words = `${picture.regions[series.r]}: ${series.text}`;
+    const words = `${plotData.regions[series.r]}: ${series.text}`;
     holder.setAttribute("role", "img");
     holder.setAttribute("aria-label", words);
   };
@@ -139,7 +139,7 @@
   holder.addEventListener("mouseleave", () => page.tip.hide());
   page.byId("instance-tools").hidden = false;
   page.chooseInstances = (region) => {
-    const found = picture.instances.findIndex((series) => series.r === region);
+    const found = plotData.instances.findIndex((series) => series.r === region);
     if (found >= 0) { chosen = found; build(); }
   };
   page.instances = { charts: () => charts };

@@ -12,8 +12,8 @@ page.lanes = (() => {
   };
   const ends = (start, lengths) => Float64Array.from(start, (value, i) => value + lengths[i]);
 
-  const decode = (picture) => {
-    const accounts = picture.lanes.map((lane) => {
+  const decode = (plotData) => {
+    const accounts = plotData.lanes.map((lane) => {
       const made = { ...lane, account: true };
       if (lane.seg) {
         made.start = starts(lane.seg.s);
@@ -23,7 +23,7 @@ page.lanes = (() => {
       }
       return made;
     });
-    const ranges = picture.ranges.map((lane) => {
+    const ranges = plotData.ranges.map((lane) => {
       const start = starts(lane.s);
       return { ...lane, account: false, start, end: ends(start, lane.l) };
     });
@@ -153,7 +153,7 @@ page.lanes = (() => {
     return -1;
   };
 
-  const gapAt = (picture, lane, time) => picture.gaps.find((gap) => gap.lane === lane && gap.s <= time && time < gap.s + gap.l);
+  const gapAt = (plotData, lane, time) => plotData.gaps.find((gap) => gap.lane === lane && gap.s <= time && time < gap.s + gap.l);
 
   const tellGap = (gap, names) => {
     const most = page.data.causes[gap.c];
@@ -171,15 +171,15 @@ page.lanes = (() => {
     return lines;
   };
 
-  const tellAccount = (picture, lane, number, time) => {
-    const gap = gapAt(picture, number, time);
+  const tellAccount = (plotData, lane, number, time) => {
+    const gap = gapAt(plotData, number, time);
     const head = [];
     if (lane.seg) {
       const i = after(lane.end, time);
       if (i < lane.start.length && lane.start[i] <= time) {
         const cause = page.data.causes[lane.seg.c[i]];
         head.push({ text: `${cause.label} for ${page.duration(lane.end[i] - lane.start[i])}`, strong: true, key: lane.seg.c[i] + 1 });
-        head.push({ text: `${lane.name}, ${picture.regions[lane.seg.r[i]] || "several regions"}` });
+        head.push({ text: `${lane.name}, ${plotData.regions[lane.seg.r[i]] || "several regions"}` });
         if (!gap) head.push({ text: cause.meaning });
       }
     } else {
@@ -192,11 +192,11 @@ page.lanes = (() => {
         }
       }
     }
-    return gap ? [...head.slice(0, lane.seg ? 2 : head.length), ...tellGap(gap, picture.regions)] : head;
+    return gap ? [...head.slice(0, lane.seg ? 2 : head.length), ...tellGap(gap, plotData.regions)] : head;
   };
 
-  const tellRange = (picture, lane, i) => {
-    const name = picture.regions[lane.r[i]] || "(no range)";
+  const tellRange = (plotData, lane, i) => {
+    const name = plotData.regions[lane.r[i]] || "(no range)";
     const length = lane.end[i] - lane.start[i];
     if (lane.n && lane.n[i] > 1) {
       return [{ text: `${page.count(lane.n[i])} ranges, most time in ${name}`, strong: true },

@@ -1,10 +1,10 @@
 "use strict";
 // Utilization over time, the account's lanes and the ranges' lanes on one axis: zoom, move, hover, gaps one by one.
 (() => {
-  const picture = page.data.picture;
+  const plotData = page.data.plot_data;
   const holder = page.byId("plots");
-  if (!picture || !holder) return;
-  const { accounts, ranges } = page.lanes.decode(picture);
+  if (!plotData || !holder) return;
+  const { accounts, ranges } = page.lanes.decode(plotData);
   const LANE = 26, RANGE = 16, BETWEEN = 7, UTILIZATION = 118;
   const rows = [];
   const layOut = () => {
@@ -24,9 +24,9 @@
     return y + 2;
   };
   const height = layOut();
-  const span = picture.span;
+  const span = plotData.span;
   let low = 0, high = span, charts = [], chosenGap = -1, look = null;
-  const bySize = picture.gaps.map((gap, number) => number).sort((a, b) => picture.gaps[b].l - picture.gaps[a].l || a - b);
+  const bySize = plotData.gaps.map((gap, number) => number).sort((a, b) => plotData.gaps[b].l - plotData.gaps[a].l || a - b);
 
   const time = (ns) => (ns === 0 ? "0" : page.duration(ns));
   // An instant, with digits enough to tell pixels apart.
@@ -57,14 +57,14 @@
 
   const showGap = (number, tell) => {
     chosenGap = number;
-    const gap = picture.gaps[number];
+    const gap = plotData.gaps[number];
     setRange(gap.s - 1.5 * gap.l, gap.s + 2.5 * gap.l);
     const place = bySize.indexOf(number) + 1;
     page.byId("timeline-range").textContent += ` · gap ${place} of ${bySize.length}: ${page.duration(gap.l)}, ${page.data.causes[gap.c].label}`;
     if (tell) {
       const box = charts[1].over.getBoundingClientRect();
       const row = rows.find((item) => item.number === gap.lane);
-      page.tip.show(page.lanes.tellGap(gap, picture.regions), box.left + box.width * 0.5, box.top + row.y + row.height);
+      page.tip.show(page.lanes.tellGap(gap, plotData.regions), box.left + box.width * 0.5, box.top + row.y + row.height);
     }
   };
   page.showTime = (at, length) => {
@@ -84,7 +84,7 @@
     for (const row of rows) {
       const box = { x: bbox.left, y: bbox.top + row.y * look.ratio, width: bbox.width, height: row.height * look.ratio };
       if (row.lane.account) page.lanes.drawAccount(ctx, row.lane, box, low, high, look);
-      else page.lanes.drawRanges(ctx, row.lane, box, low, high, look, picture.regions);
+      else page.lanes.drawRanges(ctx, row.lane, box, low, high, look, plotData.regions);
       ctx.textAlign = "right";
       ctx.textBaseline = "middle";
       ctx.font = `${(row.lane.account ? 12 : 10.5) * look.ratio}px system-ui, sans-serif`;
@@ -99,8 +99,8 @@
         }
         ctx.fillText(text, box.x - 7 * look.ratio, box.y + box.height / 2);
       }
-      if (row.lane.account && chosenGap >= 0 && picture.gaps[chosenGap].lane === row.number) {
-        const gap = picture.gaps[chosenGap], scale = bbox.width / (high - low);
+      if (row.lane.account && chosenGap >= 0 && plotData.gaps[chosenGap].lane === row.number) {
+        const gap = plotData.gaps[chosenGap], scale = bbox.width / (high - low);
         const from = Math.max((gap.s - low) * scale, 0), to = Math.min((gap.s + gap.l - low) * scale, bbox.width);
         if (to > from) {
           ctx.strokeStyle = look.ink;
@@ -140,7 +140,7 @@
     const bins = Math.max(Math.min(Math.round(holder.clientWidth / 7), 180), 30);
     const edges = Array.from({ length: bins + 1 }, (_, i) => low + ((high - low) * i) / bins);
     const values = lines.map((line) => (line.color === "--gpu"
-      ? page.lanes.utilization(line.lane, low, high, bins) : page.lanes.resample(picture.edges, line.values, low, high, bins)));
+      ? page.lanes.utilization(line.lane, low, high, bins) : page.lanes.resample(plotData.edges, line.values, low, high, bins)));
     return { edges, values };
   };
 
@@ -199,10 +199,10 @@
     bottom.over.addEventListener("mousemove", (event) => {
       const { row, at, reach } = hit(event);
       let told = [];
-      if (row && row.lane.account) told = page.lanes.tellAccount(picture, row.lane, row.number, at);
+      if (row && row.lane.account) told = page.lanes.tellAccount(plotData, row.lane, row.number, at);
       else if (row) {
         const i = page.lanes.rangeAt(row.lane, at, reach);
-        if (i >= 0) told = page.lanes.tellRange(picture, row.lane, i);
+        if (i >= 0) told = page.lanes.tellRange(plotData, row.lane, i);
       }
       if (told.length) page.tip.show([...told, { text: `at ${instant(at)}` }], event.clientX, event.clientY);
       else page.tip.hide();
@@ -212,7 +212,7 @@
       if (!row || row.lane.account) return;
       const i = page.lanes.rangeAt(row.lane, at, reach);
       if (i < 0) return;
-      if (page.chooseRegion) page.chooseRegion(picture.rows[row.lane.r[i]]);
+      if (page.chooseRegion) page.chooseRegion(plotData.rows[row.lane.r[i]]);
       if (page.chooseInstances) page.chooseInstances(row.lane.r[i]);
     });
   };

@@ -1,4 +1,4 @@
-"""The picture: its time sums to the account, its size is bounded, and what it names is right."""
+"""The plot_data: its time sums to the account, its size is bounded, and what it names is right."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model.causes import CAUSE_KEYS, Cause
-from boundby.plot_data import build_picture
+from boundby.plot_data import build_plot_data
 from boundby.plot_data import lanes as lanes_module
 from boundby.plot_data import ranges as ranges_module
 from boundby.plot_data.instances import warm_up
-from boundby.results.plot_data import AccountLane, Picture, RangeLane
+from boundby.results.plot_data import AccountLane, PlotData, RangeLane
 from tests.attribution.strategies import host_sequences
 from tests.support.program import Program
 
 US, MS = 1_000, 1_000_000
 
 
-def pictured(program: Program, window: str = "gpu") -> tuple[Timeline, Picture]:
+def plotted(program: Program, window: str = "gpu") -> tuple[Timeline, PlotData]:
     timeline = build_timeline(program.trace(), parse_window(window))
-    return timeline, build_picture(timeline)
+    return timeline, build_plot_data(timeline)
 
 
 def lane_time(lane: AccountLane) -> list[int]:
@@ -35,8 +35,8 @@ def lane_time(lane: AccountLane) -> list[int]:
 @settings(max_examples=60, deadline=None)
 @given(host_sequences(threads=2, devices=2), st.sampled_from(["gpu", "all"]))
 def test_every_form_of_the_account_sums_to_it(program: Program, window: str) -> None:
-    timeline, picture = pictured(program, window)
-    for device, lane in zip(timeline.devices, picture.lanes, strict=True):
+    timeline, plot_data = plotted(program, window)
+    for device, lane in zip(timeline.devices, plot_data.lanes, strict=True):
         account = device.segments.by_cause().tolist()
         assert lane_time(lane) == account
         assert lane.segments is not None
@@ -47,32 +47,33 @@ def test_every_form_of_the_account_sums_to_it(program: Program, window: str) -> 
         share = lane.gpu_utilization
         assert ((share[~np.isnan(share)] >= 0) & (share[~np.isnan(share)] <= 1)).all()
     sync = sum(int(device.segments.by_cause()[Cause.SYNC]) for device in timeline.devices)
-    assert sum(row.idle_ns or 0 for row in picture.syncs) <= sync
+    assert sum(row.idle_ns or 0 for row in plot_data.syncs) <= sync
 
 
 @settings(max_examples=60, deadline=None)
 @given(host_sequences(threads=2))
 def test_gaps_are_the_idle_time(program: Program) -> None:
-    timeline, picture = pictured(program)
-    assert picture.gap_count == len(picture.gaps)  # few enough to be told one by one
-    for gap in picture.gaps:
+    timeline, plot_data = plotted(program)
+    assert plot_data.gap_count == len(plot_data.gaps)  # few enough to be told one by one
+    for gap in plot_data.gaps:
         assert sum(gap.cause_ns) == gap.end_ns - gap.start_ns
         assert gap.cause_ns[gap.cause] == max(gap.cause_ns)
-        assert gap.region == -1 or gap.region < len(picture.regions)
+        assert gap.region == -1 or gap.region < len(plot_data.regions)
     idle = sum(int(d.segments.by_cause()[3:].sum()) for d in timeline.devices)
-    assert sum(gap.end_ns - gap.start_ns for gap in picture.gaps) == idle
+    assert sum(gap.end_ns - gap.start_ns for gap in plot_data.gaps) == idle
 
 
 @settings(max_examples=60, deadline=None)
 @given(host_sequences(threads=2, devices=2))
 def test_ranges_of_a_lane_do_not_overlap_and_none_is_lost(program: Program) -> None:
-    timeline, picture = pictured(program, "all")
+    timeline, plot_data = plotted(program, "all")
     ranges = timeline.trace.ranges
-    shown = (ranges.end_ns > picture.start_ns) & (ranges.start_ns < picture.end_ns) & (ranges.end_ns > ranges.start_ns)
-    assert sum(int(lane.count.sum()) for lane in picture.ranges) == int(shown.sum())
-    for lane in picture.ranges:
+    inside = (ranges.end_ns > plot_data.start_ns) & (ranges.start_ns < plot_data.end_ns)
+    shown = inside & (ranges.end_ns > ranges.start_ns)
+    assert sum(int(lane.count.sum()) for lane in plot_data.ranges) == int(shown.sum())
+    for lane in plot_data.ranges:
         assert (lane.start_ns[1:] >= lane.end_ns[:-1]).all()
-        assert all(0 <= region < len(picture.regions) for region in lane.region.tolist())
+        assert all(0 <= region < len(plot_data.regions) for region in lane.region.tolist())
 
 
 def steps(count: int = 20, slow: int = 2) -> Program:
@@ -92,9 +93,9 @@ def steps(count: int = 20, slow: int = 2) -> Program:
 
 
 def test_warm_up_is_told_apart() -> None:
-    _, picture = pictured(steps())
-    (series,) = picture.instances
-    assert picture.regions[series.region].path == ("step *",)
+    _, plot_data = plotted(steps())
+    (series,) = plot_data.instances
+    assert plot_data.regions[series.region].path == ("step *",)
     assert (series.count, series.warm_up, series.thinned) == (20, 2, False)
     assert series.host_median_ns == 430 * US
     assert int(series.host.counts.sum()) == 18
@@ -119,14 +120,14 @@ def test_the_warm_up_rule(durations: list[int], expected: int) -> None:
 
 
 def test_tables_and_gaps_name_what_ran() -> None:
-    _, picture = pictured(steps())
-    assert [(row.name, row.count) for row in picture.kernels] == [("gemm", 20), ("reduce", 20)]
-    assert picture.kernels[0].total_ns == (18 + 2 * 5) * 200 * US
-    assert sum(row.share for row in picture.kernels) == pytest.approx(1)
-    (row,) = picture.syncs
+    _, plot_data = plotted(steps())
+    assert [(row.name, row.count) for row in plot_data.kernels] == [("gemm", 20), ("reduce", 20)]
+    assert plot_data.kernels[0].total_ns == (18 + 2 * 5) * 200 * US
+    assert sum(row.share for row in plot_data.kernels) == pytest.approx(1)
+    (row,) = plot_data.syncs
     assert (row.call, row.count) == ("cudaStreamSynchronize", 40)
-    assert row.idle_ns == sum(lane_time(lane)[Cause.SYNC] for lane in picture.lanes)
-    gap = max(picture.gaps, key=lambda gap: gap.end_ns - gap.start_ns)
+    assert row.idle_ns == sum(lane_time(lane)[Cause.SYNC] for lane in plot_data.lanes)
+    gap = max(plot_data.gaps, key=lambda gap: gap.end_ns - gap.start_ns)
     assert (gap.before, gap.after) == ("reduce", "gemm")
     assert gap.call == "cudaStreamSynchronize"
 
@@ -138,15 +139,15 @@ def test_too_much_is_merged_and_binned(monkeypatch: pytest.MonkeyPatch) -> None:
     program = steps(200)
     for number in range(2000):
         program.push(number * 10 * US, number * 10 * US + 5 * US, "tiny")
-    timeline, picture = pictured(program)
-    (lane,) = picture.lanes
+    timeline, plot_data = plotted(program)
+    (lane,) = plot_data.lanes
     assert lane.segments is None
     assert lane.fine is not None
     assert lane.fine.cause_ns.shape == (40, len(CAUSE_KEYS))
     assert lane.fine.cause_ns.sum(axis=0).tolist() == timeline.devices[0].segments.by_cause().tolist()
-    assert sum(len(lane) for lane in picture.ranges) <= 30
-    assert any((lane.count > 1).any() for lane in picture.ranges)
-    for ranges in picture.ranges:
+    assert sum(len(lane) for lane in plot_data.ranges) <= 30
+    assert any((lane.count > 1).any() for lane in plot_data.ranges)
+    for ranges in plot_data.ranges:
         assert (ranges.covered_ns <= ranges.end_ns - ranges.start_ns).all()
 
 
@@ -155,16 +156,16 @@ def test_without_gpu_work_lanes_are_threads() -> None:
     program.push(0, 10 * MS, "work")
     program.sleep(2 * MS, 5 * MS)
     timeline = build_timeline(program.trace(), parse_window("gpu"))
-    picture = build_picture(timeline)
-    (lane,) = picture.lanes
+    plot_data = build_plot_data(timeline)
+    (lane,) = plot_data.lanes
     assert lane.kind == "thread"
     assert lane_time(lane)[Cause.HOST_BLOCKED] == 3 * MS
-    assert picture.gaps == ()
-    assert picture.kernels == ()
+    assert plot_data.gaps == ()
+    assert plot_data.kernels == ()
 
 
 def test_columns_are_of_one_length() -> None:
-    _, picture = pictured(steps())
-    for lane in picture.ranges:
+    _, plot_data = plotted(steps())
+    for lane in plot_data.ranges:
         columns = [getattr(lane, f.name) for f in fields(RangeLane)]
         assert len({len(column) for column in columns if isinstance(column, np.ndarray)}) == 1
