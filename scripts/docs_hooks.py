@@ -1,4 +1,5 @@
-"""Hooks of the documentation site: the JSON page's tables come from the schema that the package ships."""
+"""Hooks of the documentation site: the JSON page's tables come from the schema that the package ships, the pages of the
+rules from the rules themselves."""
 
 from __future__ import annotations
 
@@ -6,8 +7,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from boundby.rules.builtin import builtin
+from boundby.rules.pages import index, page
+
 SCHEMA = Path(__file__).parent.parent / "src/boundby/render/schema.json"
 PLACEHOLDER = "<!-- tables of the schema -->"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add every rule's page, and the table of all."""
+    pages = {"index": index(builtin())} | {rule.id: page(rule) for rule in builtin()}
+    for name, text in pages.items():
+        files.append(File.generated(config, f"rules/{name}.md", content=text))
+    return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -13,7 +13,7 @@ from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.results.report import Example
 from boundby.rules import builtin as rules
 from boundby.rules.findings import Settings, find
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.rules.settings import RuleError, make_settings
 from tests.rules.builtin.harness import Source, context_of, pattern, without
 
@@ -23,12 +23,9 @@ def rule(check: Any, name: str = "some-rule", **changes: Any) -> Rule:
         id=name,
         title="Something",
         group="sync",
-        picture="x",
-        meaning="x",
-        remedies=(Remedy("x"),),
-        disproof="x",
         check=check,
         thresholds=(Threshold("size", 2.0, "count", "x"),),
+        page="## What would prove it wrong\n\nNothing\nelse.\n\n## See also\n\n- nothing",
     )
     return replace(made, **changes)
 
@@ -123,7 +120,7 @@ def test_a_rule_that_fails_is_one_that_could_not_check(context: RuleContext) -> 
     looked = find(context, [rule(check, "bad"), rule(saves(0.5), "good")])
     assert [item.rule for item in looked.found] == ["good"]
     (failed,) = looked.not_checked
-    assert failed.reason.startswith("the rule failed: KeyError: 'two\\nlines' (diagnose/test_findings.py, line ")
+    assert failed.reason.startswith("the rule failed: KeyError: 'two\\nlines' (rules/test_findings.py, line ")
 
 
 @pytest.mark.parametrize("match", [Match(0, "t", {}, (1, 1), (), severity="grave"), Match(99_999, "t", {}, None, ())])
@@ -152,7 +149,7 @@ def test_thresholds_can_be_changed() -> None:
     seen = []
 
     def check(context: RuleContext) -> Iterator[Match]:
-        seen.append(context.threshold(made, "size"))
+        seen.append(made.threshold(context, "size"))
         return iter(())
 
     made = rule(check)

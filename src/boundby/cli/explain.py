@@ -9,7 +9,7 @@ from boundby.cli import outcome
 
 @click.command("explain", epilog=outcome.EPILOG)
 @click.argument("rule")
-@click.option("--markdown", is_flag=True, help="As Markdown, as it stands in docs/rules.")
+@click.option("--markdown", is_flag=True, help="As Markdown, as the documentation has it.")
 @click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, at most 100]")
 def explain(rule: str, markdown: bool, width: int | None) -> int:
     """Explain RULE: what it finds, how it tells, what to do, what disproves it.

@@ -39,7 +39,7 @@ def rules(group: str | None, as_json: bool) -> int:
         listed = [_row(rule) for _, members in groups for rule in members]
         stdout.put(json.dumps(listed, indent=2, ensure_ascii=False) + "\n", utf8=True)
         return outcome.OK
-    _print([(GROUPS[name], members) for name, members in groups])
+    _print([(GROUPS[name].label, members) for name, members in groups])
     for item in broken:
         click.echo(f"boundby: the rules of {item.name} are left out: {item.reason}", err=True)
     return outcome.OK

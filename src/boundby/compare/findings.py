@@ -12,34 +12,6 @@ from boundby.results.report import Finding, Report
 from boundby.trace.fold import fold_name
 
 Path = tuple[str, ...]
-#: The cause that a rule's remedy takes away: what its region has less of it is to its credit. Rules that are not here
-#: (those that change several causes, and rules of others) are told with their region's whole time.
-RULE_CAUSE: Mapping[str, str] = {
-    "allocation": "init",
-    "comm-exposed": "gpu_comm",
-    "copy-bandwidth": "gpu_copy",
-    "cuda-graphs": "cuda_api",
-    "host-input": "host_blocked",
-    "host-wait": "host_blocked",
-    "host-work": "cpu",
-    "hot-kernel": "gpu_compute",
-    "launch-overhead": "cuda_api",
-    "layout-conversion": "gpu_compute",
-    "lazy-initialization": "init",
-    "managed-memory": "gpu_copy",
-    "pageable-copy": "gpu_copy",
-    "repeated-transfer": "gpu_copy",
-    "small-grid": "gpu_compute",
-    "sync-call": "sync",
-    "sync-operator": "sync",
-    "sync-pageable-copy": "sync",
-    "sync-polling": "sync",
-    "sync-readback": "sync",
-    "tensor-cores": "gpu_compute",
-    "unfused-attention": "gpu_compute",
-    "unfused-elementwise": "gpu_compute",
-    "unfused-optimizer": "gpu_compute",
-}
 #: A finding of a place that only the later run has is taken for one of the earlier run only if it promises no more
 #: than so many times as much: what grew is told as new.
 SAME_AT_MOST = 1.25
@@ -139,13 +111,21 @@ def _resolved(before: Report, after: Report, finding: Finding, change: RegionCha
     resolved = FindingChange("resolved", finding, finding.saving_ns, None, is_region_gone=gone)
     if gone or (finding.region and change is None):
         return resolved
-    cause = RULE_CAUSE.get(finding.rule, "")
+    cause = _cause(finding.rule)
     return replace(
         resolved,
         measured_ns=_shortened(before, after, change),
         cause=cause,
         cause_ns=_shortened(before, after, change, cause) if cause else None,
     )
+
+
+def _cause(rule_id: str) -> str:
+    """The cause that the rule's remedy takes away: what its region has less of it is to its credit. Empty for rules
+    that change several, and for rules that are not installed here: they are told with their region's whole time."""
+    from boundby.rules.builtin import every  # 41 modules, for findings that are gone only
+
+    return next((rule.cause.key for rule in every() if rule.id == rule_id and rule.cause is not None), "")
 
 
 def _shortened(before: Report, after: Report, change: RegionChange | None, cause: str = "") -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,6 @@ from boundby.attribution.timeline import Timeline
 from boundby.model.causes import Cause
 from boundby.results.report import DeviceReport, RegionReport, WhatIf
 from boundby.stats.figures import Figures
-
-if TYPE_CHECKING:
-    from boundby.rules.rule import Rule
 
 Bool = npt.NDArray[np.bool_]
 Int = npt.NDArray[np.int64]
@@ -95,11 +92,6 @@ class RuleContext:
     def is_replayed(self) -> bool:
         """Whether savings come from replay; else from the account, and findings say so."""
         return self.savings is not None and self.savings.unreliable is None
-
-    def threshold(self, rule: Rule, name: str) -> float:
-        """A threshold of a rule, as the user set it, else its own value. KeyError for a name it does not have."""
-        own = {threshold.name: threshold.value for threshold in rule.thresholds}
-        return self.thresholds.get((rule.id, name), own[name])
 
     def once(self, make: Callable[[RuleContext], T]) -> T:
         """``make(context)``, worked out once for all rules that ask. ``make`` is a function of a module."""

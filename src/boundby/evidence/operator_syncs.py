@@ -1,11 +1,12 @@
-"""PyTorch operators that make the host wait, each with why it does and what to write instead."""
+"""PyTorch operators that make the host wait, each with why it does and what to write instead.
+
+The page of the rule `sync-operator` shows the rewrites as code.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from boundby.rules.rule import Remedy
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,6 @@ class OperatorSync:
     operators: tuple[str, ...]
     because: str  # completes "waits for the GPU: "
     advice: tuple[str, ...]
-    remedy: Remedy
 
 
 NONZERO = OperatorSync(
@@ -30,20 +30,6 @@ NONZERO = OperatorSync(
         "in place of gathering with nonzero's indices",
         "Careful: a sparse mask can be worth its sync, if few elements are left and what follows is costly",
     ),
-    Remedy(
-        "`torch.nonzero`, `torch.argwhere` and `torch.where(mask)` return as many rows as the mask has elements set: "
-        "only the device knows how many. Compute on all elements and leave out what does not count.",
-        """
-        index = (labels != 255).nonzero().squeeze(1)              # waits
-        loss = cross_entropy(scores[index], labels[index])
-
-        loss = cross_entropy(scores, labels, ignore_index=255)    # does not
-        total = torch.where(mask, losses, 0.0).sum() / mask.sum().clamp(min=1)
-        """,
-        caution="a sparse mask can be worth its sync: with 1 % of the elements left, a costly step on those alone may "
-        "save more than the wait takes. Measure both. An upper bound known beforehand allows "
-        "`torch.nonzero_static(mask, size=n)` where your PyTorch has it for CUDA.",
-    ),
 )
 UNIQUE = OperatorSync(
     "unique",
@@ -54,20 +40,6 @@ UNIQUE = OperatorSync(
         "Count over a fixed number of classes in place of unique: x.flatten().sort().values, then "
         "torch.searchsorted(sorted, torch.arange(classes + 1, device=x.device)).diff()",
         "Work on all classes at once (scatter_add, one_hot) instead of looping over the labels that are present",
-    ),
-    Remedy(
-        "`torch.unique` returns as many values as there are distinct ones. With a known range of labels, count in an "
-        "array of fixed size; a class that is absent has count 0. (`torch.bincount` waits too, for the largest value.)",
-        """
-        for label in torch.unique(labels).tolist():               # waits, then once for each label
-            total = total + losses[labels == label].mean()
-
-        ordered = labels.flatten().sort().values                  # does not
-        counts = torch.searchsorted(ordered, torch.arange(classes + 1, device=labels.device)).diff()
-        sums = torch.zeros(classes, device=labels.device).scatter_add_(0, labels.flatten(), losses.flatten())
-        total = (sums / counts.clamp(min=1)).sum()
-        """,
-        caution="a sort of all elements is not free; with very many of them and few waits, unique may be the cheaper.",
     ),
 )
 BOOLEAN_INDEX = OperatorSync(
@@ -87,19 +59,6 @@ BOOLEAN_INDEX = OperatorSync(
         "ignore_index= in losses: the shape then stays known",
         "Careful: a sparse mask can be worth its sync, if few elements are left and what follows is costly",
     ),
-    Remedy(
-        "`x[mask]` with a boolean mask runs `nonzero` inside, and its result has a size that only the device knows. "
-        "`x[mask] = v` waits as well.",
-        """
-        loss = losses[mask].mean()                                # waits
-        x[mask] = 0.0                                             # waits
-
-        loss = torch.where(mask, losses, 0.0).sum() / mask.sum().clamp(min=1)   # does not
-        x.masked_fill_(mask, 0.0)                                 # does not
-        """,
-        caution="a sparse mask can be worth its sync: if few elements are left, work on them alone may save more than "
-        "the wait takes. NaNs outside the mask do not vanish by multiplying with 0: use torch.where.",
-    ),
 )
 ITEM = OperatorSync(
     "item",
@@ -110,18 +69,6 @@ ITEM = OperatorSync(
         "Keep the value on the device: add up loss.detach() there and read it once every N steps, after the step",
         "Replace `if tensor:` and float(tensor) by torch.where or arithmetic on the device; print and log rarely",
     ),
-    Remedy(
-        "`.item()`, `float(t)`, `int(t)`, `bool(t)`, `if t:`, `print(t)` and a tensor used as a Python index read one "
-        "value back, which waits for all the work that it depends on.",
-        """
-        running += loss.item()                                    # waits in every step
-
-        running += loss.detach()                                  # stays on the device
-        if step % 100 == 0:
-            print(running.item() / 100)                           # waits once in 100 steps
-        """,
-        caution="a loop that has to stop on a value (convergence, early exit) must read it: test it every few turns.",
-    ),
 )
 EQUAL = OperatorSync(
     "equal",
@@ -129,11 +76,6 @@ EQUAL = OperatorSync(
     ("aten::equal", "aten::allclose"),
     "its result is a Python bool",
     ("Compare on the device with (a == b).all() and keep the result there, or compare only in tests",),
-    Remedy(
-        "`torch.equal` and `torch.allclose` return a Python bool, so they wait. Compare on the device, or outside "
-        "the training loop.",
-        "same = (a == b).all()  # a tensor: nobody waits until it is read",
-    ),
 )
 REPEAT = OperatorSync(
     "repeat-interleave",
@@ -141,10 +83,6 @@ REPEAT = OperatorSync(
     ("aten::repeat_interleave",),
     "the host has to know how long the result is",
     ("Give the length: torch.repeat_interleave(x, repeats, output_size=n)",),
-    Remedy(
-        "With repeats on the device, `torch.repeat_interleave` has to ask how long its result is, unless it is told.",
-        "torch.repeat_interleave(x, repeats, output_size=n)",
-    ),
 )
 BINCOUNT = OperatorSync(
     "bincount",
@@ -152,11 +90,6 @@ BINCOUNT = OperatorSync(
     ("aten::bincount", "aten::_bincount", "aten::histogram"),
     "the host has to know the largest value (minlength does not help)",
     ("Count into an array of fixed size: torch.zeros(classes, device=d).scatter_add_(0, x, torch.ones_like(x, ...))",),
-    Remedy(
-        "`torch.bincount` asks for the largest value to size its result, whatever `minlength` says.",
-        "counts = torch.zeros(classes, device=x.device).scatter_add_(0, x, torch.ones_like(x, dtype=torch.float))",
-        caution="scatter_add_ with floating-point values is not deterministic in its last bits.",
-    ),
 )
 LINALG = OperatorSync(
     "linalg",
@@ -168,11 +101,6 @@ LINALG = OperatorSync(
     ),
     "the host checks whether it succeeded",
     ("Use the unchecked variant and test its info on the device: torch.linalg.inv_ex, solve_ex, cholesky_ex",),
-    Remedy(
-        "`torch.linalg` functions read back an error code. Those with `_ex` in the name leave it on the device.",
-        "factor, info = torch.linalg.cholesky_ex(a)  # info stays on the device; check it now and then",
-        caution="errors then pass unseen unless info is looked at.",
-    ),
 )
 TO_HOST = OperatorSync(
     "copy-to-host",
@@ -183,20 +111,6 @@ TO_HOST = OperatorSync(
         "Copy only what the host needs, after the step and not in it; for larger results use a pinned buffer with "
         "non_blocking=True and wait for an event when the data are needed",
     ),
-    Remedy(
-        "`.cpu()`, `.to('cpu')`, `.numpy()` and `.tolist()` wait until the data are there. What is only logged can be "
-        "copied later, or without waiting into pinned memory.",
-        """
-        predictions = output.cpu()                                # waits
-
-        pinned.copy_(output, non_blocking=True)                   # pinned = torch.empty(..., pin_memory=True)
-        done.record()                                             # done = torch.cuda.Event()
-        ...                                                       # launch more work first
-        done.synchronize()                                        # read pinned after this only
-        """,
-        caution="with non_blocking=True to the host the data are not there until an event or stream was waited for; "
-        "reading earlier gives garbage without an error.",
-    ),
 )
 TO_DEVICE = OperatorSync(
     "copy-to-device",
@@ -206,14 +120,6 @@ TO_DEVICE = OperatorSync(
     (
         "Pin the source and do not block: DataLoader(pin_memory=True) and x.to(device, non_blocking=True)",
         "Create constants on the device, torch.zeros(n, device=d), and others once, outside the loop",
-    ),
-    Remedy(
-        "A copy from pageable memory is staged by the driver while the calling thread waits.",
-        """
-        loader = DataLoader(data, pin_memory=True, num_workers=4)
-        images = images.to(device, non_blocking=True)
-        """,
-        caution="pinning takes time itself, often more than the copy: pin buffers once or let the loader do it.",
     ),
 )
 

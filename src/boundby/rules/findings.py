@@ -8,39 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from boundby.evidence.context import WORTH_SHARE, WORTH_SHARE_OF_ALL, CannotCheckError, RuleContext
-from boundby.model.causes import Cause
 from boundby.results.report import SEVERITIES, Finding, NotChecked
-from boundby.rules.rule import Match, Rule
+from boundby.rules.rule import DATA, GROUPS, Match, Rule
 from boundby.rules.settings import Settings
 
 # Shares of the window from which a saving is of high and of medium severity.
 HIGH_SHARE, MEDIUM_SHARE = 0.10, 0.03
 MOST_EXAMPLES = 3
-
-# The fields of `Captured`, as people call them.
-DATA = {
-    "kernels": "GPU kernels",
-    "cuda_api": "CUDA API calls",
-    "memcpy": "memory copies",
-    "sync": "synchronization records",
-    "nvtx": "NVTX ranges",
-    "osrt": "OS runtime calls",
-    "cpu_scheduling": "CPU scheduling",
-    "cpu_samples": "CPU samples",
-    "gpu_metrics": "GPU metrics",
-    "cuda_graphs": "CUDA graphs",
-}
-# Causes that a group's rules could save time of. Where they hold next to nothing, that a rule could not check is
-# nothing to tell a reader. Groups that are not here could always matter.
-_CAUSES: dict[str, tuple[Cause, ...]] = {
-    "gpu_compute": (Cause.GPU_COMPUTE,),
-    "gpu_comm": (Cause.GPU_COMM,),
-    "gpu_copy": (Cause.GPU_COPY,),
-    "cuda_api": (Cause.CUDA_API, Cause.UNATTRIBUTED),
-    "sync": (Cause.SYNC, Cause.UNATTRIBUTED),
-    "init": (Cause.INIT, Cause.UNATTRIBUTED),
-    "host": (Cause.CPU, Cause.HOST_BLOCKED, Cause.UNATTRIBUTED),
-}
 
 
 @dataclass(frozen=True)
@@ -102,9 +76,8 @@ def _could_matter(context: RuleContext, rule: Rule) -> bool:
     """Whether what the rule looks for could be worth telling at all, by the account."""
     if not context.timeline.devices:  # without GPU work all time is the host's
         return rule.group == "host"
-    if rule.group not in _CAUSES:
-        return True
-    return sum(context.time_ns(cause) for cause in _CAUSES[rule.group]) >= WORTH_SHARE * context.window_ns
+    causes = GROUPS[rule.group].causes
+    return not causes or sum(context.time_ns(cause) for cause in causes) >= WORTH_SHARE * context.window_ns
 
 
 def _failure(error: Exception) -> str:

@@ -1,32 +1,30 @@
-"""A rule's texts as a page of Markdown: what ``boundby explain`` shows and docs/rules holds."""
+"""A rule's page, with what the rule declares: what ``boundby explain`` and the documentation show."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable
 
 from boundby.model.units import duration, percent, size
-from boundby.rules.findings import DATA
-from boundby.rules.rule import GROUPS, Remedy, Rule, Threshold
+from boundby.rules.rule import DATA, GROUPS, Rule, Threshold
+
+_PAGE_LINK = re.compile(r"\[([a-z0-9-]+)\]\(\1\.md\)")
 
 
 def page(rule: Rule, *, linked: bool = True) -> str:
     """Everything about one rule, ended by a line break. ``linked``: other rules are links to their pages."""
+    text, see_also, links = rule.text.partition("\n## See also\n")
+    if not linked:
+        links = _PAGE_LINK.sub(r"boundby explain \1", links)
     parts = [
         f"# {rule.id}",
-        f"**{rule.title}** ({GROUPS[rule.group]})",
-        f"```text\n{_dedented(rule.picture)}\n```",
-        "## What happens",
-        rule.meaning.strip(),
-        "## What to do",
-        *_remedies(rule.remedies),
-        "## What would prove it wrong",
-        rule.disproof.strip(),
+        f"**{rule.title}** ({GROUPS[rule.group].label})",
+        text.strip(),
         *_thresholds(rule),
         *_needs(rule),
-        *_links(rule, linked=linked),
+        (see_also + links).strip(),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def index(rules: Iterable[Rule]) -> str:
@@ -38,7 +36,7 @@ def index(rules: Iterable[Rule]) -> str:
         "[findings](../findings.md) says how they are ranked, turned off and changed.",
     ]
     for group, members in by_group(rules):
-        lines += ["", f"## {GROUPS[group]}", "", "| rule | what it finds |", "| --- | --- |"]
+        lines += ["", f"## {GROUPS[group].label}", "", "| rule | what it finds |", "| --- | --- |"]
         lines += [f"| [{rule.id}]({rule.id}.md) | {_cell(rule.title)} |" for rule in members]
     return "\n".join(lines) + "\n"
 
@@ -61,17 +59,6 @@ def amount(threshold: Threshold) -> str:
     return f"{threshold.value:g} {threshold.unit}".removesuffix(" count")
 
 
-def _remedies(remedies: Sequence[Remedy]) -> list[str]:
-    parts = []
-    for number, remedy in enumerate(remedies, 1):
-        parts.append(f"{number}. {remedy.text.strip()}" if len(remedies) > 1 else remedy.text.strip())
-        if remedy.code:
-            parts.append(f"```{remedy.language}\n{_dedented(remedy.code)}\n```")
-        if remedy.caution:
-            parts.append(f"*Careful: {remedy.caution.strip()}*")
-    return parts
-
-
 def _thresholds(rule: Rule) -> list[str]:
     if not rule.thresholds:
         return []
@@ -90,15 +77,5 @@ def _needs(rule: Rule) -> list[str]:
     return ["## Needs", f"{', '.join(DATA.get(name, name) for name in rule.needs)}."]
 
 
-def _links(rule: Rule, *, linked: bool) -> list[str]:
-    lines = [f"- [{other}]({other}.md)" if linked else f"- boundby explain {other}" for other in rule.see_also]
-    lines += [f"- [{title}]({address})" for title, address in rule.references.items()]
-    return ["## See also", "\n".join(lines)] if lines else []
-
-
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _dedented(text: str) -> str:
-    return textwrap.dedent(text).strip("\n")

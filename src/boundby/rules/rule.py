@@ -1,31 +1,57 @@
 """What a rule is: what it looks for, what it needs, what it teaches, and what it finds.
 
 A rule is one file in `boundby.rules.builtin` (or an entry point ``boundby.rules`` of another package) that defines
-``RULE``. Its texts are the only source of ``boundby explain`` and of its page in the documentation.
+``RULE``, and its page beside it: ``boundby explain`` and the documentation show that page with what the rule declares.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from boundby.model.causes import Cause
 from boundby.results.report import Example
 
 if TYPE_CHECKING:
     from boundby.evidence.context import RuleContext
 
-# What a rule speaks about: the causes a change can remove, and what is no cause.
-GROUPS: dict[str, str] = {
-    "gpu_compute": "GPU-compute bound",
-    "gpu_comm": "Communication",
-    "gpu_copy": "Copies",
-    "cuda_api": "CUDA-API bound",
-    "sync": "Synchronization",
-    "init": "Initialization and warm-up",
-    "host": "Host: CPU work, input, locks",
-    "streams": "Streams",
-    "trace": "Quality of the trace",
+
+@dataclass(frozen=True)
+class Group:
+    """What some rules speak about. ``causes``: those that they could save time of; empty: any."""
+
+    label: str
+    causes: tuple[Cause, ...] = ()
+
+
+# The causes that a change can remove, and what is no cause.
+GROUPS: dict[str, Group] = {
+    "gpu_compute": Group("GPU-compute bound", (Cause.GPU_COMPUTE,)),
+    "gpu_comm": Group("Communication", (Cause.GPU_COMM,)),
+    "gpu_copy": Group("Copies", (Cause.GPU_COPY,)),
+    "cuda_api": Group("CUDA-API bound", (Cause.CUDA_API, Cause.UNATTRIBUTED)),
+    "sync": Group("Synchronization", (Cause.SYNC, Cause.UNATTRIBUTED)),
+    "init": Group("Initialization and warm-up", (Cause.INIT, Cause.UNATTRIBUTED)),
+    "host": Group("Host: CPU work, input, locks", (Cause.CPU, Cause.HOST_BLOCKED, Cause.UNATTRIBUTED)),
+    "streams": Group("Streams"),
+    "trace": Group("Quality of the trace"),
+}
+# The fields of `Captured`, as people call them.
+DATA = {
+    "kernels": "GPU kernels",
+    "cuda_api": "CUDA API calls",
+    "memcpy": "memory copies",
+    "sync": "synchronization records",
+    "nvtx": "NVTX ranges",
+    "osrt": "OS runtime calls",
+    "cpu_scheduling": "CPU scheduling",
+    "cpu_samples": "CPU samples",
+    "gpu_metrics": "GPU metrics",
+    "cuda_graphs": "CUDA graphs",
 }
 
 
@@ -37,16 +63,6 @@ class Threshold:
     value: float
     unit: str  # "ns", "fraction", "count", ...
     reason: str
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """One thing to do. ``code`` shows it; ``language`` is the lexer's name: ``python``, ``cpp``, ``bash``."""
-
-    text: str
-    code: str = ""
-    language: str = "python"
-    caution: str = ""  # when not to do it, what it may cost
 
 
 @dataclass(frozen=True)
@@ -67,17 +83,39 @@ class Match:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule. ``needs`` are names of `Captured` fields without which it cannot check."""
+    """A rule. ``needs`` are names of `Captured` fields without which it cannot check.
 
-    id: str  # words joined by hyphens; names the page docs/rules/ID.md
+    Its page is Markdown: a picture (lanes of host and device over time), and the sections "What happens", "What to do",
+    "What would prove it wrong" and perhaps "See also". It is read when somebody asks for it.
+    """
+
+    id: str  # words joined by hyphens; names its page
     title: str
     group: str  # a key of GROUPS
-    picture: str  # the pattern as a few lines of text: lanes of host and device over time
-    meaning: str  # Markdown: what happens, why it costs time, how it is told
-    remedies: tuple[Remedy, ...]
-    disproof: str  # what would prove a finding of this rule wrong
     check: Callable[[RuleContext], Iterable[Match]]
     needs: tuple[str, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
-    see_also: tuple[str, ...] = ()  # ids of other rules
-    references: Mapping[str, str] = field(default_factory=dict)  # title: address of public documentation
+    cause: Cause | None = None  # the one that its remedy takes away; None: several, or none
+    page: str | None = None  # the page's text; None: it is the file ID.md beside the module of ``check``
+
+    def threshold(self, context: RuleContext, name: str) -> float:
+        """A threshold as the user set it, else its own value. Raises KeyError for a name that it does not have."""
+        own = {threshold.name: threshold.value for threshold in self.thresholds}
+        return context.thresholds.get((self.id, name), own[name])
+
+    @cached_property
+    def text(self) -> str:
+        """The page as it was written. Raises OSError where its file cannot be read."""
+        if self.page is not None:
+            return self.page.strip()
+        return Path(inspect.getfile(self.check)).with_name(f"{self.id}.md").read_text(encoding="utf-8").strip()
+
+    def section(self, heading: str) -> str:
+        """What the page says under this heading; empty without it."""
+        _, _, after = f"\n{self.text}".partition(f"\n## {heading}\n")
+        return after.partition("\n## ")[0].strip()
+
+    @property
+    def disproof(self) -> str:
+        """What would prove a finding of this rule wrong: one line."""
+        return " ".join(self.section("What would prove it wrong").split())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 
 import pytest
 
@@ -26,14 +25,10 @@ def test_ids_are_unique() -> None:
 def test_its_texts_are_there(rule: Rule) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.id)
     assert rule.group in GROUPS
-    for text in (rule.title, rule.picture, rule.meaning, rule.disproof):
-        assert text.strip()
-    assert rule.remedies
-    assert max(len(line) for line in textwrap.dedent(rule.picture).splitlines()) <= 80
+    assert rule.title.strip()
     assert set(rule.needs) <= set(Captured.__dataclass_fields__)
     assert all(threshold.reason.strip() and threshold.unit for threshold in rule.thresholds)
     assert len({threshold.name for threshold in rule.thresholds}) == len(rule.thresholds)
-    assert set(rule.see_also) <= {other.id for other in RULES} - {rule.id}
 
 
 @every

@@ -23,12 +23,9 @@ class Broken:
 
 @cache
 def builtin() -> tuple[Rule, ...]:
-    """boundby's own rules, by id: the ``RULE`` (or the ``RULES``) of every module here."""
-    found: list[Rule] = []
-    for item in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{item.name}")
-        found += [module.RULE] if hasattr(module, "RULE") else list(getattr(module, "RULES", ()))
-    return tuple(sorted(found, key=lambda rule: rule.id))
+    """boundby's own rules, by id: the ``RULE`` of every module here."""
+    modules = [importlib.import_module(f"{__name__}.{item.name}") for item in pkgutil.iter_modules(__path__)]
+    return tuple(sorted((module.RULE for module in modules if hasattr(module, "RULE")), key=lambda rule: rule.id))
 
 
 def third_party() -> tuple[tuple[Rule, ...], tuple[Broken, ...]]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import Rows, framework
 from boundby.evidence.setup import call_evidence, call_examples, call_place, init_saving, named_calls, setup_calls
+from boundby.model.causes import Cause
 from boundby.model.units import count, duration
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.cuda import plain_name
 
 
@@ -16,14 +17,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
     rows = context.once(setup_calls).steady
     calls = context.timeline.calls
     total = int((calls.end_ns - calls.start_ns)[rows].sum())
-    if len(rows) < context.threshold(RULE, "count") or total < context.least_ns:
+    if len(rows) < RULE.threshold(context, "count") or total < context.least_ns:
         return
     yield Match(
         region=call_place(context, rows),
         title=f"{count(len(rows))} allocation calls take {duration(total)}, throughout the run: "
         f"{', '.join(named_calls(context, rows, 2))}",
         evidence=call_evidence(context, rows),
-        saving_ns=init_saving(context, rows, context.threshold(RULE, "avoided_least")),
+        saving_ns=init_saving(context, rows, RULE.threshold(context, "avoided_least")),
         advice=_advice(context, rows),
         examples=call_examples(context, rows),
         instances=len(rows),
@@ -67,56 +68,11 @@ RULE = Rule(
     id="allocation",
     title="Memory is allocated again and again",
     group="init",
-    picture="""\
-host |cudaMalloc|launch|cudaFree|cudaMalloc|launch|cudaFree| ...
-GPU              |k|                        |k|             idle meanwhile
-then
-host |cudaMalloc|launch|launch|launch| ...              |cudaFree|
-""",
-    meaning="""\
-Allocating device memory takes 10 us to milliseconds, pinning host memory more, and cudaFree waits for the GPU besides
-(what is waited is told by the rules on synchronization). Frameworks keep freed memory for the next request, so that
-allocation calls end after the first steps. Where they go on, something defeats that.
-
-Counted are allocation, release and pinning calls if a quarter of their time comes after half of the kernels were
-launched. Those that come early, and single ones that take ten times as long as their like, are told by
-`lazy-initialization`. The saving replays the trace without their own time.
-""",
-    remedies=(
-        Remedy(
-            "PyTorch: let the caching allocator work.",
-            "# no torch.cuda.empty_cache() inside the loop\n"
-            'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported',
-            caution="If memory is nearly full, the allocator frees and allocates to survive: then a smaller batch "
-            "helps.",
-        ),
-        Remedy(
-            "RAPIDS: take memory from a pool.",
-            "import rmm\nrmm.reinitialize(pool_allocator=True, initial_pool_size=8 << 30)",
-        ),
-        Remedy(
-            "CUDA C++: stream-ordered allocation from a pool that keeps its memory.",
-            "cudaMemPool_t pool; uint64_t keep = UINT64_MAX;\n"
-            "cudaDeviceGetDefaultMemPool(&pool, device);\n"
-            "cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);\n"
-            "cudaMallocAsync(&p, bytes, stream);\nkernel<<<grid, block, 0, stream>>>(p);\ncudaFreeAsync(p, stream);",
-            language="cpp",
-            caution="The pool keeps memory from other processes until it is trimmed.",
-        ),
-    ),
-    disproof="The calls belong to phases that really need other memory (another model, another data set), not to steps "
-    "that repeat.",
+    cause=Cause.INIT,
     check=_check,
     needs=("kernels", "cuda_api"),
     thresholds=(
         Threshold("count", 10, "calls", "A few calls are a phase, not a habit."),
         Threshold("avoided_least", 0.7, "fraction", "Some memory is really new."),
     ),
-    see_also=("lazy-initialization",),
-    references={
-        "PyTorch: memory management": "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management",
-        "CUDA: stream-ordered memory allocator": (
-            "https://developer.nvidia.com/blog/using-cuda-stream-ordered-memory-allocator-part-1/"
-        ),
-    },
 )

@@ -11,7 +11,7 @@ from boundby.evidence.devicework import device_work, named_top, operation_exampl
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin.comm_straggler import waited_ns
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -19,10 +19,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
     rows = np.flatnonzero(context.timeline.trace.operations.is_communication & work.in_window)
     exposed, total = int(work.exposed_ns[rows].sum()), int(work.duration_ns[rows].sum())
     devices = max(len(context.timeline.devices), 1)
-    if exposed < context.least_ns or exposed < context.threshold(RULE, "share_fraction") * context.window_ns:
+    if exposed < context.least_ns or exposed < RULE.threshold(context, "share_fraction") * context.window_ns:
         return
     waited = min(sum(waited_ns(context).values()), exposed)
-    if exposed - waited < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.window_ns):
+    if exposed - waited < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.window_ns):
         return  # it is waiting for a late device: comm-straggler says so
     hidden = 1 - exposed / max(total, 1)
     yield Match(
@@ -37,7 +37,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "devices": devices,
             "kernels": named_top(context, rows),
         },
-        saving_ns=scaled(saving_without(context, Cause.GPU_COMM, rows), context.threshold(RULE, "hidden_least"), 1.0),
+        saving_ns=scaled(saving_without(context, Cause.GPU_COMM, rows), RULE.threshold(context, "hidden_least"), 1.0),
         advice=(
             "Start each collective as soon as its data are ready, on a stream of its own, while the rest of backward "
             "runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one all_reduce after backward "
@@ -55,56 +55,7 @@ RULE = Rule(
     id="comm-exposed",
     title="Communication that no computation hides",
     group="gpu_comm",
-    picture="""\
-GPU  |== backward ==|NNN all-reduce NNN|== optimizer ==|
-then
-GPU  |== backward ==|== optimizer ==|
-comm     |N| |N| |N| |N|                  a bucket at a time, behind backward
-""",
-    meaning="""\
-NCCL kernels run while no other kernel does. The GPU is busy, but with moving data only. Time in which communication
-runs beside computation is not counted here: it is hidden.
-
-A NCCL kernel also runs while it waits for the other ranks, so some of its time can be another GPU's lateness. Where the
-report holds all GPUs, that part is `comm-straggler`'s; in a report of one rank it cannot be told apart.
-""",
-    remedies=(
-        Remedy(
-            "Overlap: hand gradients over in buckets while backward runs.",
-            """
-            model = DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True, static_graph=True)
-            """,
-            caution="smaller buckets start earlier, but each collective has a fixed cost. static_graph needs the same "
-            "graph in every step.",
-        ),
-        Remedy(
-            "Accumulate gradients without communicating in each micro-step.",
-            """
-            with model.no_sync():
-                loss(model(first)).backward()
-            loss(model(last)).backward()   # reduces once
-            """,
-        ),
-        Remedy(
-            "Halve the bytes.",
-            """
-            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-            model.register_comm_hook(None, default_hooks.bf16_compress_hook)
-            """,
-            caution="gradients are rounded to bf16: check that training still converges.",
-        ),
-        Remedy(
-            "CUDA C++: a stream for NCCL, an event from the compute stream.",
-            """
-            cudaEventRecord(ready, compute);
-            cudaStreamWaitEvent(comm, ready, 0);
-            ncclAllReduce(grad, grad, n, ncclFloat, ncclSum, communicator, comm);
-            """,
-            language="cpp",
-        ),
-    ),
-    disproof="Run the step on one GPU with the same batch per GPU: if it takes as long, communication was not "
-    "the cost.",
+    cause=Cause.GPU_COMM,
     check=_check,
     needs=("kernels",),
     thresholds=(
@@ -113,5 +64,4 @@ report holds all GPUs, that part is `comm-straggler`'s; in a report of one rank 
         ),
         Threshold("hidden_least", 0.5, "fraction", "The last bucket, and what has no compute beside it, stays."),
     ),
-    see_also=("comm-straggler",),
 )

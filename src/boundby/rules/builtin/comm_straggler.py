@@ -11,7 +11,7 @@ import numpy.typing as npt
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 Int = npt.NDArray[np.int64]
 
@@ -84,9 +84,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
     often = by_device[slow] / max(len(last), 1)
     others = [row for row in range(len(matched.devices)) if row != slow]
     waited = int(matched.waited_ns[others][:, last == slow].sum()) // max(len(others), 1)
-    if len(last) < context.threshold(RULE, "collectives_least") or often < context.threshold(RULE, "late_fraction"):
+    if len(last) < RULE.threshold(context, "collectives_least") or often < RULE.threshold(context, "late_fraction"):
         return
-    if waited < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
+    if waited < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
         return
     gpu = trace.gpus[matched.devices[slow]].id
     lateness = matched.start_ns[slow] - np.median(matched.start_ns[others], axis=0).astype(np.int64)
@@ -131,34 +131,6 @@ RULE = Rule(
     id="comm-straggler",
     title="One GPU is late to the collectives",
     group="gpu_comm",
-    picture="""\
-GPU 0  |== step ==|NNNNNNNNNN|== step ==|NNNNNNNNNN|
-GPU 1  |== step ========|NNNN|== step ========|NNNN|    late: the others wait
-""",
-    meaning="""\
-A collective begins to move data when the last GPU has come. Until then the kernels of the others run, and look busy,
-and wait. Here the same GPU is last most of the time. The n-th communication kernel of each GPU is set beside the n-th
-of the others; where names and counts do not match, or a collective would end before all have begun, nothing is said.
-
-The time that the others wait is what could be saved at most, if the late GPU were as early as they are.
-""",
-    remedies=(
-        Remedy("Give all ranks equal work: a DistributedSampler, sequences sorted or packed by length."),
-        Remedy(
-            "Take what only rank 0 does off the step.",
-            """
-            if rank == 0 and step % 100 == 0:     # not in every step, and not with .item()
-                log(running.detach().clone())
-            """,
-        ),
-        Remedy(
-            "Compare the machines: clocks, power limits, PCIe width, NUMA binding of the process.",
-            "nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
-            language="bash",
-        ),
-    ),
-    disproof="Swap the ranks' GPUs or their data: if another GPU is last then, it is the data or the rank, not "
-    "the GPU.",
     check=_check,
     needs=("kernels",),
     thresholds=(
@@ -166,5 +138,4 @@ The time that the others wait is what could be saved at most, if the late GPU we
         Threshold("late_fraction", 0.7, "fraction", "Last more often than chance among a few GPUs allows."),
         Threshold("share_fraction", 0.02, "fraction of the window", "Below, it is jitter."),
     ),
-    see_also=("comm-exposed",),
 )

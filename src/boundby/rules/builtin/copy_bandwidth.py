@@ -10,8 +10,9 @@ from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.copying import copy_evidence, copy_examples
 from boundby.evidence.devicework import Rows, device_work, place_of, saving_by_speed
 from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, link_rate, transfers
+from boundby.model.causes import Cause
 from boundby.model.units import bandwidth, counted, duration, percent
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import Direction
 
 
@@ -28,7 +29,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             raise CannotCheckError(
                 f"the trace does not tell how {context.timeline.trace.gpus[device].name} is attached"
             )
-        most = context.threshold(RULE, "rate_fraction") * link[0]
+        most = RULE.threshold(context, "rate_fraction") * link[0]
         slow = [
             way
             for way in (Direction.HTOD, Direction.DTOH)
@@ -41,7 +42,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 def _match(context: RuleContext, rows: Rows, expected: float, link: str) -> Match:
     rate = bandwidth_of(context, rows)
-    most = min(expected / rate, context.threshold(RULE, "most"))
+    most = min(expected / rate, RULE.threshold(context, "most"))
     total = int(context.once(device_work).duration_ns[rows].sum())
     return Match(
         region=place_of(context, rows),
@@ -87,43 +88,11 @@ RULE = Rule(
     id="copy-bandwidth",
     title="Pinned copies far below the link's rate",
     group="gpu_copy",
-    picture="""\
-link   |####################################| 24 GB/s   PCIe 4.0 x16
-copy   |#########                           |  6 GB/s
-""",
-    meaning="""\
-A large copy from or to pinned memory should reach about three quarters of the link's rate: 12 GB/s on PCIe 3.0 with 16
-lanes, 24 on 4.0, 50 on 5.0. Much less points to a link with fewer lanes, a GPU on another CPU socket than the memory,
-a link shared with other devices, or copies of narrow rows.
-
-Looked at are copies of 4 MiB and more beside which no other copy runs. The link is *assumed* from the GPU's generation
-(8 lanes for laptops); no trace records it. Pageable copies have a rule of their own.
-""",
-    remedies=(
-        Remedy(
-            "See what the link is.",
-            "nvidia-smi --query-gpu=name,pcie.link.gen.max,pcie.link.gen.current,pcie.link.width.max,"
-            "pcie.link.width.current --format=csv",
-            language="bash",
-            caution="An idle GPU lowers its link's generation: look while copies run.",
-        ),
-        Remedy(
-            "Run on the CPU socket that the GPU hangs on.",
-            "nvidia-smi topo -m\nnumactl --cpunodebind=0 --membind=0 python train.py",
-            language="bash",
-        ),
-        Remedy(
-            "Copy whole contiguous blocks.",
-            "batch = batch.contiguous().pin_memory()  # before, not after, the copy",
-        ),
-    ),
-    disproof="The card has fewer lanes, or an older slot, than its generation allows: then this is its link's full "
-    "rate.",
+    cause=Cause.GPU_COPY,
     check=_check,
     needs=("memcpy",),
     thresholds=(
         Threshold("rate_fraction", 0.4, "fraction of the link's rate", "Half is common with 8 lanes or a busy host."),
         Threshold("most", 4.0, "times", "More than that a better link seldom brings."),
     ),
-    see_also=("pageable-copy", "copy-overlap"),
 )

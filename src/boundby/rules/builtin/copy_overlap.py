@@ -13,18 +13,18 @@ from boundby.evidence.transfers import Transfer, transfers
 from boundby.model.arrays import factorize
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work = context.once(device_work)
     rows = _on_streams_of_kernels(context, context.once(transfers).rows(Transfer.PINNED))
     exposed = int(work.exposed_ns[rows].sum())
-    if exposed < context.least_ns or len(rows) < context.threshold(RULE, "count"):
+    if exposed < context.least_ns or len(rows) < RULE.threshold(context, "count"):
         return
     turns, kernels_ns = _turns(context, rows)
     hidden = 1 - exposed / max(int(work.duration_ns[rows].sum()), 1)
-    if turns < context.threshold(RULE, "turns") or hidden > context.threshold(RULE, "hidden_fraction"):
+    if turns < RULE.threshold(context, "turns") or hidden > RULE.threshold(context, "hidden_fraction"):
         return
     most = min(saving_without(context, Cause.GPU_COPY, rows)[1], kernels_ns)
     yield Match(
@@ -38,7 +38,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "hidden_fraction": round(hidden, 4),
             "kernels_between_ns": kernels_ns,
         },
-        saving_ns=(round(context.threshold(RULE, "hidden_least") * most), most),
+        saving_ns=(round(RULE.threshold(context, "hidden_least") * most), most),
         advice=(
             "Copy the next batch on a stream of its own while this one computes: with torch.cuda.stream(copy_stream): "
             'next_batch = next_batch.to("cuda", non_blocking=True), then '
@@ -80,54 +80,6 @@ RULE = Rule(
     id="copy-overlap",
     title="Copies do not overlap with kernels",
     group="gpu_copy",
-    picture="""\
-GPU        | copy 1 | kernels 1 | copy 2 | kernels 2 | copy 3 | kernels 3 |
-then
-copies     | copy 1 | copy 2    | copy 3    |
-kernels             | kernels 1 | kernels 2 | kernels 3 |
-""",
-    meaning="""\
-Copy engines work beside the multiprocessors: the next batch can travel while this one computes. Copies on the stream
-that also runs the kernels take turns with them instead.
-
-Looked at are copies from and to pinned memory, 64 KiB and more, at least five, on a stream that also runs kernels,
-with kernels between them, of whose time less than a third is hidden. Copies that are on streams of their own and do
-not overlap all the same are left to `stream-default`. The saving is at most the time of those kernels: that is all
-there is to hide behind.
-""",
-    remedies=(
-        Remedy(
-            "PyTorch: prefetch on a stream of its own.",
-            "copy_stream = torch.cuda.Stream()\n\n"
-            "def prefetch(batch):\n"
-            "    with torch.cuda.stream(copy_stream):\n"
-            '        return batch.to("cuda", non_blocking=True)\n\n'
-            "ahead = prefetch(next(batches))\n"
-            "for following in batches:\n"
-            "    torch.cuda.current_stream().wait_stream(copy_stream)\n"
-            "    batch, ahead = ahead, None\n"
-            "    batch.record_stream(torch.cuda.current_stream())\n"
-            "    ahead = prefetch(following)\n"
-            "    train(batch)",
-            caution="The last batch in `ahead` needs a turn after the loop. record_stream keeps the allocator from "
-            "giving the memory away too early.",
-        ),
-        Remedy(
-            "CUDA C++: two buffers, two streams.",
-            "for (int i = 0; i < n; ++i) {  // batch 0 is on its way, copied[0] recorded\n"
-            "    int next = (i + 1) % 2;\n"
-            "    cudaStreamWaitEvent(copies, computed[next], 0);  // kernel i - 1 has read this buffer\n"
-            "    cudaMemcpyAsync(buffer[next], host[i + 1], bytes, cudaMemcpyHostToDevice, copies);\n"
-            "    cudaEventRecord(copied[next], copies);\n"
-            "    cudaStreamWaitEvent(compute, copied[i % 2], 0);\n"
-            "    kernel<<<grid, block, 0, compute>>>(buffer[i % 2]);\n"
-            "    cudaEventRecord(computed[i % 2], compute);\n}",
-            language="cpp",
-            caution="Host memory must be pinned, and neither stream the legacy default stream.",
-        ),
-    ),
-    disproof="Each copy needs what the kernels before it made, and the kernels after it need the copy: then nothing "
-    "can overlap, except with other work.",
     check=_check,
     needs=("memcpy", "kernels"),
     thresholds=(
@@ -136,8 +88,4 @@ there is to hide behind.
         Threshold("hidden_fraction", 0.33, "fraction", "Copies that are hidden for more overlap already."),
         Threshold("hidden_least", 0.5, "fraction", "Of what could be hidden; the first and last never are."),
     ),
-    see_also=("pageable-copy", "copy-bandwidth", "stream-default"),
-    references={
-        "CUDA: how to overlap data transfers": "https://developer.nvidia.com/blog/how-overlap-data-transfers-cuda-cc/"
-    },
 )

@@ -9,7 +9,7 @@ from boundby.evidence.launches import Launches, Part, launches
 from boundby.evidence.launching import behind_input, launch_evidence, launch_examples, launch_place, small_grid_share
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 # Sequences of one kind stand for all launches that repeat if they hold this share of them.
 MOST_OF_ALL = 0.9
@@ -18,12 +18,12 @@ MOST_OF_ALL = 0.9
 def _check(context: RuleContext) -> Iterator[Match]:
     found = context.once(launches)
     rows = found.rows(Part.REPEATING)
-    if len(rows) < context.threshold(RULE, "count") or context.time_ns(Cause.CUDA_API) < context.least_ns:
+    if len(rows) < RULE.threshold(context, "count") or context.time_ns(Cause.CUDA_API) < context.least_ns:
         return
     of_graph = len(rows) / max(found.graphs, 1)
-    if of_graph < context.threshold(RULE, "launches"):
+    if of_graph < RULE.threshold(context, "launches"):
         return
-    cost = round(context.threshold(RULE, "graph_launch_ns")) * found.graphs
+    cost = round(RULE.threshold(context, "graph_launch_ns")) * found.graphs
     low, high = (max(value - cost, 0) for value in found.saving(context, Part.REPEATING))
     evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
     small = small_grid_share(context, found.operation[rows])
@@ -40,7 +40,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "graph_launches": found.graphs,
             "launches_per_graph": round(of_graph, 1),
             "sequences": [f"{times:,} of {unit:,} launches" for unit, times in found.units[:5]],
-            "assumed_graph_launch_ns": round(context.threshold(RULE, "graph_launch_ns")),
+            "assumed_graph_launch_ns": round(RULE.threshold(context, "graph_launch_ns")),
             "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
         },
         saving_ns=(0 if behind else low, high),
@@ -49,7 +49,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             f"(now {_pace(evidence)})",
             "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control flow; "
             "shapes must stay the same, nothing inside may wait for the GPU",
-            *(batch if small >= context.threshold(RULE, "small_fraction") else ()),
+            *(batch if small >= RULE.threshold(context, "small_fraction") else ()),
         ),
         examples=launch_examples(context, rows),
         instances=len(rows),
@@ -79,57 +79,7 @@ RULE = Rule(
     id="cuda-graphs",
     title="Repeating launch sequences that could be CUDA graphs",
     group="cuda_api",
-    picture="""\
-host |launch|launch|launch|launch| ...  again |launch|launch|launch|launch|
-GPU     |k|  . .  |k| . . |k| . . |k|            |k| . . |k| . . |k|
-then
-host |graph launch|                            |graph launch|
-GPU     |k|k|k|k|                                 |k|k|k|k|
-""",
-    meaning="""\
-Each kernel launch costs the host some microseconds in CUDA and several times that in the framework above it. When
-kernels are shorter than that, the GPU waits for the next launch. Code that launches the same kernels again and again
-can record them once in a CUDA graph and launch all of them with one call.
-
-Sequences are found from the launches themselves: the same kernels, with the same grids, on the same stream, in the
-same order, at least three times, ten or more in a row with no wait, allocation or copy to or from the host in between.
-Sequences that came in pieces, with such calls in between, are counted as well: what cuts them has to go first (a first
-pass allocates what later ones use again).
-The saving is the replay of the trace in which these launches cost nothing, less one graph launch for each sequence.
-Launches of optimizers that update tensor by tensor are counted under `unfused-optimizer`.
-""",
-    remedies=(
-        Remedy(
-            "Let the compiler capture graphs.",
-            'model = torch.compile(model, mode="reduce-overhead")',
-            caution="Shapes must repeat; results live in memory that the next call overwrites (clone what you keep). "
-            "It needs more device memory. TORCH_LOGS=cudagraphs tells why something was not captured.",
-        ),
-        Remedy(
-            "Capture by hand.",
-            "static_input = torch.empty_like(batch)\n"
-            "side = torch.cuda.Stream()\n"
-            "side.wait_stream(torch.cuda.current_stream())\n"
-            "with torch.cuda.stream(side):  # warm up outside of the default stream\n"
-            "    for _ in range(3):\n        model(static_input)\n"
-            "torch.cuda.current_stream().wait_stream(side)\n"
-            "graph = torch.cuda.CUDAGraph()\n"
-            "with torch.cuda.graph(graph):\n    static_output = model(static_input)\n\n"
-            "static_input.copy_(batch)\ngraph.replay()",
-            caution="Nothing inside may wait for the GPU (.item(), nonzero, printing) or depend on the data.",
-        ),
-        Remedy(
-            "CUDA C++: capture a stream.",
-            "cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);\n"
-            "step(stream);\n"
-            "cudaStreamEndCapture(stream, &graph);\n"
-            "cudaGraphInstantiate(&exec, graph, 0);\n"
-            "for (int i = 0; i < steps; ++i) cudaGraphLaunch(exec, stream);",
-            language="cpp",
-        ),
-    ),
-    disproof="The sequences do different work although their kernels are the same (addresses that change from step to "
-    "step, branches on data), or the GPU was busy all the while.",
+    cause=Cause.CUDA_API,
     check=_check,
     needs=("kernels", "cuda_api"),
     thresholds=(
@@ -140,9 +90,4 @@ Launches of optimizers that update tensor by tensor are counted under `unfused-o
         ),
         Threshold("small_fraction", 0.5, "fraction", "From half on, small kernels are the rule, not the exception."),
     ),
-    see_also=("launch-overhead", "unfused-optimizer", "small-batch"),
-    references={
-        "PyTorch: CUDA graphs": "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
-        "CUDA: getting started with CUDA graphs": "https://developer.nvidia.com/blog/cuda-graphs/",
-    },
 )

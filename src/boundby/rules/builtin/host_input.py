@@ -22,7 +22,7 @@ from boundby.evidence.host import (
 )
 from boundby.evidence.workers import Worker, is_python_program, named_workers, workers
 from boundby.model.causes import Cause
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -54,7 +54,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             region=place.region,
             title=f"the GPU idles for input: {times(place)}",
             evidence=evidence,
-            saving_ns=scaled(saving(context, pieces, place), context.threshold(RULE, "removed_least"), 1.0),
+            saving_ns=scaled(saving(context, pieces, place), RULE.threshold(context, "removed_least"), 1.0),
             advice=_advice(context, pieces, place, sleeping, others),
             examples=examples(context, pieces, place.rows, "waits for input" if sleeping > 0.5 else "prepares input"),
             instances=place.times,
@@ -83,8 +83,8 @@ def _advice(
             "More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
             "--cpuctxsw=process-tree to see whether the workers compute or wait for storage"
         )
-    elif others and max(one.busy for one in others) >= context.threshold(RULE, "busy_fraction"):
-        busiest = [one for one in others if one.busy >= context.threshold(RULE, "busy_fraction")]
+    elif others and max(one.busy for one in others) >= RULE.threshold(context, "busy_fraction"):
+        busiest = [one for one in others if one.busy >= RULE.threshold(context, "busy_fraction")]
         wanted = 2 * max(sum(one.is_process for one in busiest), 1)
         more = (
             f"DataLoader(num_workers={wanted}) or more, or cheaper decoding and augmentation (a compiled decoder, "
@@ -109,61 +109,11 @@ RULE = Rule(
     id="host-input",
     title="The GPU waits for input",
     group="host",
-    picture="""\
-host  |~~~ next(loader) ~~~|launch|~~~ next(loader) ~~~|launch|
-GPU                        |##step##|                  |##step##|
-then
-host  |launch|launch|launch|      workers prepare the batches ahead
-GPU   |##step##|##step##|##step##|
-""",
-    meaning="""\
-The GPU has nothing to do while the program prepares, or waits for, its next batch. The idle time lies in a range whose
-name speaks of input (`DataLoader`, `__next__`, `data`, `fetch`, `load`; PyTorch's own ranges have such names), or in
-any range in which the launching thread polls while a process without CUDA calls computes: that process makes what it
-waits for.
-
-Whether the launching thread sleeps or computes there says what to change. If it computes, the batch is made on the
-critical path: let worker processes do it. If it sleeps and other threads compute, there are too few of them or their
-work is too dear. If it sleeps and nobody computes, it is storage or the network. The saving reaches from half of the
-idle time, what twice the workers bring, to all of it.
-""",
-    remedies=(
-        Remedy(
-            "Let workers prepare batches ahead, in pinned memory.",
-            """
-            loader = DataLoader(
-                data, batch_size=256, num_workers=8, pin_memory=True,
-                persistent_workers=True,   # do not start them anew in every epoch
-                prefetch_factor=4,         # batches ahead, each worker
-            )
-            for images, labels in loader:
-                images = images.to(device, non_blocking=True)
-            """,
-            caution="more workers than cores make it slower; each takes memory. Measure with 2, 4, 8.",
-        ),
-        Remedy(
-            "Make a batch cheaper: decode at the size that is needed, augment on the GPU, store what is "
-            "computed again and "
-            "again, pack many small files into few large ones.",
-        ),
-        Remedy(
-            "CUDA C++: fill the next pinned buffer in another thread while this one computes.",
-            """
-            // two pinned buffers, two streams: copy[i % 2] while compute uses the other
-            cudaMemcpyAsync(device[next], pinned[next], bytes, cudaMemcpyHostToDevice, copy_stream);
-            cudaEventRecord(arrived[next], copy_stream);
-            cudaStreamWaitEvent(compute_stream, arrived[next], 0);
-            """,
-            language="cpp",
-        ),
-    ),
-    disproof="Run the same steps on one batch that is loaded once and used again. If they take as long, it is "
-    "not the input.",
+    cause=Cause.HOST_BLOCKED,
     check=_check,
     needs=("cuda_api",),
     thresholds=(
         Threshold("removed_least", 0.5, "fraction", "Twice as many workers halve the wait; storage may not keep up."),
         Threshold("busy_fraction", 0.5, "fraction", "Workers that run less than half of the time wait for something."),
     ),
-    see_also=("host-work", "host-wait"),
 )

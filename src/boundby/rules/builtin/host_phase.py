@@ -8,8 +8,6 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import scaled
 from boundby.evidence.host import (
     PHASE,
-    PHASE_ALIKE,
-    PHASE_SHARE,
     HostPieces,
     Place,
     examples,
@@ -26,7 +24,7 @@ from boundby.evidence.workers import is_python_program, started_processes
 from boundby.model.causes import Cause
 from boundby.model.units import percent
 from boundby.rules.builtin._telling import fold, named_places, where_and_when
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -64,7 +62,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             title=f"a phase without GPU work, the host {does}{on}{where_and_when(context, pieces, folded)}, "
             f"{percent(place.total_ns / max(context.window_ns, 1))} of the window",
             evidence=evidence,
-            saving_ns=scaled(saving(context, pieces, place), context.threshold(RULE, "removed_least"), 1.0),
+            saving_ns=scaled(saving(context, pieces, place), RULE.threshold(context, "removed_least"), 1.0),
             advice=tuple(str(line) for line in key) if isinstance(key, tuple) else (),
             examples=examples(context, pieces, place.rows, does),
             instances=place.times,
@@ -99,37 +97,9 @@ RULE = Rule(
     id="host-phase",
     title="A whole phase on the CPU",
     group="host",
-    picture="""\
-host  |launch|launch|========== evaluates, saves, loads ==========|launch|
-GPU   |##########|                                                |#######|
-""",
-    meaning=f"""\
-One stretch in which the GPU has nothing to do and no CUDA call is made, at least {PHASE_SHARE:.0%} of the window, with
-no more than {PHASE_ALIKE} alike in the trace: a phase of its own, not what every step does. Saving a checkpoint,
-evaluating on the CPU, starting DataLoader workers for a new epoch, building an index, compiling.
-
-In a short capture of a long program such a phase weighs more than in truth: it is reported with what it costs here.
-""",
-    remedies=(
-        Remedy(
-            "Save checkpoints without stopping: copy to the host, then write in a thread.",
-            """
-            state = {k: v.to("cpu", non_blocking=True) for k, v in model.state_dict().items()}
-            torch.cuda.synchronize()
-            threading.Thread(target=torch.save, args=(state, path)).start()
-            """,
-            caution="needs host memory for a copy of the state; torch.distributed.checkpoint.async_save does "
-            "this for you.",
-        ),
-        Remedy("Keep workers alive from epoch to epoch: DataLoader(persistent_workers=True)."),
-        Remedy("Evaluate on the GPU, in batches, and less often."),
-    ),
-    disproof="Leave the phase out (or capture the steps alone): if the time per step is the same, only its "
-    "share was large here.",
     check=_check,
     needs=("cuda_api",),
     thresholds=(
         Threshold("removed_least", 0.5, "fraction", "Run beside the GPU, some of it usually stays on the path."),
     ),
-    see_also=("host-work", "host-input"),
 )

@@ -21,10 +21,11 @@ from boundby.evidence.host import (
     slept_on,
 )
 from boundby.evidence.latecomer import Late, latecomer
+from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range
 from boundby.rules.builtin._telling import fold, named_places, where_and_when
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.stacks import StackSource
 
 # Functions of CPython in which a thread waits for the interpreter's lock.
@@ -86,7 +87,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             title=f"the host {does} while the GPU idles{f', on {on}' if on else ''}"
             f"{f', mostly for process {late.pid}' if late else ''}{where_and_when(context, pieces, folded)}",
             evidence=evidence,
-            saving_ns=scaled(saving(context, pieces, place), context.threshold(RULE, "removed_least"), 1.0),
+            saving_ns=scaled(saving(context, pieces, place), RULE.threshold(context, "removed_least"), 1.0),
             advice=(_advice(what) if late is None else _late_advice(late),),
             examples=examples(context, pieces, place.rows, f"{does} on {on}" if on else does),
             instances=place.times,
@@ -98,10 +99,10 @@ def _cause(context: RuleContext, pieces: HostPieces, place: Place) -> tuple[str 
     """What the host waits on in a place, and for messages which process comes late."""
     if any(MESSAGE_NAME.search(name) for name in context.path(place.region)[-1:]):
         return MESSAGES, latecomer(context, place.region)
-    if _gil_share(context, pieces, place.rows) >= context.threshold(RULE, "gil_fraction"):
+    if _gil_share(context, pieces, place.rows) >= RULE.threshold(context, "gil_fraction"):
         return "GIL", None
     slept = slept_on(context, pieces, place.rows) if context.timeline.trace.captured.osrt else {}
-    is_named = sum(slept.values()) >= context.threshold(RULE, "named_fraction") * place.total_ns
+    is_named = sum(slept.values()) >= RULE.threshold(context, "named_fraction") * place.total_ns
     return (next(iter(slept)) if slept and is_named else None), None
 
 
@@ -142,38 +143,7 @@ RULE = Rule(
     id="host-wait",
     title="The host sleeps while the GPU idles",
     group="host",
-    picture="""\
-host  |launch|zzz lock, file, queue zzz|launch|zzz lock, file, queue zzz|
-GPU          |#kernels#|                      |#kernels#|
-""",
-    meaning="""\
-The launching thread, and every thread that works for it, sleeps in the operating system, and the GPU has run out of
-work. What it sleeps on comes from the traced OS calls: a lock, a condition, a file, a socket, a sleep, a child
-process. Where these carry backtraces, waits for CPython's interpreter lock (GIL) are told apart. Waiting for input,
-in ranges named so or from a process that computes meanwhile, is `host-input`; one single long stretch is `host-phase`.
-Where processes meet in a collective of MPI, the one that comes last is named if it mostly is the same.
-""",
-    remedies=(
-        Remedy(
-            "GIL: run Python work in processes, or in code that releases the lock.",
-            """
-            pool = concurrent.futures.ProcessPoolExecutor(4)      # not ThreadPoolExecutor
-            future = pool.submit(score, batch)                    # while the GPU works
-            """,
-            caution="arguments and results are pickled; large arrays belong in shared memory.",
-        ),
-        Remedy("Locks and queues: let producers run ahead, hold locks for less, take logging off the step."),
-        Remedy(
-            "Files and network: another thread reads ahead and writes behind.",
-            """
-            writer = concurrent.futures.ThreadPoolExecutor(1)
-            writer.submit(np.save, path, array)
-            """,
-        ),
-        Remedy("Scheduled out without a call: fewer threads (OMP_NUM_THREADS, torch.set_num_threads) than cores."),
-    ),
-    disproof="The thread's sleep is seen in the trace; that the GPU's work depends on it is proved by leaving "
-    "it out of one run.",
+    cause=Cause.HOST_BLOCKED,
     check=_check,
     needs=("cuda_api",),
     thresholds=(
@@ -181,5 +151,4 @@ Where processes meet in a collective of MPI, the one that comes last is named if
         Threshold("gil_fraction", 0.5, "fraction", "Most of the waits must be for the lock before it is blamed."),
         Threshold("removed_least", 0.5, "fraction", "Some of a wait usually stays."),
     ),
-    see_also=("host-input", "host-phase", "host-work"),
 )

@@ -23,8 +23,9 @@ from boundby.evidence.host import (
 from boundby.evidence.hotspots import PYTHON_CODE
 from boundby.evidence.warm import rest_window, warm_regions
 from boundby.evidence.workers import is_python_program
+from boundby.model.causes import Cause
 from boundby.rules.builtin._telling import fold, named_places, where_and_when
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -59,7 +60,7 @@ def _told(context: RuleContext, pieces: HostPieces, rows: Rows, *, in_warm_up: b
             evidence=evidence,
             saving_ns=None
             if in_warm_up
-            else scaled(saving(context, pieces, place), context.threshold(RULE, "removed_least"), 1.0),
+            else scaled(saving(context, pieces, place), RULE.threshold(context, "removed_least"), 1.0),
             advice=_warm_advice(context) if in_warm_up else _advice(context, hot, is_sampled=bool(spots)),
             examples=examples(context, pieces, place.rows, does),
             severity="note" if in_warm_up else None,
@@ -101,56 +102,7 @@ RULE = Rule(
     id="host-work",
     title="CPU work while the GPU idles",
     group="host",
-    picture="""\
-host  |launch|==== computes ====|launch|==== computes ====|
-GPU          |#kernels#|               |#kernels#|
-then
-host  |launch|launch|launch|     work moved, or done while the GPU runs
-GPU   |#kernels#|#kernels#|#kernels#|
-""",
-    meaning="""\
-Between two CUDA calls the launching thread runs its own code for longer than a framework needs to dispatch (100 us),
-and the GPU has run out of work. Python loops over elements, post-processing, metrics, logging, tokenizing, building
-small tensors from lists, garbage collection.
-
-Only idle time counts: CPU work that runs while the GPU is busy costs nothing and is not reported. The functions are
-named where the trace holds CPU samples with backtraces.
-
-In regions that are set-up or warm-up by their names (`init_model`, `Warm-up Step 3`) it is a note without a saving: a
-first pass imports, compiles and looks things up, and what is slow there is not what a step does.
-""",
-    remedies=(
-        Remedy(
-            "Move it to the GPU, or out of the loop.",
-            """
-            for step, batch in enumerate(loader):
-                weights = make_weights(step)              # the same for all steps, or cheap on the GPU
-                ...
-            weights = torch.linspace(0, 1, steps, device=device)   # once, before the loop
-            """,
-        ),
-        Remedy(
-            "Do it while the GPU works: launch the next step's kernels first, then compute what belongs to the "
-            "step before.",
-            """
-            previous = None
-            for batch in loader:
-                output = model(batch)                     # launches only
-                if previous is not None:
-                    log(previous)                         # runs while the GPU computes
-                previous = output.detach()
-            """,
-            caution="log() must not wait for the GPU itself (no .item() of this step's values).",
-        ),
-        Remedy("Vectorise Python loops with NumPy or torch; Numba or C++ where that is not possible."),
-        Remedy(
-            "Garbage collection in the middle of a step: collect between steps instead.",
-            "gc.disable()\nif step % 100 == 0:\n    gc.collect()",
-            caution="cyclic garbage then lives longer.",
-        ),
-    ),
-    disproof="Replace the code by a constant result for one run: if the step takes as long, it was not on the "
-    "critical path.",
+    cause=Cause.CPU,
     check=_check,
     needs=("cuda_api",),
     thresholds=(
@@ -158,5 +110,4 @@ first pass imports, compiles and looks things up, and what is slow there is not 
             "removed_least", 0.5, "fraction", "Vectorised or overlapped code rarely costs more than half as much."
         ),
     ),
-    see_also=("host-input", "host-phase"),
 )

@@ -19,10 +19,11 @@ from boundby.evidence.devicework import (
 )
 from boundby.evidence.kernelruns import attention, elementwise_chains
 from boundby.evidence.occupancy import Occupancy, theoretical_occupancy
+from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
 from boundby.rules.builtin.small_blocks import small_block_rows
 from boundby.rules.builtin.small_grid import small_grid_rows
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
 
 # Kernels of libraries and compilers are tuned already; layout conversions have a rule of their own.
@@ -37,10 +38,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
     top = top_kernels(context, kernels, 1)[0]
     exposed = int(work.exposed_ns[top.rows].sum())
     share = top.total_ns / max(int(work.duration_ns[kernels].sum()), 1)
-    if share < context.threshold(RULE, "share_fraction"):
+    if share < RULE.threshold(context, "share_fraction"):
         return
     if (
-        exposed < context.threshold(RULE, "window_fraction") * context.window_ns
+        exposed < RULE.threshold(context, "window_fraction") * context.window_ns
         or np.isin(work.kind[top.rows], _TUNED).all()
     ):
         return
@@ -102,7 +103,7 @@ def _match(context: RuleContext, top: TopKernel, share: float, of_window: float,
         ),
         examples=operation_examples(context, top.rows),
         instances=len(top.rows),
-        severity="medium" if of_window >= context.threshold(RULE, "medium_fraction") else "low",
+        severity="medium" if of_window >= RULE.threshold(context, "medium_fraction") else "low",
     )
 
 
@@ -113,7 +114,7 @@ def _scale_advice(saved_ns: int | None) -> tuple[str, ...]:
 
 
 def _occupancy_advice(context: RuleContext, top: TopKernel, occupancy: Occupancy | None) -> tuple[str, ...]:
-    if occupancy is None or occupancy.fraction > context.threshold(RULE, "occupancy_fraction"):
+    if occupancy is None or occupancy.fraction > RULE.threshold(context, "occupancy_fraction"):
         return ()
     if occupancy.limit not in ("registers", "shared memory"):
         return ()
@@ -134,7 +135,7 @@ def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ..
     if "at::native" in name:
         return (profile, "Compile the model (torch.compile), or replace the operation by one that does less")
     threads = int(work.blocks[row]) * int(work.threads[row])
-    few = 0 < threads < context.threshold(RULE, "filling_threads") * int(work.multiprocessors[row])
+    few = 0 < threads < RULE.threshold(context, "filling_threads") * int(work.multiprocessors[row])
     if few and (name.startswith("nvkernel_") or "_gpu" in name or "__omp" in name):
         return (profile, f"OpenMP and OpenACC: {threads:,} threads do not fill this GPU: collapse nested loops")
     return (profile,)
@@ -144,41 +145,7 @@ RULE = Rule(
     id="hot-kernel",
     title="One kernel takes most of the kernel time",
     group="gpu_compute",
-    picture="""\
-GPU  | K K K K K K K K K K K K K K | a | K K K K K K K K K K K K K K | b |
-""",
-    meaning="""\
-When one kernel holds two fifths of the kernel time and a fifth of the window, it is the one to look into. Kernel time
-is here the sum of all kernels' durations: where kernels run side by side it is more than the time in which the device
-is busy. The evidence lists what the trace tells of the kernel: how often, how long, its grid, registers, the occupancy
-that these allow, and the next kernels.
-
-A timeline cannot tell *why* a kernel takes its time, nor whether it can be faster: that needs Nsight Compute. So no
-saving is told, only for scale what it would save if it were twice as fast. Kernels that libraries and compilers tune
-(matrix products, convolutions, fused attention) are left out, and so are those of which another rule says what is
-wrong.
-""",
-    remedies=(
-        Remedy(
-            "Find out what limits it.",
-            "ncu --set full --launch-count 3 --kernel-name regex:KERNEL python train.py",
-            language="bash",
-            caution="Nsight Compute runs each kernel many times: use few launches.",
-        ),
-        Remedy(
-            "CUDA C++: neighbouring threads read neighbouring addresses; what is read twice stays in shared memory.",
-            "int i = blockIdx.x * blockDim.x + threadIdx.x;  // fastest index along x\nfloat v = in[row * width + i];",
-            language="cpp",
-        ),
-        Remedy(
-            "Where registers limit occupancy, tell the compiler how many threads a block has.",
-            "__global__ void __launch_bounds__(256, 4) kernel(float* data)",
-            language="cpp",
-            caution="Fewer registers can spill to memory and make it slower: measure.",
-        ),
-    ),
-    disproof="Nsight Compute shows the kernel near the peak of memory or arithmetic throughput: then only less work, "
-    "or lower precision, helps.",
+    cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
     thresholds=(
@@ -188,6 +155,4 @@ wrong.
         Threshold("filling_threads", 2_048, "threads per multiprocessor", "As many as one holds at a time, at most."),
         Threshold("occupancy_fraction", 0.25, "fraction of warps", "Above a quarter, occupancy is seldom the limit."),
     ),
-    see_also=("small-grid", "small-blocks", "tensor-cores"),
-    references={"Nsight Compute": "https://docs.nvidia.com/nsight-compute/NsightCompute/index.html"},
 )

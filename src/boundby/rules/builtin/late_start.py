@@ -13,7 +13,7 @@ from boundby.evidence.setup import named_calls
 from boundby.model.intervals import union
 from boundby.model.units import duration, percent, size
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -49,8 +49,8 @@ def is_told(context: RuleContext) -> bool:
     startup = high - trace.span_ns[0]
     run = int(trace.operations.end_ns.max()) - trace.span_ns[0]
     return (
-        startup >= context.threshold(RULE, "startup_ns")
-        and startup >= context.threshold(RULE, "startup_fraction") * run
+        startup >= RULE.threshold(context, "startup_ns")
+        and startup >= RULE.threshold(context, "startup_fraction") * run
     )
 
 
@@ -193,41 +193,10 @@ RULE = Rule(
     id="late-start",
     title="The first GPU work comes late",
     group="init",
-    picture="""\
-host | imports | reads the data set | builds the model | uploads | steps ...
-GPU                                                      |########|##########
-       none of this is in the window
-""",
-    meaning="""\
-The account begins with the first GPU work, so what comes before it is in no share and no saving. If the run is short,
-or starts often (tests, jobs in a queue, serving that scales up), that time matters as much as any other.
-
-Told if 2 s and a quarter of the run (to the last GPU work) pass before the trace's first GPU work, whatever window is
-looked at; ranges and CUDA calls that take half of it are named. The profiler's own start is part of it. It is a note:
-the window does not hold this time. With `--window all` it does, and other rules tell of it.
-""",
-    remedies=(
-        Remedy(
-            "See where it goes.",
-            "python -X importtime train.py 2> imports.txt\npy-spy record -o start.svg -- python train.py",
-            language="bash",
-        ),
-        Remedy(
-            "Build the model where it will run, not on the CPU to be uploaded.",
-            'with torch.device("cuda"):\n    model = Model(config)  # in place of Model(config).to("cuda")',
-            caution="random weights differ from those that the CPU's generator makes of the same seed.",
-        ),
-        Remedy(
-            "Prepare the data set once, and map it.",
-            'tokens = np.memmap("tokens.bin", dtype=np.uint16, mode="r")',
-        ),
-    ),
-    disproof="The trace was started long before the program, or the run is so long that its start does not count.",
     check=_check,
     needs=("kernels",),
     thresholds=(
         Threshold("startup_ns", 2e9, "ns", "Importing a framework and making a context take one or two seconds."),
         Threshold("startup_fraction", 0.25, "fraction of the run", "Less is seldom what a run is waited for."),
     ),
-    see_also=("lazy-initialization", "pageable-copy"),
 )

@@ -20,7 +20,7 @@ from boundby.evidence.launching import (
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
 from boundby.rules.builtin.small_batch import RULE as SMALL_BATCH
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 # Why a CUDA graph does not hold them as they are, by whether something always comes in between.
 _ORDER = {
@@ -38,17 +38,17 @@ _ORDER = {
 def _check(context: RuleContext) -> Iterator[Match]:
     found, work = context.once(launches), context.once(device_work)
     rows = found.rows(Part.REST)
-    if not worth_a_look(context, rows, context.threshold(RULE, "count"), context.threshold(RULE, "share_fraction")):
+    if not worth_a_look(context, rows, RULE.threshold(context, "count"), RULE.threshold(context, "share_fraction")):
         return
     operations = found.operation[rows]
-    if small_grid_share(context, operations) >= context.threshold(SMALL_BATCH, "small_fraction"):
+    if small_grid_share(context, operations) >= SMALL_BATCH.threshold(context, "small_fraction"):
         return  # small-batch says so
     median = float(np.median(work.duration_ns[operations]))
-    if median > context.threshold(RULE, "kernel_ns"):
+    if median > RULE.threshold(context, "kernel_ns"):
         return
     evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
     low, high = found.saving(context, Part.REST)
-    least, most = context.threshold(RULE, "avoided_least"), context.threshold(RULE, "avoided_most")
+    least, most = RULE.threshold(context, "avoided_least"), RULE.threshold(context, "avoided_most")
     gap = evidence["launch_to_launch_median_ns"]
     pace = f", one every {duration(float(str(gap)))}" if gap is not None else ""
     yield Match(
@@ -64,7 +64,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         advice=(
             "torch.compile(function) fuses small operations, so that there are fewer to launch",
             "Work on whole tensors in place of Python loops over rows, samples or parameters",
-            *_ORDER[found.interrupted >= context.threshold(RULE, "interrupted_fraction")],
+            *_ORDER[found.interrupted >= RULE.threshold(context, "interrupted_fraction")],
         ),
         examples=launch_examples(context, rows),
         instances=len(rows),
@@ -75,38 +75,7 @@ RULE = Rule(
     id="launch-overhead",
     title="Many short kernels wait for their launches",
     group="cuda_api",
-    picture="""\
-host |launch op|launch op|launch op|launch op|launch op|
-GPU       |k| . . .  |k| . . .  |k| . . .  |k| . . .      mostly idle
-""",
-    meaning="""\
-An operation of a framework costs the host 5 to 50 us: Python, dispatch, memory from the allocator, the launch itself.
-If its kernel is shorter, the GPU finishes it and waits for the next. The GPU's time is then the host's time, and
-faster kernels change nothing.
-
-Counted here are launches that repeat in no fixed order, since those that do are better off as CUDA graphs
-(`cuda-graphs`), and that belong to no optimizer (`unfused-optimizer`). The saving is a part of what replay says for
-launches that cost nothing: fusion leaves some.
-""",
-    remedies=(
-        Remedy(
-            "Fuse: compile the function that holds the small operations.",
-            "step = torch.compile(step)",
-            caution="Shapes that change make it compile again: mark them with torch._dynamo.mark_dynamic, or pad.",
-        ),
-        Remedy(
-            "Do more with each operation.",
-            "total = torch.stack(losses).sum()  # not: for loss in losses: total = total + loss",
-        ),
-        Remedy(
-            "CUDA C++: one kernel for what several did, or one launch over several problems.",
-            "cublasSgemmStridedBatched(handle, CUBLAS_OP_N, CUBLAS_OP_N, m, n, k, &one, a, m, m * k, b, k, k * n,\n"
-            "                          &zero, c, m, m * n, batch);",
-            language="cpp",
-        ),
-    ),
-    disproof="The GPU was busy with other work while the host launched, or the profiler itself made launches this slow "
-    "(compare with the program's run time without it).",
+    cause=Cause.CUDA_API,
     check=_check,
     needs=("kernels", "cuda_api"),
     thresholds=(
@@ -119,8 +88,4 @@ launches that cost nothing: fusion leaves some.
         Threshold("avoided_least", 0.3, "fraction", "Fusion that finds little still saves a third of the launches."),
         Threshold("avoided_most", 0.8, "fraction", "Some launches always remain."),
     ),
-    see_also=("cuda-graphs", "small-batch", "unfused-optimizer"),
-    references={
-        "PyTorch: performance tuning guide": ("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html")
-    },
 )

@@ -10,7 +10,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_without, scaled
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.kernels import KernelKind
 
 
@@ -19,10 +19,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
     rows = np.flatnonzero(work.is_kernel & (work.kind == KernelKind.LAYOUT))
     exposed = int(work.exposed_ns[rows].sum())
     share = exposed / max(work.busy_kernels_ns(), 1)
-    if exposed < context.least_ns or share < context.threshold(RULE, "share_fraction"):
+    if exposed < context.least_ns or share < RULE.threshold(context, "share_fraction"):
         return
     total = int(work.duration_ns[rows].sum())
-    least = context.threshold(RULE, "avoided_least")
+    least = RULE.threshold(context, "avoided_least")
     yield Match(
         region=place_of(context, rows),
         title=f"{counted(len(rows), 'conversion', 'conversions')} between NCHW and NHWC "
@@ -49,32 +49,7 @@ RULE = Rule(
     id="layout-conversion",
     title="Convolutions convert their data's layout",
     group="gpu_compute",
-    picture="""\
-GPU  |NCHW>NHWC| conv (tensor cores) |NHWC>NCHW| relu |NCHW>NHWC| conv ...
-      converts                        converts         converts
-then | conv (tensor cores) | relu | conv (tensor cores) | ...
-""",
-    meaning="""\
-Tensor-core convolutions work on NHWC data (channels last). PyTorch's default is NCHW, so cuDNN converts inputs,
-weights and gradients before, and results after, each convolution: kernels named `nchwToNhwcKernel` and
-`nhwcToNchwKernel`, which only move memory. With the model and its input in channels-last layout there is nothing to
-convert.
-""",
-    remedies=(
-        Remedy(
-            "Keep model and input in channels-last layout.",
-            "model = model.to(memory_format=torch.channels_last)\n"
-            "batch = batch.to(device, memory_format=torch.channels_last, non_blocking=True)",
-            caution="Layers that know only NCHW convert back, so the gain can be partly lost: look at the trace again. "
-            "Shapes and indexing do not change, only strides.",
-        ),
-        Remedy(
-            "CUDA C++: give cuDNN descriptors in NHWC.",
-            "cudnnSetTensor4dDescriptor(x, CUDNN_TENSOR_NHWC, CUDNN_DATA_HALF, n, c, h, w);",
-            language="cpp",
-        ),
-    ),
-    disproof="With channels_last throughout, the conversion kernels are still there: some layer accepts NCHW only.",
+    cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
     thresholds=(
@@ -83,8 +58,4 @@ convert.
             "avoided_least", 0.5, "fraction", "Weights and layers that know only NCHW keep some of the conversions."
         ),
     ),
-    see_also=("tensor-cores",),
-    references={
-        "PyTorch: channels last": "https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html"
-    },
 )

@@ -19,7 +19,7 @@ from boundby.evidence.warm import rest_window, warm_regions, warm_share
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Remedy, Rule
+from boundby.rules.rule import Match, Rule
 from boundby.trace.vocabulary.cuda import CallClass
 
 Int = npt.NDArray[np.int64]
@@ -272,51 +272,7 @@ RULE = Rule(
     id="lazy-initialization",
     title="Loading and first allocations in between",
     group="init",
-    picture="""\
-host |launch (loads code: 12 ms)|launch|launch (loads: 8 ms)|launch| ...
-GPU                              |k|    |k|                  |k|    |k|
-""",
-    meaning="""\
-CUDA does much at first use: it creates contexts, loads the code of each kernel when it is first launched, compiles PTX
-that no binary fits; frameworks allocate memory and try out algorithms. In a short run this is a large part of the
-window; in a long one it is nothing.
-
-Counted are context, module and JIT calls, first launches of a kernel that take ten times as long as later ones (and
-200 us), and allocations that come early only. So is idle time in which a library sets itself up: between the calls that
-only its start makes (`cuInit`, many of `cuGetProcAddress`, `cuLibraryLoadData`), where CPU samples lie in cuBLAS, cuDNN
-or the driver, and where files are opened and mapped one after the other. The saving is the window of *this* run without
-them; moved in front of the first step, they still take their time.
-
-In regions that are warm-up by name (`warmup`, `init_model`, `setup`) it is a note: the program does what could be
-advised. Inside MPI calls, and where an OpenMP or OpenACC runtime makes the calls, the program can change little. Of
-several processes the times are summed; the saving is not.
-""",
-    remedies=(
-        Remedy(
-            "Warm up before what counts.",
-            "for _ in range(3):\n    step(example)  # every shape that will come\ntorch.cuda.synchronize()",
-        ),
-        Remedy(
-            "C++: create library handles and set their workspace before what counts.",
-            "cublasCreate(&blas);\ncublasSetWorkspace(blas, workspace, bytes);\ncudnnCreate(&dnn);",
-            language="cpp",
-        ),
-        Remedy("Keep the process alive from job to job: contexts, handles and loaded code stay."),
-        Remedy(
-            "Load all code at the start.",
-            "CUDA_MODULE_LOADING=EAGER python serve.py",
-            language="bash",
-            caution="Start-up takes longer, and device memory holds code that may never run.",
-        ),
-        Remedy(
-            "Build for the GPU that runs it.",
-            "nvcc -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90 kernel.cu",
-            language="bash",
-        ),
-    ),
-    disproof="The same calls come again in later steps of a longer run.",
+    cause=Cause.INIT,
     check=_check,
     needs=("kernels", "cuda_api"),
-    see_also=("allocation", "warm-up", "late-start", "host-phase"),
-    references={"CUDA: lazy loading": "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#lazy-loading"},
 )

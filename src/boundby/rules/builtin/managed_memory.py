@@ -11,7 +11,7 @@ from boundby.evidence.copying import copy_evidence, copy_examples
 from boundby.evidence.devicework import device_work, place_of, saving_without, scaled
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, size
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import OpKind
 
 _CAPTURE = (
@@ -23,7 +23,7 @@ _CAPTURE = (
 def _check(context: RuleContext) -> Iterator[Match]:
     work, trace = context.once(device_work), context.timeline.trace
     rows = np.flatnonzero(work.in_window & (trace.operations.kind == OpKind.MIGRATION))
-    if len(rows) < context.threshold(RULE, "count") or int(work.exposed_ns[rows].sum()) < context.least_ns:
+    if len(rows) < RULE.threshold(context, "count") or int(work.exposed_ns[rows].sum()) < context.least_ns:
         return
     faults = trace.page_faults
     evidence = {
@@ -40,8 +40,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
         evidence=evidence,
         saving_ns=scaled(
             saving_without(context, Cause.GPU_COPY, rows),
-            context.threshold(RULE, "avoided_least"),
-            context.threshold(RULE, "avoided_most"),
+            RULE.threshold(context, "avoided_least"),
+            RULE.threshold(context, "avoided_most"),
         ),
         advice=(
             "cudaMemPrefetchAsync(pointer, bytes, device, stream) before the first kernel that reads it moves it in "
@@ -60,38 +60,7 @@ RULE = Rule(
     id="managed-memory",
     title="Managed memory migrates page by page",
     group="gpu_copy",
-    picture="""\
-kernel   | . fault . . fault . . fault . |       stalls at each page it lacks
-copies      |64K|     |64K|     |64K|            thousands of small migrations
-""",
-    meaning="""\
-Managed (unified) memory moves to whoever touches it, a page group at a time, when a page fault asks for it. A kernel
-that faults waits; the host that reads a result pulls it back. Thousands of small migrations take far longer than one
-copy of the same bytes, and kernels are slower for the faults besides, which this saving does not count.
-
-Told by the migrations among the trace's copies; they belong to no call. Page faults are counted beside them where the
-trace holds them.
-""",
-    remedies=(
-        Remedy(
-            "CUDA C++: prefetch.",
-            "cudaMemPrefetchAsync(data, bytes, device, stream);\nkernel<<<grid, block, 0, stream>>>(data);\n"
-            "cudaMemPrefetchAsync(data, bytes, cudaCpuDeviceId, stream);",
-            language="cpp",
-            caution="From CUDA 13 on the place is a cudaMemLocation. Prefetching what is not needed costs as much.",
-        ),
-        Remedy(
-            "Say what is only read, so that copies can stay on both sides.",
-            "cudaMemAdvise(table, bytes, cudaMemAdviseSetReadMostly, device);",
-            language="cpp",
-        ),
-        Remedy(
-            "RAPIDS: device memory from a pool.",
-            "rmm.reinitialize(pool_allocator=True, managed_memory=False)",
-            caution="Data larger than the device's memory then fails instead of migrating.",
-        ),
-    ),
-    disproof="The data is larger than the device's memory, so that it has to move, or each page is touched only once.",
+    cause=Cause.GPU_COPY,
     check=_check,
     needs=("memcpy",),
     thresholds=(
@@ -99,10 +68,4 @@ trace holds them.
         Threshold("avoided_least", 0.3, "fraction", "The bytes still have to travel, though in larger pieces."),
         Threshold("avoided_most", 1.0, "fraction", "Prefetched ahead, they hide behind kernels."),
     ),
-    see_also=("repeated-transfer", "pageable-copy"),
-    references={
-        "CUDA: maximizing unified memory performance": (
-            "https://developer.nvidia.com/blog/maximizing-unified-memory-performance-cuda/"
-        )
-    },
 )

@@ -12,7 +12,7 @@ from boundby.evidence.devicework import Int, Rows, device_work, framework, place
 from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, is_upload, link_rate, transfers
 from boundby.model.causes import Cause
 from boundby.model.units import bandwidth, count, duration, size
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 # So often a copy of one size may be the same data each time.
 _OFTEN = 5
@@ -93,11 +93,11 @@ def _pinning(context: RuleContext, rows: Rows) -> Match | None:
     rate = bandwidth_of(context, rows)
     expected, source = _expected(context, rows)
     if expected is None:
-        least, most = context.threshold(RULE, "pinned_least"), context.threshold(RULE, "pinned_most")
+        least, most = RULE.threshold(context, "pinned_least"), RULE.threshold(context, "pinned_most")
     else:
-        most = min(expected / rate if rate else 1.0, context.threshold(RULE, "most"))
-        least = min(context.threshold(RULE, "pinned_least"), most)
-    if most < context.threshold(RULE, "worth"):
+        most = min(expected / rate if rate else 1.0, RULE.threshold(context, "most"))
+        least = min(RULE.threshold(context, "pinned_least"), most)
+    if most < RULE.threshold(context, "worth"):
         return None  # as fast as pinned already: what is left is the wait, which the rules on syncs tell
     evidence = copy_evidence(context, rows)
     total, byte_count = int(str(evidence["total_ns"])), int(str(evidence["bytes"]))
@@ -148,44 +148,7 @@ RULE = Rule(
     id="pageable-copy",
     title="Copies from or to pageable memory",
     group="gpu_copy",
-    picture="""\
-pageable   memory > staging buffer > PCIe > device   chunk by chunk, by the CPU
-pinned     memory > PCIe > device                    the copy engine alone
-""",
-    meaning="""\
-The GPU's copy engines can only reach pinned (page-locked) memory. Other host memory is copied by the CPU into a pinned
-staging buffer first, chunk by chunk, at a fraction of the link's rate, and an "asynchronous" copy is none.
-
-Memory kinds are the trace's own. Copies below 64 KiB are left out. What pinned copies would reach is taken from pinned
-copies of the same trace if it has large ones, else from the link of this generation of GPU. Where next to no kernel
-runs between the copies it is a one-time upload, for which pinning does not pay; making the data on the device does.
-What the host waits meanwhile is told by the rules on synchronization, and no saving is told beyond the time of the
-copies themselves: what passes between them is not counted.
-""",
-    remedies=(
-        Remedy(
-            "PyTorch: pin batches in the loader, and copy without waiting.",
-            "loader = DataLoader(dataset, batch_size=64, num_workers=8, pin_memory=True)\n"
-            "for batch in loader:\n"
-            '    batch = batch.to("cuda", non_blocking=True)',
-            caution="Pinned memory cannot be swapped: keep to some GB. Do not overwrite a pinned buffer before its "
-            "copy is done. Going to the host, non_blocking=True needs a synchronize before the CPU reads.",
-        ),
-        Remedy(
-            "A model: make it on the device.",
-            'with torch.device("cuda"):\n    model = Model(config)',
-            caution="Random initial values come from the GPU's generator then, and differ from the CPU's.",
-        ),
-        Remedy(
-            "CUDA C++: allocate host buffers pinned, once.",
-            "float* buffer;\ncudaMallocHost(&buffer, bytes);\n"
-            "cudaMemcpyAsync(device, buffer, bytes, cudaMemcpyHostToDevice, stream);",
-            language="cpp",
-            caution="Allocating pinned memory takes milliseconds: never per step.",
-        ),
-    ),
-    disproof="Pinned, the copies take as long: the link is slower than its generation (fewer lanes, a riser, "
-    "another device beside it), or filling the pinned buffer costs what the copy gains.",
+    cause=Cause.GPU_COPY,
     check=_check,
     needs=("memcpy",),
     thresholds=(
@@ -194,13 +157,4 @@ copies themselves: what passes between them is not counted.
         Threshold("most", 5.0, "times", "Whatever the link's rate: more than that pinning does not bring."),
         Threshold("worth", 1.15, "times", "Below, the copies run at the link's rate already."),
     ),
-    see_also=("copy-overlap", "copy-bandwidth", "repeated-transfer"),
-    references={
-        "PyTorch: pin_memory and non_blocking": (
-            "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
-        ),
-        "CUDA: how to optimize data transfers": (
-            "https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/"
-        ),
-    },
 )

@@ -19,23 +19,23 @@ from boundby.evidence.launching import (
 )
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     found, work = context.once(launches), context.once(device_work)
     rows = found.rows(Part.REST)
-    if not worth_a_look(context, rows, context.threshold(RULE, "count"), context.threshold(RULE, "share_fraction")):
+    if not worth_a_look(context, rows, RULE.threshold(context, "count"), RULE.threshold(context, "share_fraction")):
         return
     operations = found.operation[rows]
     if not ((work.blocks[operations] > 0) & (work.multiprocessors[operations] > 0)).any():
         raise CannotCheckError("the trace tells no launch shapes, or not how many multiprocessors the GPU has")
     small = small_grid_share(context, operations)
     median = float(np.median(work.duration_ns[operations]))
-    if small < context.threshold(RULE, "small_fraction") or median > context.threshold(RULE, "kernel_ns"):
+    if small < RULE.threshold(context, "small_fraction") or median > RULE.threshold(context, "kernel_ns"):
         return
     low, high = found.saving(context, Part.REST)
-    least, most = context.threshold(RULE, "avoided_least"), context.threshold(RULE, "avoided_most")
+    least, most = RULE.threshold(context, "avoided_least"), RULE.threshold(context, "avoided_most")
     evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
     yield Match(
         region=launch_place(context, found, rows),
@@ -61,37 +61,6 @@ RULE = Rule(
     id="small-batch",
     title="Too little work in each kernel",
     group="cuda_api",
-    picture="""\
-SM 0..3    |k| . . . |k| . . . |k|     4 of 108 multiprocessors, 3 us
-SM 4..107   .  . . .  .  . . .  .      never used
-host    |launch op|launch op|launch op|
-""",
-    meaning="""\
-A kernel with fewer blocks than there are multiprocessors leaves some of them idle, and one of a few microseconds is
-over before the next is launched. Both together mean that each step has too little work for this GPU: a batch twice as
-large takes hardly longer, and half as many steps do the same work.
-
-Counted are launches that repeat in no fixed order; for those that do, `cuda-graphs` says the same beside its own
-remedy. The saving is that of half to a quarter of the launches gone, for the same number of samples.
-""",
-    remedies=(
-        Remedy(
-            "Use a larger batch.",
-            "loader = DataLoader(dataset, batch_size=4 * batch_size, num_workers=8, pin_memory=True)",
-            caution="It changes training: scale the learning rate, watch the validation loss. Memory grows with it.",
-        ),
-        Remedy(
-            "Batch small problems into one call.",
-            "c = torch.bmm(torch.stack(a), torch.stack(b))  # not: [x @ y for x, y in zip(a, b)]",
-        ),
-        Remedy(
-            "CUDA C++: batched library calls (cublasSgemmStridedBatched, cufftPlanMany), or one grid for all problems.",
-            "kernel<<<dim3(blocks, problems), threads>>>(data);  // blockIdx.y is the problem",
-            language="cpp",
-        ),
-    ),
-    disproof="The batch cannot grow (a single stream of requests), or with a larger batch the step takes longer in "
-    "proportion.",
     check=_check,
     needs=("kernels", "cuda_api"),
     thresholds=(
@@ -102,5 +71,4 @@ remedy. The saving is that of half to a quarter of the launches gone, for the sa
         Threshold("avoided_least", 0.25, "fraction", "A batch a third larger saves a quarter of the launches."),
         Threshold("avoided_most", 0.5, "fraction", "A batch twice as large halves the launches."),
     ),
-    see_also=("cuda-graphs", "launch-overhead", "small-grid"),
 )

@@ -18,7 +18,7 @@ from boundby.evidence.devicework import (
 )
 from boundby.evidence.occupancy import WARP
 from boundby.model.units import count, counted, duration, percent
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def small_block_rows(context: RuleContext) -> Rows:
@@ -35,7 +35,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         raise CannotCheckError("the trace tells no launch shapes")
     rows = context.once(small_block_rows)
     exposed = int(work.exposed_ns[rows].sum())
-    if exposed < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
+    if exposed < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
         return
     lanes = float(np.average(work.threads[rows] / WARP, weights=work.duration_ns[rows]))
     longest = int(rows[np.argmax(work.duration_ns[rows])])
@@ -54,7 +54,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "kernels": named_top(context, rows),
         },
         saving_ns=saving_by_speed(
-            context, rows, context.threshold(RULE, "full_least"), min(1 / lanes, context.threshold(RULE, "full_most"))
+            context, rows, RULE.threshold(context, "full_least"), min(1 / lanes, RULE.threshold(context, "full_most"))
         ),
         advice=(
             f"{kernel_name(context, longest)} launches {count(int(work.blocks[longest]))} blocks of "
@@ -73,29 +73,6 @@ RULE = Rule(
     id="small-blocks",
     title="Blocks smaller than a warp",
     group="gpu_compute",
-    picture="""\
-warp (32 lanes)   |x . . . . . . . . . . . . . . . . . . . . . . . . . . . .|
-block of 1 thread  1 lane works, 31 are idle
-""",
-    meaning="""\
-A GPU executes warps of 32 threads. A block of fewer threads still takes a whole warp, so the remaining lanes do
-nothing, and the number of resident blocks limits how much memory latency can be hidden. `kernel<<<n, 1>>>` is the
-extreme: one lane of 32 works.
-""",
-    remedies=(
-        Remedy(
-            "CUDA C++: put several elements into a block.",
-            "int threads = 256, blocks = (n + threads - 1) / threads;\n"
-            "kernel<<<blocks, threads>>>(data, n);  // i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n)",
-            language="cpp",
-        ),
-        Remedy(
-            "Numba: the same.",
-            "threads = 256\nkernel[(n + threads - 1) // threads, threads](data)",
-        ),
-    ),
-    disproof="The kernel uses one thread a block on purpose (a tensor memory copy, a cooperative launch), or waits for "
-    "memory that more lanes would not bring sooner.",
     check=_check,
     needs=("kernels",),
     thresholds=(
@@ -103,10 +80,4 @@ extreme: one lane of 32 works.
         Threshold("full_least", 1.5, "times", "Work that lanes share need not become as many times faster."),
         Threshold("full_most", 8.0, "times", "Memory limits a kernel long before all lanes of 32 count."),
     ),
-    see_also=("small-grid", "hot-kernel"),
-    references={
-        "CUDA C++ Best Practices: thread and block heuristics": (
-            "https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#thread-and-block-heuristics"
-        )
-    },
 )

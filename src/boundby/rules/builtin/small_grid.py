@@ -18,21 +18,22 @@ from boundby.evidence.devicework import (
     saving_by_speed,
 )
 from boundby.evidence.workers import is_python_program
+from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def small_grid_rows(context: RuleContext) -> Rows:
     """Kernels that run alone and long on few of the multiprocessors."""
     rows = _small_rows(context)
-    return rows[_runs_alone(context, rows, context.threshold(RULE, "alone_fraction"))]
+    return rows[_runs_alone(context, rows, RULE.threshold(context, "alone_fraction"))]
 
 
 def _small_rows(context: RuleContext) -> Rows:
     work = context.once(device_work)
-    long_enough = work.is_kernel & (work.duration_ns >= context.threshold(RULE, "kernel_ns"))
+    long_enough = work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns"))
     told = (work.blocks > 0) & (work.multiprocessors > 0)
-    small = work.blocks <= context.threshold(RULE, "fill_fraction") * work.multiprocessors
+    small = work.blocks <= RULE.threshold(context, "fill_fraction") * work.multiprocessors
     return np.flatnonzero(long_enough & told & small)
 
 
@@ -66,7 +67,7 @@ def _runs_alone(context: RuleContext, rows: Rows, share: float) -> np.ndarray[tu
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work = context.once(device_work)
-    long_enough = work.is_kernel & (work.duration_ns >= context.threshold(RULE, "kernel_ns"))
+    long_enough = work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns"))
     if int(work.exposed_ns[long_enough].sum()) < context.least_ns:
         return
     if not ((work.blocks > 0) & (work.multiprocessors > 0))[long_enough].any():
@@ -74,11 +75,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
     rows = context.once(small_grid_rows)
     yield from _beside(context, np.setdiff1d(_small_rows(context), rows))
     exposed = int(work.exposed_ns[rows].sum())
-    if exposed < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
+    if exposed < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
         return
     filled = work.blocks[rows] / work.multiprocessors[rows]
     mean = float(np.average(filled, weights=work.duration_ns[rows]))
-    most = min(1 / mean, context.threshold(RULE, "filled_most"))
+    most = min(1 / mean, RULE.threshold(context, "filled_most"))
     longest = int(rows[np.argmax(work.duration_ns[rows])])
     total = int(work.duration_ns[rows].sum())
     yield Match(
@@ -123,12 +124,12 @@ def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:
     """Single kernels of few blocks that take long although others run beside them: what else runs hides them, and as
     soon as that is shorter, they are what the program waits for."""
     work = context.once(device_work)
-    rows = rows[work.duration_ns[rows] >= context.threshold(RULE, "beside_fraction") * context.longest_window_ns]
+    rows = rows[work.duration_ns[rows] >= RULE.threshold(context, "beside_fraction") * context.longest_window_ns]
     if len(rows) == 0:
         return
     total, longest = int(work.duration_ns[rows].sum()), int(rows[np.argmax(work.duration_ns[rows])])
     filled = float(np.average(work.blocks[rows] / work.multiprocessors[rows], weights=work.duration_ns[rows]))
-    most = min(1 / filled, context.threshold(RULE, "filled_most"))
+    most = min(1 / filled, RULE.threshold(context, "filled_most"))
     blocks, all_of_them = int(work.blocks[rows].max()), len(rows)
     saved = context.saving_by_speed(mask_of(context, rows), most, most)
     yield Match(
@@ -170,41 +171,7 @@ RULE = Rule(
     id="small-grid",
     title="Long kernels use few of the multiprocessors",
     group="gpu_compute",
-    picture="""\
-SM 0  | block 0 . . . . . . . . . . |
-SM 1  | block 1 . . . . . . . . . . |
-SM 2    idle
-...     idle
-SM 107  idle
-""",
-    meaning="""\
-A block runs on one multiprocessor. A kernel with fewer blocks than the GPU has multiprocessors leaves the rest idle,
-and "GPU utilization" still shows 100 %: it only says that something runs.
-
-Looked at are kernels of 20 us and more that have no other kernel beside them for nine tenths of their time and whose
-grid has at most half as many blocks as there are multiprocessors. Shapes come from the trace's kernel table, the
-number of multiprocessors from its table of GPUs. The saving reaches from nothing (the work cannot be split) to a full
-GPU. Single kernels of so few blocks that take a twentieth of the window each are told as well where others run beside
-them: without a saving, as the others hide them for now.
-""",
-    remedies=(
-        Remedy(
-            "PyTorch: give each kernel more to do at once.",
-            "out = torch.stack([f(sample) for sample in batch])  # before: one small kernel a sample\n"
-            "out = torch.vmap(f)(batch)                          # after: one kernel for all",
-            caution="Larger batches need more memory and can change convergence: scale the learning rate.",
-        ),
-        Remedy(
-            "CUDA C++: where rows are few, let several blocks share each.",
-            "int sms;\ncudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);\n"
-            "dim3 grid(rows, rows < 2 * sms ? (columns + 255) / 256 : 1);\n"
-            "kernel<<<grid, 256>>>(data, rows, columns);  // column = blockIdx.y * 256 + threadIdx.x, by strides",
-            language="cpp",
-            caution="Splitting a reduction needs a second pass or atomics.",
-        ),
-    ),
-    disproof="Nsight Compute shows the multiprocessors busy throughout the kernel (a cluster launch), or the kernel "
-    "waits for memory latency that more blocks would not hide.",
+    cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
     thresholds=(
@@ -217,10 +184,4 @@ them: without a saving, as the others hide them for now.
         ),
         Threshold("filled_most", 8.0, "times", "Work that fits in few blocks seldom splits into a hundred."),
     ),
-    see_also=("small-blocks", "small-batch", "hot-kernel"),
-    references={
-        "CUDA C++ Best Practices: execution configuration": (
-            "https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#execution-configuration-optimizations"
-        )
-    },
 )

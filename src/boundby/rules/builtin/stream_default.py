@@ -13,7 +13,7 @@ from boundby.evidence.devicework import device_work, kernel_name, place_of
 from boundby.model.intervals import Coverage, union
 from boundby.model.units import count, duration
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import OpKind, StreamRole
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -90,11 +90,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
     for device in context.timeline.devices:
         for process in np.unique(device.operations.table.process).tolist():
             held = _held(context, device.index, process)
-            if held is None or len(held.rows) < context.threshold(RULE, "count_least") or waits >= len(held.rows) / 2:
+            if held is None or len(held.rows) < RULE.threshold(context, "count_least") or waits >= len(held.rows) / 2:
                 continue  # explicit waits for events explain as much
             total = int(held.held_ns.sum())
             most = min(total, *held.sides_ns)
-            if most < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
+            if most < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
                 continue
             yield Match(
                 region=place_of(context, held.rows),
@@ -139,49 +139,10 @@ RULE = Rule(
     id="stream-default",
     title="The default stream makes the others wait",
     group="streams",
-    picture="""\
-stream 7 (default)  |##|    |##|    |##|
-stream 13               |##|    |##|    |##|     launched long before, held up
-""",
-    meaning="""\
-The legacy default stream waits for every other (blocking) stream, and they for it. One operation there, often a
-library's or a forgotten copy, makes streams take turns that were meant to run side by side.
-
-It is told by three things together: work on the default stream and on others (nearly) never overlaps; many operations
-begin just when one of the other side ends, although they were launched, and their own stream was free, long before;
-and explicit waits for events do not explain it.
-""",
-    remedies=(
-        Remedy(
-            "PyTorch: put all work of the step on streams of your own.",
-            """
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                y = model(x)
-            torch.cuda.current_stream().wait_stream(side)
-            """,
-            caution="PyTorch's own streams do not wait for the default stream; libraries beside it may use "
-            "blocking ones. "
-            "Tensors used on two streams need record_stream or waits.",
-        ),
-        Remedy(
-            "CUDA C++: streams that do not synchronise with the default one.",
-            """
-            cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
-            // or: nvcc --default-stream per-thread
-            """,
-            language="cpp",
-            caution="what relied on the implicit order now needs events.",
-        ),
-    ),
-    disproof="With non-blocking streams the same operations still do not overlap: they fill the GPU, or depend "
-    "on each other.",
     check=_check,
     needs=("kernels",),
     thresholds=(
         Threshold("count_least", 20, "count", "Fewer can be chance."),
         Threshold("share_fraction", 0.03, "fraction of the window", "Below, it is not worth a change of streams."),
     ),
-    see_also=("stream-shared",),
 )

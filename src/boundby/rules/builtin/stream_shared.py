@@ -9,7 +9,7 @@ import numpy as np
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.devicework import device_work, operation_examples, place_of
 from boundby.model.units import count, duration
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -30,14 +30,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
         mine = np.flatnonzero((key == (device, process, stream)).all(axis=1))
         mine = mine[np.argsort(table.start_ns[rows[mine]], kind="stable")]
         leaders, of_leader = np.unique(leader[mine], return_inverse=True)
-        if len(leaders) < 2 or int((np.diff(of_leader) != 0).sum()) < context.threshold(RULE, "turns_least"):
+        if len(leaders) < 2 or int((np.diff(of_leader) != 0).sum()) < RULE.threshold(context, "turns_least"):
             continue
         here = rows[mine]
         small = (work.blocks[here] > 0) & (work.blocks[here] <= 0.5 * work.multiprocessors[here])
         # Time of small kernels by thread: all but the longest's could run beside it.
         by_leader = np.bincount(of_leader, weights=np.where(small, work.exposed_ns[here], 0))
         most = int(by_leader.sum() - by_leader.max())
-        if most < max(context.least_ns, context.threshold(RULE, "share_fraction") * context.longest_window_ns):
+        if most < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
             continue
         yield Match(
             region=place_of(context, here),
@@ -65,42 +65,10 @@ RULE = Rule(
     id="stream-shared",
     title="Threads share one stream",
     group="streams",
-    picture="""\
-thread A  |l|     |l|     |l|
-thread B     |l|     |l|     |l|
-stream 7   |A| |B| |A| |B| |A| |B|        each kernel fills a few SMs only
-then
-stream 13  |A||A||A|
-stream 14  |B||B||B|
-""",
-    meaning="""\
-Threads that do not take turns (requests of a server, independent models) launch kernels onto the same stream. A
-stream runs one kernel after the other, whoever launched them. Where the kernels have too few blocks for the GPU,
-streams of their own let them run side by side.
-
-Kernels with more blocks than half the multiprocessors are left out: side by side they would take as long. Threads
-that take turns (PyTorch's backward thread and the main one) count as one.
-""",
-    remedies=(
-        Remedy(
-            "A stream per thread.",
-            """
-            def worker(requests):
-                with torch.cuda.stream(torch.cuda.Stream()):
-                    for x in requests:
-                        y = model(x.to(device, non_blocking=True))
-            """,
-            caution="tensors that pass from one stream to another need wait_stream or record_stream; each stream keeps "
-            "cached memory of its own.",
-        ),
-        Remedy("Or join the requests into batches: fewer and larger kernels fill the GPU better than many streams do."),
-    ),
-    disproof="With a stream for each thread the kernels still do not overlap: they wait for each other's data.",
     check=_check,
     needs=("kernels",),
     thresholds=(
         Threshold("turns_least", 20, "count", "Kernels must mix, else the threads merely follow each other."),
         Threshold("share_fraction", 0.03, "fraction of the window", "Below, it is not worth a change of streams."),
     ),
-    see_also=("stream-default", "small-grid"),
 )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from boundby.evidence import waits as _waits
 from boundby.evidence.context import RuleContext
-from boundby.rules.rule import Match, Remedy, Rule
+from boundby.model.causes import Cause
+from boundby.rules.rule import Match, Rule
 from boundby.trace.vocabulary.cuda import plain_name
 
 _ADVICE: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -70,62 +71,7 @@ RULE = Rule(
     id="sync-call",
     title="The host waits for the GPU in explicit calls, and the GPU runs dry",
     group="sync",
-    picture="""
-    host   launch launch |cudaDeviceSynchronize ......|  own work   launch
-    GPU      [kernel ][kernel                     ]                   [kernel ]
-                                                    ^^^^^^^^^^^^^^^^^^ idle
-    """,
-    meaning="""
-Launches return at once, so that the host can be far ahead of the device. A wait gives that lead away: the host
-stands still until the device is done, and then the device stands still until the host has launched again. What
-the two could have done at the same time, they do one after the other.
-
-Told by: calls that wait (`cuda*Synchronize`, blocking copies) with GPU idle time behind them. A wait that costs
-nothing, at the end of a program say, is not reported. Waits that a PyTorch operator makes, values read back,
-allocations and pageable copies have rules of their own. Where memory is freed before the next launch, the
-release would wait in their stead: such waits are not reported either.
-
-The saving is replayed without these waits alone. Where that is next to nothing, because the next wait takes
-their place, the high end says what they cost once all other waits are gone.
-""",
-    remedies=(
-        Remedy(
-            "Take the wait out. Work that is launched on one stream runs in order without it.",
-            """
-            for batch in loader:
-                start = time.perf_counter()
-                train_step(batch)
-                torch.cuda.synchronize()                  # for the clock alone: costs the overlap in every step
-                times.append(time.perf_counter() - start)
-
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record(); train_step(batch); end.record()   # read begin.elapsed_time(end) after the loop
-            """,
-        ),
-        Remedy(
-            "Order two streams on the device, not on the host.",
-            """
-            cudaEventRecord(produced, copy_stream);
-            cudaStreamWaitEvent(compute_stream, produced, 0);   // the host goes on
-            """,
-            "cpp",
-        ),
-        Remedy(
-            "If the host needs the result, let it lag a step: launch step n + 1, then wait for step n.",
-            caution="results are one step old when looked at, and buffers must not be reused too early: keep two.",
-        ),
-    ),
-    disproof="""
-Comment the call out (or keep it only every 100th step) and capture again. If the step takes as long, the device
-had no work that could have overlapped. If results become wrong, the wait stood for an order between streams:
-use an event.
-""",
+    cause=Cause.SYNC,
     check=check,
     needs=("cuda_api", "kernels"),
-    see_also=("sync-operator", "sync-readback", "sync-allocation", "sync-pageable-copy", "sync-polling"),
-    references={
-        "CUDA Runtime API: API synchronization behavior": (
-            "https://docs.nvidia.com/cuda/cuda-runtime-api/api-sync-behavior.html"
-        )
-    },
 )

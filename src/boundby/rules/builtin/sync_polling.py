@@ -12,7 +12,7 @@ from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.cuda import plain_name
 
 Int = npt.NDArray[np.int64]
@@ -24,7 +24,7 @@ def check(context: RuleContext) -> Iterator[Match]:
     calls, names = timeline.calls, timeline.trace.names
     is_query = np.array([bool(_QUERY.match(plain_name(name))) for name in names] or [False])[calls.name]
     first, last = _runs(is_query & context.in_windows(calls.start_ns), calls.thread)
-    long = (last - first + 1) >= context.threshold(RULE, "calls")
+    long = (last - first + 1) >= RULE.threshold(context, "calls")
     first, last = first[long], last[long]
     took = calls.end_ns[last] - calls.start_ns[first]
     if took.sum() < context.least_ns:
@@ -85,43 +85,7 @@ RULE = Rule(
     id="sync-polling",
     title="The host polls events or streams in a loop instead of launching",
     group="sync",
-    picture="""
-    host   launch |query query query query query query query| launch
-    GPU      [kernel                                    ]       [kernel ]
-                                                         ^^^^^^^ idle
-    """,
-    meaning="""
-`cudaEventQuery` and `cudaStreamQuery` do not block, but a loop around them does: the thread asks until the
-device is done and launches nothing meanwhile. It is a wait without a call that waits, and it keeps a core busy.
-
-Told by: runs of such calls on one thread with no other CUDA call in between, and what the replay saves without
-the time that they take. A watchdog that polls beside the program (NCCL's does) delays no launch and saves
-nothing; it is not reported.
-""",
-    remedies=(
-        Remedy(
-            "Let streams wait for each other; let the host wait once, as late as possible.",
-            """
-            while (cudaEventQuery(done) == cudaErrorNotReady) {}   // a core spins, nothing is launched
-
-            cudaStreamWaitEvent(next_stream, done, 0);              // the host goes on launching
-            """,
-            "cpp",
-        ),
-        Remedy(
-            "If the host has to wait, block: create the event with blocking sync, and the core is free for others.",
-            """
-            cudaEventCreateWithFlags(&done, cudaEventBlockingSync | cudaEventDisableTiming);
-            cudaEventSynchronize(done);
-            """,
-            "cpp",
-            caution="waking up takes some 10 us longer than spinning does.",
-        ),
-    ),
-    disproof="""
-If the loop does other useful work between its questions (serves requests, fills buffers), it is no wait: look
-at what the thread does between the calls of an example.
-""",
+    cause=Cause.SYNC,
     check=check,
     needs=("cuda_api", "kernels"),
     thresholds=(
@@ -132,5 +96,4 @@ at what the thread does between the calls of an example.
             "A framework asks for a few events when it reuses memory; a loop asks dozens of times.",
         ),
     ),
-    see_also=("sync-call",),
 )

@@ -9,8 +9,9 @@ import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.devicework import Rows, device_work, named_top, operation_examples, place_of, saving_by_speed
+from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
 
 # Compute capabilities and names of GPUs without tensor cores: before Volta, and the GTX 16 series (7.5 without them).
@@ -41,12 +42,12 @@ _TF32_GAINS_LITTLE = ((8, 6), (8, 9), (12, 0))
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work, trace = context.once(device_work), context.timeline.trace
-    long_enough = work.is_kernel & (work.duration_ns >= context.threshold(RULE, "kernel_ns"))
+    long_enough = work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns"))
     products = np.flatnonzero(work.is_kernel & np.isin(work.kind, MATMULS))
     for kind in (KernelKind.MATMUL_FP32, KernelKind.MATMUL_TF32):
         rows = np.flatnonzero(long_enough & (work.kind == kind))
         share = int(work.exposed_ns[rows].sum()) / max(work.busy_kernels_ns(), 1)
-        if share < context.threshold(RULE, "share_fraction") or int(work.exposed_ns[rows].sum()) < context.least_ns:
+        if share < RULE.threshold(context, "share_fraction") or int(work.exposed_ns[rows].sum()) < context.least_ns:
             continue
         device = int(np.bincount(trace.operations.device[rows]).argmax())
         capability = trace.gpu_facts[device].capability if trace.gpu_facts else (0, 0)
@@ -124,7 +125,7 @@ def _advice(kernel: str, capability: tuple[int, int], *, tf32_is_on: bool) -> tu
 
 def _from_tf32(context: RuleContext, rows: Rows, share: float, gpu: str) -> Match:
     work = context.once(device_work)
-    least, most = context.threshold(RULE, "bf16_least"), context.threshold(RULE, "bf16_most")
+    least, most = RULE.threshold(context, "bf16_least"), RULE.threshold(context, "bf16_most")
     return Match(
         region=place_of(context, rows),
         title=f"{counted(len(rows), 'TF32 matrix kernel', 'TF32 matrix kernels')} ({percent(share)} of kernel time, "
@@ -154,48 +155,7 @@ RULE = Rule(
     id="tensor-cores",
     title="Matrix kernels do not use the tensor cores, or not fully",
     group="gpu_compute",
-    picture="""\
-GPU  | sgemm (FP32 cores) . . . . . . . . | sgemm . . . . . . . . . . . . |
-                    tensor cores idle              tensor cores idle
-then | s1688gemm TF32 |  or  | s16816gemm BF16 |
-""",
-    meaning="""\
-Since Volta, GPUs multiply matrices several times faster on tensor cores than on their FP32 cores. PyTorch multiplies
-FP32 tensors on the FP32 cores unless it is told that TF32 will do; convolutions use TF32 by default on Ampere and
-later. TF32 in turn runs at half the rate of BF16 and FP16.
-
-The instruction is spelled in the kernel's name: `sgemm`, `scudnn` and `simt` run on the FP32 cores; `s884`, `s1688`,
-`s16816`, `hmma`, `gmma` and `tensorop` on tensor cores; `tf32` says which of them take FP32 input. An FP32 *program*
-may well run TF32 kernels, and names that say neither are left alone. The saving assumes a speed-up of these kernels
-that programs see on this generation of GPU, not the peak rate, and replays the trace with it.
-""",
-    remedies=(
-        Remedy(
-            "Let FP32 matmuls run in TF32 (Ampere and later).",
-            'torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True  # the default',
-            caution="TF32 keeps 10 bits of mantissa. Solvers, simulations and losses that subtract near-equal numbers "
-            "may need all 23: compare results first. GeForce GPUs gain little from TF32; use BF16 there.",
-        ),
-        Remedy(
-            "Run forward and loss in BF16.",
-            'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = model(batch)\nloss.backward()',
-            caution="Weights and optimizer state stay FP32. Check the loss curve over some thousand steps.",
-        ),
-        Remedy(
-            "Volta and Turing: FP16 with a scaler.",
-            'scaler = torch.amp.GradScaler("cuda")\n'
-            'with torch.autocast("cuda", dtype=torch.float16):\n    loss = model(batch)\n'
-            "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
-            caution="Without the scaler small gradients become zero.",
-        ),
-        Remedy(
-            "CUDA C++: allow TF32 in cuBLAS, or call it with 16-bit types.",
-            "cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH);",
-            language="cpp",
-        ),
-    ),
-    disproof="The named kernels run on tensor cores (Nsight Compute: a non-zero tensor pipe utilization), or they are "
-    "limited by memory bandwidth, so that precision changes their arithmetic but not their time.",
+    cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
     thresholds=(
@@ -208,9 +168,4 @@ that programs see on this generation of GPU, not the peak rate, and replays the 
         Threshold("bf16_least", 1.2, "times", "Products limited by memory still read half the bytes."),
         Threshold("bf16_most", 2.0, "times", "BF16 has twice the peak rate of TF32 on every GPU that has both."),
     ),
-    see_also=("layout-conversion", "hot-kernel", "unfused-attention"),
-    references={
-        "PyTorch: TensorFloat-32 on Ampere": "https://docs.pytorch.org/docs/stable/notes/cuda.html",
-        "PyTorch: automatic mixed precision": "https://docs.pytorch.org/docs/stable/amp.html",
-    },
 )

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
 from boundby.model.units import duration, percent
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def check(context: RuleContext) -> Iterator[Match]:
     gpus = context.timeline.trace.gpus
     for device in context.timeline.devices:
         shift = device.shift.shift_ns
-        if abs(shift) < context.threshold(RULE, "shift"):
+        if abs(shift) < RULE.threshold(context, "shift"):
             continue
         yield Match(
             region=None,
@@ -33,27 +33,6 @@ RULE = Rule(
     id="trace-clock-skew",
     title="The GPU's clock is off from the host's",
     group="trace",
-    picture="""
-    host          launch   launch
-    GPU    [kernel ][kernel ]     starts before its launch: the clocks disagree
-    """,
-    meaning="""
-nsys puts the times of host and device on one clock. In some captures that fails, and kernels start before the
-calls that launch them. boundby shifts the device's times by the least that makes that impossible. Durations are
-right, and the order on the device is; how long an operation took from its launch is not known, only that it is
-at least what is shown.
-
-Told by: more operations that start before their launch than chance allows.
-""",
-    remedies=(
-        Remedy(
-            "Capture again, with another version of nsys if need be: the clocks are matched anew for every capture."
-        ),
-    ),
-    disproof="""
-If in another capture no operation starts before its launch and the verdict is the same, the correction did no
-harm.
-""",
     check=check,
     needs=("kernels",),
     thresholds=(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.rules.rule import Match, Remedy, Rule
+from boundby.rules.rule import Match, Rule
 
 _LOST = re.compile(
     r"\b(?:dropp|discard|truncat|overflow)\w*|\blost\b|events? (?:were|was|have been) (?:not|missed)"
@@ -51,32 +51,6 @@ RULE = Rule(
     id="trace-events-lost",
     title="Events were lost or rows are damaged: gaps may be none",
     group="trace",
-    picture="""
-    GPU    [kernel ][kernel ]   (lost)   [kernel ]
-                             ^^^^^^^^^^^^ looks idle
-    """,
-    meaning="""
-When its buffers are full, or the disk is, a profiler drops events. A kernel that is not in the trace looks like
-an idle GPU, a lost API call like time that nobody explains.
-
-Told by: warnings and errors that the profiler wrote into the report about dropped, lost or discarded events, an
-export without its closing metadata, and rows that could not be read.
-""",
-    remedies=(
-        Remedy(
-            "Capture less at a time.",
-            """
-            boundby profile --duration 20 -- python train.py
-            nsys profile --capture-range=cudaProfilerApi --capture-range-end=stop python train.py
-            """,
-            "bash",
-        ),
-    ),
-    disproof="""
-If a shorter capture of the same steps shows the same times per step and gaps in the same places, nothing that
-matters was lost.
-""",
     check=check,
     needs=("kernels",),
-    see_also=("trace-incomplete",),
 )

@@ -10,7 +10,7 @@ from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import OpKind
 
 
@@ -20,7 +20,7 @@ def check(context: RuleContext) -> Iterator[Match]:
     took = (table.end_ns - table.start_ns)[rows]
     busy = context.time_ns(Cause.GPU_COMPUTE)
     share = int(took.sum()) / context.window_ns if context.window_ns else 0.0
-    if not len(rows) or busy == 0 or share < context.threshold(RULE, "share"):
+    if not len(rows) or busy == 0 or share < RULE.threshold(context, "share"):
         return
     order = np.lexsort((rows, -took))[:3]
     yield Match(
@@ -43,29 +43,6 @@ RULE = Rule(
     id="trace-graph-level",
     title="CUDA graphs are traced as a whole: what is slow inside them cannot be seen",
     group="trace",
-    picture="""
-    traced  [graph                                 ]
-    really  [kernel] [kernel]  [copy]   [kernel    ]
-                    ^        ^^      ^^^ not in the trace
-    """,
-    meaning="""
-At graph level nsys records one operation for each launch of a graph. From its start to its end the GPU counts
-as computing, though copies, communication and gaps may lie inside; hot kernels, precision and launch shapes
-cannot be judged.
-
-Told by: operations of that kind, and their share of the window.
-""",
-    remedies=(
-        Remedy(
-            "Capture at node level to look inside.",
-            "nsys profile --cuda-graph-trace=node -t cuda,nvtx python serve.py",
-            "bash",
-            caution="node level adds some microseconds to every node: use it to look, not to time.",
-        ),
-    ),
-    disproof="""
-If at node level the kernels follow each other without gaps and no copies lie between, the graph is all compute.
-""",
     check=check,
     needs=("kernels",),
     thresholds=(Threshold("share", 0.20, "fraction", "Below, what hides in graphs cannot change the verdict."),),

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def check(context: RuleContext) -> Iterator[Match]:
     captured = context.timeline.trace.captured
-    least = context.threshold(RULE, "share")
+    least = RULE.threshold(context, "share")
     unknown = context.time_ns(Cause.UNATTRIBUTED)
     if unknown >= least * context.window_ns:
         why = "no CUDA API calls were captured" if not captured.cuda_api else "the trace does not show by what"
@@ -42,37 +42,7 @@ RULE = Rule(
     id="trace-incomplete",
     title="Data that were not captured leave much of the time unexplained",
     group="trace",
-    picture="""
-    host   ?????????????????????????        (no OS calls, no context switches)
-    GPU    [kernel ]       [kernel ]
-                    ^^^^^^^ does the host compute here, or sleep?
-    """,
-    meaning="""
-A verdict is as good as what was captured. Without CUDA API calls nobody can say what the host did while the GPU
-idled. Without OS calls and context switches a thread outside CUDA may compute or sleep: boundby counts it as
-`cpu` and says so.
-
-Told by: the account's `unattributed` time, or its `cpu` and `host_blocked` time in a trace without CPU data,
-where either is a large part of the window. What is missing and changes nothing is listed under "not captured"
-only.
-""",
-    remedies=(
-        Remedy(
-            "Capture what lacks.",
-            """
-            boundby profile -- python train.py
-            nsys profile -t cuda,nvtx,osrt --cpuctxsw=process-tree python train.py   # or without boundby
-            """,
-            "bash",
-            caution="context switches need perf_event_paranoid of 2 or less; boundby doctor tells whether they work.",
-        ),
-    ),
-    disproof="""
-If a capture with CPU data shows the same cause, the guess was right; verdicts and advice then stand as they
-are.
-""",
     check=check,
     needs=("kernels",),
     thresholds=(Threshold("share", 0.10, "fraction", "Less unexplained time cannot turn a clear verdict round."),),
-    see_also=("trace-events-lost", "trace-no-nvtx"),
 )

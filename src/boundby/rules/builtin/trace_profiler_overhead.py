@@ -10,14 +10,14 @@ from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.cuda import OverheadClass, classify_overhead
 
 
 def check(context: RuleContext) -> Iterator[Match]:
     held = context.time_ns(Cause.PROFILER)
     share = held / context.window_ns if context.window_ns else 0.0
-    if share < context.threshold(RULE, "share"):
+    if share < RULE.threshold(context, "share"):
         return
     trace = context.timeline.trace
     table = trace.overhead
@@ -49,32 +49,6 @@ RULE = Rule(
     id="trace-profiler-overhead",
     title="The profiler's own work slows the program down",
     group="trace",
-    picture="""
-    host   launch [profiler: buffer flush      ] launch
-    GPU     [kernel ]                             [kernel ]
-                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ idle, but not without the profiler
-    """,
-    meaning="""
-A profiler writes down every call and kernel, and now and then it empties its buffers while the program waits.
-What the trace shows of that it marks, and the account calls it `profiler`. Where that is a large part, the
-other shares, and averages of single steps, describe the profiled run and not the program.
-
-Told by: the share of the window that the GPU idles while the responsible thread is in an interval that the
-trace marks as overhead. Each event's own small cost (about a microsecond a call) is in no trace; a program of
-very many small calls may be slowed down more than this says.
-""",
-    remedies=(
-        Remedy(
-            "Capture less of what is not needed.",
-            "nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none --delay=30 --duration=10 python train.py",
-            "bash",
-            caution="without CPU data, host work and sleeping can no longer be told apart.",
-        ),
-    ),
-    disproof="""
-Time the program without the profiler: if it takes as long as under it, the overhead lies where it costs
-nothing.
-""",
     check=check,
     needs=("kernels",),
     thresholds=(

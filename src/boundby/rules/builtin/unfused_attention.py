@@ -7,19 +7,20 @@ from collections.abc import Iterator
 from boundby.evidence.context import RuleContext
 from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_by_speed
 from boundby.evidence.kernelruns import attention
+from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work, found = context.once(device_work), context.once(attention)
     exposed = int(work.exposed_ns[found.between].sum())
     share = exposed / max(work.busy_kernels_ns(), 1)
-    if found.instances < context.threshold(RULE, "count") or exposed < context.least_ns:
+    if found.instances < RULE.threshold(context, "count") or exposed < context.least_ns:
         return
-    if share < context.threshold(RULE, "share_fraction"):
+    if share < RULE.threshold(context, "share_fraction"):
         return
-    least, most = context.threshold(RULE, "fused_least"), context.threshold(RULE, "fused_most")
+    least, most = RULE.threshold(context, "fused_least"), RULE.threshold(context, "fused_most")
     total = int(work.duration_ns[found.between].sum())
     backward = found.instances - found.forward
     yield Match(
@@ -54,40 +55,7 @@ RULE = Rule(
     id="unfused-attention",
     title="Attention is not fused",
     group="gpu_compute",
-    picture="""\
-GPU  | q k^T | scale | mask | softmax | dropout |  p v  |
-               each reads and writes the whole score matrix
-then | scaled_dot_product_attention |   scores never leave the chip
-""",
-    meaning="""\
-Attention as a chain of operations writes the matrix of scores (sequence length squared, for every head) to memory and
-reads it back for every step: scale, mask, softmax, dropout. Fused attention computes it block by block on chip.
-
-It is told by a softmax (one kernel, or a maximum, an exponential and a sum written out) between two matrix products on
-the same stream, with nothing but elementwise kernels, reductions and dropout between them. The saving counts only the
-kernels in between, which fusion makes nearly free; the matrix products are taken to stay as they are.
-""",
-    remedies=(
-        Remedy(
-            "Use PyTorch's fused attention.",
-            "out = torch.nn.functional.scaled_dot_product_attention(\n"
-            "    q, k, v, attn_mask=mask, dropout_p=p if self.training else 0.0\n)",
-            caution="q, k and v have the shape (batch, heads, length, width). Attention weights are not returned, and "
-            "results differ in the last bits.",
-        ),
-        Remedy(
-            "Hugging Face Transformers: choose the implementation when loading.",
-            'model = AutoModel.from_pretrained(name, attn_implementation="sdpa", dtype=torch.bfloat16)',
-        ),
-        Remedy(
-            "Where scores must be changed in ways that a mask cannot express, use flex_attention.",
-            "from torch.nn.attention.flex_attention import flex_attention\n"
-            "flex_attention = torch.compile(flex_attention)\n"
-            "out = flex_attention(q, k, v, score_mod=my_score_mod)",
-        ),
-    ),
-    disproof="The softmax belongs to something else than attention (a gate, a mixture of experts), or the weights it "
-    "makes are needed elsewhere.",
+    cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
     thresholds=(
@@ -96,10 +64,4 @@ kernels in between, which fusion makes nearly free; the matrix products are take
         Threshold("fused_least", 2.0, "times", "Short sequences leave the fused kernel little to win."),
         Threshold("fused_most", 20.0, "times", "Fused, these steps cost next to nothing beside the products."),
     ),
-    see_also=("unfused-elementwise", "tensor-cores"),
-    references={
-        "PyTorch: scaled_dot_product_attention": (
-            "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html"
-        ),
-    },
 )

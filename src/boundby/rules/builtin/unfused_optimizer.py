@@ -13,7 +13,7 @@ from boundby.evidence.launches import Part, launches
 from boundby.evidence.launching import behind_input, launch_evidence, launch_examples, launch_place
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -22,9 +22,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if len(rows) == 0:
         return
     median = float(np.median(work.duration_ns[found.operation[rows]]))
-    if median > context.threshold(RULE, "kernel_ns"):
+    if median > RULE.threshold(context, "kernel_ns"):
         return
-    least, most = context.threshold(RULE, "avoided_least"), context.threshold(RULE, "avoided_most")
+    least, most = RULE.threshold(context, "avoided_least"), RULE.threshold(context, "avoided_most")
     # At least the launches go; at most the kernels too, which are too short to be limited by memory.
     low, high = found.saving(context, Part.OPTIMIZER)[0], found.saving(context, Part.OPTIMIZER, Cause.GPU_COMPUTE)[1]
     evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
@@ -66,42 +66,7 @@ RULE = Rule(
     id="unfused-optimizer",
     title="The optimizer updates tensor by tensor",
     group="cuda_api",
-    picture="""\
-host |mul|add|mul|addcmul|sqrt|add|div|addcdiv| next tensor |mul|add| ...
-GPU  |.|  |.|  |.|  |.|   (kernels far shorter than their launches)
-then
-host |fused_adam|
-GPU  |all tensors at once|
-""",
-    meaning="""\
-Adam takes about ten small operations a parameter tensor; hundreds of tensors make thousands of launches in every step,
-each costing the host more than the GPU. Fused and foreach optimizers work on all tensors with a few kernels.
-
-Told by elementwise kernels (none of them `multi_tensor_apply`) in a range named after an optimizer, or around the
-`addcdiv` with which Adam ends each tensor's update. The saving replays the trace without the cost of launching them,
-at its high end without their time on the GPU as well.
-""",
-    remedies=(
-        Remedy(
-            "Ask for the fused optimizer.",
-            "optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)",
-            caution="Parameters must lie on the GPU and be floating point. foreach=True, the default since "
-            "PyTorch 2.0, needs memory for temporaries as large as the parameters.",
-        ),
-        Remedy(
-            "An optimizer or an average of weights of your own: work on lists.",
-            "torch._foreach_mul_(averages, decay)\ntorch._foreach_add_(averages, params, alpha=1 - decay)",
-        ),
-        Remedy(
-            "CUDA C++: one kernel over an array of pointers and sizes.",
-            "__global__ void sgd(float* const* w, float* const* g, const int* n, float lr) {\n"
-            "    float *wt = w[blockIdx.y], *gt = g[blockIdx.y];\n"
-            "    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n[blockIdx.y]; i += gridDim.x * blockDim.x)\n"
-            "        wt[i] -= lr * gt[i];\n}",
-            language="cpp",
-        ),
-    ),
-    disproof="The optimizer is fused or foreach already, and the kernels are the program's own work in its range.",
+    cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels", "cuda_api"),
     thresholds=(
@@ -109,6 +74,4 @@ at its high end without their time on the GPU as well.
         Threshold("avoided_least", 0.7, "fraction", "foreach still takes ten to twenty launches a step."),
         Threshold("avoided_most", 1.0, "fraction", "Fused takes one for every few dozen tensors."),
     ),
-    see_also=("cuda-graphs", "launch-overhead"),
-    references={"PyTorch: optimizers, foreach and fused": "https://docs.pytorch.org/docs/stable/optim.html"},
 )

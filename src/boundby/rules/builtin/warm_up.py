@@ -11,12 +11,12 @@ from boundby.evidence.region_instances import Repeated, repeated_regions, setup_
 from boundby.evidence.warm import warm_regions
 from boundby.model.units import count, duration, duration_range
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Remedy, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold
 
 
 def repeated(context: RuleContext) -> list[Repeated]:
     """The repeated regions of a trace, with their warm-up. Ask with ``context.once(repeated)``."""
-    return repeated_regions(context, context.threshold(RULE, "slower"))
+    return repeated_regions(context, RULE.threshold(context, "slower"))
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -27,12 +27,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
             continue
         first, usual = item.length_ns[: item.warm_up], float(np.median(item.steady_ns))
         excess = round(float(first.sum()) - usual * item.warm_up)
-        if excess < context.threshold(RULE, "excess_fraction") * context.longest_window_ns or not _is_inside(
+        if excess < RULE.threshold(context, "excess_fraction") * context.longest_window_ns or not _is_inside(
             context, item
         ):
             continue
         setup = setup_inside(context, item)
-        if setup >= context.threshold(RULE, "told_fraction") * excess:
+        if setup >= RULE.threshold(context, "told_fraction") * excess:
             continue  # lazy-initialization tells of it
         name = "/".join(context.path(item.region))
         which = "instance takes" if item.warm_up == 1 else f"{item.warm_up} instances take"
@@ -80,38 +80,10 @@ RULE = Rule(
     id="warm-up",
     title="First instances are slower",
     group="init",
-    picture="""\
-step  |   0 (loads, allocates, tries algorithms)   | 1 | 2 | 3 | 4 | 5 | 6 |
-mean         between the two: neither the first nor any later one takes so long
-""",
-    meaning="""\
-First steps load code, grow the allocator's pool, let cuDNN try algorithms, compile, and fill caches. Averages over all
-steps then describe no step at all, and shares of the window blame what happens once.
-
-Told by the first instances of a repeated range (or of iterations that boundby found) that take more than 1.5 times
-the median of all, before the first that does not, if their excess is 1 % of the window. It is a note: a longer run
-dilutes it, and what the time goes into is told by other rules. Nothing is said where most of the excess is loading and
-first allocations, which `lazy-initialization` tells of, where the first instances lie before the window, and of ranges
-that are warm-up by name. Lengths are host time, or that of the device's work where it lasts longer.
-""",
-    remedies=(
-        Remedy(
-            "Leave them out of the analysis.",
-            "boundby analyze --skip-first 3 report.sqlite",
-            language="bash",
-        ),
-        Remedy(
-            "Record from a later step on: boundby profile --capture-range steps -- python train.py",
-            "from boundby.annotate import steps\n\nfor batch in steps(loader, warmup=5, active=20):\n    train(batch)",
-        ),
-    ),
-    disproof="The first instances do other work (a longer sequence, a validation step), and a longer run has such "
-    "instances later too.",
     check=_check,
     thresholds=(
         Threshold("slower", 1.5, "times the median", "Ordinary steps differ by less."),
         Threshold("excess_fraction", 0.01, "fraction of the window", "Less changes no average that matters."),
         Threshold("told_fraction", 0.5, "fraction of the excess", "What is mostly loading is told as loading, once."),
     ),
-    see_also=("lazy-initialization", "unsteady"),
 )
