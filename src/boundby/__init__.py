@@ -10,18 +10,21 @@ Heavy packages load when they are first needed, so that ``import boundby`` and `
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from boundby.__about__ import __version__
 from boundby.model.errors import InputError, OutputError, SelectionError, ToolError, UserError
 
 if TYPE_CHECKING:
-    from boundby.api import analyze, examine, what_if
-    from boundby.comparing import check, compare_runs
+    from boundby.api import Analysis, analyze, check, compare_runs, examine, what_if
+    from boundby.options import AnalysisOptions
     from boundby.render import figures
     from boundby.results.report import Report
 
 __all__ = [
+    "Analysis",
+    "AnalysisOptions",
     "InputError",
     "OutputError",
     "Report",
@@ -37,22 +40,17 @@ __all__ = [
     "what_if",
 ]
 
+#: name -> the module that has it.
+_LAZY = {
+    **dict.fromkeys(("Analysis", "analyze", "check", "compare_runs", "examine", "what_if"), "boundby.api"),
+    "AnalysisOptions": "boundby.options",
+    "Report": "boundby.results.report",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("analyze", "examine", "what_if"):
-        from boundby import api as pipeline
-
-        return getattr(pipeline, name)
-    if name in ("check", "compare_runs"):
-        from boundby import comparing
-
-        return getattr(comparing, name)
     if name == "figures":
-        import importlib
-
         return importlib.import_module("boundby.render.figures")
-    if name == "Report":
-        from boundby.results.report import Report
-
-        return Report
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'boundby' has no attribute {name!r}")

@@ -1,29 +1,45 @@
-"""The whole analysis on one screen: read, work out the timeline, judge it, report."""
+"""boundby from Python: one report worked out step by step, two runs set side by side, limits held against a run."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-from boundby.attribution.timeline import Timeline
-from boundby.attribution.windows import matching_ranges, regions_matching
+from boundby.attribution.timeline import Timeline, build_timeline, select
+from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, step_region
+from boundby.capture import command_of, typed_command
+from boundby.compare import between, budget, gate
 from boundby.evidence.context import RuleContext
-from boundby.model.errors import SelectionError
-from boundby.opening import Progress, describe, open_timeline
+from boundby.model.errors import InputError, SelectionError
+from boundby.model.units import percent
+from boundby.opening import Progress, open_trace
+from boundby.options import AnalysisOptions
 from boundby.plot_data import build_plot_data
-from boundby.replay import SCENARIOS, Answer, Predictor, answer, removals, unreliable_timeline
+from boundby.render import json as report_json
+from boundby.replay import SCENARIOS, Answer, Predictor, Removals, answer, removals
+from boundby.replay.removals import unreliable
 from boundby.replay.savings import Savings
+from boundby.results.comparison import Comparison
+from boundby.results.gate import GateResult
 from boundby.results.plot_data import PlotData
-from boundby.results.report import NotChecked, Report, WhatIf
+from boundby.results.report import DeviceReport, NotChecked, RegionReport, Report, TraceSummary, WhatIf
 from boundby.rules import builtin as rules
-from boundby.rules.findings import find
+from boundby.rules.findings import Settings, find
+from boundby.rules.rule import Rule
 from boundby.rules.settings import make_settings
 from boundby.stats.figures import Figures, measure
+from boundby.trace.facts import TraceWarning
+from boundby.trace.tables import OpKind, Trace
 from boundby.verdict import summary
 
+Source = str | PathLike[str] | Report
+#: ``--fail-on`` in a word.
+SHORTHANDS = {"regression": "regression > 5 %", "new-findings": "findings.new.high > 0"}
 # Replays that one analysis makes, about: many are worth compiling the loop for.
 REPLAYS = 150
 # Operations times devices up to which pages also ask what would bound next (some 20 replays a device and prediction:
@@ -31,195 +47,383 @@ REPLAYS = 150
 MOST_ASKED_NEXT = 50_000
 
 
-def analyze(
-    path: str | PathLike[str],
-    *,
-    window: str = "gpu",
-    skip_first: int = 0,
-    region: str | None = None,
-    devices: Sequence[int] = (),
-    processes: Sequence[int] = (),
-    min_share: float = 0.0,
-    fold: bool = True,
-    nsys: str | PathLike[str] | None = None,
-    keep_export: bool = False,
-    disable: Sequence[str] = (),
-    thresholds: Mapping[str, Mapping[str, float]] | None = None,
-    show_all: bool = False,
-    find_regions: bool = True,
-    progress: Progress | None = None,
-) -> Report:
-    """Analyse one report: ``.sqlite`` (an nsys export), ``.nsys-rep`` or ``.qdrep`` (exported first), or the folder of
-    a run that ``boundby profile`` made.
+class Analysis:
+    """One report, and all that is worked out of it: each step is made once, when it is first asked for.
 
-    ``window``: ``gpu``, ``all``, ``START:END`` or ``nvtx:NAME``. ``skip_first``: leave out that many instances of
-    the steps as warm-up. ``region``: a glob; only matching regions are reported. ``min_share``: leave out regions
-    below this fraction of the window. ``fold``: let numbered names share a region. ``keep_export``: leave the
-    export beside the report. ``disable``: rules to leave out. ``thresholds``: by rule, then name, in place of the
-    rule's own. ``show_all``: findings below 1 % of the window too. ``find_regions``: where a process has no NVTX
-    ranges of its own, find its iterations and phases in its launches. ``progress`` is called with a stage and a
-    fraction (None: unknown).
-
-    Raises boundby.model.errors.UserError with one clear sentence and a next step for anything a user can mend.
+    ``source`` is a file, the folder of a run, or a trace that has been read already; options come as for ``analyze``.
+    Every step raises boundby.model.errors.UserError, with one clear sentence and a next step, for what a user can mend.
     """
-    return examine(
-        path,
-        window=window,
-        skip_first=skip_first,
-        region=region,
-        devices=devices,
-        processes=processes,
-        min_share=min_share,
-        fold=fold,
-        nsys=nsys,
-        keep_export=keep_export,
-        disable=disable,
-        thresholds=thresholds,
-        show_all=show_all,
-        find_regions=find_regions,
-        progress=progress,
-    ).report
 
+    def __init__(
+        self,
+        source: str | PathLike[str] | Trace,
+        options: AnalysisOptions | None = None,
+        *,
+        progress: Progress | None = None,
+        **changes: Any,
+    ) -> None:
+        self.source = source
+        self.options = replace(options or AnalysisOptions(), **changes)
+        self._progress = progress or _silent
+        self._window = parse_window(self.options.window, self.options.skip_first)
 
-@dataclass(frozen=True)
-class Examination:
-    """A report, and what pages and figures draw beside it: worked out when first asked for."""
+    @cached_property
+    def trace(self) -> Trace:
+        """What was recorded, of the devices and processes that were asked for."""
+        chosen = self.options
+        trace = self.source
+        if not isinstance(trace, Trace):
+            trace = open_trace(Path(trace), chosen.nsys, self._progress, keep_export=chosen.keep_export)
+        self._progress("accounting for every nanosecond", None)
+        return select(trace, chosen.devices, chosen.processes)
 
-    report: Report
-    timeline: Timeline
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Every nanosecond of each device's window by cause and region."""
+        trace, chosen = self.trace, self.options
+        timeline = build_timeline(trace, self._window, fold=chosen.fold, find=chosen.find_regions)
+        if chosen.region is not None:  # one that matches nothing is refused before the hard work
+            matching_ranges(timeline.trace, timeline.ownership.regions, chosen.region)
+        return timeline
+
+    @cached_property
+    def stats(self) -> Figures:
+        """Figures per region and per name."""
+        timeline = self.timeline
+        self._progress("judging", None)
+        return measure(timeline)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The dependencies of the trace as a graph, to be replayed with costs removed. Needs GPU work."""
+        if not self.timeline.devices:
+            raise SelectionError(f"{self.trace.path} holds no GPU work to replay.", "Capture with --trace=cuda.")
+        return Predictor(self.timeline, runs=REPLAYS)
+
+    @cached_property
+    def removals(self) -> Removals | None:
+        """The trace replayed without each cause; None where it holds no GPU work or no calls."""
+        if not self.timeline.devices or not len(self.timeline.calls):
+            return None
+        inclusive = self.stats.inclusive
+        self._progress("replaying without each cause", None)
+        return removals(self.timeline, inclusive, self.predictor)
+
+    @cached_property
+    def unreliable(self) -> str | None:
+        """Why no replay of this trace is to be trusted; None: it is."""
+        return unreliable(self.predictor.graph, self.timeline.devices)
+
+    @cached_property
+    def replayed(self) -> summary.Replayed:
+        """What verdicts take from the replays."""
+        found = self.removals
+        if found is None:
+            return summary.Replayed()
+        alone = {
+            index: {SCENARIOS[name][0]: ns for name, ns in windows.items() if len(SCENARIOS[name]) == 1}
+            for index, windows in found.predicted_ns.items()
+        }
+        return summary.Replayed(found.device, found.following, found.region, alone, found.unreliable)
+
+    @cached_property
+    def what_if(self) -> tuple[WhatIf, ...]:
+        """The report's predictions; none where the trace cannot be replayed to be trusted."""
+        if self.removals is None or self.removals.unreliable:
+            return ()
+        gpus = self.timeline.trace.gpus
+        return tuple(
+            WhatIf(scenario, predicted_ns, device.high_ns - device.low_ns, gpus[device.index].id)
+            for device in self.timeline.devices
+            for scenario, predicted_ns in self.removals.predicted_ns[device.index].items()
+        )
+
+    @cached_property
+    def devices(self) -> tuple[DeviceReport, ...]:
+        """A verdict and figures per device."""
+        return summary.devices(self.timeline, self.stats, self.replayed)
+
+    @cached_property
+    def regions(self) -> tuple[RegionReport, ...]:
+        """A verdict and figures per region: all of them, whatever the report shows."""
+        return summary.regions(self.timeline, self.stats, self.replayed)
+
+    @cached_property
+    def rule_settings(self) -> Settings:
+        """Which rules look, and by which thresholds."""
+        chosen = self.options
+        every, _ = self._rules
+        return make_settings(every, disable=chosen.disable, thresholds=chosen.thresholds, show_all=chosen.show_all)
+
+    @cached_property
+    def rule_context(self) -> RuleContext:
+        """All that a rule may look at."""
+        found, settings = self.removals, self.rule_settings
+        savings = None if found is None else Savings(self.predictor, found.unreliable)
+        return RuleContext(
+            self.timeline,
+            self.stats,
+            self.devices,
+            self.regions,
+            self.what_if,
+            savings,
+            settings.thresholds,
+            settings.show_all,
+        )
+
+    @cached_property
+    def report(self) -> Report:
+        """What is shown and saved."""
+        settings, chosen = self.rule_settings, self.options  # a wrong setting is refused before the hard work
+        shown = self.regions
+        if chosen.region is not None or chosen.min_share:
+            part = self.timeline, self.stats, self.replayed
+            shown = summary.regions(*part, glob=chosen.region, min_share=chosen.min_share)
+        context = self.rule_context
+        self._progress("looking for what to change", None)
+        every, broken = self._rules
+        looked = find(context, every, settings)
+        paths = {region.path for region in shown if region.path}
+        failed = tuple(NotChecked(item.name, item.reason) for item in broken if item.name not in settings.disabled)
+        return Report(
+            trace=_describe(self.trace, self.timeline, chosen.skip_first),
+            devices=self.devices,
+            threads=summary.threads(self.timeline),
+            regions=shown,
+            what_if=self.what_if,
+            findings=tuple(
+                finding
+                for finding in looked.found
+                if chosen.region is None or finding.region is None or finding.region in paths
+            ),
+            not_checked=(*looked.not_checked, *failed),
+            rules_checked=looked.checked,
+            window=chosen.window,
+            region_glob=chosen.region,
+            min_share=chosen.min_share,
+            skip_first=chosen.skip_first,
+            device_ids=chosen.devices,
+            process_ids=chosen.processes,
+            fold=chosen.fold,
+            rules_disabled=tuple(sorted(settings.disabled)),
+            thresholds={f"{rule}.{name}": value for (rule, name), value in sorted(settings.thresholds.items())},
+            show_all=chosen.show_all,
+        )
 
     @cached_property
     def plot_data(self) -> PlotData:
+        """What pages and figures draw beside the report."""
         return build_plot_data(self.timeline)
 
     @cached_property
     def next_bounds(self) -> Mapping[tuple[int, str], str | None]:
-        """What would bound each device next under the Report's notable predictions, by (device id, scenario); None:
+        """What would bound each device next under the report's notable predictions, by (device id, scenario); None:
         nothing worth 1 %. Empty for traces so large that these replays would take longer than the analysis."""
         if len(self.timeline.trace.operations) * len(self.timeline.devices) > MOST_ASKED_NEXT:
             return {}
         names = {item.scenario for item in self.report.what_if if item.predicted_ns < 0.99 * item.baseline_ns}
-        answers = [found for name in sorted(names) for found in answer(self.timeline, name)]
+        answers = [found for name in sorted(names) for found in self.predict(name)]
         return {(found.device, found.scenario): found.then_bound for found in answers}
+
+    def predict(self, scenario: str, region: str | None = None) -> list[Answer]:
+        """What a scenario would leave of each device's window, changed only in regions that match the glob."""
+        inside = None if region is None else regions_matching(self.timeline.ownership.regions, region)
+        return answer(self.timeline, scenario, inside, region)
+
+    @cached_property
+    def _rules(self) -> tuple[tuple[Rule, ...], tuple[rules.Broken, ...]]:
+        """Every rule there is, and packages whose rules cannot be loaded."""
+        installed, broken = rules.third_party()
+        return (*rules.builtin(), *installed), broken
 
 
 def examine(
     path: str | PathLike[str],
+    options: AnalysisOptions | None = None,
     *,
-    window: str = "gpu",
-    skip_first: int = 0,
-    region: str | None = None,
-    devices: Sequence[int] = (),
-    processes: Sequence[int] = (),
-    min_share: float = 0.0,
-    fold: bool = True,
-    nsys: str | PathLike[str] | None = None,
-    keep_export: bool = False,
-    disable: Sequence[str] = (),
-    thresholds: Mapping[str, Mapping[str, float]] | None = None,
-    show_all: bool = False,
-    find_regions: bool = True,
     progress: Progress | None = None,
-) -> Examination:
-    """``analyze`` in one pass with the plot data of the timeline. Arguments and errors are the same."""
-    step = progress or _silent
-    installed, broken = rules.third_party()
-    every = (*rules.builtin(), *installed)
-    settings = make_settings(every, disable=disable, thresholds=thresholds, show_all=show_all)
-    selection = (window, skip_first, tuple(devices), tuple(processes), fold)
-    trace, timeline = open_timeline(Path(path), selection, nsys, keep_export, step, find=find_regions)
-    if region is not None:
-        matching_ranges(timeline.trace, timeline.ownership.regions, region)
-    step("judging", None)
-    figures = measure(timeline)
-    replayed, what_if, savings = _replay(timeline, figures, step)
-    report = Report(
-        trace=describe(trace, timeline, skip_first),
-        devices=summary.devices(timeline, figures, replayed),
-        threads=summary.threads(timeline),
-        regions=summary.regions(timeline, figures, replayed, glob=region, min_share=min_share),
-        what_if=what_if,
-        window=window,
-        region_glob=region,
-        min_share=min_share,
-        skip_first=skip_first,
-        device_ids=tuple(devices),
-        process_ids=tuple(processes),
-        fold=fold,
-        rules_disabled=tuple(sorted(settings.disabled)),
-        thresholds={f"{rule}.{name}": value for (rule, name), value in sorted(settings.thresholds.items())},
-        show_all=show_all,
-    )
-    step("looking for what to change", None)
-    # Rules see every region, whatever the report shows.
-    regions = summary.regions(timeline, figures, replayed) if region or min_share else report.regions
-    context = RuleContext(timeline, figures, report.devices, regions, what_if, savings, settings.thresholds, show_all)
-    looked = find(context, every, settings)
-    shown = {item.path for item in report.regions if item.path}
-    found = tuple(item for item in looked.found if region is None or item.region is None or item.region in shown)
-    failed = tuple(NotChecked(item.name, item.reason) for item in broken if item.name not in settings.disabled)
-    not_checked = (*looked.not_checked, *failed)
-    report = replace(report, findings=found, not_checked=not_checked, rules_checked=looked.checked)
-    return Examination(report, timeline)
+    **changes: Any,
+) -> Analysis:
+    """Analyse one report and keep what was worked out on the way. Arguments and errors are those of ``analyze``."""
+    analysis = Analysis(path, options, progress=progress, **changes)
+    _ = analysis.report  # errors come here, not when it is first looked at
+    return analysis
+
+
+def analyze(
+    path: str | PathLike[str],
+    options: AnalysisOptions | None = None,
+    *,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> Report:
+    """Analyse one report: ``.sqlite`` (an nsys export), ``.nsys-rep`` or ``.qdrep`` (exported first), or the folder of
+    a run that ``boundby profile`` made.
+
+    Options come as an `AnalysisOptions`, or as keywords of the same names: ``analyze(path, skip_first=3)``.
+    ``progress`` is called with a stage and a fraction (None: unknown).
+
+    Raises boundby.model.errors.UserError with one clear sentence and a next step for anything a user can mend.
+    """
+    return examine(path, options, progress=progress, **changes).report
 
 
 def what_if(
     path: str | PathLike[str],
     scenarios: Sequence[str] = tuple(SCENARIOS),
+    options: AnalysisOptions | None = None,
     *,
-    window: str = "gpu",
-    skip_first: int = 0,
-    region: str | None = None,
-    devices: Sequence[int] = (),
-    processes: Sequence[int] = (),
-    nsys: str | PathLike[str] | None = None,
     progress: Progress | None = None,
+    **changes: Any,
 ) -> tuple[list[Answer], str | None]:
     """What each scenario would leave of each device's window, and why that is not to be trusted (None: it is).
 
     ``scenarios`` are names of `SCENARIOS`, ``kernels=2`` (twice as fast), ``kernel:GLOB=3``, ``copies=K``,
-    ``comm=K``, ``cpu=K``, ``copies_overlapped``, ``comm_overlapped``, or several joined by ``+``. ``region`` limits
-    the change to regions that match the glob, with all that lies in them. Raises UserError like ``analyze``.
+    ``comm=K``, ``cpu=K``, ``copies_overlapped``, ``comm_overlapped``, or several joined by ``+``. The option
+    ``region`` limits the change to regions that match the glob, with all that lies in them; other options, progress
+    and errors are those of ``analyze``.
     """
-    step = progress or _silent
-    selection = (window, skip_first, tuple(devices), tuple(processes), True)
-    _, timeline = open_timeline(Path(path), selection, nsys, False, step)
-    if not timeline.devices:
-        raise SelectionError(f"{path} holds no GPU work to replay.", "Capture with --trace=cuda.")
-    inside = None
-    if region is not None:
-        regions = timeline.ownership.regions
-        matching_ranges(timeline.trace, regions, region)
-        inside = regions_matching(regions, region)
-    step("replaying", None)
-    answers = [found for scenario in scenarios for found in answer(timeline, scenario, inside, region)]
-    return answers, unreliable_timeline(timeline)
+    analysis = Analysis(path, options, progress=progress, **changes)
+    unreliable_because = analysis.unreliable
+    (progress or _silent)("replaying", None)
+    answers = [found for scenario in scenarios for found in analysis.predict(scenario, analysis.options.region)]
+    return answers, unreliable_because
 
 
-def _replay(
-    timeline: Timeline, figures: Figures, step: Progress
-) -> tuple[summary.Replayed, tuple[WhatIf, ...], Savings | None]:
-    """Savings and predictions by replay; nothing where the trace holds no GPU work or no calls."""
-    if not timeline.devices or not len(timeline.calls):
-        return summary.Replayed(), (), None
-    step("replaying without each cause", None)
-    predictor = Predictor(timeline, runs=REPLAYS)
-    found = removals(timeline, figures.inclusive, predictor)
-    alone = {
-        index: {SCENARIOS[name][0]: ns for name, ns in windows.items() if len(SCENARIOS[name]) == 1}
-        for index, windows in found.predicted_ns.items()
-    }
-    replayed = summary.Replayed(found.device, found.following, found.region, alone, found.unreliable)
-    what_if = [
-        WhatIf(scenario, predicted_ns, device.high_ns - device.low_ns, timeline.trace.gpus[device.index].id)
+def load(
+    source: Source, options: AnalysisOptions | None = None, *, progress: Progress | None = None, **changes: Any
+) -> Report:
+    """A report, however it comes: analysed already, saved as JSON, or anything that ``analyze`` takes.
+
+    Raises UserError; SelectionError where a saved result would have to be analysed anew.
+    """
+    if isinstance(source, Report):
+        return source
+    path = Path(source)
+    chosen = replace(options or AnalysisOptions(), **changes)
+    if path.suffix.lower() != ".json":
+        return analyze(path, chosen, progress=progress)
+    fixed = sorted(name for name, value in chosen.chosen().items() if not isinstance(value, bool))
+    if fixed:
+        flag = fixed[0].replace("_", "-")
+        raise SelectionError(f"{path} is a saved result: {flag} cannot be changed any more.", "Give the report itself.")
+    return load_saved(path)
+
+
+def load_saved(path: Path) -> Report:
+    """A report that was saved as JSON. Raises InputError."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}.", "Check the name.") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path} is no JSON.", "Write one with: boundby analyze REPORT --format json -o x.json"
+        ) from error
+    if isinstance(data, list):
+        if len(data) != 1:
+            raise InputError(f"{path} holds {len(data)} results.", "Give a file with one.")
+        data = data[0]
+    if isinstance(data, dict) and data.get("kind") == "comparison":
+        raise InputError(f"{path} is a comparison, not a result.", "Give the reports that it compares.")
+    return report_json.from_dict(data)
+
+
+def compare_runs(
+    before: Source,
+    after: Source,
+    options: AnalysisOptions | None = None,
+    *,
+    steps: str | None = None,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> Comparison:
+    """What changed between two runs: reports, folders of runs, results saved as JSON, or ``Report`` objects.
+
+    ``steps``: a glob of the region that is the program's step. Options are those of ``analyze``, for both. Raises
+    UserError like ``analyze``.
+    """
+    one, other = (load(source, options, progress=progress, **changes) for source in (before, after))
+    return between.compare(one, other, steps=steps)
+
+
+def limits(
+    *, budget_file: str | PathLike[str] | None = None, texts: Sequence[str] = (), fail_on: Sequence[str] = ()
+) -> budget.Budget:
+    """All limits of a check in one budget. ``fail_on``: conditions that must not hold. Raises LimitError."""
+    read = budget.read(Path(budget_file)) if budget_file is not None else budget.Budget(())
+    added = [gate.parse(text) for text in texts]
+    added += [gate.parse(SHORTHANDS.get(text, text), fails=True) for text in fail_on]
+    return budget.Budget((*read.limits, *added), read.steps)
+
+
+def check(
+    source: Source,
+    *texts: str,
+    options: AnalysisOptions | None = None,
+    budget_file: str | PathLike[str] | None = None,
+    steps: str | None = None,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> GateResult:
+    """Whether a run keeps limits such as ``step.time < 12 ms``, given here or in a budget file.
+
+    Options are those of ``analyze``. Raises UserError, of which LimitError for a limit that says nothing.
+    """
+    held = limits(budget_file=budget_file, texts=texts)
+    return gate.check(held.limits, load(source, options, progress=progress, **changes), steps=steps or held.steps)
+
+
+def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary:
+    """What was analysed: the file, the program, what was captured, and what lowers certainty."""
+    warnings = [
+        TraceWarning(
+            "clock-skew",
+            f"GPU {trace.gpus[device.index].id}'s clock is off: {percent(device.shift.early_fraction)} of its "
+            f"operations start before their launch. Shifted by {device.shift.shift_ns / 1e6:+.3f} ms for attribution.",
+        )
         for device in timeline.devices
-        for scenario, predicted_ns in found.predicted_ns[device.index].items()
+        if device.shift.shift_ns
     ]
-    return replayed, () if found.unreliable else tuple(what_if), Savings(predictor, found.unreliable)
+    if (trace.operations.kind == OpKind.GRAPH).any():
+        text = (
+            "CUDA graphs were traced as one operation each: kernels, copies and gaps inside them cannot be seen, and "
+            "all their time counts as compute. Capture with --cuda-graph-trace=node to see them."
+        )
+        warnings.append(TraceWarning("graph-level", text))
+    regions = timeline.ownership.regions
+    steps = step_region(timeline.trace, regions) if skip_first else None
+    if steps is not None and timeline.window.range_glob is None:
+        path = "/".join(regions.path(steps))
+        total = int((regions.of_range == steps).sum())
+        warnings.insert(0, TraceWarning("skipped-first", f"The first {skip_first} of {total} {path} were left out."))
+    return TraceSummary(
+        path=trace.path,
+        source=trace.source,
+        nsys_version=trace.nsys_version,
+        schema_version=trace.schema_version,
+        command=typed_command(trace.command) or command_of(Path(trace.path)),
+        gpus=trace.gpus,
+        captured=trace.captured,
+        warnings=(*warnings, *trace.warnings),
+        duration_ns=trace.span_ns[1] - trace.span_ns[0],
+    )
 
 
 def _silent(stage: str, fraction: float | None) -> None:
     """No progress is shown."""
 
 
-__all__ = ["Examination", "analyze", "examine", "what_if"]
+__all__ = [
+    "Analysis",
+    "AnalysisOptions",
+    "Progress",
+    "analyze",
+    "check",
+    "compare_runs",
+    "examine",
+    "limits",
+    "load",
+    "load_saved",
+    "what_if",
+]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from boundby.comparing import Source
+    from boundby.api import Source
     from boundby.results.gate import GateResult
     from boundby.results.report import Report
 
@@ -68,14 +68,14 @@ def boundby_profile(tmp_path: Path) -> Callable[..., ProfiledRun]:
 def _check(
     source: Source, *limits: str, budget: str | PathLike[str] | None = None, steps: str | None = None, **options: Any
 ) -> GateResult:
-    from boundby import comparing
+    from boundby import api
     from boundby.model.errors import UserError
     from boundby.render import gate
 
     if not limits and budget is None:
         raise TypeError("boundby_check needs a limit, such as 'step.time < 12 ms', or budget=FILE")
     try:
-        result = comparing.check(source, *limits, budget_file=budget, steps=steps, **options)
+        result = api.check(source, *limits, budget_file=budget, steps=steps, **options)
     except UserError as error:
         pytest.fail(f"boundby: {error}", pytrace=False)
     if not result.passed:
@@ -86,7 +86,7 @@ def _check(
 def _profile(
     command: list[str], folder: Path, nsys: str | PathLike[str] | None, options: dict[str, Any]
 ) -> ProfiledRun:
-    from boundby import api as pipeline
+    from boundby import api
     from boundby.capture.flags import Options
     from boundby.capture.locate import find_nsys
     from boundby.capture.profile import Request, complete, record
@@ -106,6 +106,6 @@ def _profile(
         if recording.exit_code:
             pytest.fail(f"boundby: {' '.join(command)} failed with exit code {recording.exit_code}", pytrace=False)
         complete(recording)
-        return ProfiledRun(folder, pipeline.analyze(folder, **options))
+        return ProfiledRun(folder, api.analyze(folder, **options))
     except UserError as error:
         pytest.fail(f"boundby: {error}", pytrace=False)

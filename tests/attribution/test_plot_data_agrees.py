@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from boundby import api as pipeline
+from boundby import api
 from boundby.model.causes import CAUSE_KEYS
 from tests.support.traces import ABSENT, trace_names, trace_path
 
@@ -16,7 +16,7 @@ READABLE = [name for name in trace_names() if name != UNREADABLE] or [ABSENT]
 
 @pytest.mark.parametrize("name", READABLE)
 def test_plot_data_and_report_agree(name: str) -> None:
-    found = pipeline.examine(trace_path(name))
+    found = api.examine(trace_path(name))
     report, plot_data = found.report, found.plot_data
     accounts = [device.time for device in report.devices] or [thread.time for thread in report.threads]
     for lane, account in zip(plot_data.lanes, accounts, strict=True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from boundby import api as pipeline
+from boundby import api
 from boundby.render import page as html_page
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
@@ -49,7 +49,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = program(Loop(1, [slow]), Loop(24, [step]), Sync(), name="page")
     folder = tmp_path_factory.mktemp("page")
     export = write_export(Case("page", made).run(), folder / "train.sqlite")
-    found = pipeline.examine(export)
+    found = api.examine(export)
     path = folder / "report.html"
     path.write_text(html_page.render(found.report, found.plot_data, next_bounds=found.next_bounds), encoding="utf-8")
     return path

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from boundby import api as pipeline
+from boundby import api
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.cli.main import main
@@ -75,7 +75,7 @@ def causes(processor: Any, parent: str) -> dict[str, int]:
 def test_everything_of_a_real_trace_is_there(name: str, tmp_path: Path) -> None:
     path = REPOSITORY / "sample_reports" / name if name in SAMPLES else trace_path(name)
     try:
-        examined = pipeline.examine(path)
+        examined = api.examine(path)
     except UserError:
         pytest.skip("not a report")
     timeline = examined.timeline
@@ -167,7 +167,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
 
 def test_it_parses_as_perfettos_own_messages() -> None:
     """The same without a trace processor: its protos read the file and find as many slices begun as ended."""
-    examined = pipeline.examine(REPOSITORY / "sample_reports" / "simulated_sync.sqlite")
+    examined = api.examine(REPOSITORY / "sample_reports" / "simulated_sync.sqlite")
     file = io.BytesIO()
     perfetto.write(file, examined.report, examined.timeline, examined.plot_data)
     trace = protos().Trace.FromString(file.getvalue())

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from boundby import api as pipeline
+from boundby import api
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.evidence.context import RuleContext
@@ -33,7 +33,7 @@ def test_operations_of_a_skewed_device_are_told_on_the_hosts_clock() -> None:
 
 def test_every_example_of_a_real_skewed_trace_lies_in_the_hosts_time() -> None:
     """Its device runs 156 ms early: an operation told on the device's clock would stand before its launch."""
-    examined = pipeline.examine(trace_path("pytorch_ddp_rank_clock_skew.sqlite"), show_all=True)
+    examined = api.examine(trace_path("pytorch_ddp_rank_clock_skew.sqlite"), show_all=True)
     (device,) = examined.timeline.devices
     assert device.shift.shift_ns
     table, calls = examined.timeline.trace.operations, examined.timeline.calls

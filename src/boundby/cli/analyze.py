@@ -14,7 +14,7 @@ from boundby.cli import outcome
 from boundby.cli.ruleoptions import RuleOptions, rule_options
 
 if TYPE_CHECKING:
-    from boundby.api import Examination
+    from boundby.api import Analysis
     from boundby.cli.stdout import Surface
     from boundby.results.report import Report
 
@@ -167,7 +167,7 @@ def _run(reports: Sequence[Path], selection: Selection, target: Result) -> int:
     codes = []
     for number, (path, file) in enumerate(zip(reports, _file_names(reports, target), strict=True)):
 
-        def deliver(examined: Examination, file: Path | None = file, first: bool = number == 0) -> None:
+        def deliver(examined: Analysis, file: Path | None = file, first: bool = number == 0) -> None:
             if array:
                 together.append(examined.report)
             else:
@@ -183,9 +183,7 @@ def _run(reports: Sequence[Path], selection: Selection, target: Result) -> int:
     return outcome.worst(codes)
 
 
-def _one(
-    path: Path, selection: Selection, target: Result, deliver: Callable[[Examination], None], *, alone: bool
-) -> int:
+def _one(path: Path, selection: Selection, target: Result, deliver: Callable[[Analysis], None], *, alone: bool) -> int:
     try:
         deliver(_analyze(path, selection, target.quiet))
     except BrokenPipeError:
@@ -197,12 +195,12 @@ def _one(
     return outcome.OK
 
 
-def _analyze(path: Path, selection: Selection, quiet: bool) -> Examination:
-    from boundby import api as pipeline
+def _analyze(path: Path, selection: Selection, quiet: bool) -> Analysis:
+    from boundby import api
     from boundby.cli import progress
 
     with progress.shown(quiet=quiet) as update:
-        return pipeline.examine(
+        return api.examine(
             path,
             window=selection.window,
             skip_first=selection.skip_first,
@@ -222,7 +220,7 @@ def _analyze(path: Path, selection: Selection, quiet: bool) -> Examination:
 
 
 def _show(
-    examined: Examination,
+    examined: Analysis,
     selection: Selection,
     target: Result,
     file: Path | None,
@@ -253,7 +251,7 @@ def _show(
     stdout.put(text, utf8=target.format != "terminal")
 
 
-def _text(examined: Examination, selection: Selection, target: Result, surface: Surface) -> str:
+def _text(examined: Analysis, selection: Selection, target: Result, surface: Surface) -> str:
     if target.format == "html":
         from boundby.render import page
 

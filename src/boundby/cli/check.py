@@ -54,16 +54,16 @@ def check(
         raise click.UsageError("Missing argument 'REPORT'.")
     if budget is None and not limits:
         raise click.UsageError("Give limits: --budget FILE, or --limit 'step.time < 12 ms'.")
-    from boundby import comparing
+    from boundby import api
     from boundby.cli import progress, stdout
     from boundby.compare import gate as gates
     from boundby.render import gate
 
     places = gating.Places(junit, summary)
     places.check([report])
-    chosen = comparing.limits(budget_file=budget, texts=limits)
+    chosen = api.limits(budget_file=budget, texts=limits)
     with progress.shown(quiet=quiet) as update:
-        found = comparing.load(
+        found = api.load(
             report,
             progress=update,
             window=window,

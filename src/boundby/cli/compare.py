@@ -74,12 +74,14 @@ def compare(
     boundby compare before.nsys-rep after.nsys-rep
     boundby compare main.json report.sqlite -o comparison.md --fail-on 'regression > 5 %'
     """
-    from boundby import comparing
+    from boundby import api
     from boundby.cli import progress, stdout
+    from boundby.compare import gate as gates
+    from boundby.options import AnalysisOptions
 
     inputs = [before, after]
     places = gating.Places(junit, summary)
-    chosen = comparing.limits(budget_file=budget, fail_on=fail_on)
+    chosen = api.limits(budget_file=budget, fail_on=fail_on)
     output = None if output == Path("-") else output
     kind = format_name or (_format_of(output) if output is not None else "terminal")
     places.check(inputs)
@@ -87,18 +89,11 @@ def compare(
         from boundby.render import write
 
         write.check(output, inputs=inputs)
-    options = {
-        "window": window,
-        "skip_first": skip_first,
-        "devices": devices,
-        "processes": processes,
-        "nsys": nsys,
-        "fold": not no_fold,
-    }
+    options = AnalysisOptions(window, skip_first, None, devices, processes, fold=not no_fold, nsys=nsys)
     with progress.shown(quiet=quiet) as update:
-        one, other = (comparing.load(path, progress=update, **options) for path in inputs)
-        found = comparing.compare_runs(one, other, steps=steps or chosen.steps)
-    result = comparing.hold(chosen, found, other, steps=steps) if chosen.limits else None
+        one, other = (api.load(path, options, progress=update) for path in inputs)
+        found = api.compare_runs(one, other, steps=steps or chosen.steps)
+    result = gates.check(chosen.limits, other, found, steps=steps or chosen.steps) if chosen.limits else None
     surface = stdout.plain() if output is not None else stdout.surface(width=width, color=color)
     text = _render(kind, found, result, width or surface.width, surface)
     if output is not None:

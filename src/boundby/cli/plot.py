@@ -102,11 +102,11 @@ def plot(
     if report.suffix.lower() == ".json":
         found = _saved(report, kind)
     else:
-        from boundby import api as pipeline
+        from boundby import api
         from boundby.cli import progress
 
         with progress.shown(quiet=quiet) as update:
-            found = pipeline.examine(
+            found = api.examine(
                 report,
                 window=window,
                 skip_first=skip_first,

@@ -191,9 +191,9 @@ def _run(request: Request, view: _View) -> int:
 
 
 def _analyze(recording: Recording, view: _View, update: Progress | None) -> Report:
-    from boundby import api as pipeline
+    from boundby import api
 
-    return pipeline.analyze(
+    return api.analyze(
         recording.folder.path,
         disable=view.rules.disable,
         thresholds=view.rules.thresholds,

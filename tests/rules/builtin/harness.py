@@ -15,9 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from boundby import api as pipeline
-from boundby.attribution.timeline import build_timeline
-from boundby.attribution.windows import parse_window
+from boundby.api import Analysis
 from boundby.evidence.context import RuleContext
 from boundby.readers import read_sqlite
 from boundby.results.report import Finding
@@ -31,9 +29,7 @@ from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.program import Program
 from boundby.simulate.script import realise
 from boundby.simulate.stories import STORIES
-from boundby.stats.figures import measure
 from boundby.trace.tables import Trace
-from boundby.verdict import summary
 
 Change = Callable[[Trace], Trace]
 
@@ -95,20 +91,8 @@ def without(source: Source, *tables: str) -> Source:
 def context_of(source: Source, settings: Settings | None = None) -> RuleContext:
     """What rules get to see of a source."""
     settings = settings or Settings()
-    trace = _read(source)
-    timeline = build_timeline(trace, parse_window("gpu"))
-    figures = measure(timeline)
-    replayed, what_if, savings = pipeline._replay(timeline, figures, pipeline._silent)
-    return RuleContext(
-        timeline=timeline,
-        figures=figures,
-        devices=summary.devices(timeline, figures, replayed),
-        regions=summary.regions(timeline, figures, replayed),
-        what_if=what_if,
-        savings=savings,
-        thresholds=settings.thresholds,
-        show_all=settings.show_all,
-    )
+    context = Analysis(_read(source), find_regions=False).rule_context
+    return replace(context, thresholds=settings.thresholds, show_all=settings.show_all)
 
 
 def look(source: Source, *rules: Rule, settings: Settings | None = None) -> Findings:

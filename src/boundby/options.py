@@ -1,0 +1,51 @@
+"""What of a report to analyse, and how: one frozen object from the command line to the window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from os import PathLike
+
+
+@dataclass(frozen=True)
+class AnalysisOptions:
+    """The options of every analysis. Lists become tuples, so that equal options are equal."""
+
+    window: str = "gpu"
+    """The time to account for: ``gpu``, ``all``, ``START:END`` or ``nvtx:NAME``."""
+    skip_first: int = 0
+    """Leave out that many instances of the steps as warm-up."""
+    region: str | None = None
+    """A glob; only regions that match are reported, and only they are changed by ``what_if``."""
+    devices: tuple[int, ...] = ()
+    """Only these GPUs, by their ids; none: all."""
+    processes: tuple[int, ...] = ()
+    """Only these processes, by their ids; none: all."""
+    min_share: float = 0.0
+    """Leave out regions below this fraction of the window."""
+    fold: bool = True
+    """Let numbered names (``step 1``, ``step 2``) share a region."""
+    find_regions: bool = True
+    """Where a process has no NVTX ranges of its own, find its iterations and phases in its launches."""
+    nsys: str | PathLike[str] | None = None
+    """The nsys that exports ``.nsys-rep`` files; None: the first that is found."""
+    keep_export: bool = False
+    """Leave the export beside the report."""
+    disable: tuple[str, ...] = ()
+    """Rules to leave out."""
+    thresholds: Mapping[str, Mapping[str, float]] | None = None
+    """By rule, then name, in place of the rule's own."""
+    show_all: bool = False
+    """Findings below 1 % of the window too."""
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "processes", "disable"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    def chosen(self) -> dict[str, object]:
+        """The options that differ from their defaults."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
