@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from boundby.capture.locate import Nsys
+from boundby.rules import findings
 from tests.support.nsys import OLDER, capture, fetched_nsys, installed_nsys
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_rule_fails_silently() -> Iterator[None]:
+    """A rule that raises is one line for users: here it fails the test."""
+
+    def failure(error: Exception) -> str:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(findings, "failure", failure)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -29,9 +29,9 @@ from boundby.results.gate import GateResult
 from boundby.results.plot_data import PlotData
 from boundby.results.report import DeviceReport, NotChecked, RegionReport, Report, TraceSummary, WhatIf
 from boundby.rules import builtin as rules
-from boundby.rules.findings import Settings, find
+from boundby.rules.findings import find
 from boundby.rules.rule import Rule
-from boundby.rules.settings import make_settings
+from boundby.rules.settings import Settings, make_settings
 from boundby.stats.figures import Figures, measure
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import OpKind, Trace
@@ -182,7 +182,7 @@ class Analysis:
         context = self.rule_context
         self._progress("looking for what to change", None)
         every, broken = self._rules
-        looked = find(context, every, settings)
+        looked = find(context, every, settings.disabled)
         paths = {region.path for region in shown if region.path}
         failed = tuple(NotChecked(item.name, item.reason) for item in broken if item.name not in settings.disabled)
         return Report(

@@ -12,10 +12,10 @@ import pytest
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.results.report import Example
 from boundby.rules import builtin as rules
-from boundby.rules.findings import Settings, find
+from boundby.rules.findings import failure, find
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.rules.settings import RuleError, make_settings
-from tests.rules.builtin.harness import Source, context_of, pattern, without
+from tests.rules.builtin.harness import context_of, pattern, without
 
 
 def rule(check: Any, name: str = "some-rule", **changes: Any) -> Rule:
@@ -62,7 +62,7 @@ def test_findings_are_ranked_by_saving_and_notes_come_last(context: RuleContext)
 def test_nothing_below_one_percent_is_told_unless_asked_for(context: RuleContext) -> None:
     made = [rule(saves(0.009), "below"), rule(saves(0.0), "nothing")]
     assert not find(context, made).found
-    assert [item.rule for item in find(context, made, Settings(show_all=True)).found] == ["below"]
+    assert [item.rule for item in find(replace(context, show_all=True), made).found] == ["below"]
 
 
 def test_the_same_said_twice_is_said_once(context: RuleContext) -> None:
@@ -112,6 +112,13 @@ def test_a_rule_that_lacks_its_data_says_so() -> None:
     assert looked.checked == 0
 
 
+@pytest.fixture
+def as_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that fails is one line, not a test that fails (tests/conftest.py)."""
+    monkeypatch.setattr("boundby.rules.findings.failure", failure)
+
+
+@pytest.mark.usefixtures("as_for_users")
 def test_a_rule_that_fails_is_one_that_could_not_check(context: RuleContext) -> None:
     def check(context: RuleContext) -> Iterator[Match]:
         yield from saves(0.5)(context)
@@ -123,9 +130,15 @@ def test_a_rule_that_fails_is_one_that_could_not_check(context: RuleContext) -> 
     assert failed.reason.startswith("the rule failed: KeyError: 'two\\nlines' (rules/test_findings.py, line ")
 
 
+def test_a_rule_that_fails_fails_a_test(context: RuleContext) -> None:
+    with pytest.raises(KeyError):
+        find(context, [rule(lambda context: context.report_of[-1])])
+
+
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize("match", [Match(0, "t", {}, (1, 1), (), severity="grave"), Match(99_999, "t", {}, None, ())])
 def test_a_match_that_is_none_counts_as_failed(context: RuleContext, match: Match) -> None:
-    looked = find(context, [rule(lambda context: [match] if context else [])], Settings(show_all=True))
+    looked = find(context, [rule(lambda context: [match] if context else [])])
     assert not looked.found
     assert "failed" in looked.not_checked[0].reason
 
@@ -141,11 +154,11 @@ def test_what_could_not_matter_is_told_apart() -> None:
 
 def test_rules_can_be_left_out(context: RuleContext) -> None:
     settings = make_settings([rule(saves(0.5))], disable=["some-rule"])
-    looked = find(context, [rule(saves(0.5))], settings)
+    looked = find(context, [rule(saves(0.5))], settings.disabled)
     assert (looked.found, looked.checked) == ((), 0)
 
 
-def test_thresholds_can_be_changed() -> None:
+def test_thresholds_can_be_changed(context: RuleContext) -> None:
     seen = []
 
     def check(context: RuleContext) -> Iterator[Match]:
@@ -153,10 +166,9 @@ def test_thresholds_can_be_changed() -> None:
         return iter(())
 
     made = rule(check)
-    source: Source = pattern("sync", steps=5)
     for thresholds in (None, {"some-rule": {"size": 7}}):
         settings = make_settings([made], thresholds=thresholds)
-        find(context_of(source, settings), [made], settings)
+        find(replace(context, thresholds=settings.thresholds), [made])
     assert seen == [2.0, 7.0]
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundby.evidence.context import WORTH_SHARE, WORTH_SHARE_OF_ALL, CannotCheckError, RuleContext
+from boundby.evidence.context import WORTH_SHARE, CannotCheckError, RuleContext
 from boundby.results.report import SEVERITIES, Finding, NotChecked
 from boundby.rules.rule import DATA, GROUPS, Match, Rule
-from boundby.rules.settings import Settings
 
 # Shares of the window from which a saving is of high and of medium severity.
 HIGH_SHARE, MEDIUM_SHARE = 0.10, 0.03
@@ -27,42 +26,38 @@ class Findings:
     checked: int
 
 
-def find(context: RuleContext, rules: Iterable[Rule], settings: Settings | None = None) -> Findings:
-    """Run the rules. A rule that fails is one that could not check: no rule brings an analysis down."""
-    settings = settings or Settings()
-    found: list[Finding] = []
+def find(context: RuleContext, rules: Iterable[Rule], disabled: Collection[str] = ()) -> Findings:
+    """Run the rules, but for the ``disabled`` ids. A rule that fails is one that could not check: no rule brings an
+    analysis down."""
+    findings: list[Finding] = []
     not_checked: list[NotChecked] = []
     checked = 0
     for rule in sorted(rules, key=lambda rule: rule.id):
-        if rule.id in settings.disabled:
+        if rule.id in disabled:
             continue
-        missing = [DATA.get(name, name) for name in rule.needs if not _has(context, name)]
-        reason = f"the trace holds no {' and no '.join(missing)}" if missing else None
-        matches: list[Finding] = []
-        if reason is None:
-            try:
-                made = [(match, _finding(context, rule, match)) for match in rule.check(context)]
-                # What knows neither what it saves nor how severe it is, is nothing to tell.
-                matches = [item for match, item in made if (match.saving_ns, match.severity) != (None, None)]
-                checked += 1
-            except CannotCheckError as error:
-                reason = str(error)
-            except Exception as error:
-                reason = _failure(error)
-        if reason is not None:
-            not_checked.append(NotChecked(rule.id, reason, could_matter=_could_matter(context, rule)))
-        found += matches
-    least = WORTH_SHARE_OF_ALL if settings.show_all else WORTH_SHARE
-    shown = [item for item in found if is_worth_telling(item, context.longest_window_ns, least)]
-    return Findings(tuple(sorted(_folded(shown), key=_rank)), tuple(not_checked), checked)
+        try:
+            findings += _check(context, rule)
+            checked += 1
+        except CannotCheckError as error:
+            not_checked.append(NotChecked(rule.id, str(error), could_matter=_could_matter(context, rule)))
+        except Exception as error:
+            not_checked.append(NotChecked(rule.id, failure(error), could_matter=_could_matter(context, rule)))
+    worth_telling = [
+        finding
+        for finding in findings
+        if finding.severity == "note" or finding.saving_ns is None or finding.saving_ns[1] >= context.least_ns
+    ]
+    return Findings(tuple(sorted(_folded(worth_telling), key=_rank)), tuple(not_checked), checked)
 
 
-def is_worth_telling(finding: Finding, window_ns: int, least: float = WORTH_SHARE) -> bool:
-    """True if a finding saves at least this share of the window, or its rule tells of it although what it would save
-    is not known (notes, which save nothing by themselves, among them)."""
-    if finding.severity == "note" or finding.saving_ns is None:
-        return True
-    return finding.saving_ns[1] >= max(least * window_ns, 1)
+def _check(context: RuleContext, rule: Rule) -> list[Finding]:
+    """What one rule finds. Raises CannotCheckError where the trace lacks what it needs."""
+    missing = [DATA.get(name, name) for name in rule.needs if not _has(context, name)]
+    if missing:
+        raise CannotCheckError(f"the trace holds no {' and no '.join(missing)}")
+    findings = [(match, _finding(context, rule, match)) for match in rule.check(context)]
+    # What knows neither what it saves nor how severe it is, is nothing to tell.
+    return [finding for match, finding in findings if (match.saving_ns, match.severity) != (None, None)]
 
 
 def _has(context: RuleContext, name: str) -> bool:
@@ -80,12 +75,16 @@ def _could_matter(context: RuleContext, rule: Rule) -> bool:
     return not causes or sum(context.time_ns(cause) for cause in causes) >= WORTH_SHARE * context.window_ns
 
 
-def _failure(error: Exception) -> str:
+def failure(error: Exception) -> str:
     """``the rule failed: KeyError: 'x' (rules/my_rule.py, line 12)``: one line, for whoever wrote the rule."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({'/'.join(Path(frames[-1].filename).parts[-2:])}, line {frames[-1].lineno})" if frames else ""
-    told = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
-    return f"the rule failed: {told}{place}"
+    return f"the rule failed: {one_line(error)}{place}"
+
+
+def one_line(error: Exception) -> str:
+    """``KeyError: 'x'``, without line breaks."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
 
 
 def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
@@ -142,6 +141,3 @@ def _rank(finding: Finding) -> tuple[object, ...]:
     is_note = finding.severity == "note"
     severity = SEVERITIES.index(finding.severity)
     return is_note, -(2 * low + high), severity, finding.rule, finding.region or (), finding.title
-
-
-__all__ = ["Findings", "Settings", "find", "is_worth_telling"]

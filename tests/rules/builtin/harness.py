@@ -20,7 +20,7 @@ from boundby.evidence.context import RuleContext
 from boundby.readers import read_sqlite
 from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
-from boundby.rules.findings import Findings, Settings, find
+from boundby.rules.findings import Findings, find
 from boundby.rules.rule import Rule
 from boundby.simulate.engine import simulate
 from boundby.simulate.export import Capture, write_export
@@ -88,21 +88,19 @@ def without(source: Source, *tables: str) -> Source:
     return source.changed(drop)
 
 
-def context_of(source: Source, settings: Settings | None = None) -> RuleContext:
+def context_of(source: Source) -> RuleContext:
     """What rules get to see of a source."""
-    settings = settings or Settings()
-    context = Analysis(_read(source), find_regions=False).rule_context
-    return replace(context, thresholds=settings.thresholds, show_all=settings.show_all)
+    return Analysis(_read(source), find_regions=False).rule_context
 
 
-def look(source: Source, *rules: Rule, settings: Settings | None = None) -> Findings:
+def look(source: Source, *rules: Rule) -> Findings:
     """What the rules (all of boundby's own, without any) find."""
-    return find(context_of(source, settings), rules or builtin(), settings)
+    return find(context_of(source), rules or builtin())
 
 
-def findings(source: Source, *rules: Rule, settings: Settings | None = None) -> tuple[Finding, ...]:
+def findings(source: Source, *rules: Rule) -> tuple[Finding, ...]:
     """Only what they find."""
-    return look(source, *rules, settings=settings).found
+    return look(source, *rules).found
 
 
 def cases_of(rule: Rule) -> RuleCases:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
+from boundby.rules.findings import one_line
 from boundby.rules.rule import GROUPS, Rule
 
 ENTRY_POINTS = "boundby.rules"
@@ -38,8 +39,7 @@ def third_party() -> tuple[tuple[Rule, ...], tuple[Broken, ...]]:
         try:
             rules = _load(point)
         except Exception as error:  # whatever another package does, it must not keep this one from its work
-            told = " ".join(f"{type(error).__name__}: {error}".split())
-            broken.append(Broken(point.name, f"the entry point {point.value} failed: {told}"))
+            broken.append(Broken(point.name, f"the entry point {point.value} failed: {one_line(error)}"))
             continue
         for rule in rules:
             if rule.id in taken:
