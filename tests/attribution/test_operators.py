@@ -10,7 +10,7 @@ import pytest
 
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.evidence.operators import gap_calls, is_operator, operators_of, source_of
+from boundby.evidence.operators import is_operator, operators_of, source_of
 from boundby.readers import read_sqlite
 from boundby.trace.stacks import Backtraces, Frames, LazyBacktraces, StackEvents, StackSource
 from boundby.trace.tables import Trace
@@ -89,12 +89,14 @@ def test_gaps_lead_to_the_launch_and_the_wait() -> None:
     program.api(2_000, 51_000, "cudaStreamSynchronize")
     program.kernel(80_000, 90_000, program.api(70_000, 75_000, "cudaLaunchKernel"))
     timeline = timeline_of(program.trace())
-    gaps = gap_calls(timeline, timeline.devices[0])
+    gaps = timeline.devices[0].gaps
     names = timeline.trace.names
     name = timeline.calls.name
     assert (gaps.start_ns.tolist(), gaps.end_ns.tolist()) == ([50_000], [80_000])
     assert names[name[gaps.launch[0]]] == "cudaLaunchKernel"
     assert names[name[gaps.wait[0]]] == "cudaStreamSynchronize"
+    assert timeline.trace.operations.start_ns[gaps.operation[0]] == 80_000
+    assert (gaps.sync_ns.tolist(), timeline.waits.idle_ns[gaps.wait[0]]) == ([30_000], 30_000)
 
 
 def stacks(events: list[tuple[StackSource, int, int, int]]) -> LazyBacktraces:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,10 @@ from boundby.attribution.host_state import HostState
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.trace.tables import Trace
+from boundby.model.intervals import IntervalSet, union
+from boundby.trace.tables import Operations, Trace
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -23,5 +27,25 @@ class TraceContext:
     logical_threads: LogicalThreads
     ownership: Ownership
     host_state: HostState
-    launch_range: npt.NDArray[np.int64]  # per operation: the innermost range around its launching call
-    launch_region: npt.NDArray[np.int64]  # that range's region
+    call_range: Rows  # per call: the innermost range around its start; NOTHING where there is none
+    call_region: Rows  # that range's region
+    launch_range: Rows  # per operation: the range of the call that launched it
+    launch_region: Rows  # that range's region
+
+
+class DeviceOperations(NamedTuple):
+    """One device's operations in order of start, and their rows in the trace."""
+
+    rows: npt.NDArray[np.intp]
+    table: Operations
+
+    def busy(self) -> IntervalSet:
+        """When at least one operation runs."""
+        return union(self.table.start_ns, self.table.end_ns)
+
+
+def operations_of(trace: Trace, device: int) -> DeviceOperations:
+    """The operations of one device (they are stored in that order)."""
+    rows = np.flatnonzero(trace.operations.device == device)
+    is_sole = len(rows) == len(trace.operations)  # its table needs no copy
+    return DeviceOperations(rows, trace.operations if is_sole else trace.operations.take(rows))

@@ -1,21 +1,26 @@
-"""Why a device is idle: the causes of gaps, the sync debit, and who owns each piece."""
+"""Why a device is idle: the table of its gaps, the wait that is to blame for each, and the pieces of the account.
+
+Everything that asks about gaps asks this table: it is built once, with the account.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution import segments
-from boundby.attribution.context import TraceContext
+from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.host_state import ELSEWHERE, HostState
 from boundby.attribution.regions import ROOT
-from boundby.attribution.segments import Segments
-from boundby.model.arrays import Int64Array
+from boundby.attribution.segments import NO_THREAD, Segments
+from boundby.model.arrays import Int64Array, pick
 from boundby.model.causes import Cause
-from boundby.model.intervals import Coverage, expand
+from boundby.model.intervals import Coverage, IntervalSet, expand
 from boundby.model.step_function import NOTHING, StepFunction, cut
+from boundby.trace.tables import Table
 
 # An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
 LAUNCH_LIMIT_NS = 10_000
@@ -23,31 +28,46 @@ LAUNCH_LIMIT_NS = 10_000
 # Gaps are worked on in blocks of this many, which bounds the memory that their pieces take on the way.
 GAPS_AT_ONCE = 100_000
 
-# Of the waits that delayed one launch, only so many of the latest are looked at to name the region to blame.
+# Of the waits that delayed one launch, only so many of the latest are looked at to find the one to blame.
 _LATEST_WAITS = 32
 
+_NEVER = np.iinfo(np.int64).max
 
-class Gap(NamedTuple):
-    """Idle intervals of one device and what is known of each; columns of equal length.
 
-    ``launch_start`` and ``launch_end`` bound the call that launched the operation ending the gap (max int64:
-    unknown). ``since`` is when the operation before the gap was launched. ``region`` owns the next operation.
+@dataclass(frozen=True)
+class Gaps(Table):
+    """The idle intervals of one device inside its window, in order of time: a row each.
+
+    ``since_ns`` is when the operation before the gap was launched. Waits since then delayed the next launch; the
+    longest of them, of the responsible thread or of those it takes turns with, is to blame.
     """
 
-    start: Int64Array
-    end: Int64Array
-    thread: npt.NDArray[np.int64]
-    launch_start: Int64Array
-    launch_end: Int64Array
-    since: Int64Array
-    region: npt.NDArray[np.int64]
+    start_ns: Int64Array
+    end_ns: Int64Array
+    thread: Int64Array  # responsible: launched what ends the gap, or what ran before a last gap; NO_THREAD
+    operation: Int64Array  # that ends the gap, a row of Trace.operations; NOTHING: none comes any more
+    launch: Int64Array  # the call that launched it, a row of Calls; NOTHING: not known
+    since_ns: Int64Array
+    wait: Int64Array  # the call that is to blame, a row of Calls; NOTHING: nobody waited
+    wait_start_ns: Int64Array  # when the waiting in it began
+    sync_ns: Int64Array  # how much of the gap is ``sync`` in the account: what that wait cost
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Gap:
-        return Gap(*(column[rows] for column in self))
+    @property
+    def intervals(self) -> IntervalSet:
+        """When the device is idle."""
+        return IntervalSet(self.start_ns, self.end_ns)
+
+    @property
+    def length_ns(self) -> Int64Array:
+        return self.end_ns - self.start_ns
+
+    def at(self, time: Int64Array) -> npt.NDArray[np.intp]:
+        """The gap that holds each of these instants, all of which must be idle."""
+        return np.searchsorted(self.start_ns, time, side="right") - 1
 
 
 class _Pieces(NamedTuple):
-    """Parts of gaps. ``owner`` is a range region already known, or NOTHING: ask the thread at that instant."""
+    """Parts of gaps. ``owner`` is a region already known, or NOTHING: ask the thread at that instant."""
 
     start: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
@@ -60,31 +80,88 @@ class _Pieces(NamedTuple):
         return _Pieces(*(column[rows] for column in self))
 
 
-def attribute_gaps(context: TraceContext, gaps: Gap) -> Segments:
-    """Segments that cover the gaps exactly."""
-    unknown = np.flatnonzero(gaps.thread < 0)
-    parts = [
-        segments.make(gaps.start[unknown], gaps.end[unknown], Cause.UNATTRIBUTED, np.full(len(unknown), ROOT, np.int64))
-    ]
-    for thread in np.unique(gaps.thread[gaps.thread >= 0]).tolist():
+def account_gaps(
+    context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int
+) -> tuple[Gaps, Segments]:
+    """The table of a device's gaps, and the segments of the account that cover them exactly.
+
+    ``idle``: when the device does nothing in its window, which begins at ``low``.
+    """
+    gaps = _find_gaps(context, operations, idle, low)
+    unknown = np.flatnonzero(gaps.thread == NO_THREAD)
+    nobodys = gaps.take(unknown)
+    parts = [segments.make(nobodys.start_ns, nobodys.end_ns, Cause.UNATTRIBUTED, np.full(len(unknown), ROOT))]
+    for thread in np.unique(gaps.thread[gaps.thread != NO_THREAD]).tolist():
         rows = np.flatnonzero(gaps.thread == thread)
-        parts += [
-            _attribute(context, thread, gaps.take(rows[first : first + GAPS_AT_ONCE]))
-            for first in range(0, len(rows), GAPS_AT_ONCE)
-        ]
-    return segments.concatenate(*parts)
+        waits = _waits_of(context, thread)
+        for first in range(0, len(rows), GAPS_AT_ONCE):
+            block = rows[first : first + GAPS_AT_ONCE]
+            gaps.wait[block], gaps.wait_start_ns[block] = _longest_waits(context, waits, gaps.take(block))
+            parts.append(_divide(context, thread, gaps.take(block)))
+    pieces = segments.concatenate(*parts)
+    sync = np.flatnonzero(pieces.cause == Cause.SYNC)
+    np.add.at(gaps.sync_ns, gaps.at(pieces.start_ns[sync]), pieces.length_ns[sync])
+    return gaps, pieces
 
 
-def _attribute(context: TraceContext, thread: int, gaps: Gap) -> Segments:
-    """The gaps of one responsible thread."""
-    host_end = np.clip(gaps.launch_end, gaps.start, gaps.end)
-    arrive_end = np.clip(np.minimum(gaps.launch_end, gaps.end) + LAUNCH_LIMIT_NS, host_end, gaps.end)
-    rows = np.arange(len(gaps.start), dtype=np.intp)
-    start, end, row, state = cut(gaps.start, host_end, context.host_state.states(thread))
+def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int) -> Gaps:
+    """For each idle interval: who is responsible, what ends it, since when waits count. Nobody is blamed yet."""
+    calls, table = context.calls, operations.table
+    call_of = calls.of_operation[operations.rows]
+    launched_ns = np.where(call_of >= 0, pick(calls.start_ns, call_of, 0), table.start_ns)
+    following = np.searchsorted(table.start_ns, idle.end, side="left")
+    following = np.where(following < len(table), following, NOTHING)
+    previous = _last_ended(table.end_ns, launched_ns, idle.start)
+    responsible = np.where(following != NOTHING, following, np.maximum(previous, 0))
+    nothing = np.full(len(idle.start), NOTHING, np.int64)
+    return Gaps(
+        start_ns=idle.start,
+        end_ns=idle.end,
+        thread=_launching_threads(context, call_of[responsible], table.process[responsible]),
+        operation=pick(operations.rows, following, NOTHING).astype(np.int64),
+        launch=pick(call_of, following, NOTHING),
+        since_ns=pick(launched_ns, previous, low),
+        wait=nothing,
+        wait_start_ns=nothing.copy(),
+        sync_ns=np.zeros(len(idle.start), np.int64),
+    )
+
+
+def _last_ended(end_ns: Int64Array, launch_ns: Int64Array, time_ns: Int64Array) -> npt.NDArray[np.intp]:
+    """The operation that ended last at or before each instant, of equals the one launched last; NOTHING for none."""
+    by_end = np.lexsort((launch_ns, end_ns))
+    return pick(by_end, np.searchsorted(end_ns[by_end], time_ns, side="right") - 1, NOTHING)
+
+
+def _launching_threads(
+    context: TraceContext, call: npt.NDArray[np.int64], process: npt.NDArray[np.int32]
+) -> Int64Array:
+    """The thread of each launching call; without a known call the only thread of that process that calls CUDA;
+    NO_THREAD where there are several or none."""
+    callers = np.unique(context.calls.thread)
+    number = context.trace.process_of_thread[callers]
+    sole = np.full(len(context.trace.processes) + 1, NO_THREAD, np.int64)  # the last: of processes that are not known
+    sole[number] = np.where(np.bincount(number, minlength=1)[number] == 1, callers, NO_THREAD)
+    return np.where(call >= 0, pick(context.calls.thread, call, NO_THREAD), sole[process])
+
+
+def _delayed_until(context: TraceContext, gaps: Gaps) -> Int64Array:
+    """When each gap's launch was made at the latest: waits after that delayed something else."""
+    return np.maximum(np.minimum(pick(context.calls.start_ns, gaps.launch, _NEVER), gaps.end_ns), gaps.since_ns)
+
+
+def _divide(context: TraceContext, thread: int, gaps: Gaps) -> Segments:
+    """The pieces of the gaps of one responsible thread: its states, launch latency, waiting for the device to begin."""
+    launch_end = pick(context.calls.end_ns, gaps.launch, _NEVER)
+    host_end = np.clip(launch_end, gaps.start_ns, gaps.end_ns)
+    arrive_end = np.clip(np.minimum(launch_end, gaps.end_ns) + LAUNCH_LIMIT_NS, host_end, gaps.end_ns)
+    rows = np.arange(len(gaps), dtype=np.intp)
+    region = pick(context.launch_region, gaps.operation, ROOT)
+    start, end, row, state = cut(gaps.start_ns, host_end, context.host_state.states(thread))
     host = _Pieces(start, end, state, np.full(len(row), thread, np.int64), row, np.full(len(row), NOTHING, np.int64))
     host = _chase(context, thread, host)
-    latency = _constant(host_end, arrive_end, Cause.CUDA_API, thread, rows, gaps.region)
-    waiting = _constant(arrive_end, gaps.end, Cause.DEVICE_WAIT, thread, rows, gaps.region)
+    latency = _constant(host_end, arrive_end, Cause.CUDA_API, thread, rows, region)
+    waiting = _constant(arrive_end, gaps.end_ns, Cause.DEVICE_WAIT, thread, rows, region)
     pieces = _debit_syncs(context, thread, gaps, _stack(host, latency))
     return _own(context, _stack(pieces, waiting))
 
@@ -141,15 +218,14 @@ def running(host_state: HostState, thread: int) -> StepFunction:
     return StepFunction(states.time, np.where(silent, NOTHING, states.value))
 
 
-def _debit_syncs(context: TraceContext, thread: int, gaps: Gap, pieces: _Pieces) -> _Pieces:
+def _debit_syncs(context: TraceContext, thread: int, gaps: Gaps, pieces: _Pieces) -> _Pieces:
     """Turn up to W of each gap into ``sync``: W is how long the host had waited since the operation before.
 
     Had it not waited, the next launch would have come W earlier. What lies in a sync call goes first, then the
     earliest part. Time in which the device itself delays a launched operation is not the host's to save.
     """
-    blocked = context.host_state.logical_thread_blocked(thread)
-    until = np.maximum(np.minimum(gaps.launch_start, gaps.end), gaps.since)
-    budget = Coverage(blocked).within(gaps.since, until)
+    blocked = Coverage(context.host_state.logical_thread_blocked(thread))
+    budget = blocked.within(gaps.since_ns, _delayed_until(context, gaps))
     in_sync = pieces.state == Cause.SYNC
     length = pieces.end - pieces.start
     np.subtract.at(budget, pieces.gap[in_sync], length[in_sync])
@@ -162,57 +238,58 @@ def _debit_syncs(context: TraceContext, thread: int, gaps: Gap, pieces: _Pieces)
     before = before - np.repeat(before[first], sizes)
     taken = np.clip(budget[pieces.gap] - before, 0, debitable)
     taken = np.where(in_sync, length, taken)
-    blame = _blame(context, thread, gaps, until)
-    is_blamed = blame[pieces.gap] != NOTHING
+    blamed = _waiting_regions(context, gaps)[pieces.gap]
     middle = pieces.start + taken
-    synced = _Pieces(
-        pieces.start,
-        middle,
-        np.full(len(order), int(Cause.SYNC)),
-        pieces.thread,
-        pieces.gap,
-        np.where(is_blamed, blame[pieces.gap], pieces.owner),
+    synced = pieces._replace(
+        end=middle,
+        state=np.full(len(order), int(Cause.SYNC)),
+        owner=np.where(blamed != NOTHING, blamed, pieces.owner),
     )
     return _stack(synced, pieces._replace(start=middle))
 
 
-def _blame(context: TraceContext, thread: int, gaps: Gap, until: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The region whose wait delayed each launch most: that of the longest wait since the operation before."""
-    waiter, start = longest_waits(context, thread, gaps, until)
-    blame = np.full(len(gaps.start), NOTHING, np.int64)
-    for member in np.unique(waiter[waiter != NOTHING]).tolist():
-        mine = waiter == member
-        blame[mine] = context.ownership.at(member, start[mine])
-    return blame
+def _waiting_regions(context: TraceContext, gaps: Gaps) -> Int64Array:
+    """The region in which the wait that is to blame for each gap began; NOTHING where nobody waited."""
+    region = np.full(len(gaps), NOTHING, np.int64)
+    thread = pick(context.calls.thread, gaps.wait, NO_THREAD)
+    for member in np.unique(thread[thread != NO_THREAD]).tolist():
+        mine = thread == member
+        region[mine] = context.ownership.at(member, gaps.wait_start_ns[mine])
+    return region
 
 
-def longest_waits(
-    context: TraceContext, thread: int, gaps: Gap, until: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], Int64Array]:
-    """The longest wait of the logical thread since the operation before each gap: the thread that waited (NOTHING:
-    none did) and when its wait began."""
-    starts, lengths, threads = [], [], []
+class _Waits(NamedTuple):
+    """When the members of one logical thread waited for the device, in order of start, and in which call."""
+
+    start: Int64Array
+    end: Int64Array
+    call: Int64Array
+
+
+def _waits_of(context: TraceContext, thread: int) -> _Waits:
+    calls, parts = context.calls, []
     for member in context.logical_threads.members(thread).tolist():
-        waits = context.host_state.blocked(member)
-        starts.append(waits.start)
-        lengths.append(waits.end - waits.start)
-        threads.append(np.full(len(waits.start), member, np.int64))
-    start = np.concatenate(starts)
+        blocked, rows = context.host_state.blocked(member), calls.rows_of(member)
+        call = rows.start + np.searchsorted(calls.start_ns[rows], blocked.start, side="right") - 1
+        parts.append((blocked.start, blocked.end, call.astype(np.int64)))
+    start, end, call = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")
-    start, length, waiting = start[order], np.concatenate(lengths)[order], np.concatenate(threads)[order]
-    reach = start + length
-    stop = np.searchsorted(start, until, side="left")
-    first = np.searchsorted(np.maximum.accumulate(reach), gaps.since, side="right") if len(reach) else stop
+    return _Waits(start[order], end[order], call[order])
+
+
+def _longest_waits(context: TraceContext, waits: _Waits, gaps: Gaps) -> tuple[Int64Array, Int64Array]:
+    """The call with the longest wait since the operation before each gap (NOTHING: nobody waited), and its begin."""
+    until = _delayed_until(context, gaps)
+    stop = np.searchsorted(waits.start, until, side="left")
+    first = np.searchsorted(np.maximum.accumulate(waits.end), gaps.since_ns, side="right")
     first = np.minimum(np.maximum(first, stop - _LATEST_WAITS), stop)
     row, wait = expand(first, stop)
-    waiter = np.full(len(gaps.start), NOTHING, np.int64)
-    began: Int64Array = np.zeros(len(gaps.start), np.int64)
-    overlap = np.minimum(reach[wait], until[row]) - np.maximum(start[wait], gaps.since[row])
-    longest = np.lexsort((wait, overlap))  # the last write wins: the longest, of equals the latest
-    longest = longest[overlap[longest] > 0]
-    waiter[row[longest]] = waiting[wait[longest]]
-    began[row[longest]] = start[wait[longest]]
-    return waiter, began
+    overlap = np.minimum(waits.end[wait], until[row]) - np.maximum(waits.start[wait], gaps.since_ns[row])
+    order = np.lexsort((wait, overlap))  # the last write wins: the longest, of equals the latest
+    order = order[overlap[order] > 0]
+    longest = np.full(len(gaps), NOTHING, np.int64)
+    longest[row[order]] = wait[order]
+    return pick(waits.call, longest, NOTHING), pick(waits.start, longest, NOTHING)
 
 
 def _own(context: TraceContext, pieces: _Pieces) -> Segments:

@@ -56,7 +56,7 @@ class HostState:
         self._process_busy: dict[int, IntervalSet] = {}
         self._waits_until = _implicit_waits(trace, calls)
         self._stalls = stalled_allocations(calls, self._busy_of, trace)
-        self._copies = _pageable_copies(trace, calls)
+        self.copies_pageable = _pageable_copies(trace, calls)
         self.queue_full = _queue_full(trace, calls)
 
     def evidence(self, thread: int) -> CpuEvidence:
@@ -85,7 +85,7 @@ class HostState:
         pageable copies while the copy itself runs, and in launches for which the queue has no room."""
         calls, rows = self._calls, self._calls.rows_of(thread)
         start, end = calls.start_ns[rows], calls.end_ns[rows]
-        held = self._copies[rows] | self.queue_full[rows]
+        held = self.copies_pageable[rows] | self.queue_full[rows]
         waits = intersect(union(start[held], end[held]), self._busy_of(self._trace.threads[thread].process))
         blocked = self.blocked(thread)
         return union(np.concatenate((blocked.start, waits.start)), np.concatenate((blocked.end, waits.end)))

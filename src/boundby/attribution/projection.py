@@ -6,24 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.nesting import depths
-from boundby.attribution.regions import Ownership, Regions
+from boundby.attribution.regions import Regions
 from boundby.correlation.correlate import Calls
 from boundby.model.arrays import Int64Array, range_maximum
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Trace
 
 _NEVER = np.iinfo(np.int64)
-
-
-def range_of_operations(trace: Trace, calls: Calls, ownership: Ownership) -> npt.NDArray[np.int64]:
-    """The innermost range around the launching call of each operation; NOTHING where there is none."""
-    found = np.full(len(trace.operations), NOTHING, np.int64)
-    known = np.flatnonzero(calls.of_operation >= 0)
-    call = calls.of_operation[known]
-    for thread in np.unique(calls.thread[call]).tolist():
-        mine = calls.thread[call] == thread
-        found[known[mine]] = ownership.ranges_at(thread, calls.start_ns[call[mine]])
-    return found
 
 
 def project(
@@ -58,7 +47,7 @@ def _while_open(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp], first: I
         return
     call = calls.of_operation[rows]
     ranges, launched = trace.ranges, calls.start_ns[call]
-    process = np.array([thread.process for thread in trace.threads], np.int64)
+    process = trace.process_of_thread
     for of_call, of_range, kind in (
         (calls.thread[call], ranges.thread, ~ranges.is_start_end),
         (process[calls.thread[call]], process[ranges.thread], ranges.is_start_end),

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import DeviceOperations, account_device, operations_of
-from boundby.attribution.context import TraceContext
+from boundby.attribution.account import account_device
+from boundby.attribution.context import DeviceOperations, TraceContext, operations_of
+from boundby.attribution.gaps import Gaps
 from boundby.attribution.host_account import ThreadAccount, account_threads
 from boundby.attribution.host_state import HostState
 from boundby.attribution.nesting import close_leaks
-from boundby.attribution.projection import project, range_of_operations
-from boundby.attribution.regions import build_ownership
+from boundby.attribution.projection import project
+from boundby.attribution.regions import ROOT, Ownership, build_ownership
 from boundby.attribution.segments import Segments
+from boundby.attribution.waits import CallWaits, wait_table
 from boundby.attribution.windows import Window, device_window, empty_window, host_window
 from boundby.correlation.clock import NO_SHIFT, ClockShift, estimate_shift
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, pick
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet
+from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
 from boundby.trace.tables import Trace
 
 
 @dataclass(frozen=True)
 class DeviceTimeline:
-    """One device: its window on the host's clock, its account, its busy time."""
+    """One device: its window on the host's clock, its account, its busy time and its gaps."""
 
     index: int  # into Trace.gpus
     low_ns: int
@@ -36,6 +40,7 @@ class DeviceTimeline:
     operations: DeviceOperations
     busy: IntervalSet
     segments: Segments
+    gaps: Gaps
     shift: ClockShift
 
 
@@ -49,6 +54,11 @@ class Timeline(TraceContext):
     projected_end_ns: Int64Array
     counted_ranges: npt.NDArray[np.bool_]  # instances that belong to the windows
     window: Window
+
+    @cached_property
+    def waits(self) -> CallWaits:
+        """How long each call waited for the devices, and what that cost."""
+        return wait_table(self, (device.gaps for device in self.devices))
 
     @property
     def total_ns(self) -> int:
@@ -102,9 +112,18 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         trace, logical_threads = found, find_logical_threads(found, calls)
     ownership = build_ownership(trace, logical_threads, fold=fold)
     host_state = HostState(trace, calls, logical_threads)
-    launch_range = range_of_operations(trace, calls, ownership)
+    call_range = _ranges_of_calls(calls, ownership)
+    call_region = ownership.region_of(call_range)
     context = TraceContext(
-        trace, calls, logical_threads, ownership, host_state, launch_range, ownership.region_of(launch_range)
+        trace,
+        calls,
+        logical_threads,
+        ownership,
+        host_state,
+        call_range,
+        call_region,
+        pick(call_range, calls.of_operation, NOTHING),
+        pick(call_region, calls.of_operation, ROOT),
     )
     devices = []
     for index in np.unique(trace.operations.device).tolist():
@@ -113,14 +132,15 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         if bounds is None:
             continue  # a span in which this device has nothing to account for
         low, high = bounds
-        account = account_device(context, operations, low, high)
-        devices.append(DeviceTimeline(index, low, high, operations, operations.busy(), account, shifts[index]))
+        busy = operations.busy()
+        account, gaps = account_device(context, operations, busy, low, high)
+        devices.append(DeviceTimeline(index, low, high, operations, busy, account, gaps, shifts[index]))
     threads: tuple[ThreadAccount, ...] = ()
     if len(trace.operations) and not devices:
         raise empty_window()
     if not devices:
         threads = account_threads(context, *host_window(window, trace, ownership))
-    start, end = project(trace, calls, ownership.regions, launch_range, np.arange(len(trace.operations)))
+    start, end = project(trace, calls, ownership.regions, context.launch_range, np.arange(len(trace.operations)))
     spans = [(device.low_ns, device.high_ns) for device in devices]
     counted = _counted(trace, window, start, end, spans or [(t.low_ns, t.high_ns) for t in threads])
     return Timeline(
@@ -132,6 +152,15 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         counted_ranges=counted,
         window=window,
     )
+
+
+def _ranges_of_calls(calls: Calls, ownership: Ownership) -> npt.NDArray[np.int64]:
+    """The innermost range around the start of each call; NOTHING where there is none."""
+    call_range = np.full(len(calls), NOTHING, np.int64)
+    for thread in np.unique(calls.thread).tolist():
+        rows = calls.rows_of(thread)
+        call_range[rows] = ownership.ranges_at(thread, calls.start_ns[rows])
+    return call_range
 
 
 def _close_leaks(trace: Trace) -> Trace:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.account import DeviceOperations
-from boundby.attribution.context import TraceContext
+from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.projection import project
 from boundby.attribution.regions import Ownership, Regions
 from boundby.model.arrays import Int64Array

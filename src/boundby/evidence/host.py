@@ -17,7 +17,7 @@ from boundby.attribution.timeline import DeviceTimeline
 from boundby.evidence.context import CannotCheckError, RuleContext, SavingNs
 from boundby.evidence.hotspots import PYTHON_CODE, UNKNOWN, Hotspot, hottest
 from boundby.evidence.library import is_setup
-from boundby.evidence.operators import gap_calls, is_operator
+from boundby.evidence.operators import is_operator
 from boundby.evidence.workers import fed_by_processes
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
@@ -139,9 +139,9 @@ def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
     Not the piece's own thread: a data feeder computes, and the launching thread's next call waits for it.
     """
     calls, logical_threads = context.timeline.calls, context.timeline.logical_threads
-    gaps = gap_calls(context.timeline, device)
+    gaps = device.gaps
     found = np.full(len(end), -1, np.int64)
-    if not len(gaps.start_ns) or not len(end):
+    if not len(gaps) or not len(end):
         return found
     launch = gaps.launch[np.maximum(np.searchsorted(gaps.start_ns, end, side="left") - 1, 0)]
     leader = logical_threads.leader[calls.thread]

@@ -18,15 +18,10 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from boundby.attribution.account import find_gaps
-from boundby.attribution.gaps import GAPS_AT_ONCE, longest_waits
 from boundby.attribution.nesting import depths
-from boundby.attribution.regions import ROOT
-from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import Int32Array, Int64Array
-from boundby.model.intervals import complement
+from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import Int32Array, Int64Array, pick
 from boundby.model.step_function import NOTHING
 from boundby.trace.fold import fold_name
 from boundby.trace.frames import describe_frame, is_plumbing, is_user_python
@@ -86,7 +81,7 @@ def is_operator(name: str) -> bool:
 
 def operators_of(timeline: Timeline) -> Operators:
     """The operators around every call: on its own thread, else (a helper thread) what it borrows."""
-    trace, calls, regions = timeline.trace, timeline.calls, timeline.ownership.regions
+    trace, regions = timeline.trace, timeline.ownership.regions
     count = len(trace.ranges)
     names, name_of_range = _operator_names(timeline)
     is_op = name_of_range >= 0
@@ -110,24 +105,12 @@ def operators_of(timeline: Timeline) -> Operators:
         inner[rows] = np.where(op, rows, np.where(passes, up_inner, NOTHING))
         outer[rows] = np.where(op & (up_outer < 0), rows, np.where(passes, up_outer, NOTHING))
         user[rows] = np.where(passes, up_user, rows)
-    around = np.full(len(calls), NOTHING, np.int64)
-    for thread in np.unique(calls.thread).tolist():
-        mine = calls.rows_of(thread)
-        around[mine] = timeline.ownership.ranges_at(thread, calls.start_ns[mine])
-
-    def of_call(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.where(around >= 0, values[np.maximum(around, 0)] if count else NOTHING, NOTHING)
-
-    def name_of(rows: npt.NDArray[np.int64]) -> Int32Array:
-        named = np.where(rows >= 0, name_of_range[np.maximum(rows, 0)] if count else NOTHING, NOTHING)
-        return named.astype(np.int32)
-
-    innermost = of_call(inner)
+    innermost = pick(inner, timeline.call_range, NOTHING)
     return Operators(
         names=names,
-        operator=name_of(innermost),
-        outermost=name_of(of_call(outer)),
-        region=timeline.ownership.region_of(of_call(user)) if count else np.full(len(calls), ROOT, np.int64),
+        operator=pick(name_of_range, innermost, NOTHING),
+        outermost=pick(name_of_range, pick(outer, timeline.call_range, NOTHING), NOTHING),
+        region=timeline.ownership.region_of(pick(user, timeline.call_range, NOTHING)),
         of_range=innermost,
         _name_of_range=name_of_range,
         _enclosing=enclosing,
@@ -196,51 +179,8 @@ def _binary_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]
     return tuple(describe_frame(stacks, frame) for frame in own[:limit])
 
 
-@dataclass(frozen=True)
-class GapCalls:
-    """Per idle interval of a device inside its window, in order: the calls that explain it (``timeline.calls``).
-
-    ``launch`` launched the operation that ends the gap; ``wait`` is the call in which the launching logical thread
-    waited longest for the device since the operation before the gap was launched. NOTHING (-1): none is known.
-    """
-
-    start_ns: Int64Array
-    end_ns: Int64Array
-    launch: Int64Array
-    wait: Int64Array
-
-
-def gap_calls(timeline: Timeline, device: DeviceTimeline) -> GapCalls:
-    """The launching and the waiting call of each gap of one device."""
-    calls = timeline.calls
-    idle = complement(device.busy, device.low_ns, device.high_ns)
-    gaps = find_gaps(timeline, device.operations, idle, device.low_ns)
-    launch = np.full(len(idle.start), NOTHING, np.int64)
-    wait = np.full(len(idle.start), NOTHING, np.int64)
-    table = device.operations.table
-    following = np.searchsorted(table.start_ns, idle.end, side="left")
-    has_next = following < len(table)
-    if len(table):
-        rows = device.operations.rows[np.minimum(following, len(table) - 1)]
-        launch = np.where(has_next, calls.of_operation[rows], NOTHING)
-    until = np.maximum(np.minimum(gaps.launch_start, gaps.end), gaps.since)
-    for thread in np.unique(gaps.thread[gaps.thread >= 0]).tolist():
-        of_thread = np.flatnonzero(gaps.thread == thread)
-        for first in range(0, len(of_thread), GAPS_AT_ONCE):
-            mine = of_thread[first : first + GAPS_AT_ONCE]
-            waiter, began = longest_waits(timeline, thread, gaps.take(mine), until[mine])
-            for member in np.unique(waiter[waiter != NOTHING]).tolist():
-                chosen = waiter == member
-                own = calls.rows_of(member)
-                place = np.searchsorted(calls.start_ns[own], began[chosen], side="right") - 1
-                wait[mine[chosen]] = np.where(place >= 0, own.start + place, NOTHING)
-    return GapCalls(idle.start, idle.end, launch, wait)
-
-
 __all__ = [
-    "GapCalls",
     "Operators",
-    "gap_calls",
     "is_operator",
     "operators_of",
     "source_of",

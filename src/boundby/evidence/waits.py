@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.operator_syncs import TO_DEVICE, TO_HOST, OperatorSync, operator_sync
-from boundby.evidence.operators import Operators, gap_calls, operators_of, source_of
+from boundby.evidence.operators import Operators, operators_of, source_of
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.step_function import NOTHING
@@ -80,24 +80,16 @@ def waits_of(context: RuleContext) -> Waits:
     calls = timeline.calls
     if not len(calls):
         raise CannotCheckError("the trace holds no CUDA API calls")
-    blocked, held = np.zeros(len(calls), np.int64), np.zeros(len(calls), np.int64)
-    for thread in np.unique(calls.thread).tolist():
-        mine = calls.rows_of(thread)
-        span = calls.start_ns[mine], calls.end_ns[mine]
-        blocked[mine] = Coverage(timeline.host_state.blocked(thread)).within(*span)
-        held[mine] = Coverage(timeline.host_state.waiting(thread)).within(*span)
-    held[timeline.host_state.queue_full] = 0  # a full queue is no wait that anybody asked for
-    idle = _idle_by_call(context)
-    rows = np.flatnonzero(((blocked > 0) | (held > 0) | (idle > 0)) & context.in_windows(calls.start_ns))
+    of_calls = timeline.waits
+    rows = np.flatnonzero(((of_calls.held_ns > 0) | (of_calls.idle_ns > 0)) & context.in_windows(calls.start_ns))
     operators = context.once(_operators)
-    held = np.maximum(held, blocked)
-    kind, incident, found = _kinds(context, operators, rows, blocked, held)
+    kind, incident, found = _kinds(context, operators, rows, of_calls.blocked_ns, of_calls.held_ns)
     return Waits(
         call=rows,
         start_ns=calls.start_ns[rows],
-        blocked_ns=blocked[rows],
-        idle_ns=idle[rows],
-        held_ns=held[rows],
+        blocked_ns=of_calls.blocked_ns[rows],
+        idle_ns=of_calls.idle_ns[rows],
+        held_ns=of_calls.held_ns[rows],
         incident=incident,
         kind=kind,
         region=operators.region[rows],
@@ -108,19 +100,6 @@ def waits_of(context: RuleContext) -> Waits:
 
 def _operators(context: RuleContext) -> Operators:
     return operators_of(context.timeline)
-
-
-def _idle_by_call(context: RuleContext) -> Int:
-    """The account's sync time by the call whose wait is to blame."""
-    idle = np.zeros(len(context.timeline.calls), np.int64)
-    for device in context.timeline.devices:
-        gaps, segments = gap_calls(context.timeline, device), device.segments
-        mine = np.flatnonzero(segments.cause == Cause.SYNC)
-        place = np.searchsorted(gaps.start_ns, segments.start_ns[mine], side="right") - 1
-        wait = gaps.wait[place] if len(gaps.wait) else np.full(len(mine), NOTHING, np.int64)
-        known = wait >= 0
-        np.add.at(idle, wait[known], segments.length_ns[mine[known]])
-    return idle
 
 
 def _kinds(

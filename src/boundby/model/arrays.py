@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,8 @@ Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Int8Array = npt.NDArray[np.int8]
 BoolArray = npt.NDArray[np.bool_]
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def sorted_distinct(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -52,6 +54,14 @@ def _ranks(values: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.intp]]:
     seen = np.zeros(high - low + 1, bool)
     seen[shifted] = True
     return int(np.count_nonzero(seen)), (np.cumsum(seen) - 1)[shifted]
+
+
+def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> npt.NDArray[Scalar]:
+    """``values[rows]``, with ``missing`` where a row is negative: there is none. Shape of ``rows``."""
+    picked = np.full(len(rows), missing, values.dtype)
+    known = np.flatnonzero(rows >= 0)
+    picked[known] = values[rows[known]]
+    return picked
 
 
 def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> Int64Array:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import factorize
-from boundby.model.intervals import Coverage
-from boundby.model.step_function import NOTHING
-from boundby.plot_data.gaps import idle_waits
 from boundby.plot_data.index import RegionIndex, name_of
 from boundby.results.plot_data import CopyRow, KernelRow, SyncRow
 from boundby.stats.spread import group_quantiles
 from boundby.trace.tables import Direction, MemoryKind, OpKind
-from boundby.trace.vocabulary.cuda import CallClass, plain_name
+from boundby.trace.vocabulary.cuda import plain_name
 
 # Rows of the tables: beyond them the share is too small to be read.
 MOST_KERNELS = 250
@@ -137,13 +133,9 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
     calls = timeline.calls
     if len(calls) == 0:
         return (), 0
-    name, region, waited, is_wait = _waits(timeline)
-    idle = np.zeros(len(calls), np.int64)
-    for device in timeline.devices:
-        waits = idle_waits(timeline, device)
-        blamed = waits.call != NOTHING
-        np.add.at(idle, waits.call[blamed], waits.sync_ns[blamed])
-    chosen = np.flatnonzero(is_wait | (idle > 0))
+    name, region, waits = calls.name, timeline.call_region, timeline.waits
+    is_wait = waits.is_sync & _in_windows(timeline)
+    chosen = np.flatnonzero(is_wait | (waits.idle_ns > 0))
     if len(chosen) == 0:
         return (), 0
     texts = {number: plain_name(name_of(timeline.trace, number)) for number in np.unique(name[chosen]).tolist()}
@@ -153,8 +145,8 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
     keys, group = factorize(label_of[name[chosen]], region[chosen])
     count, blocked, delayed = (np.zeros(len(keys), np.int64) for _ in range(3))
     np.add.at(count, group, is_wait[chosen].astype(np.int64))
-    np.add.at(blocked, group, np.where(is_wait, waited, 0)[chosen])
-    np.add.at(delayed, group, idle[chosen])
+    np.add.at(blocked, group, np.where(is_wait, waits.blocked_ns, 0)[chosen])
+    np.add.at(delayed, group, waits.idle_ns[chosen])
     rows = [
         SyncRow(
             call=labels[key[0]],
@@ -169,25 +161,11 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
     return tuple(rows[:MOST_SYNCS]), max(len(rows) - MOST_SYNCS, 0)
 
 
-def _waits(
-    timeline: Timeline,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Per call: name, region, time waited for the device, and whether it counts as a blocking sync in the windows.
-
-    As in the Report: explicit syncs and blocking copies always, others where they waited longer than a launch takes.
-    """
-    calls = timeline.calls
-    process = np.array([thread.process for thread in timeline.trace.threads], np.int64)
-    region, waited = np.zeros(len(calls), np.int64), np.zeros(len(calls), np.int64)
-    for thread in np.unique(calls.thread).tolist():
-        rows = calls.rows_of(thread)
-        region[rows] = timeline.ownership.at(thread, calls.start_ns[rows])
-        waited[rows] = Coverage(timeline.host_state.blocked(thread)).within(calls.start_ns[rows], calls.end_ns[rows])
-    inside = np.zeros(len(calls), bool)
+def _in_windows(timeline: Timeline) -> npt.NDArray[np.bool_]:
+    """Calls of a device's processes that begin in its window; without devices, all."""
+    calls, process = timeline.calls, timeline.trace.process_of_thread
+    inside = np.full(len(calls), not timeline.devices)
     for device in timeline.devices:
         mine = np.isin(process[calls.thread], np.unique(device.operations.table.process))
         inside |= mine & (calls.start_ns >= device.low_ns) & (calls.start_ns <= device.high_ns)
-    if not timeline.devices:
-        inside[:] = True
-    explicit = np.isin(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
-    return calls.name.astype(np.int64), region, waited, inside & (explicit | (waited > LAUNCH_LIMIT_NS))
+    return inside

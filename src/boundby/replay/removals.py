@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.causes import REMOVABLE, Cause
-from boundby.model.intervals import complement, contains
+from boundby.model.intervals import contains
 from boundby.model.units import percent
 from boundby.replay.build import build_graph
 from boundby.replay.graph import Graph
@@ -271,7 +271,7 @@ def unreliable(graph: Graph, devices: Sequence[DeviceTimeline]) -> str | None:
         return f"{percent(float((graph.launch < 0).mean()))} of the operations have no known launching call"
     for device in devices:
         rows = np.flatnonzero(graph.device == device.index)
-        idle = complement(device.busy, device.low_ns, device.high_ns)
+        idle = device.gaps.intervals
         gap = contains(idle, graph.start_ns[rows] - 1)  # only delays in which the device idles count
         length = np.where(gap >= 0, (idle.end - idle.start)[gap], 0) if len(idle.start) else np.zeros(len(rows))
         waited = int(np.minimum(graph.hold_ns[rows], length).sum()) / max(device.high_ns - device.low_ns, 1)

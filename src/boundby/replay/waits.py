@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, factorize
-from boundby.model.intervals import Coverage
 from boundby.replay.events import CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import MemoryKind, OpKind
@@ -64,7 +63,7 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     for found in edges:
         told[found.who] = True
     untold = np.flatnonzero((kind == CallClass.SYNC) & ~told)
-    edges.append(_guessed(timeline, _that_waited(timeline, untold), points.process, queues.launched))
+    edges.append(_guessed(timeline, untold[timeline.waits.blocked_ns[untold] > 0], points.process, queues.launched))
     copies, by_start = _copies(timeline)
     edges.append(copies)
     who, what = (np.concatenate(columns) for columns in zip(*edges, strict=True))
@@ -76,17 +75,6 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     room, room_lag, held = _room(timeline, queues, usual)
     lag, cost = _lags(timeline, Edges(who, what), by_start, held, usual)
     return Waits(at, what, by_start, lag, cost, room, room_lag, held)
-
-
-def _that_waited(timeline: Timeline, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Those of these calls that waited for the device."""
-    calls = timeline.calls
-    waited = np.zeros(len(rows), bool)
-    for member in np.unique(calls.thread[rows]).tolist():
-        mine = calls.thread[rows] == member
-        blocked = Coverage(timeline.host_state.blocked(member))
-        waited[mine] = blocked.within(calls.start_ns[rows[mine]], calls.end_ns[rows[mine]]) > 0
-    return rows[waited]
 
 
 def _waiting_allocations(timeline: Timeline, points: Points, queues: StreamQueues) -> npt.NDArray[np.intp]:
@@ -104,10 +92,7 @@ def _waiting_allocations(timeline: Timeline, points: Points, queues: StreamQueue
     done = np.full(len(calls), NEVER)
     np.maximum.at(done, edges.who, table.end_ns[edges.what])
     done = done[rows]
-    region = np.zeros(len(rows), np.int64)
-    for thread in np.unique(calls.thread[rows]).tolist():
-        mine = calls.thread[rows] == thread
-        region[mine] = timeline.ownership.at(thread, start[mine])
+    region = timeline.call_region[rows]
     _, group = np.unique(
         np.stack((calls.name[rows].astype(np.int64), points.process[rows], region)), axis=1, return_inverse=True
     )

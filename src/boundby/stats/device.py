@@ -12,7 +12,7 @@ from boundby.attribution.projection import project
 from boundby.attribution.regions import Regions
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import queue_depth
-from boundby.model.intervals import Coverage, complement
+from boundby.model.intervals import Coverage
 from boundby.results.report import Copies, Gaps
 from boundby.stats.spread import longest_in, quantiles, sums
 from boundby.trace.tables import Direction, MemoryKind, OpKind
@@ -169,7 +169,7 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
     total = {name: np.zeros(size, np.int64) for name in names}
     rows = np.flatnonzero(timeline.counted_ranges)
     region = regions.of_range[rows]
-    process = np.array([thread.process for thread in timeline.trace.threads] or [-1])[ranges.thread[rows]]
+    process = timeline.trace.process_of_thread[ranges.thread[rows]]
     for device in timeline.devices:
         busy, table = Coverage(device.busy), device.operations.table
         rows_here = device.operations.rows
@@ -178,7 +178,7 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
         some = high > low
         where, low, high = region[some], low[some], high[some]
         covered = busy.within(low, high)
-        idle = complement(device.busy, device.low_ns, device.high_ns)
+        idle = device.gaps.intervals
         count, longest = longest_in(idle.start, idle.end, low, high)
         np.add.at(total["projected_busy_ns"], where, covered)
         np.add.at(total["projected_ns"], where, high - low)
@@ -193,7 +193,7 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
     return ProjectedFigures(**total)
 
 
-def device_gaps(busy_idle_start: Int, busy_idle_end: Int) -> Gaps:
-    """Gaps of a device's window from its idle intervals."""
-    length = busy_idle_end - busy_idle_start
+def device_gaps(device: DeviceTimeline) -> Gaps:
+    """Gaps of a device's window."""
+    length = device.gaps.length_ns
     return Gaps(len(length), int(length.sum()), int(length.max(initial=0)))

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.host_account import sample_period
 from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, clip, complement, intersect, overlay, union
-from boundby.trace.tables import MemoryKind, OpKind, Trace
-from boundby.trace.vocabulary.cuda import CallClass, blocked_on
+from boundby.stats.spread import sums
+from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.cuda import blocked_on
 
 Int = npt.NDArray[np.int64]
 
@@ -106,12 +106,11 @@ def host_figures(timeline: Timeline) -> HostFigures:
     cpu, cpu_of, active, threads = (np.zeros(size, np.int64) for _ in range(4))
     sleeps = _Sleeps(trace)
     own_os = {what: np.zeros(size, np.int64) for what in sleeps.kinds}
-    own = {name: np.zeros(size, np.int64) for name in ("calls", "ns", "syncs", "blocked")}
     spans = _spans(timeline)
+    calls = _calls_by_region(timeline, np.flatnonzero(_within(timeline.calls.start_ns, spans)))
     low, high = min(trace.span_ns[0], *(s[0] for s in spans)), max(trace.span_ns[1], *(s[1] for s in spans))
     active_of: dict[int, Coverage] = {}
     for thread in _active_threads(trace):
-        _add_calls(timeline, thread, spans, own)
         _count_os_calls(timeline, thread, spans, sleeps, own_os)
         rows = np.flatnonzero((trace.ranges.thread == thread) & timeline.counted_ranges)
         if len(rows) == 0:
@@ -128,10 +127,10 @@ def host_figures(timeline: Timeline) -> HostFigures:
             active_of[leader] = Coverage(logical_thread_active(timeline, leader, low, high))
         np.add.at(active, region, active_of[leader].within(start, end))
     return HostFigures(
-        api_calls=regions.accumulate(own["calls"]),
-        api_ns=regions.accumulate(own["ns"]),
-        syncs=regions.accumulate(own["syncs"]),
-        blocked_ns=regions.accumulate(own["blocked"]),
+        api_calls=calls[0],
+        api_ns=calls[1],
+        syncs=calls[2],
+        blocked_ns=calls[3],
         os_blocked_ns={what: regions.accumulate(values) for what, values in own_os.items()},
         idle_on_ns={what: regions.accumulate(values) for what, values in _idle_on(timeline, sleeps).items()},
         cpu_ns=cpu,
@@ -162,22 +161,17 @@ def _within(time: Int, spans: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
     return inside
 
 
-def _add_calls(
-    timeline: Timeline, thread: int, spans: list[tuple[int, int]], own: dict[str, Int], *, at_root: bool = False
-) -> None:
-    """Add a thread's calls to the counts of their regions, or all to the first entry."""
-    calls, rows = timeline.calls, timeline.calls.rows_of(thread)
-    start, end, kind = calls.start_ns[rows], calls.end_ns[rows], calls.kind[rows]
-    inside = _within(start, spans)
-    region = np.zeros(len(start), np.int64) if at_root else timeline.ownership.at(thread, start)
-    np.add.at(own["calls"], region[inside], 1)
-    np.add.at(own["ns"], region[inside], (end - start)[inside])
-    # Time waited, per call; an implicit wait counts as a sync when it is longer than any launch takes.
-    waited = Coverage(timeline.host_state.blocked(thread)).within(start, end)
-    explicit = np.isin(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
-    is_sync = inside & (explicit | (waited > LAUNCH_LIMIT_NS))
-    np.add.at(own["syncs"], region[is_sync], 1)
-    np.add.at(own["blocked"], region[is_sync], waited[is_sync])
+def _calls_by_region(timeline: Timeline, rows: npt.NDArray[np.intp]) -> tuple[Int, Int, Int, Int]:
+    """Of these calls by region: their number, their time, the blocking syncs among them, the time waited in those."""
+    calls, waits, regions = timeline.calls, timeline.waits, timeline.ownership.regions
+    region, syncs = timeline.call_region[rows], rows[waits.is_sync[rows]]
+    of_sync = timeline.call_region[syncs]
+    return (
+        sums(regions, region),
+        sums(regions, region, (calls.end_ns - calls.start_ns)[rows]),
+        sums(regions, of_sync),
+        sums(regions, of_sync, waits.blocked_ns[syncs]),
+    )
 
 
 class _Sleeps:
@@ -255,29 +249,27 @@ class CallFigures:
 
 def calls_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> CallFigures:
     """API calls and blocking syncs of these processes that start in [low, high]."""
-    total = {name: np.zeros(1, np.int64) for name in ("calls", "ns", "syncs", "blocked")}
-    for thread in np.unique(timeline.calls.thread).tolist():
-        if timeline.trace.threads[thread].process in processes:
-            _add_calls(timeline, thread, [(low, high)], total, at_root=True)
-    return CallFigures(*(int(total[name][0]) for name in ("calls", "ns", "syncs", "blocked")))
+    calls, waits = timeline.calls, timeline.waits
+    rows = _calls_of(timeline, processes, low, high)
+    syncs = rows[waits.is_sync[rows]]
+    length = calls.end_ns[rows] - calls.start_ns[rows]
+    return CallFigures(len(rows), int(length.sum()), len(syncs), int(waits.blocked_ns[syncs].sum()))
+
+
+def _calls_of(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> npt.NDArray[np.intp]:
+    """The calls of these processes that start in [low, high]."""
+    calls = timeline.calls
+    mine = np.isin(timeline.trace.process_of_thread[calls.thread], processes)
+    return np.flatnonzero(mine & (calls.start_ns >= low) & (calls.start_ns <= high))
 
 
 def staging_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> int:
     """Host time (ns) of these processes in [low, high] in calls that copy pageable memory, beyond what `calls_between`
     counts as blocked: an ``Async`` copy of pageable memory returns when the host has staged it."""
-    table, calls = timeline.trace.operations, timeline.calls
-    pageable = (table.source == MemoryKind.PAGEABLE) | (table.target == MemoryKind.PAGEABLE)
-    copies = calls.of_operation[(table.kind == OpKind.MEMCPY) & pageable & (calls.of_operation >= 0)]
-    is_copy = np.zeros(len(calls), bool)
-    is_copy[copies] = True
-    total = 0
-    for thread in np.unique(calls.thread[is_copy]).tolist():
-        if timeline.trace.threads[thread].process in processes:
-            rows = calls.rows_of(thread)
-            mine = is_copy[rows] & _within(calls.start_ns[rows], [(low, high)])
-            start, end = calls.start_ns[rows][mine], calls.end_ns[rows][mine]
-            total += int((end - start - Coverage(timeline.host_state.blocked(thread)).within(start, end)).sum())
-    return total
+    calls = timeline.calls
+    rows = _calls_of(timeline, processes, low, high)
+    rows = rows[timeline.host_state.copies_pageable[rows]]
+    return int((calls.end_ns[rows] - calls.start_ns[rows] - timeline.waits.blocked_ns[rows]).sum())
 
 
 def off_cpu_without_call(trace: Trace, thread: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -270,3 +271,8 @@ class Trace:
     )  # of managed memory, by "cpu", "gpu"; none: not captured
     stream_points: StreamPoints = field(default_factory=StreamPoints.empty)
     streams: Streams = field(default_factory=Streams.empty)
+
+    @cached_property
+    def process_of_thread(self) -> Int64Array:
+        """The process of each of ``threads``: an index into ``processes``."""
+        return np.array([thread.process for thread in self.threads], np.int64)

@@ -12,7 +12,6 @@ from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
 from boundby.model.causes import CAUSES, Cause
-from boundby.model.intervals import complement
 from boundby.results.report import (
     ApiCalls,
     DeviceReport,
@@ -74,8 +73,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
     by_cause = device.segments.by_cause()
     time = {cause: int(by_cause[cause]) for cause in CAUSES}
     window = device.high_ns - device.low_ns
-    idle = complement(device.busy, device.low_ns, device.high_ns)
-    gaps = device_gaps(idle.start, idle.end)
+    gaps = device_gaps(device)
     thread = launching_thread(timeline.calls, device)
     cpu = logical_thread_cpu_time(timeline, thread, device.low_ns, device.high_ns) if thread is not None else None
     active = logical_thread_active(timeline, thread, device.low_ns, device.high_ns).total if thread is not None else 0

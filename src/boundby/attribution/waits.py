@@ -1,0 +1,45 @@
+"""Which calls wait for the device, for how long, and what each wait cost: the one place that tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.context import TraceContext
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS, Gaps
+from boundby.model.arrays import BoolArray, Int64Array
+from boundby.model.intervals import Coverage
+from boundby.trace.vocabulary.cuda import CallClass
+
+
+@dataclass(frozen=True)
+class CallWaits:
+    """Columns over the rows of Calls."""
+
+    blocked_ns: Int64Array  # waited for the device: in syncs, blocking copies, allocations, before pageable copies
+    held_ns: Int64Array  # besides, stood by while a pageable copy ran
+    is_sync: BoolArray  # a blocking sync: explicit ones always, others where they waited longer than any launch takes
+    idle_ns: Int64Array  # of the account's sync time on all devices: what this wait is to blame for
+
+    def __len__(self) -> int:
+        return len(self.blocked_ns)
+
+
+def wait_table(context: TraceContext, gaps: Iterable[Gaps]) -> CallWaits:
+    """How long each call waited, and what that cost in the gaps of every device."""
+    calls, host_state = context.calls, context.host_state
+    blocked, held, idle = (np.zeros(len(calls), np.int64) for _ in range(3))
+    for thread in np.unique(calls.thread).tolist():
+        rows = calls.rows_of(thread)
+        span = calls.start_ns[rows], calls.end_ns[rows]
+        blocked[rows] = Coverage(host_state.blocked(thread)).within(*span)
+        held[rows] = Coverage(host_state.waiting(thread)).within(*span)
+    held[host_state.queue_full] = 0  # a full queue is no wait that anybody asked for
+    for each in gaps:
+        blamed: npt.NDArray[np.intp] = np.flatnonzero(each.wait >= 0)
+        np.add.at(idle, each.wait[blamed], each.sync_ns[blamed])
+    explicit = np.isin(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+    return CallWaits(blocked, np.maximum(held, blocked), explicit | (blocked > LAUNCH_LIMIT_NS), idle)
