@@ -178,7 +178,7 @@ class Analysis:
         shown = self.regions
         if chosen.region is not None or chosen.min_share:
             part = self.timeline, self.stats, self.replayed
-            shown = summary.regions(*part, glob=chosen.region, min_share=chosen.min_share)
+            shown = summary.regions(*part, glob=chosen.region, min_share=chosen.min_share or 0.0)
         context = self.rule_context
         self._progress("looking for what to change", None)
         every, broken = self._rules
@@ -200,7 +200,7 @@ class Analysis:
             rules_checked=looked.checked,
             window=chosen.window,
             region_glob=chosen.region,
-            min_share=chosen.min_share,
+            min_share=chosen.min_share or 0.0,
             skip_first=chosen.skip_first,
             device_ids=chosen.devices,
             process_ids=chosen.processes,

@@ -21,8 +21,8 @@ class AnalysisOptions:
     """Only these GPUs, by their ids; none: all."""
     processes: tuple[int, ...] = ()
     """Only these processes, by their ids; none: all."""
-    min_share: float = 0.0
-    """Leave out regions below this fraction of the window."""
+    min_share: float | None = None
+    """Leave out regions below this fraction of the window; None: none, though views for people leave out below 1 %."""
     fold: bool = True
     """Let numbered names (``step 1``, ``step 2``) share a region."""
     find_regions: bool = True

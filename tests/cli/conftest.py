@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +12,7 @@ import pytest
 
 from boundby.cli.main import main
 from boundby.model.errors import InputError
+from boundby.options import AnalysisOptions
 from boundby.results.report import Report
 from tests.support import reports
 
@@ -26,14 +27,15 @@ class Ran:
 
 
 @dataclass
-class Analysis:
-    """Answers for ``boundby.api.analyze`` (and ``examine``) by file name, and how it was called."""
+class StandIn:
+    """Answers for ``boundby.api.examine`` by file name, and how it was called."""
 
     answers: dict[str, Callable[[], Report] | Exception] = field(default_factory=dict)
-    calls: list[tuple[Path, Mapping[str, Any]]] = field(default_factory=list)
+    calls: list[tuple[Path, AnalysisOptions]] = field(default_factory=list)
 
-    def __call__(self, path: str | Path, **options: Any) -> Report:
-        path = Path(path)
+    def __call__(self, path: str | Path, options: AnalysisOptions | None = None, **changes: Any) -> SimpleNamespace:
+        changes.pop("progress", None)
+        path, options = Path(path), replace(options or AnalysisOptions(), **changes)
         self.calls.append((path, options))
         if not path.exists():
             raise InputError(f"{path} does not exist.", "Check the name.")
@@ -41,19 +43,15 @@ class Analysis:
         if isinstance(answer, Exception):
             raise answer
         report = answer()
-        return replace(report, trace=replace(report.trace, path=str(path)))
+        report = replace(report, trace=replace(report.trace, path=str(path)))
+        return SimpleNamespace(report=report, options=options)
 
 
 @pytest.fixture
-def analysis(monkeypatch: pytest.MonkeyPatch) -> Analysis:
-    made = Analysis()
-
-    def examine(path: str | Path, **options: Any) -> SimpleNamespace:
-        return SimpleNamespace(report=made(path, **options))
-
-    monkeypatch.setattr("boundby.api.analyze", made)
-    monkeypatch.setattr("boundby.api.examine", examine)
-    return made
+def analysis(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    stand_in = StandIn()
+    monkeypatch.setattr("boundby.api.examine", stand_in)
+    return stand_in
 
 
 @pytest.fixture

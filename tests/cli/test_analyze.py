@@ -11,59 +11,43 @@ from pathlib import Path
 import pytest
 
 from boundby.model.errors import InputError
+from boundby.options import AnalysisOptions
 from boundby.render import json as report_json
-from tests.cli.conftest import Analysis, Ran
+from tests.cli.conftest import Ran, StandIn
 from tests.support import reports
 
 Boundby = Callable[..., Ran]
 pytestmark = pytest.mark.usefixtures("analysis")
 
 
-def test_the_terminal_view_is_the_default(boundby: Boundby, analysis: Analysis, report: Path) -> None:
+def test_the_terminal_view_is_the_default(boundby: Boundby, analysis: StandIn, report: Path) -> None:
     ran = boundby("analyze", report)
     assert ran.code == 0
     assert ran.err == ""
     assert "GPU 0 is SYNCHRONIZATION BOUND." in ran.out
     assert "\x1b" not in ran.out
     assert max(map(len, ran.out.splitlines())) == 100  # not a terminal: a fixed width
-    assert analysis.calls[0][1] == {
-        "window": "gpu",
-        "skip_first": 0,
-        "region": None,
-        "devices": (),
-        "processes": (),
-        "min_share": 0.0,
-        "fold": True,
-        "nsys": None,
-        "keep_export": False,
-        "disable": (),
-        "thresholds": None,
-        "show_all": False,
-        "find_regions": True,
-        "progress": None,
-    }
+    assert analysis.calls[0][1] == AnalysisOptions()
 
 
-def test_options_reach_the_analysis(boundby: Boundby, analysis: Analysis, report: Path) -> None:
+def test_options_reach_the_analysis(boundby: Boundby, analysis: StandIn, report: Path) -> None:
     options = "--window 1:2 --skip-first 3 --region step* --device 0 --device 1 --process 42 --min-share 5"
     more = "--no-fold --nsys /x/nsys --keep-export --quiet --all --disable sync-call --disable sync-operator --no-find"
     assert boundby("analyze", report, *options.split(), *more.split()).code == 0
-    assert analysis.calls[0][1] == {
-        "window": "1:2",
-        "skip_first": 3,
-        "region": "step*",
-        "devices": (0, 1),
-        "processes": (42,),
-        "min_share": 0.05,
-        "fold": False,
-        "nsys": Path("/x/nsys"),
-        "keep_export": True,
-        "disable": ("sync-call", "sync-operator"),
-        "thresholds": None,
-        "show_all": True,
-        "find_regions": False,
-        "progress": None,
-    }
+    assert analysis.calls[0][1] == AnalysisOptions(
+        window="1:2",
+        skip_first=3,
+        region="step*",
+        devices=(0, 1),
+        processes=(42,),
+        min_share=0.05,
+        fold=False,
+        find_regions=False,
+        nsys=Path("/x/nsys"),
+        keep_export=True,
+        disable=("sync-call", "sync-operator"),
+        show_all=True,
+    )
 
 
 def test_regions_below_one_percent_are_hidden_unless_asked_for(boundby: Boundby, report: Path) -> None:
@@ -110,7 +94,7 @@ def test_format_outweighs_the_suffix_and_a_dash_is_stdout(boundby: Boundby, repo
 
 
 def test_an_output_that_cannot_be_written_is_known_before_the_hard_work(
-    boundby: Boundby, analysis: Analysis, report: Path, tmp_path: Path
+    boundby: Boundby, analysis: StandIn, report: Path, tmp_path: Path
 ) -> None:
     for target in (tmp_path / "no" / "a.json", report, tmp_path / "a.xyz"):
         ran = boundby("analyze", report, "-o", target)
@@ -131,7 +115,7 @@ def test_several_reports_need_a_folder(boundby: Boundby, report: Path, tmp_path:
 
 
 def test_one_bad_report_does_not_keep_the_others(
-    boundby: Boundby, analysis: Analysis, report: Path, tmp_path: Path
+    boundby: Boundby, analysis: StandIn, report: Path, tmp_path: Path
 ) -> None:
     bad = tmp_path / "bad.sqlite"
     bad.touch()
@@ -147,7 +131,7 @@ def test_one_bad_report_does_not_keep_the_others(
     ]
 
 
-def test_a_bug_outweighs_a_bad_report(boundby: Boundby, analysis: Analysis, report: Path, tmp_path: Path) -> None:
+def test_a_bug_outweighs_a_bad_report(boundby: Boundby, analysis: StandIn, report: Path, tmp_path: Path) -> None:
     odd = tmp_path / "odd.sqlite"
     odd.touch()
     analysis.answers["odd.sqlite"] = ZeroDivisionError("oops")
@@ -179,7 +163,7 @@ def test_colour_and_width(boundby: Boundby, report: Path, monkeypatch: pytest.Mo
     assert "\x1b[" in boundby("analyze", report, "--color").out
 
 
-def test_hostile_names_reach_no_terminal(boundby: Boundby, analysis: Analysis, report: Path) -> None:
+def test_hostile_names_reach_no_terminal(boundby: Boundby, analysis: StandIn, report: Path) -> None:
     analysis.answers["train.sqlite"] = reports.hostile
     for name in ("terminal", "markdown", "csv"):
         out = boundby("analyze", report, "--format", name).out

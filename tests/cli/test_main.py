@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,8 @@ from boundby.__about__ import __version__
 from boundby.cli import main as main_module
 from boundby.cli.main import main
 from boundby.model.errors import InputError
-from tests.cli.conftest import Analysis, Ran
+from tests.cli.conftest import Ran, StandIn
+from tests.support import reports
 
 Boundby = Callable[..., Ran]
 HEAVY = ("numpy", "rich", "pandas", "sqlite_utils", "sqlite3", "torch", "numba")
@@ -58,14 +61,14 @@ def test_a_wrong_value_is_told_in_plain_words(boundby: Boundby, arguments: list[
     assert boundby("analyze", "x", *arguments).err.splitlines()[0] == f"boundby: Invalid value for {words}"
 
 
-def test_a_user_error_is_a_sentence_and_a_next_step(boundby: Boundby, analysis: Analysis, report: Path) -> None:
+def test_a_user_error_is_a_sentence_and_a_next_step(boundby: Boundby, analysis: StandIn, report: Path) -> None:
     analysis.answers["train.sqlite"] = InputError("It is\n\x1b[31mbroken.", "Mend it.")
     ran = boundby("analyze", report)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "boundby: It is\\n\\x1b[31mbroken.\n  Mend it.\n"
 
 
-def test_memory(boundby: Boundby, analysis: Analysis, report: Path) -> None:
+def test_memory(boundby: Boundby, analysis: StandIn, report: Path) -> None:
     analysis.answers["train.sqlite"] = MemoryError()
     ran = boundby("analyze", report)
     assert ran.code == 2
@@ -73,7 +76,7 @@ def test_memory(boundby: Boundby, analysis: Analysis, report: Path) -> None:
 
 
 def test_a_bug_is_called_one(
-    boundby: Boundby, analysis: Analysis, report: Path, monkeypatch: pytest.MonkeyPatch
+    boundby: Boundby, analysis: StandIn, report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     analysis.answers["train.sqlite"] = KeyError("x")
     ran = boundby("analyze", report)
@@ -94,21 +97,27 @@ def test_interrupted(boundby: Boundby, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (ran.code, ran.err) == (130, "boundby: interrupted\n")
 
 
+ROOT = Path(__file__).parent.parent.parent
+#: ``boundby analyze`` of as many reports as its argument says, with a stand-in for the analysis.
+ANALYZE = """\
+import sys, boundby.api
+from types import SimpleNamespace
+from boundby.cli.main import main
+from boundby.options import AnalysisOptions
+from tests.support import reports
+boundby.api.examine = lambda *_, **__: SimpleNamespace(report=reports.sample(), options=AnalysisOptions())
+sys.exit(main(["analyze"] + ["x"] * int(sys.argv[1])))
+"""
+
+
+def analyzing(count: int, stdout: Any) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src")))}
+    command = [sys.executable, "-c", ANALYZE, str(count)]
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, cwd=ROOT, env=env)
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
-    code = (
-        "import sys, boundby.api as p; from boundby.cli.main import main; from tests.support import reports\n"
-        "from types import SimpleNamespace as Found\n"
-        "p.examine = lambda path, **o: Found(report=reports.sample())\n"
-        "sys.exit(main(['analyze'] + ['x'] * 400))"
-    )
-    root = Path(__file__).parent.parent.parent
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    ) as process:
+    with analyzing(400, subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.read(10)
@@ -120,40 +129,22 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_behind_stdout_is_a_sentence() -> None:
-    code = (
-        "import sys, boundby.api as p; from boundby.cli.main import main; from tests.support import reports\n"
-        "from types import SimpleNamespace as Found\n"
-        "p.examine = lambda path, **o: Found(report=reports.sample())\n"
-        "sys.exit(main(['analyze', 'x']))"
-    )
-    root = Path(__file__).parent.parent.parent
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            cwd=root,
-            env={**os.environ, "PYTHONPATH": str(root)},
-            check=False,
-        )
-    assert done.returncode == 2
-    assert b"Cannot write to standard output" in done.stderr
+    with Path("/dev/full").open("wb") as full, analyzing(1, full) as process:
+        _, err = process.communicate()
+    assert process.returncode == 2
+    assert b"Cannot write to standard output" in err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_any_locale_gets_an_answer(encoding: str) -> None:
-    code = (
-        "import sys, boundby.api as p; from boundby.cli.main import main; from tests.support import reports\n"
-        "from types import SimpleNamespace as Found\n"
-        "p.examine = lambda path, **o: Found(report=reports.hostile())\n"
-        "sys.exit(main(['analyze', 'x', '--format', sys.argv[1]]))"
-    )
-    root = Path(__file__).parent.parent.parent
-    env = {**os.environ, "PYTHONPATH": str(root), "PYTHONIOENCODING": encoding}
-    for name in ("terminal", "markdown", "json", "csv"):
-        done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, cwd=root, env=env, check=False)
-        assert done.returncode == 0, done.stderr
-        done.stdout.decode("utf-8" if name != "terminal" else encoding)
+@pytest.mark.parametrize("name", ["terminal", "markdown", "json", "csv"])
+def test_any_locale_gets_an_answer(
+    encoding: str, name: str, analysis: StandIn, report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analysis.answers[report.name] = reports.hostile
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    assert main(["analyze", str(report), "--format", name]) == 0
+    written.getvalue().decode("utf-8" if name != "terminal" else encoding)
 
 
 def test_main_returns_what_sys_exit_takes() -> None:

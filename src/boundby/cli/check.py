@@ -6,36 +6,31 @@ from pathlib import Path
 
 import click
 
-from boundby.cli import gating, outcome
+from boundby.cli import console, gating, outcome
+from boundby.cli.console import View
+from boundby.cli.options import FILE, analysis_options, view_options
+from boundby.options import AnalysisOptions
 
 
 @click.command(epilog=outcome.EPILOG)
-@click.argument("report", required=False, type=click.Path(path_type=Path))
+@click.argument("report", required=False, type=FILE)
 @click.option("-l", "--limit", "limits", metavar="LIMIT", multiple=True, help="A limit, such as 'step.time < 12 ms'.")
 @gating.gate_options
-@gating.selection_options
+@analysis_options("window", "skip_first", "devices", "processes", "nsys")
+@gating.steps_option
 @click.option("--quantities", is_flag=True, help="List what a limit can be set on.")
 @click.option("--json", "as_json", is_flag=True, help="Show the result as JSON.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, and no result if every limit is kept.")
-@click.option("--color/--no-color", default=None, help="Colour or none. [colour on a terminal; NO_COLOR is obeyed]")
-@click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, else 100]")
+@view_options(quiet="No progress, and no result if every limit is kept.")
 def check(
     report: Path | None,
     limits: tuple[str, ...],
     budget: Path | None,
-    junit: Path | None,
-    summary: Path | None,
-    window: str,
-    skip_first: int,
-    devices: tuple[int, ...],
-    processes: tuple[int, ...],
-    nsys: Path | None,
+    places: gating.Places,
+    options: AnalysisOptions,
     steps: str | None,
     quantities: bool,
     as_json: bool,
-    quiet: bool,
-    color: bool | None,
-    width: int | None,
+    view: View,
 ) -> int:
     """Hold limits against REPORT and leave with 1 if one is broken.
 
@@ -55,31 +50,17 @@ def check(
     if budget is None and not limits:
         raise click.UsageError("Give limits: --budget FILE, or --limit 'step.time < 12 ms'.")
     from boundby import api
-    from boundby.cli import progress, stdout
     from boundby.compare import gate as gates
     from boundby.render import gate
 
-    places = gating.Places(junit, summary)
     places.check([report])
-    chosen = api.limits(budget_file=budget, texts=limits)
-    with progress.shown(quiet=quiet) as update:
-        found = api.load(
-            report,
-            progress=update,
-            window=window,
-            skip_first=skip_first,
-            devices=devices,
-            processes=processes,
-            nsys=nsys,
-        )
-    result = gates.check(chosen.limits, found, steps=steps or chosen.steps)
+    held = api.limits(budget_file=budget, texts=limits)
+    with view.progress() as progress:
+        loaded = api.load(report, options, progress=progress)
+    result = gates.check(held.limits, loaded, steps=steps or held.steps)
     places.deliver(result, gate.markdown(result), [report])
     if as_json:
-        stdout.put(gate.json(result), utf8=True)
-    elif not (quiet and result.passed):
-        surface = stdout.surface(width=width, color=color)
-        text = gate.render(
-            result, width=width or surface.width, color_system=surface.color_system, unicode=surface.unicode
-        )
-        stdout.put(text, utf8=False)
+        console.put(gate.json(result), utf8=True)
+    elif not (view.quiet and result.passed):
+        console.put(gating.gate_table(result, view.surface()))
     return outcome.OK if result.passed else outcome.GATE_FAILED

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boundby.cli import outcome
+from boundby.cli import console, outcome
+from boundby.cli.console import Surface, View
+from boundby.cli.options import FILE, view_options
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from boundby.capture.doctor import Check, Diagnosis
-    from boundby.cli.stdout import Surface
 
 FORMATS = ("terminal", "json")
 FORMAT_VERSION = 1
@@ -34,26 +35,22 @@ Exit codes:
 @click.option(
     "--python",
     metavar="PATH",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="The Python of the programs to be profiled, whose packages are checked; else the one that runs boundby.",
 )
-@click.option("--nsys", metavar="PATH", type=click.Path(path_type=Path), help="The nsys to check.")
+@click.option("--nsys", metavar="PATH", type=FILE, help="The nsys to check.")
 @click.option("--quick", is_flag=True, help="Leave out the recording of one second.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="terminal", help="A table, or JSON.")
-@click.option("--color/--no-color", default=None, help="Colour or none. [colour on a terminal; NO_COLOR is obeyed]")
-@click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, else 100]")
-def doctor(
-    python: Path | None, nsys: Path | None, quick: bool, format_name: str, color: bool | None, width: int | None
-) -> int:
+@view_options("color", "width")
+def doctor(python: Path | None, nsys: Path | None, quick: bool, format_name: str, view: View) -> int:
     """Check whether recording works here, and say what to do where not.
 
     Looks at nsys and records a second with it; at the nvtx package, at what kernel, container and driver permit, at
     the GPU, torch and the disk. Nothing is changed.
     """
     from boundby.capture.doctor import Diagnosis, examine
-    from boundby.cli import progress, stdout
 
-    with progress.shown(quiet=False) as update:
+    with view.progress() as update:
         checks = []
         if update is not None:
             update("recording a second of a small program", None)
@@ -63,9 +60,9 @@ def doctor(
                 update(f"checking: {check.name} done", None)
     diagnosis = Diagnosis(tuple(checks))
     if format_name == "json":
-        stdout.put(_json(diagnosis), utf8=True)
+        console.put(_json(diagnosis), utf8=True)
     else:
-        stdout.put(_table(diagnosis, stdout.surface(width=width, color=color)), utf8=False)
+        console.put(_table(diagnosis, view.surface()))
     return outcome.GATE_FAILED if diagnosis.status == "failed" else outcome.OK
 
 

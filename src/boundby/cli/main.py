@@ -19,7 +19,7 @@ COMMANDS = {
     "check": "boundby.cli.check:check",
     "compare": "boundby.cli.compare:compare",
     "doctor": "boundby.cli.doctor:doctor",
-    "explain": "boundby.cli.explain:explain",
+    "explain": "boundby.cli.rules:explain",
     "measure": "boundby.cli.measure:measure",
     "plot": "boundby.cli.plot:plot",
     "profile": "boundby.cli.profile:profile",

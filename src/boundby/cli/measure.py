@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from boundby.cli import outcome
+from boundby.cli import console, outcome
+from boundby.cli.console import View
+from boundby.cli.options import FILE, Command, view_options
 
 if TYPE_CHECKING:
     from boundby.measure.comparison import Measurable
@@ -19,7 +23,6 @@ if TYPE_CHECKING:
 
 METHODS = ("event", "synchronised", "naive", "all")
 MODES = ("inference", "training")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _MeasureGroup(click.Group):
@@ -51,25 +54,72 @@ def measure() -> None:
     """
 
 
-def _shown(command: F) -> F:
-    """The options that every command has."""
+@dataclass(frozen=True)
+class Show:
+    """Where a result goes, and how it looks."""
+
+    as_json: bool
+    output: Path | None
+    figure: Path | None
+    view: View
+    apart: contextlib.ExitStack
+    """With --json, what the target prints goes to stderr until this is closed."""
+
+    def ready(self) -> None:
+        """Whatever would fail after the hard work fails before it."""
+        from boundby.render import write
+
+        click.get_current_context().call_on_close(self.apart.close)
+        if self.as_json:
+            self.apart.enter_context(contextlib.redirect_stdout(sys.stderr))
+        if self.output is not None:
+            write.check(self.output)
+        if self.figure is not None:
+            from boundby.measure import figures
+
+            figures.check_name(self.figure)
+
+    def result(self, result: Result) -> None:
+        """Save, draw and print."""
+        from boundby.measure import saved
+
+        self.apart.close()
+        if self.output is not None:
+            saved.save(result, self.output)
+            self.view.note(f"wrote {self.output}")
+        if self.figure is not None:
+            from boundby.measure import figures
+
+            figures.draw(result, self.figure)
+            self.view.note(f"wrote {self.figure}")
+        if self.as_json:
+            console.put(saved.dumps(result), utf8=True)
+            return
+        from boundby.measure import tables
+
+        surface = self.view.surface()
+        console.put(tables.render(result, width=surface.width, color_system=surface.color_system))
+
+
+def _shown(command: Command) -> Command:
+    """The options that every command has; the command gets one ``show``."""
+
+    @functools.wraps(command)
+    def gathered(as_json: bool, output: Path | None, figure: Path | None, view: View, **values: Any) -> Any:
+        return command(**values, show=Show(as_json, output, figure, view, contextlib.ExitStack()))
+
+    declared: Command = gathered
     for option in (
-        click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, else 100]"),
-        click.option(
-            "--color/--no-color", default=None, help="Colour or none. [colour on a terminal; NO_COLOR is obeyed]"
-        ),
-        click.option("-q", "--quiet", is_flag=True, help="No notes on stderr."),
-        click.option("--figure", type=click.Path(path_type=Path), help="Draw it to this file: .png, .svg or .pdf."),
-        click.option(
-            "-o", "--output", type=click.Path(path_type=Path), help="Save the result as JSON, to compare later."
-        ),
+        view_options(quiet="No notes on stderr."),
+        click.option("--figure", type=FILE, help="Draw it to this file: .png, .svg or .pdf."),
+        click.option("-o", "--output", type=FILE, help="Save the result as JSON, to compare later."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
     ):
-        command = option(command)
-    return command
+        declared = option(declared)
+    return declared
 
 
-def _moded(command: F) -> F:
+def _moded(command: Command) -> Command:
     """Device and mode."""
     for option in (
         click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is]."),
@@ -105,7 +155,7 @@ def latency(
     budget: float | None,
     device: str | None,
     mode: str | None,
-    **show: Any,
+    show: Show,
 ) -> None:
     """Time one call of TARGET (the default command).
 
@@ -127,11 +177,11 @@ def latency(
         "budget_s": budget,
     }
     options = {name: value for name, value in chosen.items() if value is not None}
-    _ready(show)
+    show.ready()
     if pair is not None:
         if method == "all":
             raise click.UsageError("--compare takes one method, not all.")
-        _show(_compare(pair, {**options, "method": method}), show)
+        show.result(_compare(pair, {**options, "method": method}))
         return
     from boundby.measure.latencies import latency as time_one
     from boundby.measure.latencies import methods as time_all
@@ -143,20 +193,20 @@ def latency(
         result = time_all(found.fn, *found.inputs, **options)
     else:
         result = _with_first(time_one(found.fn, *found.inputs, **options, method=method), found)
-    _show(result, show)
+    show.result(result)
 
 
 @measure.command(epilog=outcome.EPILOG)
 @click.argument("a")
 @click.argument("b")
 @_shown
-def compare(a: str, b: str, **show: Any) -> None:
+def compare(a: str, b: str, show: Show) -> None:
     """Say whether A and B differ: targets or saved results.
 
     Two targets are measured in turns. For options of the measurement use "boundby measure --compare A B".
     """
-    _ready(show)
-    _show(_compare((a, b), {}), show)
+    show.ready()
+    show.result(_compare((a, b), {}))
 
 
 @measure.command(epilog=outcome.EPILOG)
@@ -179,7 +229,7 @@ def throughput(
     budget: float,
     device: str | None,
     mode: str | None,
-    **show: Any,
+    show: Show,
 ) -> None:
     """Find the batch size of TARGET with the most samples per second.
 
@@ -188,7 +238,7 @@ def throughput(
     """
     from boundby.measure.batches import throughput as search
 
-    _ready(show)
+    show.ready()
     found = _factory(target, device)
     result = search(
         found.fn,
@@ -202,7 +252,7 @@ def throughput(
         latency_limit_ms=latency_limit,
         budget_s=budget,
     )
-    _show(result, show)
+    show.result(result)
 
 
 @measure.command(epilog=outcome.EPILOG)
@@ -224,7 +274,7 @@ def devices(
     rtol: float,
     atol: float,
     budget: float,
-    **show: Any,
+    show: Show,
 ) -> None:
     """Hold TARGET on the CPU against TARGET on the GPU.
 
@@ -233,7 +283,7 @@ def devices(
     """
     from boundby.measure.crossover import devices as sweep
 
-    _ready(show)
+    show.ready()
     found = _factory(target, "cpu")
     result = sweep(
         found.fn,
@@ -248,7 +298,7 @@ def devices(
         atol=atol,
         budget_s=budget,
     )
-    _show(result, show)
+    show.result(result)
 
 
 def _target(place: str, device: str | None) -> Target:
@@ -305,46 +355,3 @@ def _measurable(name: str, options: dict[str, Any]) -> Measurable:
 
 def _is_saved(name: str) -> bool:
     return name.endswith(".json") or (":" not in name and Path(name).is_file())
-
-
-def _ready(show: dict[str, Any]) -> None:
-    """Whatever would fail after the hard work fails before it. With --json, what the target prints goes to stderr."""
-    from boundby.render import write
-
-    show["apart"] = apart = contextlib.ExitStack()
-    click.get_current_context().call_on_close(apart.close)
-    if show["as_json"]:
-        apart.enter_context(contextlib.redirect_stdout(sys.stderr))
-    if show["output"] is not None:
-        write.check(show["output"])
-    if show["figure"] is not None:
-        from boundby.measure import figures
-
-        figures.check_name(show["figure"])
-
-
-def _show(result: Result, show: dict[str, Any]) -> None:
-    from boundby.cli import stdout
-    from boundby.measure import saved
-
-    show["apart"].close()
-    if show["output"] is not None:
-        saved.save(result, show["output"])
-        _note(f"wrote {show['output']}", show)
-    if show["figure"] is not None:
-        from boundby.measure import figures
-
-        figures.draw(result, show["figure"])
-        _note(f"wrote {show['figure']}", show)
-    if show["as_json"]:
-        stdout.put(saved.dumps(result), utf8=True)
-        return
-    from boundby.measure import tables
-
-    surface = stdout.surface(width=show["width"], color=show["color"])
-    stdout.put(tables.render(result, width=surface.width, color_system=surface.color_system), utf8=False)
-
-
-def _note(text: str, show: dict[str, Any]) -> None:
-    if not show["quiet"] and sys.stderr.isatty():
-        click.echo(f"boundby: {text}", err=True)

@@ -64,11 +64,6 @@ def _in_plain_words(message: str) -> str:
     return message
 
 
-def worst(codes: list[int]) -> int:
-    """One exit code for several reports: a bug outweighs bad input."""
-    return max(codes, default=OK)
-
-
 def debugging() -> bool:
     return os.environ.get("BOUNDBY_DEBUG", "") not in ("", "0")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli import outcome
+from boundby.cli.console import View
+from boundby.cli.options import FILE, analysis_options, view_options
+from boundby.model.errors import InputError
+from boundby.options import AnalysisOptions
 
 if TYPE_CHECKING:
     from boundby.render.figures import Examined
@@ -20,11 +23,11 @@ SIZES = ("paper", "column", "slide")
 
 
 @click.command(epilog=outcome.EPILOG)
-@click.argument("report", type=click.Path(path_type=Path))
+@click.argument("report", type=FILE)
 @click.option("--kind", type=click.Choice(KINDS), default="account", help="What to draw; the account, if not given.")
 @click.option(
     *("-o", "--output"),
-    type=click.Path(path_type=Path),
+    type=FILE,
     required=True,
     help="The file to write; .png, .svg or .pdf says the format.",
 )
@@ -41,13 +44,8 @@ SIZES = ("paper", "column", "slide")
 @click.option("--font", metavar="POINTS", type=click.FloatRange(4, 40), help="Another size of text.")
 @click.option("--dpi", type=click.IntRange(50, 1200), default=200, help="Pixels per inch of a .png. [200]")
 @click.option("--no-title", is_flag=True, help="Leave the title to the caption.")
-@click.option("--window", metavar="gpu|all|START:END|nvtx:NAME", default="gpu", help="As for analyze.")
-@click.option("--skip-first", metavar="K", type=click.IntRange(min=0), default=0, help="Leave out the first K steps.")
-@click.option("--region", metavar="GLOB", help="Only regions whose path matches, such as 'step/forward*'.")
-@click.option("--device", "devices", metavar="ID", type=int, multiple=True, help="Only this GPU; can be repeated.")
-@click.option("--process", "processes", metavar="PID", type=int, multiple=True, help="Only this process; repeatable.")
-@click.option("--nsys", metavar="PATH", type=click.Path(path_type=Path), help="The nsys that exports .nsys-rep files.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
+@analysis_options("window", "skip_first", "region", "devices", "processes", "nsys")
+@view_options("quiet")
 def plot(
     report: Path,
     kind: str,
@@ -58,13 +56,8 @@ def plot(
     font: float | None,
     dpi: int,
     no_title: bool,
-    window: str,
-    skip_first: int,
-    region: str | None,
-    devices: tuple[int, ...],
-    processes: tuple[int, ...],
-    nsys: Path | None,
-    quiet: bool,
+    options: AnalysisOptions,
+    view: View,
 ) -> int:
     """Draw one figure of REPORT.
 
@@ -98,46 +91,18 @@ def plot(
         font_pt=font or look.font_pt,
         title=not no_title,
     )
+    from boundby import api
+
     found: Report | Examined
     if report.suffix.lower() == ".json":
-        found = _saved(report, kind)
+        if kind not in figures.OF_A_REPORT:
+            raise InputError(f"A saved result does not hold what a figure of {kind} needs.", "Give the report itself.")
+        found = api.load(report, options)
     else:
-        from boundby import api
-        from boundby.cli import progress
-
-        with progress.shown(quiet=quiet) as update:
-            found = api.examine(
-                report,
-                window=window,
-                skip_first=skip_first,
-                region=region,
-                devices=devices,
-                processes=processes,
-                nsys=nsys,
-                progress=update,
-            )
+        with view.progress() as progress:
+            found = api.examine(report, options, progress=progress)
     figure = figures.KINDS[kind](found, look)
     with write.open_whole(output, inputs=[report]) as file:
         figures.save(figure, file, format_name, dpi=dpi)
-    if not quiet and sys.stderr.isatty():
-        click.echo(f"boundby: wrote {output}", err=True)
+    view.note(f"wrote {output}")
     return outcome.OK
-
-
-def _saved(path: Path, kind: str) -> Report:
-    """A report that was saved as JSON. Raises UserError where a figure of that kind needs the trace."""
-    import json
-
-    from boundby.model.errors import InputError
-    from boundby.render.figures import OF_A_REPORT
-    from boundby.render.json_reader import report_from
-
-    if kind not in OF_A_REPORT:
-        raise InputError(f"A saved result does not hold what a figure of {kind} needs.", "Give the report itself.")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.", "Check the name.") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON.", "Make it with: boundby analyze REPORT -o result.json") from error
-    return report_from(data)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from boundby.cli import outcome
-from boundby.cli.ruleoptions import RuleOptions, rule_options
+from boundby.cli import console, outcome
+from boundby.cli.console import View
+from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
+from boundby.options import AnalysisOptions
 
 if TYPE_CHECKING:
     from boundby.capture.profile import Recording, Request
-    from boundby.cli.progress import Progress
     from boundby.results.report import Report
 
 FORMATS = ("terminal", "markdown", "json", "csv", "none")
@@ -34,20 +34,6 @@ Exit codes: docs/exit-codes.md
 """
 
 
-@dataclass(frozen=True)
-class _View:
-    """What to analyse, and how to show it."""
-
-    format: str
-    window: str
-    skip_first: int
-    min_share: float | None
-    quiet: bool
-    color: bool | None
-    width: int | None
-    rules: RuleOptions
-
-
 @click.command(
     epilog=EPILOG,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
@@ -56,7 +42,7 @@ class _View:
 @click.option(
     *("-o", "--output"),
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="The folder for report, analysis and run.json, else boundby-out/NAME-TIME.",
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder of -o.")
@@ -93,26 +79,12 @@ class _View:
     default="",
     help="More arguments for nsys profile, in quotes; they win over boundby's.",
 )
-@click.option("--nsys", metavar="PATH", type=click.Path(path_type=Path), help="The nsys to record with.")
+@click.option("--nsys", metavar="PATH", type=FILE, help="The nsys to record with.")
 @click.option(
     "--format", "format_name", type=click.Choice(FORMATS), default="terminal", help="How to show the result. [terminal]"
 )
-@click.option(
-    "--window",
-    metavar="gpu|all|START:END|nvtx:NAME",
-    default="gpu",
-    help="The time to account for: first to last GPU work, the whole trace, a span in seconds, or one NVTX range.",
-)
-@click.option("--skip-first", metavar="K", type=click.IntRange(min=0), default=0, help="Leave out the first K steps.")
-@click.option(
-    "--min-share",
-    metavar="PERCENT",
-    type=click.FloatRange(0, 100),
-    help="Only regions with this share of the time. [1 in tables for people, else 0]",
-)
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
-@click.option("--color/--no-color", default=None, help="Colour or none. [colour on a terminal; NO_COLOR is obeyed]")
-@click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, else 100]")
+@analysis_options("window", "skip_first", "min_share", window=WINDOW_HELP)
+@view_options()
 def profile(
     program: tuple[str, ...],
     output: Path | None,
@@ -125,12 +97,8 @@ def profile(
     nsys_args: str,
     nsys: Path | None,
     format_name: str,
-    window: str,
-    skip_first: int,
-    min_share: float | None,
-    quiet: bool,
-    color: bool | None,
-    width: int | None,
+    options: AnalysisOptions,
+    view: View,
 ) -> int:
     """Run a program under nsys and say what it is bound by.
 
@@ -140,31 +108,32 @@ def profile(
     the report, its export, the analysis and the circumstances. "boundby analyze FOLDER" shows it again.
     Ctrl-C stops the program and analyses what it did until then.
     """
+    from boundby.attribution.windows import parse_window
     from boundby.capture.flags import Options
     from boundby.capture.profile import Request
 
+    # What would fail after an hour on a GPU fails before it.
     _check_range(capture_range)
-    _check_window(window, skip_first)
-    options = Options(
+    parse_window(options.window, options.skip_first)
+    wanted = Options(
         trace=tuple(part.strip() for part in (trace or "").split(",") if part.strip()),
         delay_s=delay,
         duration_s=duration,
         capture_range=capture_range,
         nsys_args=_split(nsys_args),
     )
-    share = None if min_share is None else min_share / 100
-    view = _View(format_name, window, skip_first, share, quiet, color, width, rule_options())
-    return _run(Request(program, options, output, force, nsys, torch_ops), view)
+    options = with_rule_config(options)
+    return _run(Request(program, wanted, output, force, nsys, torch_ops), options, format_name, view)
 
 
-def _run(request: Request, view: _View) -> int:
+def _run(request: Request, options: AnalysisOptions, format_name: str, view: View) -> int:
+    from boundby import api
     from boundby.capture import profile as capture
     from boundby.capture.session import GaveUpError
-    from boundby.cli import progress
 
     def say(text: str) -> None:
         if not view.quiet:
-            _note(text)
+            _say(text)
 
     try:
         recording = capture.record(request, say=say)
@@ -175,54 +144,33 @@ def _run(request: Request, view: _View) -> int:
         say("the recording is over, and the program was stopped")
     elif code and recording.report is not None:
         say(f"the program ended with {_ending(code)}; this is what it did until then")
+    folder = recording.folder.path
     try:
-        with progress.shown(quiet=view.quiet) as update:
-            capture.complete(recording, progress=update)
-            report = _analyze(recording, view, update)
-        _write(report, recording, view)
-        _show(report, view)
-        say(f"all of it is in {recording.folder.path}")
+        with view.progress() as progress:
+            capture.complete(recording, progress=progress)
+            report = api.analyze(folder, options, nsys=recording.nsys.path, progress=progress)
+        _write(report, recording, options.min_share)
+        if format_name != "none":
+            from boundby.cli.analyze import renderer
+
+            text = renderer(format_name, options.min_share, view.surface())(report)
+            console.put(text, utf8=format_name != "terminal")
+        say(f"all of it is in {folder}")
     except BrokenPipeError:
         raise
     except Exception as error:
-        told = outcome.tell(error)
-        return code or told
+        failure = outcome.tell(error)
+        return code or failure
     return code
 
 
-def _analyze(recording: Recording, view: _View, update: Progress | None) -> Report:
-    from boundby import api
-
-    return api.analyze(
-        recording.folder.path,
-        disable=view.rules.disable,
-        thresholds=view.rules.thresholds,
-        window=view.window,
-        skip_first=view.skip_first,
-        min_share=view.min_share or 0.0,
-        nsys=recording.nsys.path,
-        progress=update,
-    )
-
-
-def _write(report: Report, recording: Recording, view: _View) -> None:
+def _write(report: Report, recording: Recording, min_share: float | None) -> None:
     from boundby.capture import folder
     from boundby.render import json, markdown, write
 
     place = recording.folder.path
     write.write_text(place / folder.ANALYSIS, json.render(report))
-    write.write_text(place / folder.PAGE, markdown.render(report, min_share=view.min_share))
-
-
-def _show(report: Report, view: _View) -> None:
-    if view.format == "none":
-        return
-    from boundby.cli import stdout
-    from boundby.cli.analyze import Result, renderer
-
-    surface = stdout.surface(width=view.width, color=view.color)
-    result = Result(view.format, None, None, view.quiet, view.color, view.width)
-    stdout.put(renderer(result, view.min_share, surface)(report), utf8=view.format != "terminal")
+    write.write_text(place / folder.PAGE, markdown.render(report, min_share=min_share))
 
 
 def _check_range(capture_range: str | None) -> None:
@@ -233,13 +181,6 @@ def _check_range(capture_range: str | None) -> None:
         raise click.BadParameter(
             f"{capture_range!r} is none of nvtx:NAME, cudaProfilerApi and steps.", param_hint="--capture-range"
         )
-
-
-def _check_window(window: str, skip_first: int) -> None:
-    """What would fail after an hour on a GPU fails before it."""
-    from boundby.attribution.windows import parse_window
-
-    parse_window(window, skip_first)
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -260,7 +201,7 @@ def _ending(code: int) -> str:
     return f"exit code {code}"
 
 
-def _note(text: str) -> None:
+def _say(text: str) -> None:
     from boundby.render.text import clean
 
     click.echo(f"boundby: {clean(text)}", err=True)

@@ -1,4 +1,4 @@
-"""``boundby rules``: what boundby looks for."""
+"""``boundby rules`` and ``boundby explain``: what boundby looks for, and how each rule tells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boundby.cli import outcome
+from boundby.cli import console, outcome
+from boundby.cli.console import View
 
 if TYPE_CHECKING:
     from boundby.rules.rule import Rule
@@ -34,14 +35,47 @@ def rules(group: str | None, as_json: bool) -> int:
         raise SelectionError(f"There is no group {group!r}.", f"Groups: {', '.join(GROUPS)}.")
     groups = [(name, members) for name, members in by_group(found) if group in (None, name)]
     if as_json:
-        from boundby.cli import stdout
-
         listed = [_row(rule) for _, members in groups for rule in members]
-        stdout.put(json.dumps(listed, indent=2, ensure_ascii=False) + "\n", utf8=True)
+        console.put(json.dumps(listed, indent=2, ensure_ascii=False) + "\n", utf8=True)
         return outcome.OK
     _print([(GROUPS[name].label, members) for name, members in groups])
     for item in broken:
         click.echo(f"boundby: the rules of {item.name} are left out: {item.reason}", err=True)
+    return outcome.OK
+
+
+@click.command("explain", epilog=outcome.EPILOG)
+@click.argument("rule")
+@click.option("--markdown", is_flag=True, help="As Markdown, as it stands in docs/rules.")
+@click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, at most 100]")
+def explain(rule: str, markdown: bool, width: int | None) -> int:
+    """Explain RULE: what it finds, how it tells, what to do, what disproves it.
+
+    \b
+    boundby explain sync-operator
+    """
+    from boundby.rules import builtin as registry
+    from boundby.rules.pages import page
+    from boundby.rules.settings import find_rule
+
+    found = find_rule(registry.every(), rule)
+    if markdown:
+        console.put(page(found), utf8=True)
+        return outcome.OK
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    surface = View().surface()
+    paper = Console(
+        width=width or min(surface.width, console.PIPE_WIDTH),
+        color_system=surface.color_system,
+        force_terminal=surface.color_system is not None,
+        legacy_windows=False,
+    )
+    with paper.capture() as captured:
+        paper.print(Markdown(page(found, linked=False), code_theme="ansi_dark", hyperlinks=False))
+    lines = (line.rstrip() if surface.color_system is None else line for line in captured.get().splitlines())
+    console.put("\n".join(lines) + "\n")
     return outcome.OK
 
 
@@ -63,22 +97,18 @@ def _print(groups: list[tuple[str, list[Rule]]]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from boundby.cli import stdout
-
-    surface = stdout.surface(width=None, color=None)
-    console = Console(
-        width=surface.width, color_system=surface.color_system, highlight=False, emoji=False, markup=False
-    )
+    surface = View().surface()
+    paper = Console(width=surface.width, color_system=surface.color_system, highlight=False, emoji=False, markup=False)
     width = max((len(rule.id) for _, members in groups for rule in members), default=0) + 2
     lines: list[Text] = []
     for title, members in groups:
         lines += [Text(), Text(title.upper(), style="bold dim" if surface.color_system else "")]
         for rule in members:
-            wrapped = Text(rule.title).wrap(console, max(surface.width - width, 20))
+            wrapped = Text(rule.title).wrap(paper, max(surface.width - width, 20))
             for number, line in enumerate(wrapped):
                 name = Text(f"{rule.id if number == 0 else '':<{width}}", style="bold" if surface.color_system else "")
                 lines.append(Text.assemble(name, line))
-    with console.capture() as captured:
+    with paper.capture() as captured:
         for line in lines[1:]:
-            console.print(line, no_wrap=True, overflow="ignore", crop=False)
-    stdout.put("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()), utf8=False)
+            paper.print(line, no_wrap=True, overflow="ignore", crop=False)
+    console.put("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))

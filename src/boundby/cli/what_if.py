@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli import outcome
+from boundby.cli.options import FILE, analysis_options
+from boundby.options import AnalysisOptions
 
 if TYPE_CHECKING:
     from boundby.replay import Answer
 
 
 @click.command("what-if", epilog=outcome.EPILOG)
-@click.argument("report", type=click.Path(path_type=Path))
+@click.argument("report", type=FILE)
 @click.option(
     *("-s", "--scenario", "scenarios"),
     metavar="SCENARIO",
@@ -24,24 +26,17 @@ if TYPE_CHECKING:
     help="What is removed or made faster, such as no_sync, kernels=2, 'kernel:*gemm*=3', cpu=10; joined by + for "
     "both at once. Can be repeated. Without it: every named scenario.",
 )
-@click.option("--region", metavar="GLOB", help="Change only what belongs to these regions, such as 'step/loss'.")
-@click.option("--window", metavar="gpu|all|START:END|nvtx:NAME", default="gpu", help="As for analyze.")
-@click.option("--skip-first", metavar="K", type=click.IntRange(min=0), default=0, help="Leave out the first K steps.")
-@click.option("--device", "devices", metavar="ID", type=int, multiple=True, help="Only this GPU; can be repeated.")
-@click.option("--process", "processes", metavar="PID", type=int, multiple=True, help="Only this process; repeatable.")
-@click.option("--nsys", metavar="PATH", type=click.Path(path_type=Path), help="The nsys that exports .nsys-rep files.")
+@analysis_options(
+    *("region", "window", "skip_first", "devices", "processes", "nsys"),
+    region="Change only what belongs to these regions, such as 'step/loss'.",
+)
 @click.option(
     "--format", "format_name", type=click.Choice(("terminal", "json")), default="terminal", help="How to show."
 )
 def what_if(
     report: Path,
     scenarios: tuple[str, ...],
-    region: str | None,
-    window: str,
-    skip_first: int,
-    devices: tuple[int, ...],
-    processes: tuple[int, ...],
-    nsys: Path | None,
+    options: AnalysisOptions,
     format_name: str,
 ) -> int:
     """Predict what a change to the program in REPORT would save.
@@ -55,16 +50,7 @@ def what_if(
     from boundby.api import what_if as predict
     from boundby.replay import SCENARIOS
 
-    answers, unreliable = predict(
-        report,
-        scenarios or tuple(SCENARIOS),
-        window=window,
-        skip_first=skip_first,
-        region=region,
-        devices=devices,
-        processes=processes,
-        nsys=nsys,
-    )
+    answers, unreliable = predict(report, scenarios or tuple(SCENARIOS), options)
     if format_name == "json":
         found = [{**asdict(answer), "speedup": answer.speedup} for answer in answers]
         click.echo(json.dumps({"unreliable": unreliable, "answers": found}, indent=2, ensure_ascii=False))

@@ -1,0 +1,126 @@
+"""Standard output and error: what they can show, writing to them, and what is being done meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from boundby.model.errors import OutputError
+
+if TYPE_CHECKING:
+    from boundby.render.terminal import ColorSystem
+
+PIPE_WIDTH = 100
+_GLYPHS = "╰─╯→…·"
+Progress = Callable[[str, "float | None"], None]
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Width in cells, colours (None: none) and whether non-ASCII glyphs come through."""
+
+    width: int
+    color_system: ColorSystem | None
+    unicode: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """What a user said of how results look, and of what is told meanwhile."""
+
+    quiet: bool = False
+    color: bool | None = None
+    """None: on a terminal; NO_COLOR and FORCE_COLOR are obeyed."""
+    width: int | None = None
+    """Columns; None: the terminal's, or those of COLUMNS."""
+
+    def surface(self) -> Surface:
+        """What standard output can show; options win over the environment, and that over the guess."""
+        is_terminal = sys.stdout.isatty()
+        return Surface(self.width or _width(is_terminal), _color_system(is_terminal, self.color), _has_glyphs())
+
+    def plain(self) -> Surface:
+        """For a file: a fixed width, no colour, UTF-8."""
+        return Surface(self.width or PIPE_WIDTH, None, True)
+
+    def note(self, text: str) -> None:
+        """Tell a person on stderr, where one watches."""
+        if not self.quiet and sys.stderr.isatty():
+            click.echo(f"boundby: {text}", err=True)
+
+    @contextlib.contextmanager
+    def progress(self) -> Iterator[Progress | None]:
+        """A callback ``(what, fraction or None)`` that draws a line on stderr, or None where nobody would see it."""
+        if self.quiet or not sys.stderr.isatty():
+            yield None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        from boundby.render.text import clean
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+            task = display.add_task("reading", total=None)
+
+            def update(what: str, fraction: float | None) -> None:
+                total = None if fraction is None else 1.0
+                display.update(task, description=clean(what), completed=fraction or 0.0, total=total)
+
+            yield update
+
+
+def put(text: str, *, utf8: bool = False) -> None:
+    """Write to standard output. ``utf8``: the format says so (JSON, CSV, Markdown), whatever the locale."""
+    encoding = "utf-8" if utf8 else sys.stdout.encoding or "ascii"
+    data = text.encode(encoding, "backslashreplace")
+    try:
+        buffer = getattr(sys.stdout, "buffer", None)
+        if buffer is None:  # replaced by something that takes text only
+            sys.stdout.write(data.decode(encoding))
+        else:
+            sys.stdout.flush()
+            buffer.write(data)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"Cannot write to standard output: {error.strerror}.", "Write elsewhere with -o.") from error
+
+
+def _width(is_terminal: bool) -> int:
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns) > 0:
+        return int(columns)
+    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if is_terminal else PIPE_WIDTH
+
+
+def _color_system(is_terminal: bool, color: bool | None) -> ColorSystem | None:
+    kind = os.environ.get("TERM", "").lower()
+    if color is None:
+        if os.environ.get("NO_COLOR"):
+            color = False
+        elif os.environ.get("FORCE_COLOR"):
+            color = True
+        else:
+            color = is_terminal and kind not in ("dumb", "unknown")
+    if not color:
+        return None
+    if os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    return "256" if "256" in kind else "standard"
+
+
+def _has_glyphs() -> bool:
+    try:
+        _GLYPHS.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -1,0 +1,163 @@
+"""Options that several commands share, each declared once, and the one object that they become."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from boundby.cli.console import View
+from boundby.options import AnalysisOptions
+
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+
+FILE = click.Path(path_type=Path)
+WINDOW_HELP = "The time to account for: first to last GPU work, the whole trace, a span in seconds, or one NVTX range."
+
+
+def _fraction(_context: click.Context, _option: click.Parameter, percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+#: What a report is analysed by. A command may say something else in place of a help text.
+_ANALYSIS: dict[str, Callable[..., Decorator]] = {
+    "window": partial(
+        click.option, "--window", metavar="gpu|all|START:END|nvtx:NAME", default="gpu", help="As for analyze."
+    ),
+    "skip_first": partial(
+        click.option,
+        "--skip-first",
+        metavar="K",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Leave out the first K steps.",
+    ),
+    "region": partial(
+        click.option, "--region", metavar="GLOB", help="Only regions whose path matches, such as 'step/forward*'."
+    ),
+    "devices": partial(
+        click.option,
+        "--device",
+        "devices",
+        metavar="ID",
+        type=int,
+        multiple=True,
+        help="Only this GPU; can be repeated.",
+    ),
+    "processes": partial(
+        click.option,
+        "--process",
+        "processes",
+        metavar="PID",
+        type=int,
+        multiple=True,
+        help="Only this process; repeatable.",
+    ),
+    "min_share": partial(
+        click.option,
+        "--min-share",
+        metavar="PERCENT",
+        type=click.FloatRange(0, 100),
+        callback=_fraction,
+        help="Only regions with this share of the time. [1 in tables for people, else 0]",
+    ),
+    "no_fold": partial(click.option, "--no-fold", is_flag=True, help="Keep numbered regions (step 1, step 2) apart."),
+    "no_find": partial(
+        click.option,
+        "--no-find",
+        is_flag=True,
+        help="Find no iterations and phases where a program has no NVTX ranges.",
+    ),
+    "show_all": partial(
+        click.option, "--all", "show_all", is_flag=True, help="Findings that save less than 1 % as well, each in full."
+    ),
+    "disable": partial(
+        click.option, "--disable", metavar="RULE", multiple=True, help="Leave out this rule; can be repeated."
+    ),
+    "nsys": partial(click.option, "--nsys", metavar="PATH", type=FILE, help="The nsys that exports .nsys-rep files."),
+    "keep_export": partial(
+        click.option, "--keep-export", is_flag=True, help="Leave the exported .sqlite file beside the report."
+    ),
+}
+#: Flags that deny what is done without them.
+_DENIED = {"no_fold": "fold", "no_find": "find_regions"}
+#: How results look.
+_VIEW: dict[str, Callable[..., Decorator]] = {
+    "quiet": partial(click.option, "-q", "--quiet", is_flag=True, help="No progress and no notes on stderr."),
+    "color": partial(
+        click.option,
+        "--color/--no-color",
+        default=None,
+        help="Colour or none. [colour on a terminal; NO_COLOR is obeyed]",
+    ),
+    "width": partial(
+        click.option, "--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, else 100]"
+    ),
+}
+
+
+def analysis_options(*names: str, **helps: str) -> Decorator:
+    """Options of these names, in this order; the command gets one ``options``: an `AnalysisOptions`.
+
+    ``helps`` replace help texts. Several of these on one command add up.
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def gathered(**values: Any) -> Any:
+            given = {name: values.pop(name) for name in names}
+            for flag, name in _DENIED.items():
+                if flag in given:
+                    given[name] = not given.pop(flag)
+            values["options"] = replace(values.get("options", AnalysisOptions()), **given)
+            return command(**values)
+
+        return _declared(_ANALYSIS, names, helps, gathered)
+
+    return decorate
+
+
+def view_options(*names: str, **helps: str) -> Decorator:
+    """``quiet``, ``color`` and ``width``, or those named; the command gets one ``view``: a `View`."""
+    names = names or tuple(_VIEW)
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def gathered(**values: Any) -> Any:
+            values["view"] = View(**{name: values.pop(name) for name in names})
+            return command(**values)
+
+        return _declared(_VIEW, names, helps, gathered)
+
+    return decorate
+
+
+def _declared(
+    known: dict[str, Callable[..., Decorator]], names: tuple[str, ...], helps: dict[str, str], command: Command
+) -> Command:
+    """As decorators one above the other."""
+    for name in reversed(names):
+        option = known[name](help=helps[name]) if name in helps else known[name]()
+        command = option(command)
+    return command
+
+
+def with_rule_config(options: AnalysisOptions) -> AnalysisOptions:
+    """The options on top of what ``[tool.boundby]`` in the nearest pyproject.toml says of rules.
+
+    Raises UserError for what is none of boundby's, before any hard work is done.
+    """
+    from boundby.rules.builtin import every
+    from boundby.rules.settings import make_settings, read_config
+
+    config = read_config(Path.cwd())
+    disable, thresholds = (*config.get("disable", ()), *options.disable), config.get("thresholds") or None
+    if disable or thresholds:
+        make_settings(every(), disable=disable, thresholds=thresholds)
+    return replace(options, disable=disable, thresholds=thresholds)
