@@ -16,14 +16,13 @@ from boundby.capture import command_of, typed_command
 from boundby.compare import between, budget, gate
 from boundby.evidence.context import RuleContext
 from boundby.model.errors import InputError, SelectionError
+from boundby.model.scenarios import SCENARIOS
 from boundby.model.units import percent
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.plot_data import build_plot_data
 from boundby.render import json as report_json
-from boundby.replay import SCENARIOS, Answer, Predictor, Removals, answer, removals
-from boundby.replay.removals import unreliable
-from boundby.replay.savings import Savings
+from boundby.replay import Answer, Counterfactuals, Predictor, Savings, answer, counterfactuals, next_bounds
 from boundby.results.comparison import Comparison
 from boundby.results.gate import GateResult
 from boundby.results.plot_data import PlotData
@@ -40,11 +39,6 @@ from boundby.verdict import summary
 Source = str | PathLike[str] | Report
 #: ``--fail-on`` in a word.
 SHORTHANDS = {"regression": "regression > 5 %", "new-findings": "findings.new.high > 0"}
-# Replays that one analysis makes, about: many are worth compiling the loop for.
-REPLAYS = 150
-# Operations times devices up to which pages also ask what would bound next (some 20 replays a device and prediction:
-# 1 s at this size).
-MOST_ASKED_NEXT = 50_000
 
 
 class Analysis:
@@ -98,44 +92,27 @@ class Analysis:
         """The dependencies of the trace as a graph, to be replayed with costs removed. Needs GPU work."""
         if not self.timeline.devices:
             raise SelectionError(f"{self.trace.path} holds no GPU work to replay.", "Capture with --trace=cuda.")
-        return Predictor(self.timeline, runs=REPLAYS)
+        return Predictor(self.timeline)
 
     @cached_property
-    def removals(self) -> Removals | None:
-        """The trace replayed without each cause; None where it holds no GPU work or no calls."""
+    def replayed(self) -> Counterfactuals:
+        """The trace replayed without each cause: empty where it holds no GPU work or no calls."""
         if not self.timeline.devices or not len(self.timeline.calls):
-            return None
+            return Counterfactuals()
         inclusive = self.stats.inclusive
         self._progress("replaying without each cause", None)
-        return removals(self.timeline, inclusive, self.predictor)
-
-    @cached_property
-    def unreliable(self) -> str | None:
-        """Why no replay of this trace is to be trusted; None: it is."""
-        return unreliable(self.predictor.graph, self.timeline.devices)
-
-    @cached_property
-    def replayed(self) -> summary.Replayed:
-        """What verdicts take from the replays."""
-        found = self.removals
-        if found is None:
-            return summary.Replayed()
-        alone = {
-            index: {SCENARIOS[name][0]: ns for name, ns in windows.items() if len(SCENARIOS[name]) == 1}
-            for index, windows in found.predicted_ns.items()
-        }
-        return summary.Replayed(found.device, found.following, found.region, alone, found.unreliable)
+        return counterfactuals(self.predictor, inclusive)
 
     @cached_property
     def what_if(self) -> tuple[WhatIf, ...]:
         """The report's predictions; none where the trace cannot be replayed to be trusted."""
-        if self.removals is None or self.removals.unreliable:
+        if self.replayed.unreliable:
             return ()
         gpus = self.timeline.trace.gpus
         return tuple(
             WhatIf(scenario, predicted_ns, device.high_ns - device.low_ns, gpus[device.index].id)
             for device in self.timeline.devices
-            for scenario, predicted_ns in self.removals.predicted_ns[device.index].items()
+            for scenario, predicted_ns in self.replayed.predicted_ns.get(device.index, {}).items()
         )
 
     @cached_property
@@ -158,8 +135,8 @@ class Analysis:
     @cached_property
     def rule_context(self) -> RuleContext:
         """All that a rule may look at."""
-        found, settings = self.removals, self.rule_settings
-        savings = None if found is None else Savings(self.predictor, found.unreliable)
+        settings = self.rule_settings
+        savings = Savings(self.predictor) if self.replayed.device else None
         return RuleContext(
             self.timeline,
             self.stats,
@@ -218,17 +195,16 @@ class Analysis:
     @cached_property
     def next_bounds(self) -> Mapping[tuple[int, str], str | None]:
         """What would bound each device next under the report's notable predictions, by (device id, scenario); None:
-        nothing worth 1 %. Empty for traces so large that these replays would take longer than the analysis."""
-        if len(self.timeline.trace.operations) * len(self.timeline.devices) > MOST_ASKED_NEXT:
+        nothing worth 1 %."""
+        if not self.report.what_if:
             return {}
         names = {item.scenario for item in self.report.what_if if item.predicted_ns < 0.99 * item.baseline_ns}
-        answers = [found for name in sorted(names) for found in self.predict(name)]
-        return {(found.device, found.scenario): found.then_bound for found in answers}
+        return next_bounds(self.predictor, sorted(names))
 
     def predict(self, scenario: str, region: str | None = None) -> list[Answer]:
         """What a scenario would leave of each device's window, changed only in regions that match the glob."""
         inside = None if region is None else regions_matching(self.timeline.ownership.regions, region)
-        return answer(self.timeline, scenario, inside, region)
+        return answer(self.predictor, scenario, inside, region)
 
     @cached_property
     def _rules(self) -> tuple[tuple[Rule, ...], tuple[rules.Broken, ...]]:
@@ -284,10 +260,10 @@ def what_if(
     and errors are those of ``analyze``.
     """
     analysis = Analysis(path, options, progress=progress, **changes)
-    unreliable_because = analysis.unreliable
+    unreliable = analysis.predictor.unreliable
     (progress or _silent)("replaying", None)
     answers = [found for scenario in scenarios for found in analysis.predict(scenario, analysis.options.region)]
-    return answers, unreliable_because
+    return answers, unreliable
 
 
 def load(

@@ -19,6 +19,7 @@ from boundby.model.causes import LETTER, SHORT_LABEL
 from boundby.model.errors import UserError
 from boundby.render import perfetto
 from boundby.render.perfetto_packets import Marks, Template, protos
+from boundby.replay import Counterfactuals
 from boundby.results.report import Example, Finding, Report, TraceSummary
 from boundby.trace.tables import Trace
 from tests.support.program import Program
@@ -224,7 +225,7 @@ def devices(timeline: Timeline) -> Any:
     from boundby.stats.figures import measure
     from boundby.verdict import summary
 
-    return summary.devices(timeline, measure(timeline), summary.Replayed())
+    return summary.devices(timeline, measure(timeline), Counterfactuals())
 
 
 def test_the_command_writes_it_whole_and_only_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

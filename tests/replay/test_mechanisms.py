@@ -9,8 +9,9 @@ import pytest
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
+from boundby.model.scenarios import SCENARIOS
 from boundby.readers import read_sqlite
-from boundby.replay import SCENARIOS, Predictor
+from boundby.replay import Predictor
 from boundby.simulate.case import Case
 from boundby.simulate.export import to_export
 from boundby.simulate.machine import Machine
@@ -132,8 +133,8 @@ def errors(made: Program, machine: Machine, folder: Path, drop: tuple[str, ...] 
     predictor, truth = Predictor(timeline), case.truths.truth()
     assert predictor.without(()) == [truth.window_ns]
     found = {}
-    for name, causes in SCENARIOS.items():
-        (predicted,), true = predictor.without(causes), truth.scenarios[name]
+    for name, scenario in SCENARIOS.items():
+        (predicted,), true = predictor.without(scenario.causes), truth.scenarios[name]
         found[name] = (predicted - true) / max(true, 0.01 * truth.window_ns)
     return found
 

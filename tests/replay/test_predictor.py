@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.replay import Predictor, removals
-from boundby.stats.figures import measure
+from boundby.cli.main import main
+from boundby.replay import Predictor
+from boundby.replay.build import build_graph
+from boundby.replay.graph import Graph
+from boundby.replay.predictor import Step
+from boundby.replay.removals import Faster
+from boundby.replay.replay import Replayer
 from tests.replay.test_replay import US, launch
 from tests.support.program import Program
+
+SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
 
 
 def two_kinds_of_waits() -> Timeline:
@@ -31,13 +40,13 @@ def test_a_selection_of_waits_saves_its_part() -> None:
     calls, names = timeline.calls, np.array(timeline.trace.names)
     is_long = names[calls.name] == "cudaDeviceSynchronize"
     (measured,) = predictor.without(())
-    (without_long,) = predictor.without(("sync",), calls=is_long)
-    (without_short,) = predictor.without(("sync",), calls=(calls.kind == 2) & ~is_long)
+    (without_long,) = predictor.without(("sync",), predictor.scope(calls=is_long))
+    (without_short,) = predictor.without(("sync",), predictor.scope(calls=(calls.kind == 2) & ~is_long))
     (without_all,) = predictor.without(("sync",))
     assert measured == (9 * 400 + 272) * US
     assert without_all <= without_long < without_short < measured
-    assert predictor.without(("sync",), calls=np.zeros(len(calls), bool)) == [measured]
-    assert predictor.without(("sync",), operations=np.ones(20, bool)) == [measured]
+    assert predictor.without(("sync",), predictor.scope(calls=np.zeros(len(calls), bool))) == [measured]
+    assert predictor.without(("sync",), predictor.scope(operations=np.ones(20, bool))) == [measured]
 
 
 def test_a_selection_of_kernels() -> None:
@@ -47,11 +56,11 @@ def test_a_selection_of_kernels() -> None:
     is_long = table.end_ns - table.start_ns > 100 * US
     (measured,) = predictor.without(())
     # A wait follows every kernel: each of the ten long ones saves its own time.
-    assert predictor.without(("gpu_compute",), operations=is_long) == [measured - 10 * 172 * US]
-    assert predictor.faster(is_long, 2.0) == [measured - 10 * 86 * US]
-    assert predictor.faster(is_long, 1.0) == [measured]
+    assert predictor.without(("gpu_compute",), predictor.scope(operations=is_long)) == [measured - 10 * 172 * US]
+    assert predictor.windows(Step(Faster(is_long, 2.0), predictor.everywhere)) == [measured - 10 * 86 * US]
+    assert predictor.windows(Step(Faster(is_long, 1.0), predictor.everywhere)) == [measured]
     nowhere = np.zeros(len(timeline.ownership.regions), bool)
-    assert predictor.without(("gpu_compute",), operations=is_long, regions=nowhere) == [measured]
+    assert predictor.without(("gpu_compute",), predictor.scope(operations=is_long, regions=nowhere)) == [measured]
 
 
 def test_the_interval_before_a_call_belongs_to_it() -> None:
@@ -62,11 +71,27 @@ def test_the_interval_before_a_call_belongs_to_it() -> None:
     predictor = Predictor(timeline)
     third = np.arange(5) == 2
     (measured,) = predictor.without(())
-    (without,) = predictor.without(("cpu",), calls=third)
+    (without,) = predictor.without(("cpu",), predictor.scope(calls=third))
     assert measured - without == pytest.approx(895 * US)
 
 
-def test_a_predictor_can_be_shared() -> None:
-    timeline = two_kinds_of_waits()
-    figures = measure(timeline)
-    assert removals(timeline, figures.inclusive, Predictor(timeline)) == removals(timeline, figures.inclusive)
+def test_one_graph_answers_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Verdicts, savings, what-if questions, next bounds and the page ask one predictor of one graph."""
+    built = []
+
+    def counted(timeline: Timeline) -> Graph:
+        built.append(timeline)
+        return build_graph(timeline)
+
+    monkeypatch.setattr("boundby.replay.predictor.build_graph", counted)
+    assert main(["what-if", str(SAMPLE)]) == 0
+    assert len(built) == 1
+    assert main(["analyze", str(SAMPLE), "-o", str(tmp_path / "page.html")]) == 0
+    assert len(built) == 2
+
+
+def test_nothing_is_replayed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = Predictor(two_kinds_of_waits())
+    first = predictor.without(("cpu",), first=("sync",))
+    monkeypatch.setattr(Replayer, "run", None)
+    assert predictor.without(("cpu",), first=("sync",)) == first

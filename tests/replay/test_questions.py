@@ -11,21 +11,21 @@ from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.cli.main import main
 from boundby.model.errors import SelectionError
-from boundby.replay import answer
+from boundby.replay import Predictor, answer
 from tests.replay.test_replay import steps_with_sync
 
 SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
 
 
 def test_factors_and_combinations() -> None:
-    timeline = build_timeline(steps_with_sync().trace(), parse_window("gpu"))
+    predictor = Predictor(build_timeline(steps_with_sync().trace(), parse_window("gpu")))
 
     def predicted(scenario: str) -> int:
-        (found,) = answer(timeline, scenario)
+        (found,) = answer(predictor, scenario)
         assert 0 <= found.low_ns <= found.predicted_ns <= found.high_ns <= found.baseline_ns
         return found.predicted_ns
 
-    measured = timeline.devices[0].high_ns - timeline.devices[0].low_ns
+    measured = predictor.measured_ns[0]
     assert predicted("infinite_gpu") < predicted("kernels=2") < measured
     assert predicted("kernel:kern=2") == predicted("kernels=2")
     assert predicted("no_sync+kernels=2") <= predicted("no_sync")
@@ -34,17 +34,17 @@ def test_factors_and_combinations() -> None:
 
 @pytest.mark.parametrize("scenario", ["", "nothing", "kernels=0", "kernel:absent=2"])
 def test_bad_questions_say_what_is_known(scenario: str) -> None:
-    timeline = build_timeline(steps_with_sync().trace(), parse_window("gpu"))
+    predictor = Predictor(build_timeline(steps_with_sync().trace(), parse_window("gpu")))
     with pytest.raises(SelectionError) as caught:
-        answer(timeline, scenario)
+        answer(predictor, scenario)
     assert caught.value.next_step
 
 
 @pytest.mark.parametrize("scenario", ["kernels=0", "cpu=-2", "no_sync+copies=0.0"])
 def test_a_factor_is_above_zero(scenario: str) -> None:
-    timeline = build_timeline(steps_with_sync().trace(), parse_window("gpu"))
+    predictor = Predictor(build_timeline(steps_with_sync().trace(), parse_window("gpu")))
     with pytest.raises(SelectionError, match=r"K of '.*' must be above 0"):
-        answer(timeline, scenario)
+        answer(predictor, scenario)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

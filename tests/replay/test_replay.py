@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.readers import read_sqlite
-from boundby.replay.removals import Predictor, removals
+from boundby.replay import Predictor, counterfactuals
 from boundby.replay.replay import Replayer, _compiled, _forward, measured_costs
 from boundby.stats.figures import measure
 from boundby.trace.tables import Direction, MemoryKind
@@ -49,14 +49,16 @@ def test_an_unchanged_replay_of_anything_is_that_thing(program: Program) -> None
     assert (start == predictor.graph.start_ns).all()
 
 
-def test_the_compiled_loop_is_the_plain_one() -> None:
+def test_the_compiled_loop_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
     program = Program()
     for step in range(20):
         launch(program, step * 50, step * 50 + 8, step * 50 + 30)
         program.api((step * 50 + 6) * US, (step * 50 + 34) * US, "cudaStreamSynchronize")
     graph = predictor_of(program).graph
-    plain, compiled = Replayer(graph), Replayer(graph, runs=10**9)
+    plain = Replayer(graph)
+    monkeypatch.setattr("boundby.replay.replay.WORTH_COMPILING", 0)
+    compiled = Replayer(graph)
     costs = measured_costs(graph)
     assert all((a == b).all() for a, b in zip(plain.run(costs), compiled.run(costs), strict=True))
     assert _compiled() is not _forward
@@ -74,14 +76,14 @@ def steps_with_sync(count: int = 10) -> Program:
 
 def test_without_syncs_the_host_runs_ahead() -> None:
     program = steps_with_sync()
-    measured, without = (predictor_of(program).windows(causes)[0] for causes in ((), ("sync",)))
+    measured, without = (predictor_of(program).without(causes)[0] for causes in ((), ("sync",)))
     assert measured == (9 * 300 + 52) * US
     # Each step of the host is then 5 + 1 + 236 us long (launch, interval, own code), longer than the kernel's 52.
     assert without == (9 * (5 + 1 + 236) + 52) * US
 
 
 def test_an_infinite_device_leaves_the_host() -> None:
-    without = predictor_of(steps_with_sync()).windows(("gpu_compute",), first=("sync",))[0]
+    without = predictor_of(steps_with_sync()).without(("gpu_compute",), first=("sync",))[0]
     assert without == 9 * 242 * US
 
 
@@ -92,7 +94,7 @@ def test_without_copies_blocking_calls_are_free() -> None:
         launch(program, base, base + 8, base + 20)
         call = program.api((base + 6) * US, (base + 190) * US, "cudaMemcpy_v3020")
         program.copy((base + 21) * US, (base + 185) * US, call, Direction.DTOH, MemoryKind.PAGEABLE)
-    without = predictor_of(program).windows(("gpu_copy",))[0]
+    without = predictor_of(program).without(("gpu_copy",))[0]
     assert without == pytest.approx((9 * (5 + 1 + 10) + 12) * US, abs=30 * US)
 
 
@@ -105,7 +107,7 @@ def test_a_region_saves_its_own() -> None:
         launch(program, base, base + 8, base + 20)
         launch(program, base + 400, base + 408, base + 420)
     timeline = build_timeline(program.trace(), parse_window("gpu"))
-    found = removals(timeline, measure(timeline).inclusive)
+    found = counterfactuals(Predictor(timeline), measure(timeline).inclusive)
     regions = timeline.ownership.regions
     saved = {regions.path(region): savings["cpu"] // US for region, savings in found.region.items()}
     # Own code beyond dispatch: 295 us after the first launch of a step, 495 us after the second (9 of them count).
@@ -120,7 +122,7 @@ def test_the_real_pair_is_predicted() -> None:
         copies = timeline.trace.operations.kind >= 2
         table = timeline.trace.operations
         window = timeline.devices[0].high_ns - timeline.devices[0].low_ns
-        return window, int((table.end_ns - table.start_ns)[copies].sum()), Predictor(timeline).windows(("gpu_copy",))[0]
+        return window, int((table.end_ns - table.start_ns)[copies].sum()), Predictor(timeline).without(("gpu_copy",))[0]
 
     _, _, without_copies = read("before")
     after, copies_left, _ = read("after")
@@ -132,4 +134,7 @@ def test_no_calls_no_predictions() -> None:
     program.kernel(0, 10 * US, 0)
     program.kernel(20 * US, 30 * US, 0)
     timeline = build_timeline(program.trace(), parse_window("gpu"))
-    assert removals(timeline, np.zeros((1, 11), np.int64)).unreliable == "CUDA API calls were not captured"
+    assert (
+        counterfactuals(Predictor(timeline), np.zeros((1, 11), np.int64)).unreliable
+        == "CUDA API calls were not captured"
+    )

@@ -48,7 +48,7 @@ def what_if(
     boundby what-if report.sqlite -s no_sync -s no_sync+kernels=2 --region 'step/loss'
     """
     from boundby.api import what_if as predict
-    from boundby.replay import SCENARIOS
+    from boundby.model.scenarios import SCENARIOS
 
     answers, unreliable = predict(report, scenarios or tuple(SCENARIOS), options)
     if format_name == "json":
@@ -60,7 +60,8 @@ def what_if(
 
 
 def _table(answers: list[Answer], unreliable: str | None) -> str:
-    from boundby.model.causes import BOUND_LABEL, SCENARIO_LABEL
+    from boundby.model.causes import BOUND_LABEL
+    from boundby.model.scenarios import SCENARIOS
     from boundby.model.units import change as told
     from boundby.model.units import duration, duration_range
 
@@ -69,8 +70,8 @@ def _table(answers: list[Answer], unreliable: str | None) -> str:
     rows = [("SCENARIO", "NOW", "THEN", "CHANGE", "BETWEEN", "THEN BOUND BY")]
     for answer in answers:
         change = answer.predicted_ns / answer.baseline_ns - 1
-        label = SCENARIO_LABEL.get(answer.scenario)
-        name = f"{answer.scenario} ({label})" if label else answer.scenario
+        named = SCENARIOS.get(answer.scenario)
+        name = f"{answer.scenario} ({named.label})" if named else answer.scenario
         rows.append(
             (
                 f"GPU {answer.device}: {name}" if several else name,

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from boundby.model.causes import CAUSE_KEYS
+from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.results.comparison import Account, DeviceChange, Prediction, RegionChange
 from boundby.results.report import WhatIf
 
-#: The causes that a scenario takes away.
-SCENARIO_CAUSES: Mapping[str, tuple[str, ...]] = {
-    "no_sync": ("sync",),
-    "no_launch_overhead": ("cuda_api",),
-    "infinite_gpu": ("gpu_compute",),
-    "copies_free": ("gpu_copy",),
-    "cpu_free": ("cpu",),
-    "input_free": ("host_blocked",),
-    "comm_free": ("gpu_comm",),
-    "init_free": ("init",),
-    "infinite_host": ("sync", "cuda_api", "cpu", "host_blocked", "init"),
-}
 #: A prediction is set against the measurement only if at least so much of its cause is gone: of a change that was
 #: not made nothing can be learnt.
 LEAST_REMOVED = 0.25
@@ -45,7 +34,7 @@ def predictions(
         if one is None or other is None:
             continue
         for item in what_if:
-            if item.device == number and item.scenario in SCENARIO_CAUSES:
+            if item.device == number and item.scenario in SCENARIOS:
                 runs = one.instances or 1
                 made = _prediction(one, other, item.scenario, item.baseline_ns / runs, item.predicted_ns / runs)
                 found += [made] if made else []
@@ -55,7 +44,7 @@ def predictions(
         one, other = change.before, change.after
         if one is None or other is None or not change.path or one.verdict.saving_ns is None:
             continue
-        scenario = next((name for name, causes in SCENARIO_CAUSES.items() if causes == (one.verdict.bound,)), None)
+        scenario = SCENARIO_OF_CAUSE.get(one.verdict.bound)
         if scenario is not None and one.instances and one.verdict.decided_by == "replay":
             gone = one.verdict.saving_ns / one.instances
             made = _prediction(one, other, scenario, one.each_ns, max(one.each_ns - gone, 0.0))
@@ -65,7 +54,7 @@ def predictions(
 
 def _prediction(one: Account, other: Account, scenario: str, baseline: float, predicted: float) -> Prediction | None:
     # Of a scenario of many causes, those that there were.
-    causes = tuple(cause for cause in SCENARIO_CAUSES[scenario] if one.each_of(cause) >= WORTH_NAMING * one.each_ns)
+    causes = tuple(cause for cause in SCENARIOS[scenario].causes if one.each_of(cause) >= WORTH_NAMING * one.each_ns)
     had = sum(one.each_of(cause) for cause in causes)
     has = sum(other.each_of(cause) for cause in causes)
     promise = baseline - predicted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
 from boundby.model.causes import Cause
+from boundby.replay import Savings
 from boundby.results.report import DeviceReport, RegionReport, WhatIf
 from boundby.stats.figures import Figures
 
@@ -25,33 +26,6 @@ T = TypeVar("T")
 PLACE_SHARE = 0.8
 # Findings that save less of the window are not worth a reader's time; nor, where all are asked for, below the second.
 WORTH_SHARE, WORTH_SHARE_OF_ALL = 0.01, 0.001
-
-
-class Savings(Protocol):
-    """What one change alone would save of the program as it ran, by replay: (low, high) in nanoseconds, of several
-    devices, which run at the same time, the one that saves most. None: the trace cannot be replayed to be trusted.
-
-    ``calls`` is a mask over the rows of ``timeline.calls`` (the interval before a call belongs to it),
-    ``operations`` one over ``trace.operations``, ``regions`` one over regions. Given calls or operations alone, the
-    other is nothing; given neither, both are all. Removing waits looks at calls, removing device time at operations.
-    """
-
-    @property
-    def unreliable(self) -> str | None:
-        """Why nothing can be said; None: it can."""
-
-    def without(
-        self,
-        causes: Sequence[str],
-        *,
-        calls: Bool | None = None,
-        operations: Bool | None = None,
-        regions: Bool | None = None,
-    ) -> SavingNs | None:
-        """Without these causes (keys of `Cause`) there."""
-
-    def faster(self, operations: Bool, least: float, most: float) -> SavingNs | None:
-        """With these operations ``least`` to ``most`` times as fast."""
 
 
 class CannotCheckError(Exception):

@@ -33,7 +33,7 @@ class Cause(IntEnum):
 @dataclass(frozen=True)
 class CauseInfo:
     """One cause in every format. Fields left empty: no verdict names it (``bound``), accounts of host threads do not
-    hold it (``host_meaning``), no change to the program removes it (``without``, ``scenario``)."""
+    hold it (``host_meaning``), no change to the program removes it (``without``)."""
 
     key: str  # in JSON, CSV and SQLite
     letter: str  # in bars without colour
@@ -44,7 +44,6 @@ class CauseInfo:
     bound: str = ""  # the verdict
     host_meaning: str = ""  # what a host thread's time is spent on, in traces without GPU work
     without: str = ""  # what a saving supposes
-    scenario: str = ""  # the replay that removes this cause alone
     hatch: str = ""  # in figures, for those who cannot tell the colours apart
 
 
@@ -58,7 +57,6 @@ _ROWS = (
         bound="GPU-compute bound",
         meaning="a kernel runs",
         without="without kernel time",
-        scenario="infinite_gpu",
         color="#0f9d6e",
         ink="#ffffff",
     ),
@@ -69,7 +67,6 @@ _ROWS = (
         bound="GPU-communication bound",
         meaning="a communication kernel runs (NCCL, NVSHMEM)",
         without="without GPU communication",
-        scenario="comm_free",
         color="#0072b2",
         ink="#ffffff",
         hatch="////",
@@ -81,7 +78,6 @@ _ROWS = (
         bound="GPU-copy bound",
         meaning="a memory copy, set or page migration runs",
         without="without copies",
-        scenario="copies_free",
         color="#56b4e9",
         ink="#10222e",
         hatch="....",
@@ -94,7 +90,6 @@ _ROWS = (
         meaning="the device is idle because the host had waited for it",
         host_meaning="the thread waits for the device",
         without="without host waits",
-        scenario="no_sync",
         color="#d1495b",
         ink="#ffffff",
         hatch="xxxx",
@@ -107,7 +102,6 @@ _ROWS = (
         meaning="the device is idle while the host launches work or dispatches to the next launch",
         host_meaning="the thread is in CUDA calls or dispatches to the next one",
         without="without launch overhead",
-        scenario="no_launch_overhead",
         color="#e8871e",
         ink="#2b1600",
         hatch="\\\\\\\\",
@@ -120,7 +114,6 @@ _ROWS = (
         meaning="the device is idle during context creation, module load, JIT or memory allocation",
         host_meaning="the thread loads modules, creates contexts or allocates memory",
         without="without initialization",
-        scenario="init_free",
         color="#b07aa1",
         ink="#ffffff",
         hatch="++++",
@@ -133,7 +126,6 @@ _ROWS = (
         meaning="the device is idle while the host runs its own code",
         host_meaning="the thread runs its own code",
         without="without the host's own work",
-        scenario="cpu_free",
         color="#f0c808",
         ink="#2e2600",
     ),
@@ -145,7 +137,6 @@ _ROWS = (
         meaning="the device is idle while the host sleeps in the operating system (files, locks, workers)",
         host_meaning="the thread sleeps in the operating system (files, locks, workers)",
         without="without host sleeps",
-        scenario="input_free",
         color="#9c6644",
         ink="#ffffff",
         hatch="----",
@@ -216,16 +207,3 @@ COLORS: dict[str, tuple[str, str]] = {
 def info(key: str) -> CauseInfo:
     """The row of a cause or of a verdict; `OTHER` where it names no cause (``other``, ``hidden``, ``mixed``)."""
     return CAUSE_INFO.get(key, OTHER)
-
-
-SCENARIO_LABEL: dict[str, str] = {
-    "no_sync": "without host waits",
-    "no_launch_overhead": "without launch overhead",
-    "infinite_gpu": "kernels in no time",
-    "copies_free": "copies in no time",
-    "cpu_free": "without the host's own work",
-    "input_free": "without host sleeps",
-    "comm_free": "communication in no time",
-    "init_free": "without initialization",
-    "infinite_host": "with a perfect host",
-}

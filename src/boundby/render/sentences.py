@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, HOST_MEANING, MEANING, SCENARIO_LABEL, SHORT_LABEL, WITHOUT
+from boundby.model.causes import BOUND_LABEL, HOST_MEANING, MEANING, SHORT_LABEL, WITHOUT
+from boundby.model.scenarios import scenario_label
 from boundby.render.bars import FOLD_BELOW
 from boundby.render.text import clean
 from boundby.results.report import DeviceReport, RegionReport, Report, ThreadReport, Verdict, WhatIf
@@ -193,8 +194,7 @@ def notable_scenarios(report: Report) -> list[tuple[str, WhatIf]]:
     """Predictions worth showing to people, with a label; the device is named where there are several."""
     return [
         (
-            (f"GPU {item.device} " if len(report.devices) > 1 else "")
-            + SCENARIO_LABEL.get(item.scenario, item.scenario),
+            (f"GPU {item.device} " if len(report.devices) > 1 else "") + scenario_label(item.scenario),
             item,
         )
         for item in report.what_if

@@ -1,7 +1,8 @@
 """What a change would save: the trace as a graph of calls and operations, replayed with costs removed."""
 
-from boundby.replay.questions import FORMS, Answer, answer
-from boundby.replay.removals import Predictor, Removals, removals, unreliable_timeline
-from boundby.replay.scenarios import SCENARIOS
+from boundby.replay.counterfactuals import Counterfactuals, counterfactuals
+from boundby.replay.predictor import Predictor
+from boundby.replay.questions import FORMS, Answer, answer, next_bounds
+from boundby.replay.savings import Savings
 
-__all__ = ["FORMS", "SCENARIOS", "Answer", "Predictor", "Removals", "answer", "removals", "unreliable_timeline"]
+__all__ = ["FORMS", "Answer", "Counterfactuals", "Predictor", "Savings", "answer", "counterfactuals", "next_bounds"]

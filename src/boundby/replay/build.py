@@ -16,9 +16,8 @@ from boundby.replay.waits import Waits, find_waits
 from boundby.trace.vocabulary.cuda import CallClass
 
 
-def build_graph(timeline: Timeline, runs: int = 1) -> Graph:
-    """The graph of all processes of a trace (they share nothing but devices). ``runs``: how often it is going to be
-    replayed."""
+def build_graph(timeline: Timeline) -> Graph:
+    """The graph of all processes of a trace (they share nothing but devices)."""
     table, calls = timeline.trace.operations, timeline.calls
     chains = build_chains(timeline)
     node_of = np.full(len(calls) + 1, NONE, np.int64)  # the last entry is for operations without a call
@@ -91,7 +90,7 @@ def build_graph(timeline: Timeline, runs: int = 1) -> Graph:
         piece_cause=chains.piece_cause,
         piece_region=chains.piece_region,
     )
-    return learn(graph, runs)  # what its rules leave unexplained
+    return learn(graph)  # what its rules leave unexplained
 
 
 def _between_streams(timeline: Timeline, events: Edges, queues: StreamQueues, before: Int) -> Edges:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from boundby.attribution.timeline import Timeline
-from boundby.model.causes import REMOVABLE
+from boundby.model.arrays import BoolArray
 from boundby.model.errors import SelectionError
-from boundby.replay.graph import Graph
-from boundby.replay.removals import Change, Predictor
-from boundby.replay.replay import Costs
-from boundby.replay.scenarios import SCENARIOS, Scope, faster, faster_cpu, remove
+from boundby.model.scenarios import SCENARIOS
+from boundby.replay.predictor import Predictor, Step
+from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without, WithoutUnexplained
 from boundby.trace.tables import OpKind
-
-Bool = npt.NDArray[np.bool_]
 
 _FASTER = re.compile(r"^(kernels|copies|comm|cpu|kernel:(?P<glob>.+))=(?P<factor>-?\d+(?:\.\d+)?)$")
 OVERLAPPED = {"copies_overlapped": "copies_free", "comm_overlapped": "comm_free"}
@@ -53,47 +48,61 @@ class Answer:
         return self.baseline_ns / self.predicted_ns if self.predicted_ns else None
 
 
-def answer(timeline: Timeline, scenario: str, inside: Bool | None = None, region: str | None = None) -> list[Answer]:
+def answer(
+    predictor: Predictor, scenario: str, inside: BoolArray | None = None, region: str | None = None
+) -> list[Answer]:
     """Predict a scenario for every device; ``inside`` limits it to some regions. Raises SelectionError."""
     terms = [term.strip() for term in scenario.split("+") if term.strip()]
-    changes = [_change(term, timeline) for term in terms]
-    if not changes:
+    scope = predictor.scope(regions=inside)
+    steps = [Step(_change(term, predictor), scope) for term in terms]
+    if not steps:
         raise SelectionError("The scenario is empty.", f"Known: {FORMS}.")
-    predictor = Predictor(timeline, runs=2 * len(REMOVABLE) + 6)
-    floors = [_floor(term, predictor, inside) for term in terms]
-    measured = [device.high_ns - device.low_ns for device in timeline.devices]
-    stay = _at_least(predictor.after(changes, inside), floors)
-    go = _at_least(predictor.after([*changes, _no_holds], inside), floors)
-    unchanged = predictor.after([_no_holds], None)
+    floors = [_floor(predictor, term, scope) for term in terms if term in OVERLAPPED]
+    stay = _at_least(predictor.windows(*steps), floors)
+    go = _at_least(predictor.windows(*steps, Step(WithoutUnexplained(), scope)), floors)
+    then = predictor.next_bounds(*steps, left_ns=stay)
     answers = []
-    for position, device in enumerate(timeline.devices):
+    for position, device in enumerate(predictor.devices):
+        measured, predicted = predictor.measured_ns[position], stay[position]
         # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.
-        gone = min(stay[position], go[position] + measured[position] - unchanged[position])
-        low, high = sorted((gone, stay[position]))
+        explained = go[position] + measured - predictor.explained_only_ns[position]
         answers.append(
             Answer(
                 scenario=scenario,
                 region=region,
-                device=timeline.trace.gpus[device.index].id,
-                baseline_ns=measured[position],
-                predicted_ns=stay[position],
-                low_ns=max(low, 0),
-                high_ns=high,
-                then_bound=_then(predictor, changes, inside, position, stay[position]),
+                device=predictor.timeline.trace.gpus[device.index].id,
+                baseline_ns=measured,
+                predicted_ns=predicted,
+                low_ns=max(min(explained, predicted), 0),
+                high_ns=predicted,
+                then_bound=then[position],
             )
         )
     return answers
 
 
+def next_bounds(predictor: Predictor, scenarios: Sequence[str]) -> Mapping[tuple[int, str], str | None]:
+    """What would bound each device next under these named scenarios, by (device id, scenario); None: nothing worth
+    1 %."""
+    gpus = predictor.timeline.trace.gpus
+    return {
+        (gpus[device.index].id, name): bound
+        for name in scenarios
+        for device, bound in zip(
+            predictor.devices,
+            predictor.next_bounds(Step(Without(SCENARIOS[name].causes), predictor.everywhere)),
+            strict=True,
+        )
+    }
+
+
 def _at_least(windows: list[int], floors: Sequence[list[int]]) -> list[int]:
-    return [max([length, *(floor[position] for floor in floors)]) for position, length in enumerate(windows)]
+    return [max(lengths) for lengths in zip(windows, *floors, strict=True)]
 
 
-def _floor(term: str, predictor: Predictor, inside: Bool | None) -> list[int]:
-    """Overlapped work still takes its own time on the device: no window is shorter than that."""
-    if term not in OVERLAPPED:
-        return [0] * len(predictor.devices)
-    graph, scope = predictor.graph, predictor.scope(inside)
+def _floor(predictor: Predictor, term: str, scope: Scope) -> list[int]:
+    """Overlapped work still takes its own time on each device: no window is shorter than that."""
+    graph = predictor.graph
     moves = graph.is_communication if term == "comm_overlapped" else graph.op_kind >= OpKind.MEMCPY
     return [
         int(graph.duration_ns[scope.operations & moves & (graph.device == device.index)].sum())
@@ -101,58 +110,31 @@ def _floor(term: str, predictor: Predictor, inside: Bool | None) -> list[int]:
     ]
 
 
-def _then(predictor: Predictor, changes: Sequence[Change], inside: Bool | None, position: int, left: int) -> str | None:
-    """The cause that would save most once the change is made."""
-    best = ("", 0)
-    waits = predictor.after([*changes, _removal(("sync",))], inside, widen_last=True)[position]
-    for cause in REMOVABLE:
-        base = left if cause.key == "sync" else waits
-        gone = [_removal(("sync",))] if cause.key == "sync" else [_removal(("sync", cause.key))]
-        saved = base - predictor.after([*changes, *gone], inside, widen_last=True)[position]
-        if saved > best[1]:
-            best = (cause.key, saved)
-    return best[0] if left and best[1] >= 0.01 * left else None
-
-
-def _change(term: str, timeline: Timeline) -> Change:
-    if term in SCENARIOS or term in OVERLAPPED:
-        return _removal(SCENARIOS[OVERLAPPED.get(term, term)])
+def _change(term: str, predictor: Predictor) -> Change:
+    name = OVERLAPPED.get(term, term)
+    if name in SCENARIOS:
+        return Without(SCENARIOS[name].causes)
     match = _FASTER.match(term)
     if not match:
         raise SelectionError(f"{term!r} is no scenario.", f"Known: {FORMS}.")
     if float(match["factor"]) <= 0:
         raise SelectionError(f"K of {term!r} must be above 0.", f"It says how many times as fast: {match[1]}=2.")
-    factor, kind = float(match["factor"]), match[1]
-    if kind == "cpu":
-        return lambda graph, costs, scope: faster_cpu(graph, costs, scope, factor)
-    rows = _operations(kind, match["glob"], timeline)
-
-    def shorten(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-        return faster(graph, costs, rows & scope.operations, factor)
-
-    return shorten
+    if match[1] == "cpu":
+        return FasterHost(float(match["factor"]))
+    return Faster(_operations(predictor, match[1], match["glob"]), float(match["factor"]))
 
 
-def _operations(kind: str, glob: str | None, timeline: Timeline) -> Bool:
-    table, names = timeline.trace.operations, timeline.trace.names
-    kernels = (table.kind <= OpKind.GRAPH) & ~table.is_communication
+def _operations(predictor: Predictor, kind: str, glob: str | None) -> BoolArray:
+    trace = predictor.timeline.trace
+    table = trace.operations
     if kind == "copies":
         return table.kind >= OpKind.MEMCPY
     if kind == "comm":
         return table.is_communication
     if glob is None:
-        return kernels
-    wanted = np.array([fnmatch.fnmatchcase(name, glob) or glob in name for name in names], bool)
-    found: Bool = (table.kind == OpKind.KERNEL) & wanted[table.name]
-    if not found.any():
+        return (table.kind <= OpKind.GRAPH) & ~table.is_communication
+    wanted = np.array([fnmatch.fnmatchcase(name, glob) or glob in name for name in trace.names], bool)
+    named: BoolArray = (table.kind == OpKind.KERNEL) & wanted[table.name]
+    if not named.any():
         raise SelectionError(f"No kernel matches {glob!r}.", "Give a part of its name, or a glob such as '*gemm*'.")
-    return found
-
-
-def _removal(causes: Sequence[str]) -> Change:
-    return lambda graph, costs, scope: remove(graph, costs, causes, scope)
-
-
-def _no_holds(_graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    """Delays that nothing recorded explains go away."""
-    return replace(costs, hold_ns=np.where(scope.operations, 0, costs.hold_ns))
+    return named

@@ -22,8 +22,8 @@ from boundby.replay.graph import Graph
 
 Int = npt.NDArray[np.int64]
 
-# Below this many events in all the loop itself is quicker than loading the compiler.
-WORTH_COMPILING = 1_500_000
+# Below this many events the loop itself is quicker than loading the compiler.
+WORTH_COMPILING = 10_000
 # Passes at most where the order of operations depends on their times.
 MOST_PASSES = 8
 # The rules by which streams take turns hold if no operation moves by more than this part of the whole.
@@ -66,22 +66,22 @@ def measured_costs(graph: Graph) -> Costs:
     )
 
 
-def learn(graph: Graph, runs: int = 1) -> Graph:
+def learn(graph: Graph) -> Graph:
     """The graph with what its rules leave unexplained of the measured starts."""
     found = Lessons(*(np.zeros(len(graph.launch), np.int64) for _ in range(2)))
-    Replayer(graph, runs).run(measured_costs(graph), found)
+    Replayer(graph).run(measured_costs(graph), found)
     graph = replace(graph, hold_ns=found.hold, early_ns=found.early)
-    return replace(graph, takes_turns=Replayer(graph, runs).takes_turns())
+    return replace(graph, takes_turns=Replayer(graph).takes_turns())
 
 
 class Replayer:
-    """Replays one graph under any number of costs. ``runs`` is how often it is going to: many are worth compiling for.
+    """Replays one graph under any number of costs.
 
     Chains that follow nothing begin when their first node was measured to begin; all else follows from the costs.
     """
 
-    def __init__(self, graph: Graph, runs: int = 1) -> None:
-        self._loop = _compiled() if runs * len(graph.order) >= WORTH_COMPILING else None
+    def __init__(self, graph: Graph) -> None:
+        self._loop = _compiled() if len(graph.order) >= WORTH_COMPILING else None
         self._chains = int(graph.chain.max(initial=-1)) + 1
         self._nodes, self._operations = graph.calls, len(graph.launch)
         self._slots = len(graph.engines.first)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from boundby.replay.removals import Predictor, unreliable
+from boundby.model.arrays import BoolArray
+from boundby.replay.predictor import Predictor, Step, most_saved
+from boundby.replay.removals import Change, Faster, Scope, Without, WithoutUnexplained
 
-Bool = npt.NDArray[np.bool_]
 SavingNs = tuple[int, int]
 
 # On simulated programs 95 of 100 predictions lie within 0.2 % of the truth (1.2 % in the worst scenario, see
 # docs/what-if.md), but a real machine does more than the model knows: no saving is told as more certain than this.
 MODEL_ERROR = 0.05
 # Delays that no dependency explains are replayed without as well where they are this share of the window or more.
-HOLD_SHARE = 0.001
+UNEXPLAINED_SHARE = 0.001
 # Where the host's waits cost this share of the window, what another change saves depends on whether they go first.
 WAITS_SHARE = 0.02
 
@@ -32,79 +33,69 @@ class Savings:
     trace cannot be replayed to be trusted; ``unreliable`` says why.
     """
 
-    def __init__(self, predictor: Predictor, unreliable_because: str | None = None) -> None:
+    def __init__(self, predictor: Predictor) -> None:
+        self.unreliable = predictor.unreliable
         self._predictor = predictor
-        self.unreliable = unreliable_because or unreliable(predictor.graph, predictor.devices)
         self._known: dict[tuple[object, ...], SavingNs] = {}
-        self._measured = [device.high_ns - device.low_ns for device in predictor.devices]
-        held = int(predictor.graph.hold_ns.sum())
-        self._has_holds = held >= HOLD_SHARE * max(self._measured, default=0)
-        self._unheld: list[int] | None = None
-        self._waitless: list[int] | None = None
+        self._longest_ns = max(predictor.measured_ns, default=0)
+        delays_ns = int(predictor.graph.hold_ns.sum())
+        self._has_delays = delays_ns >= UNEXPLAINED_SHARE * self._longest_ns
+        whole = replace(predictor.everywhere, operations=np.ones_like(predictor.everywhere.operations))
+        self._explained = Step(WithoutUnexplained(), whole)
+        self._explained_ns: list[int] | None = None
         self.asked = 0  # questions that were replayed
 
     def without(
         self,
         causes: Sequence[str],
         *,
-        calls: Bool | None = None,
-        operations: Bool | None = None,
-        regions: Bool | None = None,
+        calls: BoolArray | None = None,
+        operations: BoolArray | None = None,
+        regions: BoolArray | None = None,
     ) -> SavingNs | None:
-        """Without these causes there: see `Predictor.without`."""
+        """Without these causes there: see `Predictor.scope`. Removing waits looks at calls, removing device time at
+        operations (and the calls that launched them), removing launch overhead at both."""
         key = ("without", tuple(causes), _digest(calls), _digest(operations), _digest(regions))
+        scope = self._predictor.scope(calls=calls, operations=operations, regions=regions)
+        return self._answer(key, Without(tuple(causes)), scope, is_wait="sync" in causes)
 
-        def replay(holds: bool, waits: bool) -> list[int]:
-            return self._predictor.without(causes, calls, operations, regions, holds=holds, waits=waits)
+    def faster(self, operations: BoolArray, least: float, most: float) -> SavingNs | None:
+        """With these operations (mask over ``trace.operations``) ``least`` to ``most`` times as fast."""
+        low, high = (
+            self._answer(
+                ("faster", factor, _digest(operations)),
+                Faster(operations, factor),
+                self._predictor.everywhere,
+                is_wait=False,
+            )
+            for factor in (least, most)
+        )
+        return None if low is None or high is None else (low[0], max(low[1], high[1]))
 
-        return self._answer(key, replay, is_wait="sync" in causes)
-
-    def faster(self, operations: Bool, least: float, most: float) -> SavingNs | None:
-        """With these operations ``least`` to ``most`` times as fast."""
-        slow, quick = self._faster(operations, least), self._faster(operations, most)
-        return None if slow is None or quick is None else (slow[0], max(slow[1], quick[1]))
-
-    def _faster(self, operations: Bool, factor: float) -> SavingNs | None:
-        key = ("faster", factor, _digest(operations))
-
-        def replay(holds: bool, waits: bool) -> list[int]:
-            return self._predictor.faster(operations, factor, holds=holds, waits=waits)
-
-        return self._answer(key, replay, is_wait=False)
-
-    def _answer(
-        self, key: tuple[object, ...], replay: Callable[[bool, bool], list[int]], *, is_wait: bool
-    ) -> SavingNs | None:
+    def _answer(self, key: tuple[object, ...], change: Change, scope: Scope, *, is_wait: bool) -> SavingNs | None:
         if self.unreliable is not None:
             return None
         if key not in self._known:
-            self._known[key] = self._range(replay, is_wait=is_wait)
+            self._known[key] = self._range(Step(change, scope), is_wait=is_wait)
             self.asked += 1
         return self._known[key]
 
-    def _range(self, replay: Callable[[bool, bool], list[int]], *, is_wait: bool) -> SavingNs:
-        saved = [_most_saved(self._measured, replay(True, True))]
-        if self._has_holds:
-            if self._unheld is None:
-                self._unheld = self._predictor.without((), holds=False)
+    def _range(self, step: Step, *, is_wait: bool) -> SavingNs:
+        predictor = self._predictor
+        saved = [most_saved(predictor.measured_ns, predictor.windows(step))]
+        if self._has_delays:
+            if self._explained_ns is None:
+                self._explained_ns = predictor.windows(self._explained)
             # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.
-            saved.append(_most_saved(self._unheld, replay(False, True)))
-        waitless = self._without_waits()
-        matters = _most_saved(self._measured, waitless) >= WAITS_SHARE * max(self._measured, default=0)
-        if not is_wait and saved[0] and matters:
-            saved.append(_most_saved(waitless, replay(True, False)))
+            saved.append(most_saved(self._explained_ns, predictor.windows(step, self._explained)))
+        waitless = predictor.without(("sync",))
+        waits_matter = most_saved(predictor.measured_ns, waitless) >= WAITS_SHARE * self._longest_ns
+        if not is_wait and saved[0] and waits_matter:
+            no_waits = Step(Without(("sync",)), predictor.everywhere)
+            saved.append(most_saved(waitless, predictor.windows(no_waits, step)))
         low, high = min(saved), max(saved)
-        return round(low * (1 - MODEL_ERROR)), min(round(high * (1 + MODEL_ERROR)), max(self._measured, default=0))
-
-    def _without_waits(self) -> list[int]:
-        if self._waitless is None:
-            self._waitless = self._predictor.without(("sync",))
-        return self._waitless
+        return round(low * (1 - MODEL_ERROR)), min(round(high * (1 + MODEL_ERROR)), self._longest_ns)
 
 
-def _most_saved(before: Sequence[int], after: Sequence[int]) -> int:
-    return max(0, *(b - a for b, a in zip(before, after, strict=True)))
-
-
-def _digest(mask: Bool | None) -> bytes | None:
+def _digest(mask: BoolArray | None) -> bytes | None:
     return None if mask is None else hashlib.blake2b(np.packbits(mask).tobytes(), digest_size=16).digest()

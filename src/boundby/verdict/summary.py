@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
 from boundby.model.causes import CAUSES, Cause
+from boundby.replay import Counterfactuals
 from boundby.results.report import (
     ApiCalls,
     DeviceReport,
@@ -44,27 +45,12 @@ from boundby.verdict.confidence import Confidence, host_confidence, judge
 from boundby.verdict.verdict import Decision, decide, decide_host, is_saturated
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """Savings by cause, found by replay: by device index, by device index once the best is gone, and by region.
-    ``alone_ns``: by device index, the window without one cause alone.
-
-    Empty where there was nothing to replay; ``unreliable`` says why the savings are not to be used.
-    """
-
-    device: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    following: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    region: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    alone_ns: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    unreliable: str | None = None
-
-
-def devices(timeline: Timeline, figures: Figures, replayed: Replayed) -> tuple[DeviceReport, ...]:
+def devices(timeline: Timeline, figures: Figures, replayed: Counterfactuals) -> tuple[DeviceReport, ...]:
     """One report per device that did work."""
     return tuple(_device(timeline, figures, device, replayed) for device in timeline.devices)
 
 
-def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replayed: Replayed) -> DeviceReport:
+def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replayed: Counterfactuals) -> DeviceReport:
     trace = timeline.trace
     chosen = operations_in_windows(timeline, [device])
     chosen = replace(chosen, region=np.zeros_like(chosen.region))  # everything at the root
@@ -122,7 +108,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         host_active_ns=active if thread is not None else None,
         verdict=replace(
             _verdict(decision, confidence, clause, is_replayed=savings is not None),
-            without_ns=replayed.alone_ns.get(device.index, {}).get(decision.bound) if savings else None,
+            without_ns=replayed.alone_ns(device.index, decision.bound) if savings else None,
         ),
         checklist=checklist(
             time,
@@ -174,7 +160,7 @@ def threads(timeline: Timeline) -> tuple[ThreadReport, ...]:
 
 
 def regions(
-    timeline: Timeline, figures: Figures, replayed: Replayed, *, glob: str | None = None, min_share: float = 0.0
+    timeline: Timeline, figures: Figures, replayed: Counterfactuals, *, glob: str | None = None, min_share: float = 0.0
 ) -> tuple[RegionReport, ...]:
     """Every region that counts, depth first, siblings by time. The root comes first, with path ().
 
@@ -212,7 +198,7 @@ def regions(
 
 
 def _region(
-    timeline: Timeline, figures: Figures, region: int, most: dict[str, int] | None, replayed: Replayed
+    timeline: Timeline, figures: Figures, region: int, most: dict[str, int] | None, replayed: Counterfactuals
 ) -> tuple[RegionReport, dict[str, int]]:
     trace, host, tree = timeline.trace, figures.host, timeline.ownership.regions
     time = {cause: int(figures.inclusive[region, cause]) for cause in CAUSES}
@@ -299,7 +285,7 @@ def _unexplained(time: Mapping[Cause, int]) -> int:
     return time[Cause.DEVICE_WAIT] + time[Cause.PROFILER] + time[Cause.UNATTRIBUTED]
 
 
-def _all_saturated(timeline: Timeline, replayed: Replayed) -> bool:
+def _all_saturated(timeline: Timeline, replayed: Counterfactuals) -> bool:
     """True if every device is: then regions are judged on the devices' own work."""
     accounts = [(device.index, device.segments.by_cause()) for device in timeline.devices]
     return all(

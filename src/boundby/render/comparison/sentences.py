@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, LETTER, SCENARIO_LABEL, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, LETTER, SHORT_LABEL
+from boundby.model.scenarios import scenario_label
 from boundby.render.findings import NOTE, saves_range
 from boundby.render.sentences import bound_word
 from boundby.render.text import clean, part_name, region_name
@@ -363,7 +364,7 @@ def findings_summary(comparison: Comparison) -> str:
 
 def prediction(item: Prediction) -> str:
     """``without copies``, and how much of them is gone."""
-    name = SCENARIO_LABEL.get(item.scenario, clean(item.scenario))
+    name = clean(scenario_label(item.scenario))
     words = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.causes)
     part = (
         "all"

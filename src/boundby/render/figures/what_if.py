@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from boundby.model.causes import BOUND_LABEL, SCENARIO_LABEL
+from boundby.model.causes import BOUND_LABEL
+from boundby.model.scenarios import scenario_label
 from boundby.render import sentences
 from boundby.render.figures.style import (
     FAINT,
@@ -76,7 +77,7 @@ def _ordered(items: Sequence[WhatIf], device: DeviceReport) -> list[WhatIf]:
 
 
 def _label(scenario: str) -> str:
-    text = SCENARIO_LABEL.get(scenario, scenario)
+    text = scenario_label(scenario)
     return text[:1].upper() + text[1:]
 
 

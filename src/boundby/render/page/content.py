@@ -15,9 +15,9 @@ from boundby.model.causes import (
     HOST_MEANING,
     LETTER,
     MEANING,
-    SCENARIO_LABEL,
     SHORT_LABEL,
 )
+from boundby.model.scenarios import scenario_label
 from boundby.render import findings, glossary, sentences
 from boundby.render.accounts import IN_FULL, listed
 from boundby.render.bars import FOLD_BELOW, Segment, segments
@@ -267,7 +267,7 @@ def _scenarios(report: Report, next_bounds: Mapping[tuple[int, str], str | None]
         ]
         rows = tuple(
             ScenarioRow(
-                label=SCENARIO_LABEL.get(item.scenario, item.scenario),
+                label=scenario_label(item.scenario),
                 fraction=min(item.predicted_ns / item.baseline_ns, 1.0) if item.baseline_ns else 0.0,
                 predicted_ns=item.predicted_ns,
                 change=sentences.change(item.baseline_ns - item.predicted_ns, item.baseline_ns),

@@ -1,0 +1,38 @@
+"""The named what-if scenarios, one row each: what is removed, and how people are told.
+
+How the replay removes a cause is in `boundby.replay.removals`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One counterfactual: the program as it ran, without these causes."""
+
+    key: str  # on the command line and in JSON
+    label: str  # what is gone, everything else as it was
+    causes: tuple[str, ...]  # keys of `boundby.model.causes.Cause`, in the order in which they are removed
+
+
+_ROWS = (
+    Scenario("no_sync", "without host waits", ("sync",)),
+    Scenario("no_launch_overhead", "without launch overhead", ("cuda_api",)),
+    Scenario("infinite_gpu", "kernels in no time", ("gpu_compute",)),
+    Scenario("copies_free", "copies in no time", ("gpu_copy",)),
+    Scenario("cpu_free", "without the host's own work", ("cpu",)),
+    Scenario("input_free", "without host sleeps", ("host_blocked",)),
+    Scenario("comm_free", "communication in no time", ("gpu_comm",)),
+    Scenario("init_free", "without initialization", ("init",)),
+    Scenario("infinite_host", "with a perfect host", ("sync", "cuda_api", "cpu", "host_blocked", "init")),
+)
+SCENARIOS: dict[str, Scenario] = {row.key: row for row in _ROWS}
+#: The scenario that removes one cause alone, by the cause's key.
+SCENARIO_OF_CAUSE: dict[str, str] = {row.causes[0]: row.key for row in _ROWS if len(row.causes) == 1}
+
+
+def scenario_label(key: str) -> str:
+    """What is gone under a scenario; of a question that has no name (``kernels=2``) the question itself."""
+    return SCENARIOS[key].label if key in SCENARIOS else key

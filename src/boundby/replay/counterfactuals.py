@@ -1,0 +1,165 @@
+"""What removing each cause would save, by replay: for every device, and inside every region that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.timeline import Timeline
+from boundby.model.causes import REMOVABLE, Cause
+from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
+from boundby.replay.graph import Graph
+from boundby.replay.predictor import Predictor, most_saved
+from boundby.replay.removals import Scope
+from boundby.trace.tables import OpKind
+
+# Regions below this share of the window are not replayed: they cannot save more than they hold.
+REGION_SHARE = 0.01
+# More regions than this are not replayed, largest first.
+MOST_REGIONS = 60
+# A cause of which a region holds less than this share of its own time is not replayed there.
+CAUSE_SHARE = 0.02
+# A cause that saves less of the window everywhere is not looked for in the regions.
+LEAST_SAVED_SHARE = 0.003
+
+
+@dataclass(frozen=True)
+class Counterfactuals:
+    """Savings in nanoseconds by cause: ``sync`` from the program as it ran, every other cause from the program that
+    no longer waits. Empty where there was nothing to replay. ``unreliable`` says why the trace cannot be replayed to
+    be trusted; None: it can."""
+
+    device: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by device index
+    following: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by device index, its best cause gone too
+    region: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by region, summed over devices
+    predicted_ns: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # windows by device index and scenario
+    unreliable: str | None = None
+
+    def alone_ns(self, device: int, cause: str) -> int | None:
+        """The window of a device (index) without this cause alone, everything else as it was; None: not replayed."""
+        return self.predicted_ns.get(device, {}).get(SCENARIO_OF_CAUSE.get(cause, ""))
+
+
+def counterfactuals(predictor: Predictor, inclusive: npt.NDArray[np.int64]) -> Counterfactuals:
+    """Replay the trace without each cause. ``inclusive`` is the account by region, shape (regions, causes)."""
+    held = _worth_replaying(predictor.graph, predictor.everywhere, 0)
+    predicted = _scenarios(predictor, held)
+    without_sync = predictor.without(("sync",))
+    device: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
+    for cause in REMOVABLE:
+        before = predictor.measured_ns if cause == Cause.SYNC else without_sync
+        after = before
+        if cause in held:
+            after = without_sync if cause == Cause.SYNC else predictor.without((cause.key,), first=("sync",))
+        for item, length, left in zip(predictor.devices, before, after, strict=True):
+            device[item.index][cause.key] = max(length - left, 0)
+    return Counterfactuals(
+        device=device,
+        following={
+            index: _following(predictor, position, device[index], held) for position, index in enumerate(device)
+        },
+        region=_regions(predictor, inclusive, held),
+        predicted_ns=predicted,
+        unreliable=predictor.unreliable,
+    )
+
+
+def _scenarios(predictor: Predictor, held: set[Cause]) -> dict[int, dict[str, int]]:
+    """Windows by device index and scenario. Removing something never makes a program slower; a replay's rounding of
+    dependencies can."""
+    keys = {cause.key for cause in held}
+    predicted: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
+    for scenario in SCENARIOS.values():
+        windows = predictor.without(scenario.causes) if keys & set(scenario.causes) else predictor.measured_ns
+        for item, window, measured in zip(predictor.devices, windows, predictor.measured_ns, strict=True):
+            predicted[item.index][scenario.key] = min(window, measured)
+    return predicted
+
+
+def _regions(predictor: Predictor, inclusive: npt.NDArray[np.int64], held: set[Cause]) -> dict[int, dict[str, int]]:
+    """Savings inside each region that matters."""
+    timeline = predictor.timeline
+    at_most = _most_everywhere(predictor, held)
+    regions: dict[int, dict[str, int]] = {}
+    alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
+    for number in _regions_that_matter(timeline, inclusive):
+        scope = predictor.scope(regions=timeline.ownership.regions.subtree(number))
+        content = b"".join(np.packbits(mask).tobytes() for mask in (scope.calls, scope.operations, scope.pieces))
+        if content in alike:
+            regions[number] = regions[alike[content]]
+            continue
+        alike[content] = number
+        worth = _worth_replaying(predictor.graph, scope, int(inclusive[number].sum()))
+        worth = {cause for cause in worth if at_most.get(cause, 0) >= LEAST_SAVED_SHARE * timeline.total_ns}
+        regions[number] = _region_savings(predictor, scope, worth)
+    return regions
+
+
+def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
+    """Causes of which a region holds enough that removing them can save anything to speak of."""
+    held = {
+        Cause.SYNC: int(graph.waits[scope.calls].sum()) * max(total_ns, 1),
+        Cause.INIT: int(graph.cost_ns[scope.calls & graph.is_init].sum()),
+        Cause.CUDA_API: int(
+            graph.cost_ns[scope.calls & ~graph.is_init].sum() + graph.arrival_ns[scope.operations].sum()
+        ),
+    }
+    for cause in (Cause.CUDA_API, Cause.CPU, Cause.HOST_BLOCKED):
+        held[cause] = held.get(cause, 0) + int(graph.piece_ns[scope.pieces & (graph.piece_cause == cause)].sum())
+    compute = (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
+    copies = graph.op_kind >= OpKind.MEMCPY
+    for cause, kind in (
+        (Cause.GPU_COMPUTE, compute),
+        (Cause.GPU_COMM, graph.is_communication),
+        (Cause.GPU_COPY, copies),
+    ):
+        held[cause] = int(graph.duration_ns[scope.operations & kind].sum())
+    return {cause for cause in REMOVABLE if held[cause] > 0 and held[cause] >= CAUSE_SHARE * total_ns}
+
+
+def _most_everywhere(predictor: Predictor, held: set[Cause]) -> dict[Cause, int]:
+    """What removing each cause saves everywhere, from the program as it ran or as it would without waits, whichever
+    is more: removing it in a region only saves hardly more than that."""
+    waitless = predictor.without(("sync",))
+    return {
+        cause: max(
+            most_saved(predictor.measured_ns, predictor.without((cause.key,))),
+            most_saved(waitless, predictor.without((cause.key,), first=("sync",))),
+        )
+        for cause in held
+    }
+
+
+def _region_savings(predictor: Predictor, scope: Scope, worth: set[Cause]) -> dict[str, int]:
+    """Savings of removals inside one region only: its waits, and every other cause once its waits are gone. Of
+    several devices, which run at the same time, the one that saves most."""
+    saved = dict.fromkeys((cause.key for cause in REMOVABLE), 0)
+    waitless = predictor.measured_ns
+    if Cause.SYNC in worth:
+        waitless = predictor.without(("sync",), scope)
+        saved[Cause.SYNC.key] = most_saved(predictor.measured_ns, waitless)
+    for cause in sorted(worth - {Cause.SYNC}):
+        saved[cause.key] = most_saved(waitless, predictor.without(("sync", cause.key), scope))
+    return saved
+
+
+def _following(predictor: Predictor, position: int, savings: Mapping[str, int], held: set[Cause]) -> dict[str, int]:
+    """Savings on one device once its best cause (and every wait) is gone."""
+    best = max(sorted(savings), key=lambda cause: savings[cause])
+    gone = tuple(dict.fromkeys(("sync", best)))
+    base = predictor.without(gone)[position]
+    return {
+        cause.key: max(base - predictor.without((cause.key,), first=gone)[position], 0)
+        for cause in sorted(held)
+        if cause.key not in gone
+    } or {"sync": 0}
+
+
+def _regions_that_matter(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> list[int]:
+    share = inclusive.sum(axis=1) / max(timeline.total_ns, 1)
+    rows = np.flatnonzero(share >= REGION_SHARE)
+    rows = rows[rows > 0]
+    return [int(row) for row in rows[np.lexsort((rows, -share[rows]))][:MOST_REGIONS]]
