@@ -18,7 +18,7 @@ from boundby.cli.main import main
 from boundby.model.causes import LETTER, SHORT_LABEL
 from boundby.model.errors import UserError
 from boundby.render import perfetto
-from boundby.render.perfetto_packets import Marks, Template, protos
+from boundby.render.perfetto_packets import Slices, Writer, protos
 from boundby.replay import Counterfactuals
 from boundby.results.report import Example, Finding, Report, TraceSummary
 from boundby.trace.tables import Trace
@@ -81,7 +81,7 @@ def test_everything_of_a_real_trace_is_there(name: str, tmp_path: Path) -> None:
         pytest.skip("not a report")
     timeline = examined.timeline
     output = write(tmp_path / "t.pftrace", examined.report, timeline, examined.plot_data)
-    offset = max(-perfetto._bounds(timeline, examined.report)[0], 0)
+    offset = max(-perfetto._earliest(timeline, examined.report), 0)
     with open_trace(output) as processor:
         check(processor, timeline, offset)
         for device in examined.report.devices:
@@ -186,16 +186,29 @@ def test_an_empty_trace_is_a_valid_file(tmp_path: Path) -> None:
         check(processor, timeline)
 
 
-def test_the_width_of_a_stamp_does_not_change_its_value() -> None:
+def test_a_slice_is_written_as_the_package_would() -> None:
+    """By columns or by Perfetto's own messages: the same packets, whatever the width of the numbers."""
     proto = protos()
     values = np.array([0, 1, 127, 128, 2**28 - 1, 2**35, 2**62], np.int64)
-    marks = Marks()
-    packet = proto.TracePacket(timestamp=marks.varint("time", 9))
-    packet.track_event.flow_ids.append(marks.fixed("flow"))
-    stamped = Template(packet, marks).stamp({"time": values, "flow": values}, len(values))
-    read = [proto.Trace.FromString(row.tobytes()).packet[0] for row in stamped]
-    assert [packet.timestamp for packet in read] == values.tolist()
-    assert [packet.track_event.flow_ids[0] for packet in read] == values.tolist()
+    names = np.arange(1, 1 + len(values))
+    start = np.arange(len(values)) * 2**40
+    file = io.BytesIO()
+    writer = Writer(file, offset_ns=0)
+    texts = np.where(values % 2 == 0, values, -1)
+    writer.slices("s", 0, 0, Slices(start, start + values, names, {"number": values}, {"text": texts}, flow=values))
+    packets = [packet for packet in proto.Trace.FromString(file.getvalue()).packet if packet.HasField("track_event")]
+    assert [packet.timestamp for packet in packets] == np.column_stack((start, start + values)).ravel().tolist()
+    for number, packet in enumerate(packets[::2]):
+        expected = proto.TracePacket(timestamp=int(start[number]), trusted_packet_sequence_id=1, sequence_flags=2)
+        event = expected.track_event
+        event.type, event.track_uuid, event.name_iid = proto.TrackEvent.TYPE_SLICE_BEGIN, 1, int(names[number])
+        event.debug_annotations.add(name_iid=1, uint_value=int(values[number]))
+        if texts[number] >= 0:
+            event.debug_annotations.add(name_iid=2, string_value_iid=int(texts[number]))
+        if values[number]:
+            event.flow_ids.append(int(values[number]))
+        assert packet == expected
+        assert packet.SerializeToString() == expected.SerializeToString()
 
 
 def test_without_the_package_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,20 @@ class Segments:
         key = self.region.astype(np.int64) * len(CAUSES) + self.cause
         return _sum(key, self.length_ns, regions * len(CAUSES)).reshape(regions, len(CAUSES))
 
+    def joined(self) -> Segments:
+        """Touching neighbours of one cause and region as one; of their threads the first is kept."""
+        if not len(self):
+            return self
+        new = np.ones(len(self), bool)
+        new[1:] = (
+            (self.start_ns[1:] != self.end_ns[:-1])
+            | (self.cause[1:] != self.cause[:-1])
+            | (self.region[1:] != self.region[:-1])
+        )
+        first = np.flatnonzero(new)
+        end = self.end_ns[np.append(first[1:], len(self)) - 1]
+        return Segments(self.start_ns[first], end, self.cause[first], self.region[first], self.thread[first])
+
 
 def _sum(key: npt.NDArray[np.int64], value: Int64Array, size: int) -> npt.NDArray[np.int64]:
     total = np.zeros(size, np.int64)

@@ -6,6 +6,7 @@ A *set* is a pair (start, end) of equally long arrays, sorted, disjoint, without
 
 from __future__ import annotations
 
+import heapq
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,3 +149,28 @@ def exposed(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> tuple[IntervalSet
     begin[1:] = np.maximum(start[1:], reach[:-1])
     owner = np.flatnonzero(end > begin)
     return IntervalSet(begin[owner], end[owner]), owner
+
+
+def first_free_lanes(start: Int64Array, end: Int64Array, most: int | None = None) -> Int64Array:
+    """A lane for each interval (in order of start), the first that is free: no two of a lane overlap. O(n log n).
+
+    Of ``most`` lanes the last takes what fits nowhere.
+    """
+    lane: Int64Array = np.zeros(len(start), np.int64)
+    if len(start) < 2 or bool((start[1:] >= np.maximum.accumulate(end)[:-1]).all()):
+        return lane
+    busy: list[tuple[int, int]] = []  # (end, lane)
+    free: list[int] = []
+    lanes = 0
+    for row, (begin, until) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        while busy and busy[0][0] <= begin:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if not free and lanes == most:
+            lane[row] = lanes - 1
+            continue
+        if not free:
+            free.append(lanes)
+            lanes += 1
+        lane[row] = heapq.heappop(free)
+        heapq.heappush(busy, (until, int(lane[row])))
+    return lane

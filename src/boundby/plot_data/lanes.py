@@ -63,7 +63,7 @@ def _lane(
     index: RegionIndex,
 ) -> AccountLane:
     segments, low, high = parts
-    joined = _join(segments)
+    joined = segments.joined()
     exact = len(joined) <= most
     fine = None
     if not exact:
@@ -94,27 +94,6 @@ def cause_bins(segments: Segments, edges: Int64Array) -> CauseBins:
         covered = Coverage(IntervalSet(segments.start_ns[mine], segments.end_ns[mine]))
         found[:, cause] = np.diff(covered.until(edges))
     return CauseBins(edges, found)
-
-
-def _join(segments: Segments) -> Segments:
-    """Touching neighbours of one cause and region as one. Regions of one path stay together, threads may differ."""
-    if len(segments) == 0:
-        return segments
-    new = np.ones(len(segments), bool)
-    new[1:] = (
-        (segments.start_ns[1:] != segments.end_ns[:-1])
-        | (segments.cause[1:] != segments.cause[:-1])
-        | (segments.region[1:] != segments.region[:-1])
-    )
-    first = np.flatnonzero(new)
-    last = np.append(first[1:], len(segments)) - 1
-    return Segments(
-        segments.start_ns[first],
-        segments.end_ns[last],
-        segments.cause[first],
-        segments.region[first],
-        segments.thread[first],
-    )
 
 
 def _launching_thread(timeline: Timeline, rows: npt.NDArray[np.intp]) -> int | None:

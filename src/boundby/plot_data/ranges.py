@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from boundby.attribution.nesting import depths
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int64Array, factorize
+from boundby.model.intervals import first_free_lanes
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import RangeLane
@@ -86,23 +86,9 @@ def _overlapping(trace: Trace, rows: Rows) -> list[_Lane]:
     for number in np.unique(process).tolist():
         mine = rows[process == number]
         mine = mine[np.lexsort((mine, trace.ranges.start_ns[mine]))]
-        level = _first_free(trace.ranges.start_ns[mine].tolist(), trace.ranges.end_ns[mine].tolist())
+        level = first_free_lanes(trace.ranges.start_ns[mine], trace.ranges.end_ns[mine], MOST_OVERLAPS)
         lanes += [_Lane(number, NOTHING, depth, mine[level == depth]) for depth in np.unique(level).tolist()]
     return lanes
-
-
-def _first_free(starts: list[int], ends: list[int]) -> npt.NDArray[np.int64]:
-    """Lane numbers so that intervals of one lane do not overlap; the last lane takes what fits nowhere."""
-    level = np.zeros(len(starts), np.int64)
-    free = list(range(MOST_OVERLAPS))
-    running: list[tuple[int, int]] = []  # (end, lane)
-    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        while running and running[0][0] <= start:
-            heapq.heappush(free, heapq.heappop(running)[1])
-        level[row] = heapq.heappop(free) if free else MOST_OVERLAPS - 1
-        if level[row] < MOST_OVERLAPS - 1 or len(running) < MOST_OVERLAPS:
-            heapq.heappush(running, (end, int(level[row])))
-    return level
 
 
 def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex) -> RangeLane:

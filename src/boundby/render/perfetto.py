@@ -11,15 +11,16 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSE_KEYS, LETTER, SHORT_LABEL
 from boundby.render import sentences
-from boundby.render.perfetto_writer import Argument, Int, Slices, Value, Writer, plain_slices
+from boundby.render.perfetto_packets import Slices, Value, Writer
 from boundby.render.text import region_name
 from boundby.trace.tables import NO_CORRELATION, Direction, MemoryKind, OpKind, Table, Trace
 
 if TYPE_CHECKING:
-    from boundby.attribution.segments import Segments
-    from boundby.attribution.timeline import Timeline
+    from boundby.attribution.host_account import ThreadAccount
+    from boundby.attribution.timeline import DeviceTimeline, Timeline
     from boundby.results.plot_data import AccountLane, PlotData
     from boundby.results.report import Report, Verdict
 
@@ -27,16 +28,10 @@ NO_STREAM = 4294967295
 #: The order of the tracks of a device and of a thread.
 VERDICT, CAUSES, GPU_BUSY, CPU_BUSY, STREAMS = 1, 2, 3, 4, 10
 RANGES, PROCESS_RANGES, CALLS, OS_CALLS = 3, 4, 5, 6
-MEMORY = {int(kind): kind.name.lower() for kind in MemoryKind}
-DIRECTION = {int(kind): kind.name.replace("TO", "to") for kind in Direction} | {int(Direction.OTHER): ""}
+# By number; -1, for what was not told, stands last.
+MEMORY_KINDS = [MemoryKind(kind).name.lower() for kind in (*range(len(MemoryKind) - 1), -1)]
+DIRECTIONS = [*(Direction(way).name.replace("TO", "to") for way in range(len(Direction) - 1)), ""]
 COPY_WORD = {OpKind.MEMCPY: "memcpy", OpKind.MEMSET: "memset", OpKind.MIGRATION: "migration"}
-
-# Arguments by kind of operation; the first of each pair is for operations without a correlation id.
-_KERNEL = ("region", "correlation")
-_SET = ("region", "bytes", "correlation")
-_COPY = ("region", "bytes", "direction", "source", "target", "correlation")
-KINDS = tuple(names[:-1] if not known else names for names in (_KERNEL, _SET, _COPY) for known in (False, True))
-_KIND_OF = {OpKind.KERNEL: 0, OpKind.GRAPH: 0, OpKind.MEMSET: 1, OpKind.MEMCPY: 2, OpKind.MIGRATION: 2}
 
 
 def write(file: IO[bytes], report: Report, timeline: Timeline, plot_data: PlotData | None = None) -> None:
@@ -47,8 +42,8 @@ def write(file: IO[bytes], report: Report, timeline: Timeline, plot_data: PlotDa
     is not installed.
     """
     trace = timeline.trace
-    low, high = _bounds(timeline, report)
-    writer = Writer(file, max(-low, 0), high)
+    low = _earliest(timeline, report)
+    writer = Writer(file, offset_ns=max(-low, 0))
     regions = _region_texts(writer, timeline)
     lanes = plot_data.lanes if plot_data is not None else ()
     _findings(writer, report, timeline, low)
@@ -58,27 +53,25 @@ def write(file: IO[bytes], report: Report, timeline: Timeline, plot_data: PlotDa
     for number, thread in enumerate(trace.threads):
         if _has_content(trace, number):
             if thread.process not in processes:
-                processes[thread.process] = writer.process(trace.processes[thread.process])
-            track = writer.thread(processes[thread.process], thread)
+                process = trace.processes[thread.process]
+                processes[thread.process] = writer.process(process.pid, process.name)
+            track = writer.thread(processes[thread.process], thread.pid, thread.tid, thread.name)
             _thread(writer, track, number, timeline, regions)
             _thread_account(writer, track, number, timeline, report, regions, lanes)
 
 
-def _bounds(timeline: Timeline, report: Report) -> tuple[int, int]:
-    """The earliest and the latest instant of anything that is written."""
+def _earliest(timeline: Timeline, report: Report) -> int:
+    """The earliest instant of anything that is written."""
     trace = timeline.trace
-    spans = [(device.low_ns, device.high_ns) for device in timeline.devices]
-    spans += [(thread.low_ns, thread.high_ns) for thread in timeline.threads]
-    spans += [
-        (int(table.start_ns.min()), int(table.end_ns.max()))
-        for table in (trace.operations, trace.api, trace.ranges, trace.os_calls)
-        if len(table)
+    starts = [device.low_ns for device in timeline.devices] + [thread.low_ns for thread in timeline.threads]
+    starts += [
+        int(table.start_ns.min()) for table in (trace.operations, trace.api, trace.ranges, trace.os_calls) if len(table)
     ]
-    spans += [(example.start_ns, example.start_ns) for finding in report.findings for example in finding.examples]
-    return min((low for low, _ in spans), default=0), max((high for _, high in spans), default=0)
+    starts += [example.start_ns for finding in report.findings for example in finding.examples]
+    return min(starts, default=0)
 
 
-def _region_texts(writer: Writer, timeline: Timeline) -> Int:
+def _region_texts(writer: Writer, timeline: Timeline) -> Int64Array:
     """The number of each region's path among the writer's texts."""
     regions = timeline.ownership.regions
     return np.array([writer.texts.add(region_name(regions.path(number))) for number in range(len(regions))], np.int64)
@@ -106,23 +99,43 @@ def _findings(writer: Writer, report: Report, timeline: Timeline, start_ns: int)
 
 
 def _device(
-    writer: Writer, number: int, timeline: Timeline, report: Report, regions: Int, lanes: Sequence[AccountLane]
+    writer: Writer,
+    number: int,
+    timeline: Timeline,
+    report: Report,
+    regions: Int64Array,
+    lanes: Sequence[AccountLane],
 ) -> None:
     gpu = timeline.trace.gpus[number]
-    parent = writer.track(f"GPU {gpu.id} {gpu.name}".strip(), ordered=True)
-    account = next((found for found in timeline.devices if found.index == number), None)
-    told = next((found for found in report.devices if found.id == gpu.id), None)
-    if account is not None and told is not None:
-        sentence = str(sentences.headline(told.verdict, sentences.gpu(told)))
-        facts = _verdict(told.verdict, told.window_ns) | {"clock_shift_ns": told.clock_shift_ns}
-        track = writer.track("verdict", parent, VERDICT)
-        facts["clock_offset_ns"] = writer.offset_ns
-        writer.span(track, account.low_ns, account.high_ns, sentence, facts)
-        _causes(writer, parent, account.segments, regions)
+    track = writer.track(f"GPU {gpu.id} {gpu.name}".strip(), ordered=True)
+    account = next((device for device in timeline.devices if device.index == number), None)
+    judged = next((device for device in report.devices if device.id == gpu.id), None)
+    if account is not None and judged is not None:
+        facts = _verdict(judged.verdict, judged.window_ns) | {"clock_shift_ns": judged.clock_shift_ns}
+        _account(writer, track, account, str(sentences.headline(judged.verdict, sentences.gpu(judged))), facts, regions)
     for lane in lanes:
         if lane.kind == "device" and lane.id == gpu.id:
-            _utilization(writer, parent, lane)
-    _streams(writer, parent, number, timeline, regions)
+            _utilization(writer, track, lane)
+    _streams(writer, track, number, timeline, regions)
+
+
+def _account(
+    writer: Writer,
+    parent: int,
+    account: DeviceTimeline | ThreadAccount,
+    sentence: str,
+    facts: Mapping[str, Value],
+    regions: Int64Array,
+) -> None:
+    """The verdict over the window, and its causes: a slice for each stretch of one cause and one region."""
+    track = writer.track("verdict", parent, VERDICT)
+    writer.span(track, account.low_ns, account.high_ns, sentence, {**facts, "clock_offset_ns": writer.offset_ns})
+    if len(account.segments):
+        joined = account.segments.joined()
+        labels = np.array([writer.names.add(f"{LETTER[key]} {SHORT_LABEL[key]}") for key in CAUSE_KEYS], np.int64)
+        texts = {"region": regions[joined.region]}
+        slices = Slices(joined.start_ns, joined.end_ns, labels[joined.cause], texts=texts)
+        writer.slices("causes", parent, CAUSES, slices, told="Each instant of the window has exactly one cause")
 
 
 def _verdict(verdict: Verdict, window_ns: int) -> dict[str, Value]:
@@ -133,19 +146,6 @@ def _verdict(verdict: Verdict, window_ns: int) -> dict[str, Value]:
         "confidence": sentences.confidence(verdict),
     }
     return {name: text for name, text in texts.items() if text}
-
-
-def _causes(writer: Writer, parent: int, account: Segments, regions: Int) -> None:
-    """The account: one slice for each stretch of one cause and one region."""
-    if not len(account):
-        return
-    differs = (account.cause[1:] != account.cause[:-1]) | (account.region[1:] != account.region[:-1])
-    first = np.flatnonzero(np.append(True, differs | (account.start_ns[1:] != account.end_ns[:-1])))
-    last = np.append(first[1:], len(account)) - 1
-    labels = np.array([writer.names.add(f"{LETTER[key]} {SHORT_LABEL[key]}") for key in CAUSE_KEYS], np.int64)
-    region = Argument("region", regions[account.region[first]], is_text=True)
-    shown = plain_slices(account.start_ns[first], account.end_ns[last], labels[account.cause[first]], (region,))
-    writer.slices("causes", parent, CAUSES, shown, "apart", "Each instant of the window has exactly one cause")
 
 
 def _utilization(writer: Writer, parent: int, lane: AccountLane) -> None:
@@ -159,7 +159,7 @@ def _utilization(writer: Writer, parent: int, lane: AccountLane) -> None:
             writer.counter(name, parent, rank, lane.bins.edges_ns, percent)
 
 
-def _streams(writer: Writer, parent: int, device: int, timeline: Timeline, regions: Int) -> None:
+def _streams(writer: Writer, parent: int, device: int, timeline: Timeline, regions: Int64Array) -> None:
     """The operations of each stream; of each process where several have one of that number."""
     trace = timeline.trace
     table = trace.operations
@@ -172,51 +172,40 @@ def _streams(writer: Writer, parent: int, device: int, timeline: Timeline, regio
         name = "no stream" if number == NO_STREAM else f"stream {number}"
         if several and process >= 0:
             name += f" (process {trace.processes[process].pid})"
-        writer.slices(name, parent, STREAMS + rank, _operations(writer, rows, timeline, regions), "apart")
+        writer.slices(name, parent, STREAMS + rank, _operations(writer, rows, timeline, regions))
 
 
-def _operations(writer: Writer, rows: npt.NDArray[np.intp], timeline: Timeline, regions: Int) -> Slices:
+def _operations(writer: Writer, rows: npt.NDArray[np.intp], timeline: Timeline, regions: Int64Array) -> Slices:
     table = timeline.trace.operations.take(rows)
-    texts = {value: writer.texts.add(text or "other") for value, text in DIRECTION.items()}
-    memory = {value: writer.texts.add(text) for value, text in MEMORY.items()}
-    kind = np.zeros(len(rows), np.int64)
-    for value, base in _KIND_OF.items():
-        kind[table.kind == value] = 2 * base
-    kind += table.correlation != NO_CORRELATION
-    columns = (
-        Argument("region", regions[timeline.launch_region[rows]], is_text=True),
-        Argument("bytes", np.maximum(table.bytes, 0)),
-        Argument("direction", _looked_up(texts, table.direction), is_text=True),
-        Argument("source", _looked_up(memory, table.source), is_text=True),
-        Argument("target", _looked_up(memory, table.target), is_text=True),
-        Argument("correlation", table.correlation),
-    )
+    direction = np.array([writer.texts.add(text or "other") for text in DIRECTIONS], np.int64)
+    memory = np.array([writer.texts.add(text) for text in MEMORY_KINDS], np.int64)
+    is_copy = (table.kind == OpKind.MEMCPY) | (table.kind == OpKind.MIGRATION)
     return Slices(
         start_ns=table.start_ns,
         end_ns=table.end_ns,
         name=_names(writer, timeline.trace, rows),
-        kind=kind,
-        kinds=KINDS,
-        arguments={column.name: column for column in columns},
+        texts={
+            "region": regions[timeline.launch_region[rows]],
+            "direction": np.where(is_copy, direction[table.direction], -1),
+            "source": np.where(is_copy, memory[table.source], -1),
+            "target": np.where(is_copy, memory[table.target], -1),
+        },
+        numbers={
+            "bytes": np.where(is_copy | (table.kind == OpKind.MEMSET), np.maximum(table.bytes, 0), -1),
+            "correlation": np.where(table.correlation == NO_CORRELATION, -1, table.correlation),
+        },
         flow=timeline.calls.of_operation[rows] + 1,
     )
 
 
-def _looked_up(numbers: Mapping[int, int], value: npt.NDArray[np.int8]) -> Int:
-    found = np.zeros(len(value), np.int64)
-    for key, number in numbers.items():
-        found[value == key] = number
-    return found
-
-
-def _names(writer: Writer, trace: Trace, rows: npt.NDArray[np.intp]) -> Int:
+def _names(writer: Writer, trace: Trace, rows: npt.NDArray[np.intp]) -> Int64Array:
     """Kernels by their names; copies by what they are: "memcpy HtoD"."""
     table = trace.operations.take(rows)
-    names = writer.names.add_all(trace.names, table.name.astype(np.int64))
+    names = writer.names.add_all(trace.names, table.name)
     for kind, word in COPY_WORD.items():
         for direction in np.unique(table.direction[table.kind == kind]).tolist():
             chosen = (table.kind == kind) & (table.direction == direction)
-            names[chosen] = writer.names.add(f"{word} {DIRECTION[direction]}".strip())
+            names[chosen] = writer.names.add(f"{word} {DIRECTIONS[direction]}".strip())
     return names
 
 
@@ -230,7 +219,7 @@ def _rows(table: Table, thread_of: npt.NDArray[np.int32], thread: int) -> npt.ND
     return np.arange(low, min(high, len(table)), dtype=np.intp)
 
 
-def _thread(writer: Writer, track: int, number: int, timeline: Timeline, regions: Int) -> None:
+def _thread(writer: Writer, track: int, number: int, timeline: Timeline, regions: Int64Array) -> None:
     trace = timeline.trace
     rows = _rows(trace.ranges, trace.ranges.thread, number)
     is_start_end = trace.ranges.is_start_end[rows]
@@ -239,36 +228,34 @@ def _thread(writer: Writer, track: int, number: int, timeline: Timeline, regions
     rows = _rows(trace.api, trace.api.thread, number)
     if len(rows):
         calls = trace.api.take(rows)
-        name = writer.names.add_all(trace.names, calls.name.astype(np.int64))
-        correlation = Argument("correlation", np.maximum(calls.correlation, 0))
+        name = writer.names.add_all(trace.names, calls.name)
+        correlation = {"correlation": np.maximum(calls.correlation, 0).astype(np.int64)}
         flow = _flows(timeline, number, calls.start_ns, calls.end_ns)
-        shown = plain_slices(calls.start_ns, calls.end_ns, name, (correlation,), flow=flow)
-        writer.slices("CUDA API", track, CALLS, shown, "nest")
+        slices = Slices(calls.start_ns, calls.end_ns, name, correlation, flow=flow)
+        writer.slices("CUDA API", track, CALLS, slices, nested=True)
     rows = _rows(trace.os_calls, trace.os_calls.thread, number)
     if len(rows):
         table = trace.os_calls.take(rows)
-        name = writer.names.add_all(trace.names, table.name.astype(np.int64))
-        writer.slices("OS runtime", track, OS_CALLS, plain_slices(table.start_ns, table.end_ns, name), "nest")
+        slices = Slices(table.start_ns, table.end_ns, writer.names.add_all(trace.names, table.name))
+        writer.slices("OS runtime", track, OS_CALLS, slices, nested=True)
 
 
-def _ranges(writer: Writer, track: int, rows: npt.NDArray[np.intp], timeline: Timeline, regions: Int) -> None:
+def _ranges(writer: Writer, track: int, rows: npt.NDArray[np.intp], timeline: Timeline, regions: Int64Array) -> None:
     """Push/pop ranges nest; start/end ranges lie across each other as they like."""
     if not len(rows):
         return
     trace = timeline.trace
     table = trace.ranges.take(rows)
-    domain = writer.texts.add_all(trace.domains, table.domain.astype(np.int64), unnamed="default")
-    region = regions[timeline.ownership.regions.of_range[rows]]
-    arguments = (Argument("region", region, is_text=True), Argument("domain", domain, is_text=True))
-    name = writer.names.add_all(trace.names, table.name.astype(np.int64))
-    shown = plain_slices(table.start_ns, table.end_ns, name, arguments)
+    domain = writer.texts.add_all(trace.domains, table.domain, unnamed="default")
+    texts = {"region": regions[timeline.ownership.regions.of_range[rows]], "domain": domain}
+    slices = Slices(table.start_ns, table.end_ns, writer.names.add_all(trace.names, table.name), texts=texts)
     if table.is_start_end[0]:
-        writer.slices("NVTX start/end", track, PROCESS_RANGES, shown, "apart")
+        writer.slices("NVTX start/end", track, PROCESS_RANGES, slices)
     else:
-        writer.slices("NVTX", track, RANGES, shown, "nest")
+        writer.slices("NVTX", track, RANGES, slices, nested=True)
 
 
-def _flows(timeline: Timeline, thread: int, start: Int, end: Int) -> Int:
+def _flows(timeline: Timeline, thread: int, start: Int64Array, end: Int64Array) -> Int64Array:
     """For each API row of a thread the number of the arrow to what it launched, 0 without any: the row of its
     outermost call, from 1. Nested rows (driver in runtime) carry none."""
     calls = timeline.calls
@@ -294,20 +281,17 @@ def _thread_account(
     number: int,
     timeline: Timeline,
     report: Report,
-    regions: Int,
+    regions: Int64Array,
     lanes: Sequence[AccountLane],
 ) -> None:
     """Without GPU work: the thread's verdict and causes."""
     thread = timeline.trace.threads[number]
-    account = next((found for found in timeline.threads if found.thread == number), None)
-    told = next((found for found in report.threads if (found.pid, found.tid) == (thread.pid, thread.tid)), None)
-    if account is None or told is None:
+    account = next((account for account in timeline.threads if account.thread == number), None)
+    judged = next((item for item in report.threads if (item.pid, item.tid) == (thread.pid, thread.tid)), None)
+    if account is None or judged is None:
         return
-    sentence = str(sentences.headline(told.verdict, sentences.thread(told)))
-    facts = _verdict(told.verdict, told.total_ns) | {"clock_offset_ns": writer.offset_ns}
-    verdict = writer.track("verdict", track, VERDICT)
-    writer.span(verdict, account.low_ns, account.high_ns, sentence, facts)
-    _causes(writer, track, account.segments, regions)
+    sentence = str(sentences.headline(judged.verdict, sentences.thread(judged)))
+    _account(writer, track, account, sentence, _verdict(judged.verdict, judged.total_ns), regions)
     for lane in lanes:
         if lane.kind == "thread" and lane.id == thread.tid:
             _utilization(writer, track, lane)

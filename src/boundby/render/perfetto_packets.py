@@ -1,28 +1,31 @@
-"""Perfetto packets by the million: each kind is serialized once by Perfetto's own protos, then stamped with columns.
+"""Tracks, slices, instants and counters into a Perfetto trace file, a bounded part of it in memory at a time.
 
-A packet made field by field in Python takes some 10 us; a trace of a million kernels has nine million of them. So the
-values that differ between packets are given a fixed width (protobuf allows padded varints, and Perfetto's own writer
-uses them), their places in the serialized packet are found, and NumPy writes whole columns into copies of it.
+The perfetto package makes what is rare: tracks, texts, counters, verdicts, findings. A packet made with it takes some
+4 us, half a minute for the eight million of a trace with a million kernels; so the events of slices are made by
+columns: each byte of their protobuf messages is a NumPy array with a row for each event. That takes a sixth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model.arrays import Int64Array
 from boundby.model.errors import UserError
-from boundby.render.text import clean
+from boundby.model.intervals import first_free_lanes
+from boundby.render.text import clean, valid
 
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+BoolArray = npt.NDArray[np.bool_]
+Value = str | int | float | bool
+Byte = tuple[npt.NDArray[np.uint8] | np.uint8, BoolArray]  # one byte of every message, and which messages have it
 
 SEQUENCE = 1  # all events are of one writer, so that all share its interned texts
 DESCRIPTIONS = 2  # tracks are described by another: events of a writer that describes a thread would be taken for its
-NARROWEST, WIDEST = 4, 9  # bytes of a padded varint: below, its place could not be told for sure; 63 bits above
-FIXED = 8  # bytes of a fixed64
+CHUNK = 10_000  # events made at once: some 2 MB, which a cache holds
 
 
 def protos() -> Any:
@@ -33,77 +36,6 @@ def protos() -> Any:
         message = "Writing a Perfetto trace needs the perfetto package, which is not installed."
         raise UserError(message, "Run: pip install 'boundby[perfetto]'") from error
     return perfetto_trace_pb2
-
-
-def width_of(largest: int) -> int:
-    """Bytes that a varint of up to ``largest`` gets."""
-    return min(max(-(-int(largest).bit_length() // 7), NARROWEST), WIDEST)
-
-
-class Marks:
-    """Placeholder values for one template: each serializes to bytes that stand nowhere else in it."""
-
-    def __init__(self) -> None:
-        self.places: list[tuple[str, int, bytes]] = []  # name, width, bytes looked for
-
-    def varint(self, name: str, width: int) -> int:
-        """A value to set where the column ``name`` will be stamped, ``width`` bytes wide."""
-        septets = [0x41 + len(self.places), *([0x55] * (width - 2)), 0x2A]
-        self.places.append((name, width, bytes([*(0x80 | septet for septet in septets[:-1]), septets[-1]])))
-        return sum(septet << (7 * place) for place, septet in enumerate(septets))
-
-    def fixed(self, name: str) -> int:
-        """The same for a fixed64."""
-        data = bytes([0xC1 + len(self.places), *([0xAD] * (FIXED - 1))])
-        self.places.append((name, 0, data))
-        return int.from_bytes(data, "little")
-
-
-class Template:
-    """One serialized packet, framed as a trace file wants it, to be stamped with columns."""
-
-    def __init__(self, packet: Any, marks: Marks) -> None:
-        data = framed(packet)
-        self._bytes: Bytes = np.frombuffer(data, np.uint8)
-        self._fields: list[tuple[str, int, int]] = []  # name, width (0: fixed64), offset
-        for name, width, wanted in marks.places:
-            if data.count(wanted) != 1:
-                raise AssertionError(f"the place of {name} in a packet is not certain")
-            self._fields.append((name, width, data.index(wanted)))
-
-    def __len__(self) -> int:
-        return len(self._bytes)
-
-    def stamp(self, columns: Mapping[str, Int], count: int) -> Bytes:
-        """``count`` packets, shape (count, bytes of one)."""
-        packets = np.tile(self._bytes, (count, 1))
-        for name, width, offset in self._fields:
-            value = columns[name].astype(np.uint64)
-            if width == 0:
-                packets[:, offset : offset + FIXED] = value.astype("<u8").view(np.uint8).reshape(count, FIXED)
-                continue
-            for place in range(width):
-                septet = (value >> np.uint64(7 * place)).astype(np.uint8) & 0x7F
-                packets[:, offset + place] = septet | (0x80 if place < width - 1 else 0)
-        return packets
-
-
-def interleave(count: int, parts: Sequence[tuple[npt.NDArray[np.intp], Bytes]]) -> bytes:
-    """Packets of several templates in one order: each part's packets stand at its places, of ``count`` in all."""
-    sizes = np.zeros(count, np.int64)
-    for places, packets in parts:
-        sizes[places] = packets.shape[1]
-    offset = np.cumsum(sizes) - sizes
-    data = np.empty(int(sizes.sum()), np.uint8)
-    for places, packets in parts:
-        data[offset[places][:, None] + np.arange(packets.shape[1])] = packets
-    return data.tobytes()
-
-
-def framed(packet: Any) -> bytes:
-    """A packet as a file holds it: a Trace of one packet; traces are joined by joining their bytes."""
-    found: bytes = protos().Trace(packet=[packet]).SerializeToString()
-    return found
 
 
 class Texts:
@@ -117,7 +49,7 @@ class Texts:
         """The number of a text, counted from 1."""
         return self._number.setdefault(text, len(self._number) + 1)
 
-    def add_all(self, texts: Sequence[str], used: Int, *, unnamed: str = "(unnamed)") -> Int:
+    def add_all(self, texts: Sequence[str], used: npt.NDArray[Any], *, unnamed: str = "(unnamed)") -> Int64Array:
         """Numbers for ``texts[used]``; only texts that are used are kept. Text from traces is made harmless."""
         distinct, inverse = np.unique(used, return_inverse=True)
         named = (clean(texts[index]).strip() if index >= 0 else "" for index in distinct.tolist())
@@ -125,6 +57,268 @@ class Texts:
 
     def new(self) -> list[tuple[int, str]]:
         """(number, text) of the texts not yet written."""
-        found = [(number, text) for text, number in list(self._number.items())[self._written :]]
+        added = [(number, text) for text, number in list(self._number.items())[self._written :]]
         self._written = len(self._number)
-        return found
+        return added
+
+
+@dataclass(frozen=True)
+class Slices:
+    """What is drawn on one track, in order of start, then -end; columns of equal length.
+
+    ``numbers`` and ``texts`` (numbers of Writer.texts) are shown with each slice by name; a negative one is not. An
+    arrow runs through all slices that carry the same ``flow`` (0: none), in order of start.
+    """
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    name: Int64Array  # numbers of Writer.names
+    numbers: Mapping[str, Int64Array] = field(default_factory=dict)
+    texts: Mapping[str, Int64Array] = field(default_factory=dict)
+    flow: Int64Array | None = None
+
+
+@dataclass
+class Writer:
+    """Writes one trace. ``offset_ns`` is added to all times, so that none is negative."""
+
+    file: IO[bytes]
+    offset_ns: int
+    names: Texts = field(default_factory=Texts)
+    texts: Texts = field(default_factory=Texts)
+    _argument_names: Texts = field(default_factory=Texts)
+    _tracks: int = 0
+
+    def __post_init__(self) -> None:
+        self._proto = protos()
+        state = self._proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        self._put(self._packet(sequence_flags=state, first_packet_on_sequence=True))
+
+    def track(
+        self, name: str = "", parent: int = 0, rank: int = 0, *, ordered: bool = False, told: str = "", **kind: object
+    ) -> int:
+        """A new track under ``parent`` (0: at the top); its number. ``ordered``: its children stand by ``rank``.
+
+        ``kind``: the descriptor of a ``process``, ``thread`` or ``counter``.
+        """
+        self._tracks += 1
+        packet = self._proto.TracePacket(trusted_packet_sequence_id=DESCRIPTIONS)
+        described = packet.track_descriptor
+        described.uuid = self._tracks
+        if name:
+            described.name = clean(name)
+        if parent:
+            described.parent_uuid = parent
+        if told:
+            described.description = clean(told)
+        if rank:
+            described.sibling_order_rank = rank
+        if ordered:
+            described.child_ordering = self._proto.TrackDescriptor.EXPLICIT
+        for part, descriptor in kind.items():
+            getattr(described, part).CopyFrom(descriptor)
+        self._put(packet)
+        return self._tracks
+
+    def process(self, pid: int, name: str) -> int:
+        """The track of a process."""
+        return self.track(process=self._proto.ProcessDescriptor(pid=pid, process_name=clean(name)))
+
+    def thread(self, process: int, pid: int, tid: int, name: str) -> int:
+        """The track of a thread under that of its process; its children stand by rank."""
+        described = self._proto.ThreadDescriptor(pid=pid, tid=tid, thread_name=clean(name))
+        return self.track("", process, ordered=True, thread=described)
+
+    def counter(self, name: str, parent: int, rank: int, time_ns: Int64Array, percent: npt.NDArray[np.float64]) -> None:
+        """A counter in percent, from values that hold from their time on."""
+        track = self.track(name, parent, rank, counter=self._proto.CounterDescriptor(unit_name="%"))
+        for time, value in zip(time_ns.tolist(), percent.tolist(), strict=True):
+            packet = self._event(track, self._proto.TrackEvent.TYPE_COUNTER, time)
+            packet.track_event.double_counter_value = value
+            self._put(packet)
+
+    def instant(self, track: int, time_ns: int, name: str, arguments: Mapping[str, Value]) -> None:
+        """One instant."""
+        self._put(self._event(track, self._proto.TrackEvent.TYPE_INSTANT, time_ns, name, arguments))
+
+    def span(self, track: int, start_ns: int, end_ns: int, name: str, arguments: Mapping[str, Value]) -> None:
+        """One slice, alone on its track or after the others."""
+        self._put(self._event(track, self._proto.TrackEvent.TYPE_SLICE_BEGIN, start_ns, name, arguments))
+        self._put(self._event(track, self._proto.TrackEvent.TYPE_SLICE_END, end_ns))
+
+    def slices(
+        self, name: str, parent: int, rank: int, slices: Slices, *, nested: bool = False, told: str = ""
+    ) -> None:
+        """A track of slices, and as many more of its name as slices overlap that must not: viewers draw them as one.
+
+        ``nested``: a slice may lie inside another.
+        """
+        start, end = slices.start_ns, slices.end_ns
+        lane = nested_lanes(start, end) if nested else first_free_lanes(start, end)
+        arguments = [
+            (self._argument_names.add(label), proto_field, values)
+            for proto_field, columns in (("uint_value", slices.numbers), ("string_value_iid", slices.texts))
+            for label, values in columns.items()
+        ]
+        self._put_texts()
+        for number in range(int(lane.max(initial=-1)) + 1):
+            track = self.track(name, parent, rank, told=told)
+            rows = np.flatnonzero(lane == number)
+            row, is_begin = event_order(start[rows], end[rows])
+            row = rows[row]
+            for low in range(0, len(row), CHUNK):
+                part = slice(low, low + CHUNK)
+                self.file.write(self._events(track, slices, arguments, row[part], is_begin[part]))
+
+    def _events(
+        self,
+        track: int,
+        slices: Slices,
+        arguments: Sequence[tuple[int, str, Int64Array]],
+        row: npt.NDArray[np.intp],
+        is_begin: BoolArray,
+    ) -> bytes:
+        """The packets in which slices begin and end; each field as a column, shown by the events that have it."""
+        proto = self._proto
+        packet_type, event_type, argument_type = proto.TracePacket, proto.TrackEvent, proto.DebugAnnotation
+        every = np.ones(len(row), bool)
+        kind = np.where(is_begin, event_type.TYPE_SLICE_BEGIN, event_type.TYPE_SLICE_END)
+        event = _number(event_type, "type", kind, every) + _number(event_type, "track_uuid", track, every)
+        event += _number(event_type, "name_iid", slices.name[row], is_begin)
+        for name_iid, proto_field, values in arguments:
+            shown = is_begin & (values[row] >= 0)
+            name_and_value = _number(argument_type, "name_iid", name_iid, shown)
+            name_and_value += _number(argument_type, proto_field, np.maximum(values[row], 0), shown)
+            event += _message(event_type, "debug_annotations", name_and_value, shown)
+        if slices.flow is not None:
+            flow = slices.flow[row]
+            event += _fixed64(event_type, "flow_ids", flow, is_begin & (flow > 0))
+        time = np.where(is_begin, slices.start_ns[row], slices.end_ns[row]) + self.offset_ns
+        packet = _number(packet_type, "timestamp", time, every)
+        packet += _number(packet_type, "trusted_packet_sequence_id", SEQUENCE, every)
+        packet += _number(packet_type, "sequence_flags", packet_type.SEQ_NEEDS_INCREMENTAL_STATE, every)
+        packet += _message(packet_type, "track_event", event, every)
+        return _joined(_message(proto.Trace, "packet", packet, every))
+
+    def _packet(self, **fields: object) -> Any:
+        return self._proto.TracePacket(trusted_packet_sequence_id=SEQUENCE, **fields)
+
+    def _event(
+        self, track: int, kind: int, time_ns: int, name: str = "", arguments: Mapping[str, Value] | None = None
+    ) -> Any:
+        needs = self._proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+        packet = self._packet(timestamp=time_ns + self.offset_ns, sequence_flags=needs)
+        packet.track_event.type = kind
+        packet.track_event.track_uuid = track
+        if name:
+            packet.track_event.name = clean(name)
+        for key, value in (arguments or {}).items():
+            annotation = packet.track_event.debug_annotations.add(name=valid(key))
+            if isinstance(value, str):
+                annotation.string_value = valid(value)
+            else:
+                kinds = {bool: "bool_value", int: "int_value", float: "double_value"}
+                setattr(annotation, kinds[type(value)], value)
+        return packet
+
+    def _put_texts(self) -> None:
+        packet = self._packet(sequence_flags=self._proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
+        data = packet.interned_data
+        for number, text in self.names.new():
+            data.event_names.add(iid=number, name=text)
+        for number, text in self._argument_names.new():
+            data.debug_annotation_names.add(iid=number, name=text)
+        for number, text in self.texts.new():
+            data.debug_annotation_string_values.add(iid=number, str=text.encode("utf-8"))
+        if data.ByteSize():
+            self._put(packet)
+
+    def _put(self, packet: Any) -> None:
+        """A trace is the concatenation of traces of one packet."""
+        self.file.write(self._proto.Trace(packet=[packet]).SerializeToString())
+
+
+VARINT, FIXED64, LENGTH = 0, 1, 2  # protobuf's wire types
+
+
+def _number(message: Any, name: str, value: Int64Array | int, shown: BoolArray) -> list[Byte]:
+    """A field that is a varint, of ``message``'s type."""
+    return _tag(message, name, VARINT, shown) + _varint(value, shown)
+
+
+def _fixed64(message: Any, name: str, value: Int64Array, shown: BoolArray) -> list[Byte]:
+    data = value.astype("<u8").view(np.uint8).reshape(-1, 8)
+    return _tag(message, name, FIXED64, shown) + [(data[:, place], shown) for place in range(8)]
+
+
+def _message(message: Any, name: str, content: Sequence[Byte], shown: BoolArray) -> list[Byte]:
+    """A field that is a message of its own."""
+    length = np.zeros(len(shown), np.int16)
+    for _, has_it in content:
+        length += has_it
+    return [*_tag(message, name, LENGTH, shown), *_varint(length.astype(np.int64), shown), *content]
+
+
+def _tag(message: Any, name: str, wire_type: int, shown: BoolArray) -> list[Byte]:
+    return _varint(message.DESCRIPTOR.fields_by_name[name].number << 3 | wire_type, shown)
+
+
+def _varint(value: Int64Array | int, shown: BoolArray) -> list[Byte]:
+    """The bytes of integers that are not negative: seven bits each, the lowest first, all but the last marked."""
+    if isinstance(value, int):
+        septets = [value >> place & 0x7F for place in range(0, max(value.bit_length(), 1), 7)]
+        return [(np.uint8(septet | 0x80), shown) for septet in septets[:-1]] + [(np.uint8(septets[-1]), shown)]
+    content: list[Byte] = []
+    while not content or shown.any():
+        more = value > 0x7F
+        byte = value.astype(np.uint8)  # its lowest eight bits
+        content.append((np.where(more, byte | 0x80, byte), shown))
+        value, shown = value >> 7, shown & more
+    return content
+
+
+def _joined(content: Sequence[Byte]) -> bytes:
+    """All messages, one after another."""
+    data = np.empty((len(content[0][1]), len(content)), np.uint8)
+    shown = np.empty(data.shape, bool)
+    for place, (byte, has_it) in enumerate(content):
+        data[:, place], shown[:, place] = byte, has_it
+    return data[shown].tobytes()
+
+
+def nested_lanes(start: Int64Array, end: Int64Array) -> Int64Array:
+    """A lane for each slice (in order of start, then -end): two slices of a lane lie one inside the other or apart.
+
+    Push/pop ranges and calls nest by nature, so that one lane nearly always does.
+    """
+    lane = np.zeros(len(start), np.int64)
+    if len(start) < 2 or bool((start[1:] >= np.maximum.accumulate(end)[:-1]).all()):
+        return lane
+    stacks: list[list[int]] = []  # ends of the open slices, innermost last
+    for row, (begin, until) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        for chosen, stack in enumerate(stacks):
+            while stack and stack[-1] <= begin:
+                stack.pop()
+            if not stack or until <= stack[-1]:
+                stack.append(until)
+                lane[row] = chosen
+                break
+        else:
+            lane[row] = len(stacks)
+            stacks.append([until])
+    return lane
+
+
+def event_order(start: Int64Array, end: Int64Array) -> tuple[npt.NDArray[np.intp], BoolArray]:
+    """In what order the slices of a lane (in order of start, then -end; properly nested) begin and end: the row of
+    each event, and whether it begins.
+
+    At one instant the inner ends come before the outer ones, both before what begins there, and a slice without
+    length begins and ends at once.
+    """
+    rows = np.arange(len(start))
+    instant = end <= start
+    late = np.concatenate((np.ones(len(rows), bool), instant))
+    within = np.concatenate((2 * rows, np.where(instant, 2 * rows + 1, -rows)))
+    order = np.lexsort((within, late, np.concatenate((start, end))))
+    return np.concatenate((rows, rows))[order], order < len(rows)
