@@ -62,31 +62,31 @@ def timeline() -> Timeline:
 
 
 def test_levels() -> None:
-    leaf = hottest(timeline(), 0, level="leaf")
+    leaf = hottest(timeline().trace, 0, level="leaf")
     assert leaf[0] == Hotspot("(unknown)", "libcublas.so.12", 2, 0.4)  # addresses of one binary count together
     assert leaf[1:] == (
         Hotspot("memcpy", "libc.so.6", 2, 0.4),
         Hotspot("_PyEval_EvalFrameDefault", "python3.11", 1, 0.2),
     )
-    user = hottest(timeline(), 0)
+    user = hottest(timeline().trace, 0)
     assert {(item.symbol, item.samples) for item in user} == {("solve", 2), (PYTHON_CODE, 1), ("(unknown)", 2)}
-    assert hottest(timeline(), 0, level="python") == (Hotspot("step", "/home/me/train.py:42", 2, 1.0),)
+    assert hottest(timeline().trace, 0, level="python") == (Hotspot("step", "/home/me/train.py:42", 2, 1.0),)
 
 
 def test_intervals_threads_and_limit() -> None:
     early = IntervalSet(np.array([0]), np.array([20]))
-    assert hottest(timeline(), 0, early) == (Hotspot("solve", "libsolver.so", 2, 1.0),)
-    assert hottest(timeline(), None, early) == hottest(timeline(), [0], early)
-    assert hottest(timeline(), 1) == ()
-    assert len(hottest(timeline(), 0, limit=1)) == 1
+    assert hottest(timeline().trace, 0, early) == (Hotspot("solve", "libsolver.so", 2, 1.0),)
+    assert hottest(timeline().trace, None, early) == hottest(timeline().trace, [0], early)
+    assert hottest(timeline().trace, 1) == ()
+    assert len(hottest(timeline().trace, 0, limit=1)) == 1
     with pytest.raises(ValueError, match="level"):
-        hottest(timeline(), 0, level="deep")
+        hottest(timeline().trace, 0, level="deep")
 
 
 def test_nothing_captured() -> None:
     program = Program()
     program.kernel(20, 30, program.api(0, 10, "cudaLaunchKernel"))
-    assert hottest(build_timeline(program.trace(), parse_window("gpu")), None) == ()
+    assert hottest(build_timeline(program.trace(), parse_window("gpu")).trace, None) == ()
 
 
 @pytest.mark.parametrize("name", ["python3.8", "python3", "libpython3.11.so.1.0", "/opt/conda/bin/python3.12"])
@@ -132,6 +132,6 @@ def test_what_a_real_host_does_while_the_device_idles() -> None:
     (device,) = timeline.devices
     parts = device.segments
     mine = (parts.cause == Cause.CPU) & (parts.thread == parts.thread[parts.cause == Cause.CPU].min())
-    main = hottest(timeline, int(parts.thread[mine][0]), IntervalSet(parts.start_ns[mine], parts.end_ns[mine]))
+    main = hottest(timeline.trace, int(parts.thread[mine][0]), IntervalSet(parts.start_ns[mine], parts.end_ns[mine]))
     assert main[0].symbol == PYTHON_CODE
-    assert abs(sum(item.share for item in hottest(timeline, None, limit=100_000)) - 1) < 1e-9
+    assert abs(sum(item.share for item in hottest(timeline.trace, None, limit=100_000)) - 1) < 1e-9

@@ -65,9 +65,8 @@ def test_every_launch_has_one_part_in_any_program() -> None:
         assert len(np.unique(found.call)) == len(found.call)
         assert sum(len(found.rows(part)) for part in Part) == len(found.call)
         for part in Part:
-            calls, operations = found.masks(context, part)
-            assert calls[found.call[found.rows(part)]].all()
-            assert int(operations.sum()) == len(found.rows(part))
+            assert (found.part_of_call[found.call[found.rows(part)]] == part).all()
+            assert len(np.unique(found.operation[found.rows(part)])) == len(found.rows(part))
         assert 0 <= found.graphs <= len(found.rows(Part.REPEATING))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.evidence.occupancy import theoretical_occupancy
+from boundby.evidence.kernels import theoretical_occupancy
 from boundby.trace.tables import GpuFacts
 
 A100 = GpuFacts(108, (8, 0), 64, 65_536, 167_936)

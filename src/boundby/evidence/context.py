@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, wraps
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.regions import ROOT
+from boundby.attribution.regions import ROOT, Regions
 from boundby.attribution.timeline import Timeline
+from boundby.correlation.correlate import Calls
+from boundby.evidence.operators import Operators, operators_of
 from boundby.model.causes import Cause
+from boundby.model.units import count, duration
 from boundby.replay import Savings
-from boundby.results.report import DeviceReport, RegionReport, WhatIf
+from boundby.results.report import DeviceReport, Example, RegionReport, WhatIf
 from boundby.stats.figures import Figures
+from boundby.trace.tables import Operations, Trace
+from boundby.trace.vocabulary.cuda import plain_name
 
 Bool = npt.NDArray[np.bool_]
 Int = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
 SavingNs = tuple[int, int]
 T = TypeVar("T")
 
@@ -26,15 +32,33 @@ T = TypeVar("T")
 PLACE_SHARE = 0.8
 # Findings that save less of the window are not worth a reader's time; nor, where all are asked for, below the second.
 WORTH_SHARE, WORTH_SHARE_OF_ALL = 0.01, 0.001
+# More examples than this are never compared: the longest are enough.
+MOST_EXAMPLES = 20
+
+_FRAMEWORKS = (
+    ("torch", ("at::native::", "aten::", "c10::")),
+    ("cudf", ("cudf::", "libcudf")),
+    ("openmp", ("nvkernel_", "__omp_offloading", "__nv_main", "_gpu__red")),
+)
 
 
 class CannotCheckError(Exception):
     """The trace lacks what a rule needs. The text completes "could not check, because ..." """
 
 
+def once(make: Callable[[RuleContext], T]) -> Callable[[RuleContext], T]:
+    """A fact about a trace that is worked out when a rule first asks for it, and kept for the others."""
+
+    @wraps(make)
+    def remembered(context: RuleContext) -> T:
+        return context.once(make)
+
+    return remembered
+
+
 @dataclass(frozen=True)
 class RuleContext:
-    """One analyzed trace, for rules to look at."""
+    """One analyzed trace, for rules to look at. Facts beyond these are functions of it, in the other modules here."""
 
     timeline: Timeline
     figures: Figures
@@ -44,7 +68,33 @@ class RuleContext:
     savings: Savings | None  # None: no GPU work, or no calls
     thresholds: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (rule, name), as users changed them
     show_all: bool = False
-    _known: dict[Callable[[RuleContext], Any], Any] = field(default_factory=dict, repr=False, compare=False)
+    _facts: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, make: Callable[[RuleContext], T]) -> T:
+        """``make(context)``, worked out once for all rules that ask. ``make`` is a function of a module."""
+        if make not in self._facts:
+            self._facts[make] = make(self)
+        return cast(T, self._facts[make])
+
+    @property
+    def trace(self) -> Trace:
+        """The trace, its operations on the host's clock."""
+        return self.timeline.trace
+
+    @property
+    def calls(self) -> Calls:
+        """Outermost CUDA API calls, by thread and start."""
+        return self.timeline.calls
+
+    @property
+    def operations(self) -> Operations:
+        """What ran on the devices, one row an operation."""
+        return self.trace.operations
+
+    @property
+    def tree(self) -> Regions:
+        """The tree of regions."""
+        return self.timeline.ownership.regions
 
     @property
     def window_ns(self) -> int:
@@ -67,44 +117,87 @@ class RuleContext:
         """Whether savings come from replay; else from the account, and findings say so."""
         return self.savings is not None and self.savings.unreliable is None
 
-    def once(self, make: Callable[[RuleContext], T]) -> T:
-        """``make(context)``, worked out once for all rules that ask. ``make`` is a function of a module."""
-        if make not in self._known:
-            self._known[make] = make(self)
-        found: T = self._known[make]
-        return found
+    @cached_property
+    def framework(self) -> str:
+        """What the program is written with, as far as names of kernels and ranges tell: ``torch``, ``cudf``,
+        ``openmp`` (or OpenACC), else ``cuda``."""
+        for framework, marks in _FRAMEWORKS:
+            if any(mark in name for name in self.trace.names for mark in marks):
+                return framework
+        return "cuda"
+
+    @cached_property
+    def is_python(self) -> bool:
+        """Whether advice may speak of Python: by the command, the processes, or the libraries of Python in use."""
+        started = (self.trace.command or "", *(process.name for process in self.trace.processes))
+        return any("python" in text.lower() for text in started) or self.framework in ("torch", "cudf")
+
+    @property
+    def may_be_torch(self) -> bool:
+        """Whether advice may speak of PyTorch: in a Python program that shows no other framework."""
+        return self.is_python and self.framework != "cudf"
 
     def saving(
         self,
         causes: Sequence[str],
         *,
-        calls: Bool | None = None,
-        operations: Bool | None = None,
+        calls: Rows | Bool | None = None,
+        operations: Rows | Bool | None = None,
         regions: Bool | None = None,
     ) -> SavingNs | None:
-        """`Savings.without`, or None where nothing can be replayed."""
+        """What a program without these causes (keys of `Cause`) there would save: (low, high) in nanoseconds, by replay
+        (`Savings.without`); None where the trace cannot be replayed to be trusted.
+
+        ``calls``: rows of ``calls`` or a mask over them (the interval before a call belongs to it), ``operations``: the
+        same of operations, ``regions``: a mask. Given calls or operations alone, the other is nothing; given neither,
+        both are all. Removing waits looks at calls, removing device time at operations.
+        """
         if self.savings is None:
             return None
-        return self.savings.without(causes, calls=calls, operations=operations, regions=regions)
+        return self.savings.without(
+            causes,
+            calls=None if calls is None else _mask(calls, len(self.calls)),
+            operations=None if operations is None else _mask(operations, len(self.operations)),
+            regions=regions,
+        )
 
-    def saving_by_speed(self, operations: Bool, least: float, most: float) -> SavingNs | None:
-        """`Savings.faster`, or None where nothing can be replayed."""
-        return None if self.savings is None else self.savings.faster(operations, least, most)
+    def saving_by_speed(self, operations: Rows | Bool, least: float, most: float) -> SavingNs | None:
+        """With these operations ``least`` to ``most`` times as fast; None where nothing can be replayed."""
+        if self.savings is None:
+            return None
+        return self.savings.faster(_mask(operations, len(self.operations)), least, most)
+
+    def account_saving(self, cause: Cause, region: int = ROOT) -> SavingNs:
+        """Where replay cannot tell: between nothing and the account's time of an idle cause."""
+        return 0, self.time_ns(cause, region)
 
     @cached_property
     def report_of(self) -> dict[int, RegionReport]:
         """Region reports by region index."""
-        tree = self.timeline.ownership.regions
-        index = {(tree.path(region), tree.domain[region]): region for region in range(len(tree))}
+        index = {(self.tree.path(region), self.tree.domain[region]): region for region in range(len(self.tree))}
         return {index[(item.path, item.domain)]: item for item in self.regions if (item.path, item.domain) in index}
 
     def path(self, region: int) -> tuple[str, ...]:
         """Names of a region, outermost first; () for the root."""
-        return self.timeline.ownership.regions.path(region)
+        return self.tree.path(region)
 
     def subtree(self, region: int) -> Bool:
         """Mask over regions: this one and all that lie in it."""
-        return self.timeline.ownership.regions.subtree(region)
+        return self.tree.subtree(region)
+
+    def regions_where(self, matches: Callable[[str], object]) -> Bool:
+        """Mask over regions: those whose name matches, and all that lie in them."""
+        inside = np.zeros(len(self.tree), bool)
+        for region in range(1, len(self.tree)):  # parents stand before their children
+            inside[region] = inside[self.tree.parent[region]] or bool(matches(self.tree.name[region]))
+        return inside
+
+    def names_where(self, numbers: npt.NDArray[np.integer], matches: Callable[[str], object]) -> Bool:
+        """Mask over ``trace.names``, and one entry for no name: which of those used in ``numbers`` match."""
+        names = np.zeros(len(self.trace.names) + 1, bool)
+        for number in np.unique(numbers).tolist():
+            names[number] = bool(matches(self.trace.names[number]))
+        return names
 
     def time_ns(self, cause: Cause, region: int = ROOT) -> int:
         """The account: time of a cause in a region and all that lies in it."""
@@ -112,22 +205,61 @@ class RuleContext:
 
     def in_windows(self, start_ns: Int) -> Bool:
         """Which instants lie in the window of some device (what lies outside is not accounted for)."""
-        found = np.zeros(len(start_ns), bool)
+        inside = np.zeros(len(start_ns), bool)
         for device in self.timeline.devices:
-            found |= (start_ns >= device.low_ns) & (start_ns < device.high_ns)
-        return found
+            inside |= (start_ns >= device.low_ns) & (start_ns < device.high_ns)
+        return inside
 
     def place(self, region_of_each: Int, weight: Int) -> int:
         """The innermost region that holds at least `PLACE_SHARE` of the weights. Shapes (n,) both."""
-        tree = self.timeline.ownership.regions
-        exclusive = np.zeros(len(tree), np.int64)
+        exclusive = np.zeros(len(self.tree), np.int64)
         np.add.at(exclusive, region_of_each, weight)
-        inclusive = tree.accumulate(exclusive)
+        inclusive = self.tree.accumulate(exclusive)
         holds = inclusive >= max(PLACE_SHARE * int(weight.sum()), 1)
         holds[ROOT] = True
         rows = np.flatnonzero(holds)
-        return int(rows[np.lexsort((rows, inclusive[rows], -tree.depth[rows]))][0])
+        return int(rows[np.lexsort((rows, inclusive[rows], -self.tree.depth[rows]))][0])
 
-    def account_saving(self, cause: Cause, region: int = ROOT) -> SavingNs:
-        """Where replay cannot tell: between nothing and the account's time of an idle cause."""
-        return 0, self.time_ns(cause, region)
+    @cached_property
+    def call_ns(self) -> Int:
+        """How long each call took. Shape (calls,)."""
+        return self.calls.end_ns - self.calls.start_ns
+
+    @cached_property
+    def operators(self) -> Operators:
+        """The framework's operators around every call."""
+        return operators_of(self.timeline)
+
+    def call_name(self, call: int) -> str:
+        """The name of a call, without version suffixes."""
+        return plain_name(self.trace.names[self.calls.name[call]])
+
+    def call_totals(self, rows: Rows) -> list[tuple[str, int, int]]:
+        """Name, number and nanoseconds of each kind among these calls, longest first."""
+        numbers, of_call, counts = np.unique(self.calls.name[rows], return_inverse=True, return_counts=True)
+        times_ns = np.zeros(len(numbers), np.int64)
+        np.add.at(times_ns, of_call, self.call_ns[rows])
+        total: dict[str, tuple[int, int]] = {}  # names differ by version suffixes
+        for number, times, ns in zip(numbers.tolist(), counts.tolist(), times_ns.tolist(), strict=True):
+            name = plain_name(self.trace.names[number])
+            before = total.get(name, (0, 0))
+            total[name] = (before[0] + times, before[1] + ns)
+        return sorted(((name, *both) for name, both in total.items()), key=lambda item: (-item[2], item[0]))
+
+    def named_calls(self, rows: Rows, most: int = 5) -> list[str]:
+        """``cudaMalloc: 12 x, 3.40 ms`` of each kind of call, longest first."""
+        return [f"{name}: {count(times)} x, {duration(ns)}" for name, times, ns in self.call_totals(rows)[:most]]
+
+    def call_examples(self, rows: Rows) -> tuple[Example, ...]:
+        """The longest of these calls."""
+        longest = rows[np.lexsort((rows, -self.call_ns[rows]))][:MOST_EXAMPLES].tolist()
+        start_ns = self.calls.start_ns
+        return tuple(Example(int(start_ns[call]), int(self.call_ns[call]), self.call_name(call)) for call in longest)
+
+
+def _mask(chosen: Rows | Bool, size: int) -> Bool:
+    if chosen.dtype == bool:
+        return cast(Bool, chosen)
+    mask = np.zeros(size, bool)
+    mask[chosen] = True
+    return mask

@@ -15,10 +15,10 @@ from pathlib import PurePath
 
 import numpy as np
 
-from boundby.attribution.timeline import Timeline
 from boundby.model.intervals import IntervalSet, contains
 from boundby.trace.frames import is_interpreter, is_plumbing, is_user_python
 from boundby.trace.stacks import Backtraces, StackSource
+from boundby.trace.tables import Trace
 
 LEVELS = ("leaf", "user", "python")
 PYTHON_CODE = "(Python code)"  # the interpreter itself
@@ -36,7 +36,7 @@ class Hotspot:
 
 
 def hottest(
-    timeline: Timeline,
+    trace: Trace,
     threads: int | Iterable[int] | None,
     intervals: IntervalSet | None = None,
     *,
@@ -50,10 +50,10 @@ def hottest(
     """
     if level not in LEVELS:
         raise ValueError(f"level must be one of {LEVELS}, not {level!r}")
-    captured = timeline.trace.captured
+    captured = trace.captured
     if not (captured.python_stacks if level == "python" else captured.backtraces):
         return ()
-    stacks = timeline.trace.backtraces.load()
+    stacks = trace.backtraces.load()
     rows = stacks.rows(StackSource.PYTHON if level == "python" else StackSource.SAMPLE)
     events = stacks.events
     wanted = np.ones(rows.stop - rows.start, bool)
@@ -95,6 +95,3 @@ def _named(stacks: Backtraces, frame: int) -> tuple[str, str]:
     """Addresses without a symbol count together for each binary: each by itself would say nothing."""
     symbol = stacks.symbol(frame) if stacks.frames.is_resolved[frame] else UNKNOWN
     return symbol, PurePath(stacks.module(frame)).name
-
-
-__all__ = ["LEVELS", "PYTHON_CODE", "Hotspot", "hottest"]

@@ -1,4 +1,4 @@
-"""Kernel launches in the order in which the host made them: which repeat, and which belong to an optimizer."""
+"""Kernel launches in the order in which the host made them: which repeat, which are an optimizer's, what they cost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import Bool, Int, Rows, device_work
-from boundby.evidence.kernelruns import optimizer_kernels
+from boundby.evidence.context import MOST_EXAMPLES, Bool, Int, Rows, RuleContext, SavingNs, once
+from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.kernels import optimizer_kernels
 from boundby.model.arrays import factorize
 from boundby.model.causes import Cause
+from boundby.results.report import Example
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -49,7 +50,7 @@ class Part(IntEnum):
 class Launches:
     """One entry for each call in a window that launches exactly one kernel, by thread and time."""
 
-    call: Rows  # rows of timeline.calls
+    call: Rows  # rows of context.calls
     operation: Rows  # rows of trace.operations
     part: npt.NDArray[np.int8]  # Part
     gap_ns: Int  # from the launch before on this thread; -1 for a first one or after something else
@@ -57,73 +58,65 @@ class Launches:
     units: tuple[tuple[int, int], ...]  # (kernel launches of a graph, how often it comes): what holds most first
     turns: int  # how often the first of these comes, with or without something in between
     interrupted: float  # share of the launches of no other part that lie in pieces too short for a graph
-    part_of_call: npt.NDArray[np.int8]  # per row of timeline.calls: whose launch it is or leads up to, or -1
+    part_of_call: npt.NDArray[np.int8]  # per row of context.calls: whose launch it is or leads up to, or -1
 
     def rows(self, part: Part) -> Rows:
         """Entries of one part."""
         return np.flatnonzero(self.part == part)
 
-    def masks(self, context: RuleContext, part: Part) -> tuple[Bool, Bool]:
-        """Masks over calls and operations of one part, as replay takes them."""
-        operations = np.zeros(len(context.timeline.trace.operations), bool)
-        operations[self.operation[self.part == part]] = True
-        return self.part_of_call == part, operations
-
-    def saving(self, context: RuleContext, part: Part, *causes: Cause) -> tuple[int, int]:
+    def saving(self, context: RuleContext, part: Part, *causes: Cause) -> SavingNs:
         """What launching these in no time would save (and running them, with GPU_COMPUTE among ``causes``): by replay,
         else at most their part of the account."""
-        calls, operations = self.masks(context, part)
-        found = context.saving(
-            (Cause.CUDA_API.key, *(cause.key for cause in causes)), calls=calls, operations=operations
+        replayed = context.saving(
+            (Cause.CUDA_API.key, *(cause.key for cause in causes)),
+            calls=self.part_of_call == part,
+            operations=self.operation[self.rows(part)],
         )
-        if found is not None:
-            return found
-        share = int((self.part == part).sum()) / max(len(self.part), 1)
+        if replayed is not None:
+            return replayed
+        share = len(self.rows(part)) / max(len(self.part), 1)
         return 0, round(share * min(context.time_ns(Cause.CUDA_API), context.longest_window_ns))
 
 
+@once
 def launches(context: RuleContext) -> Launches:
-    """All single launches of a trace. Ask for it with ``context.once(launches)``."""
-    timeline, work = context.timeline, context.once(device_work)
-    calls, table = timeline.calls, timeline.trace.operations
+    """All single launches of a trace."""
+    work, calls, table = device_work(context), context.calls, context.operations
     launched = np.flatnonzero(calls.of_operation >= 0)
     per_call = np.bincount(calls.of_operation[launched], minlength=len(calls))
-    operation_of = np.full(len(calls), -1, np.int64)
+    operation_of = np.full(len(calls), -1, np.int64)  # one of those that each call launched
     operation_of[calls.of_operation[launched]] = launched
-    single = (per_call == 1) & (calls.kind == CallClass.LAUNCH)
-    kind = np.where(operation_of >= 0, table.kind[np.maximum(operation_of, 0)], -1) if len(table) else operation_of
-    capturable = single & np.isin(kind, _CAPTURABLE)
+    kind = np.append(table.kind, -1)[operation_of]
+    capturable = (per_call == 1) & (calls.kind == CallClass.LAUNCH) & np.isin(kind, _CAPTURABLE)
     neutral = (calls.kind == CallClass.OTHER) | ((calls.kind == CallClass.LAUNCH) & (per_call == 0))
-    # The launches of each thread in order, with everything that a graph cannot hold as a break.
+    # The launches of each thread in order, with everything that a graph cannot hold as a break. From here on, columns
+    # over this sequence.
     sequence = np.flatnonzero(~neutral)
-    is_launch = capturable[sequence] & work.in_window[np.maximum(operation_of[sequence], 0)]
-    token = _tokens(context, sequence, is_launch, operation_of)
-    change = np.append(True, calls.thread[sequence][1:] != calls.thread[sequence][:-1]) if len(sequence) else is_launch
-    repeats = _repeating(token, change)
-    step = _step_of(context)[np.maximum(operation_of[sequence], 0)] if len(sequence) else np.zeros(0, np.int64)
-    if float((step[is_launch] >= 0).mean() if is_launch.any() else 0.0) < STEPS_SHARE:
+    operation, thread = operation_of[sequence], calls.thread[sequence]
+    is_launch = capturable[sequence] & np.append(work.in_window, False)[operation]
+    is_kernel = is_launch & np.append(work.is_kernel, False)[operation]
+    token = _tokens(context, is_launch, operation)
+    new_thread = _changes(thread)
+    step = np.append(_step_of(context), -1)[operation]
+    if np.count_nonzero(step[is_launch] >= 0) < STEPS_SHARE * np.count_nonzero(is_launch):
         step[:] = -1  # ranges inside of a step, not around it
-    new_step = np.append(True, step[1:] != step[:-1]) if len(step) else is_launch
-    is_kernel = is_launch & work.is_kernel[np.maximum(operation_of[sequence], 0)]
-    stretches, units, turns = _cut(token, repeats & is_launch, change | new_step, is_kernel)
-    gap = np.full(len(sequence), -1, np.int64)
-    gap[1:] = np.where(change[1:], -1, np.diff(calls.start_ns[sequence]))
-    both = is_launch & np.append(False, is_launch[:-1]) & (gap <= MOST_BETWEEN_NS)
-    part = np.where(stretches > 0, int(Part.REPEATING), int(Part.REST)).astype(np.int8)
-    optimizer = np.zeros(len(table), bool)
-    optimizer[context.once(optimizer_kernels)] = True
+    repeats = _repeating(token, new_thread) & is_launch
+    is_repeating, units, turns = _cut(token, repeats, new_thread | _changes(step), is_kernel)
+    part = np.where(is_repeating, int(Part.REPEATING), int(Part.REST)).astype(np.int8)
+    optimizer = np.zeros(len(table) + 1, bool)
+    optimizer[optimizer_kernels(context)] = True
     if int(optimizer.sum()) >= LEAST_OPTIMIZER:
-        part[is_launch & optimizer[np.maximum(operation_of[sequence], 0)]] = Part.OPTIMIZER
-    number = np.cumsum(~is_launch | change)
-    piece = np.bincount(number[is_launch], minlength=int(number.max(initial=0)) + 1)
-    rest = is_launch & (part == Part.REST)
-    short = piece[number[rest]] < LEAST_LAUNCHES
-    mine = np.flatnonzero(is_kernel)
+        part[is_launch & optimizer[operation]] = Part.OPTIMIZER
+    gap = np.diff(calls.start_ns[sequence], prepend=0)
+    follows = is_launch & np.append(False, is_launch)[:-1] & ~new_thread & (gap <= MOST_BETWEEN_NS)
+    piece = np.cumsum(~is_launch | new_thread)
+    size = np.bincount(piece[is_launch], minlength=int(piece.max(initial=0)) + 1)
+    short = size[piece[is_launch & (part == Part.REST)]] < LEAST_LAUNCHES
     return Launches(
-        call=sequence[mine],
-        operation=operation_of[sequence[mine]],
-        part=part[mine],
-        gap_ns=np.where(both, gap, -1)[mine],
+        call=sequence[is_kernel],
+        operation=operation[is_kernel],
+        part=part[is_kernel],
+        gap_ns=np.where(follows, gap, -1)[is_kernel],
         graphs=sum(times for _, times in units),
         units=units,
         turns=turns,
@@ -132,30 +125,36 @@ def launches(context: RuleContext) -> Launches:
     )
 
 
-def _tokens(context: RuleContext, sequence: Rows, is_launch: Bool, operation_of: Int) -> Int:
+def _changes(column: npt.NDArray[np.integer]) -> Bool:
+    """Where a value differs from the one before it; the first always does."""
+    changes = np.ones(len(column), bool)
+    changes[1:] = column[1:] != column[:-1]
+    return changes
+
+
+def _tokens(context: RuleContext, is_launch: Bool, operation: Int) -> Int:
     """Equal numbers for equal launches (kernel, shape, stream); every break has a number of its own."""
-    table = context.timeline.trace.operations
-    token = -1 - np.arange(len(sequence), dtype=np.int64)
-    rows = operation_of[sequence[is_launch]]
-    key = (table.name[rows], table.shape[rows], table.stream[rows], table.kind[rows], table.bytes[rows])
-    token[is_launch] = factorize(*key)[1]
+    table, rows = context.operations, operation[is_launch]
+    token = -1 - np.arange(len(operation), dtype=np.int64)
+    token[is_launch] = factorize(*(c[rows] for c in (table.name, table.shape, table.stream, table.kind, table.bytes)))[
+        1
+    ]
     return token
 
 
-def _repeating(token: Int, change: Bool) -> Bool:
+def _repeating(token: Int, new_thread: Bool) -> Bool:
     """Which entries lie in a run of `GRAM` that comes `LEAST_TIMES` times."""
-    found = np.zeros(len(token), bool)
     if len(token) < GRAM:
-        return found
+        return np.zeros(len(token), bool)
     mixed = token.astype(np.uint64)
     code = np.zeros(len(token) - GRAM + 1, np.uint64)
     for step in range(GRAM):
         code = code * np.uint64(0x9E3779B97F4A7C15) + mixed[step : step + len(code)] + np.uint64(1)
-    whole = np.cumsum(np.append(0, change | (token < 0)))
+    breaks = np.cumsum(np.append(0, new_thread | (token < 0)))
     start = np.arange(len(code))
     # No break inside, and no change of thread after the first.
-    good = (whole[start + GRAM] - whole[start + 1] == 0) & (token[: len(code)] >= 0)
-    first = np.flatnonzero(good & _is_frequent(code))
+    whole = (breaks[start + GRAM] == breaks[start + 1]) & (token[: len(code)] >= 0)
+    first = np.flatnonzero(whole & _is_frequent(code))
     edges = np.zeros(len(token) + 1, np.int64)
     np.add.at(edges, first, 1)
     np.add.at(edges, first + GRAM, -1)
@@ -164,52 +163,45 @@ def _repeating(token: Int, change: Bool) -> Bool:
 
 def _is_frequent(code: npt.NDArray[np.uint64]) -> Bool:
     """Which of these values come `LEAST_TIMES` times or more."""
-    order = np.argsort(code)
-    ranked = code[order]
-    first = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
-    times = np.diff(np.append(first, len(ranked)))
-    found = np.empty(len(code), bool)
-    found[order] = np.repeat(times >= LEAST_TIMES, times)
-    return found
+    _, index, times = np.unique(code, return_inverse=True, return_counts=True)
+    return (times >= LEAST_TIMES)[index]
 
 
 def _step_of(context: RuleContext) -> Int:
     """For each operation the range of its step: the outermost range around its launch that repeats; -1 without one.
     A graph holds one step at most, however alike the next one is."""
-    tree = context.timeline.ownership.regions
+    tree = context.tree
     repeats = np.bincount(tree.of_range, minlength=len(tree)) > 1
-    current = context.timeline.launch_range.copy()
-    found = np.full(len(current), -1, np.int64)
-    while (inside := current >= 0).any():
-        rows = current[inside]
-        found[inside] = np.where(repeats[tree.of_range[rows]], rows, found[inside])
-        current[inside] = tree.range_parent[rows]
-    return found
+    around = context.timeline.launch_range.copy()
+    step = np.full(len(around), -1, np.int64)
+    while (inside := around >= 0).any():
+        rows = around[inside]
+        step[inside] = np.where(repeats[tree.of_range[rows]], rows, step[inside])
+        around[inside] = tree.range_parent[rows]
+    return step
 
 
-def _cut(token: Int, repeats: Bool, change: Bool, is_kernel: Bool) -> tuple[Int, tuple[tuple[int, int], ...], int]:
-    """The number (from 1) of the stretch that each repeating entry lies in, 0 for others; the graphs that would hold
-    all stretches (how many kernels, how often; those that hold most launches first); and how often the first of these
-    comes if what lies between launches is left out."""
-    begins = repeats & (~np.append(False, repeats[:-1]) | change)
-    number = np.where(repeats, np.cumsum(begins), 0)
-    size = np.bincount(number, minlength=1)
+def _cut(token: Int, repeats: Bool, breaks: Bool, is_kernel: Bool) -> tuple[Bool, tuple[tuple[int, int], ...], int]:
+    """Which repeating entries lie in stretches long enough; the graphs that would hold all of these (how many kernels,
+    how often; those that hold most launches first); and how often the first of them comes if what lies between
+    launches is left out."""
+    begins = repeats & (~np.append(False, repeats)[:-1] | breaks)
+    stretch = np.where(repeats, np.cumsum(begins), 0)
+    size = np.bincount(stretch, minlength=1)
     size[0] = 0
-    keep = np.flatnonzero(size >= LEAST_LAUNCHES)
-    renumbered = np.zeros(len(size), np.int64)
-    renumbered[keep] = np.arange(1, len(keep) + 1)
+    is_long = size >= LEAST_LAUNCHES
     starts = np.flatnonzero(begins)
     times: dict[int, int] = {}
     sample: dict[int, Int] = {}
-    for stretch in keep.tolist():
-        first, length = int(starts[stretch - 1]), int(size[stretch])
+    for number in np.flatnonzero(is_long).tolist():
+        first, length = int(starts[number - 1]), int(size[number])
         period = _period(token[first : first + length])
         unit = int(is_kernel[first : first + period].sum())
         times[unit] = times.get(unit, 0) - (-length // period)
         sample.setdefault(unit, token[first : first + period])
     units = tuple(sorted(times.items(), key=lambda item: (-item[0] * item[1], -item[0])))
     turns = _turns(token[token >= 0], sample[units[0][0]]) if units else 0
-    return renumbered[number], units, turns
+    return is_long[stretch], units, turns
 
 
 def _turns(launched: Int, unit: Int) -> int:
@@ -242,12 +234,56 @@ def _period(token: Int) -> int:
 
 def _spread(thread: npt.NDArray[np.int32], sequence: Rows, part: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Give each call the part of the launch it is, or (queries, attributes, events) of the next one on its thread."""
-    found = np.full(len(thread), -1, np.int8)
-    if len(sequence) == 0:
-        return found
     following = np.searchsorted(sequence, np.arange(len(thread)))
-    inside = following < len(sequence)
-    next_call = sequence[np.minimum(following, len(sequence) - 1)]
-    same = inside & (thread[next_call] == thread)
-    found[same] = part[np.minimum(following, len(sequence) - 1)][same]
-    return found
+    is_same_thread = np.append(thread[sequence], -1)[following] == thread
+    return np.where(is_same_thread, np.append(part, np.int8(-1))[following], np.int8(-1))
+
+
+def launch_evidence(context: RuleContext, found: Launches, rows: Rows) -> dict[str, object]:
+    """Counts, the host's time from launch to launch, the kernels' own, and how far they fill the GPU."""
+    work, operations, gap = device_work(context), found.operation[rows], found.gap_ns[rows]
+    gap = gap[gap >= 0]
+    evidence: dict[str, object] = {
+        "count": len(rows),
+        "kernel_median_ns": round(float(np.median(work.duration_ns[operations]))),
+        "launch_to_launch_median_ns": round(float(np.median(gap))) if len(gap) else None,
+    }
+    with_shape = operations[(work.blocks[operations] > 0) & (work.multiprocessors[operations] > 0)]
+    if len(with_shape):
+        evidence["small_grid_fraction"] = round(small_grid_share(context, operations), 4)
+        evidence["multiprocessors"] = int(work.multiprocessors[with_shape].max())
+    return evidence
+
+
+def small_grid_share(context: RuleContext, operations: Rows) -> float:
+    """Share of these kernels, of those whose shape is told, with fewer blocks than the GPU has multiprocessors."""
+    work = device_work(context)
+    with_shape = operations[(work.blocks[operations] > 0) & (work.multiprocessors[operations] > 0)]
+    return float((work.blocks[with_shape] < work.multiprocessors[with_shape]).mean()) if len(with_shape) else 0.0
+
+
+def worth_a_look(context: RuleContext, rows: Rows, least: float, share: float) -> bool:
+    """Whether these launches are enough, in number and of all, and the GPU idles for launches at all."""
+    enough = len(rows) >= least and len(rows) >= share * len(launches(context).call)
+    return enough and context.time_ns(Cause.CUDA_API) >= context.least_ns
+
+
+def launch_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
+    """The longest waits of the host from one launch to the next."""
+    found, start_ns = launches(context), context.calls.start_ns
+    later = rows[found.gap_ns[rows] >= 0]
+    longest = later[np.lexsort((later, -found.gap_ns[later]))][:MOST_EXAMPLES]
+    return tuple(
+        Example(
+            start_ns=int(start_ns[found.call[row]] - found.gap_ns[row]),
+            duration_ns=int(found.gap_ns[row]),
+            what=f"from the launch before to that of {kernel_name(context, int(found.operation[row]))}",
+        )
+        for row in longest.tolist()
+    )
+
+
+def launch_place(context: RuleContext, found: Launches, rows: Rows) -> int:
+    """The region that made these launches, each counting alike."""
+    region = context.timeline.launch_region[found.operation[rows]]
+    return context.place(region, np.ones(len(rows), np.int64))

@@ -18,15 +18,17 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.attribution.nesting import depths
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, pick
+from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.step_function import NOTHING
 from boundby.trace.fold import fold_name
 from boundby.trace.frames import describe_frame, is_plumbing, is_user_python
 from boundby.trace.libraries import is_library
-from boundby.trace.stacks import StackSource
+from boundby.trace.stacks import Backtraces, StackSource
+from boundby.trace.tables import Trace
 
 _OPERATOR = re.compile(
     r"^(?:struct |class )?(?:aten|prims?|_?c10d?(?:_functional)?|nccl|torch\w*|quantized|fbgemm|xformers\w*"
@@ -81,45 +83,37 @@ def is_operator(name: str) -> bool:
 
 def operators_of(timeline: Timeline) -> Operators:
     """The operators around every call: on its own thread, else (a helper thread) what it borrows."""
-    trace, regions = timeline.trace, timeline.ownership.regions
-    count = len(trace.ranges)
-    names, name_of_range = _operator_names(timeline)
+    trace, parent = timeline.trace, timeline.ownership.regions.range_parent
+    is_of_library = np.array([is_library(domain) for domain in trace.domains] or [False], bool)[trace.ranges.domain]
+    names, name_of_range = _operator_names(trace, is_of_library)
     is_op = name_of_range >= 0
-    library = np.array([is_library(domain) for domain in trace.domains] or [False], bool)[trace.ranges.domain]
-    inner = np.full(count, NOTHING, np.int64)  # innermost operator range at or above each range, below the user's
-    outer = np.full(count, NOTHING, np.int64)
-    user = np.full(count, NOTHING, np.int64)
-    enclosing = np.full(count, NOTHING, np.int64)
-    parent = regions.range_parent
+    # Of each range, and in a last place of no range: the innermost operator range at or above it, below the user's; the
+    # outermost one there; the innermost range of the user's; the next operator range outwards.
+    inner, outer, user, enclosing = (np.full(len(trace.ranges) + 1, NOTHING, np.int64) for _ in range(4))
     depth = depths(parent)
     order = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
-    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        rows = order[low:high]
-        above = parent[rows]
-        has_parent = above >= 0
-        up = np.maximum(above, 0)
-        up_inner, up_outer, up_user = (np.where(has_parent, values[up], NOTHING) for values in (inner, outer, user))
-        op, passes = is_op[rows], is_op[rows] | library[rows]
-        enclosing[rows] = np.where(op, up_inner, NOTHING)
-        inner[rows] = np.where(op, rows, np.where(passes, up_inner, NOTHING))
-        outer[rows] = np.where(op & (up_outer < 0), rows, np.where(passes, up_outer, NOTHING))
-        user[rows] = np.where(passes, up_user, rows)
-    innermost = pick(inner, timeline.call_range, NOTHING)
+    for rows in np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))):
+        above, op = parent[rows], is_op[rows]
+        passes = op | is_of_library[rows]
+        enclosing[rows] = np.where(op, inner[above], NOTHING)
+        inner[rows] = np.where(op, rows, np.where(passes, inner[above], NOTHING))
+        outer[rows] = np.where(op & (outer[above] < 0), rows, np.where(passes, outer[above], NOTHING))
+        user[rows] = np.where(passes, user[above], rows)
+    around = timeline.call_range
+    name_of_range = np.append(name_of_range, np.int32(NOTHING))
     return Operators(
         names=names,
-        operator=pick(name_of_range, innermost, NOTHING),
-        outermost=pick(name_of_range, pick(outer, timeline.call_range, NOTHING), NOTHING),
-        region=timeline.ownership.region_of(pick(user, timeline.call_range, NOTHING)),
-        of_range=innermost,
+        operator=name_of_range[inner[around]],
+        outermost=name_of_range[outer[around]],
+        region=timeline.ownership.region_of(user[around]),
+        of_range=inner[around],
         _name_of_range=name_of_range,
         _enclosing=enclosing,
     )
 
 
-def _operator_names(timeline: Timeline) -> tuple[tuple[str, ...], Int32Array]:
+def _operator_names(trace: Trace, is_of_library: npt.NDArray[np.bool_]) -> tuple[tuple[str, ...], Int32Array]:
     """Folded operator names, and which of them each range is (-1: none). Each distinct text is looked at once."""
-    trace = timeline.trace
     used = np.unique(trace.ranges.name)
     folded = [fold_name(trace.names[number]) for number in used.tolist()]
     annotated = any(name.startswith("aten::") for name in folded)
@@ -129,8 +123,7 @@ def _operator_names(timeline: Timeline) -> tuple[tuple[str, ...], Int32Array]:
     index = {name: number for number, name in enumerate(names)}
     of_name = np.full(len(trace.names) + 1, NOTHING, np.int32)
     of_name[used] = [index.get(name, NOTHING) for name in folded]
-    library = np.array([is_library(domain) for domain in trace.domains] or [False], bool)
-    return names, np.where(library[trace.ranges.domain], NOTHING, of_name[trace.ranges.name]).astype(np.int32)
+    return names, np.where(is_of_library, NOTHING, of_name[trace.ranges.name]).astype(np.int32)
 
 
 def source_of(timeline: Timeline, call: int, limit: int = 8) -> tuple[str, ...]:
@@ -147,20 +140,15 @@ def _python_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]
     if not timeline.trace.captured.python_stacks:
         return ()
     stacks, calls = timeline.trace.backtraces.load(), timeline.calls
-    thread = int(calls.thread[call])
-    mine, others = stacks.rows(StackSource.PYTHON, thread), calls.rows_of(thread)
-    after = int(calls.start_ns[call + 1]) if call + 1 < others.stop else np.iinfo(np.int64).max
-    before = int(calls.end_ns[call - 1]) if call > others.start else np.iinfo(np.int64).min
-    low = max(int(calls.start_ns[call]) - _PYTHON_SLACK_NS, before)
-    high = min(int(calls.end_ns[call]) + _PYTHON_SLACK_NS, after)
-    first, last = np.searchsorted(stacks.events.start_ns[mine], [low, high]).tolist()
-    if first == last:
+    start, end, of_thread = int(calls.start_ns[call]), int(calls.end_ns[call]), calls.rows_of(int(calls.thread[call]))
+    before = int(calls.end_ns[call - 1]) if call > of_thread.start else start - _PYTHON_SLACK_NS
+    after = int(calls.start_ns[call + 1]) if call + 1 < of_thread.stop else end + _PYTHON_SLACK_NS
+    span = max(start - _PYTHON_SLACK_NS, before), min(end + _PYTHON_SLACK_NS, after)
+    times, taken = _stacks_in(stacks, StackSource.PYTHON, int(calls.thread[call]), *span)
+    if not len(taken):
         return ()
-    times = stacks.events.start_ns[mine][first:last]
-    nearest = first + int(
-        np.argmin(np.maximum(times - calls.end_ns[call], 0) + np.maximum(calls.start_ns[call] - times, 0))
-    )
-    frames = stacks.frames_of(int(stacks.events.stack[mine][nearest])).tolist()
+    nearest = int(np.argmin(np.maximum(times - end, 0) + np.maximum(start - times, 0)))
+    frames = stacks.frames_of(int(taken[nearest])).tolist()
     own = [place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))]
     return tuple(describe_frame(stacks, frame) for frame in frames[own[0] if own else 0 :][:limit])
 
@@ -169,19 +157,19 @@ def _binary_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]
     if not timeline.trace.captured.backtraces:
         return ()
     stacks, calls = timeline.trace.backtraces.load(), timeline.calls
-    mine = stacks.rows(StackSource.CUDA, int(calls.thread[call]))
-    span = [int(calls.start_ns[call]), max(int(calls.end_ns[call]), int(calls.start_ns[call]) + 1)]
-    first, last = np.searchsorted(stacks.events.start_ns[mine], span).tolist()
-    if first == last:
+    start, end = int(calls.start_ns[call]), int(calls.end_ns[call])
+    _, taken = _stacks_in(stacks, StackSource.CUDA, int(calls.thread[call]), start, max(end, start + 1))
+    if not len(taken):
         return ()
-    frames = stacks.frames_of(int(stacks.events.stack[mine][first])).tolist()
+    frames = stacks.frames_of(int(taken[0])).tolist()
     own = [frame for frame in frames if not is_plumbing(stacks.symbol(frame), stacks.module(frame))]
     return tuple(describe_frame(stacks, frame) for frame in own[:limit])
 
 
-__all__ = [
-    "Operators",
-    "is_operator",
-    "operators_of",
-    "source_of",
-]
+def _stacks_in(
+    stacks: Backtraces, source: StackSource, thread: int, low_ns: int, high_ns: int
+) -> tuple[Int64Array, Int32Array]:
+    """When backtraces of a thread were taken in [low, high), and the stacks."""
+    rows = stacks.rows(source, thread)
+    inside = slice(*np.searchsorted(stacks.events.start_ns[rows], [low_ns, high_ns]).tolist())
+    return stacks.events.start_ns[rows][inside], stacks.events.stack[rows][inside]

@@ -1,4 +1,4 @@
-"""Copies between host and device, row by row, and whose rule each belongs to."""
+"""Copies between host and device, row by row: whose rule each belongs to, how fast they are, what rules say of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import Bool, Int, Rows, device_work
+from boundby.evidence.context import Bool, Rows, RuleContext, once
+from boundby.evidence.device_work import device_work, operation_examples
+from boundby.model.units import bandwidth, size
+from boundby.results.report import Example
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
 # Below this a copy is latency, not bandwidth: a scalar, a flag, an index.
@@ -24,6 +26,8 @@ RETURN_BYTES = 1 << 20
 HOST_BYTES_PER_NS = 20.0
 # Of a one-time upload, kernels fill no more than this part of its span.
 UPLOAD_KERNELS = 0.05
+
+_WAY = {Direction.HTOD: "host to device", Direction.DTOH: "device to host"}
 
 # What large copies from pinned memory reach over 16 lanes of PCI Express, in GB/s: three quarters of the link's rate.
 _OF_GENERATION = {3: 12.0, 4: 24.0, 5: 50.0}
@@ -56,9 +60,10 @@ class Transfers:
         return np.flatnonzero(self.part == part)
 
 
+@once
 def transfers(context: RuleContext) -> Transfers:
-    """All copies of a trace. Ask for it with ``context.once(transfers)``."""
-    work, table = context.once(device_work), context.timeline.trace.operations
+    """All copies of a trace."""
+    work, table = device_work(context), context.operations
     to_device, to_host = table.direction == Direction.HTOD, table.direction == Direction.DTOH
     host = np.where(to_device, table.source, np.where(to_host, table.target, np.int8(MemoryKind.UNKNOWN)))
     copies = work.in_window & (table.kind == OpKind.MEMCPY) & (to_device | to_host) & (table.bytes >= LEAST_BYTES)
@@ -77,44 +82,35 @@ def _returning(context: RuleContext, large: Bool) -> tuple[Rows, int]:
     have written as many bytes anew, and a kernel runs before the next one to the host. The first way in and the last
     way out are not among them: those have to be.
     """
-    table = context.timeline.trace.operations
+    work, table = device_work(context), context.operations
     rows = np.flatnonzero(large)
     columns = (table.bytes, table.process, table.device)
     rows = rows[np.lexsort((rows, table.start_ns[rows], *(column[rows] for column in columns)))]
-    if len(rows) == 0:
-        return rows, 0
-    new = np.ones(len(rows), bool)
-    new[1:] = np.any([column[rows][1:] != column[rows][:-1] for column in columns], axis=0)
-    bounds = np.append(np.flatnonzero(new), len(rows))
-    found, times = [np.empty(0, np.intp)], 0
-    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        mine = rows[low:high]
-        out = table.direction[mine] == Direction.DTOH
-        run = np.cumsum(np.append(False, out[1:] != out[:-1]))
+    new = np.any([np.diff(column[rows], prepend=-1) != 0 for column in columns], axis=0)
+    kernels_of = {
+        device: np.sort(table.start_ns[work.is_kernel & (table.device == device)])
+        for device in np.unique(table.device[rows]).tolist()
+    }
+    returning, times = [np.empty(0, np.intp)], 0
+    for copies in np.split(rows, np.flatnonzero(new)):
+        out = table.direction[copies] == Direction.DTOH
+        run = np.cumsum(np.diff(out, prepend=out[:1]))
         back = np.flatnonzero(out[:-1] & ~out[1:]) + 1
-        waited = table.start_ns[mine[back]] - table.end_ns[mine[back - 1]]
-        back = back[(waited >= 0) & (waited <= table.bytes[mine[back]] / HOST_BYTES_PER_NS)]
-        back = back[_used(context, mine, run, back)]
+        waited = table.start_ns[copies[back]] - table.end_ns[copies[back - 1]]
+        back = back[(waited >= 0) & (waited <= table.bytes[copies[back]] / HOST_BYTES_PER_NS)]
+        if len(back):  # those after which a kernel runs before the next copy to the host
+            kernels, start_ns = kernels_of[int(table.device[copies[0]])], table.start_ns[copies]
+            until = np.append(start_ns, np.iinfo(np.int64).max)[np.searchsorted(run, run[back] + 1)]
+            back = back[np.searchsorted(kernels, until) > np.searchsorted(kernels, start_ns[back])]
         if len(back) >= LEAST_RETURNS:
-            found.append(mine[np.isin(run, np.concatenate((run[back], run[back - 1])))])
+            returning.append(copies[np.isin(run, np.concatenate((run[back], run[back - 1])))])
             times += len(back)
-    return np.sort(np.concatenate(found)), times
-
-
-def _used(context: RuleContext, mine: Rows, run: Int, back: Rows) -> Bool:
-    """After which of these copies to the device a kernel runs before the next copy to the host."""
-    work, table = context.once(device_work), context.timeline.trace.operations
-    kernels = np.flatnonzero(work.is_kernel & (table.device == table.device[mine[0]]))
-    starts = np.sort(table.start_ns[kernels])
-    following = np.searchsorted(run, run[back] + 1)
-    until = np.append(table.start_ns[mine], np.iinfo(np.int64).max)[following]
-    used: Bool = np.searchsorted(starts, until) > np.searchsorted(starts, table.start_ns[mine[back]])
-    return used
+    return np.sort(np.concatenate(returning)), times
 
 
 def bandwidth_of(context: RuleContext, rows: Rows) -> float:
     """Bytes over time of these copies, in GB/s; 0 without any."""
-    work, table = context.once(device_work), context.timeline.trace.operations
+    work, table = device_work(context), context.operations
     total = int(work.duration_ns[rows].sum())
     return float(table.bytes[rows].sum()) / total if total else 0.0
 
@@ -122,7 +118,7 @@ def bandwidth_of(context: RuleContext, rows: Rows) -> float:
 def link_rate(context: RuleContext, device: int) -> tuple[float, str] | None:
     """What large pinned copies should reach to and from a device, in GB/s, and the link it assumes; None where the
     GPU does not tell."""
-    trace = context.timeline.trace
+    trace = context.trace
     capability = trace.gpu_facts[device].capability if trace.gpu_facts else (0, 0)
     name = trace.gpus[device].name
     if capability not in _GENERATION or _NOT_PCIE.search(name):
@@ -133,7 +129,7 @@ def link_rate(context: RuleContext, device: int) -> tuple[float, str] | None:
 
 def is_upload(context: RuleContext, rows: Rows) -> bool:
     """Whether these copies lie together where next to no kernel runs: a model or a data set on its way in, once."""
-    work, table = context.once(device_work), context.timeline.trace.operations
+    work, table = device_work(context), context.operations
     low, high = int(table.start_ns[rows].min()), int(table.end_ns[rows].max())
     inside = work.is_kernel & (table.start_ns >= low) & (table.start_ns < high)
     to_device = bool((table.direction[rows] == Direction.HTOD).all())
@@ -142,7 +138,42 @@ def is_upload(context: RuleContext, rows: Rows) -> bool:
 
 def common_size(context: RuleContext, rows: Rows) -> tuple[int, int]:
     """The size that most of these copies' bytes come in, and how many have it."""
-    size: Int = context.timeline.trace.operations.bytes[rows]
-    distinct, count = np.unique(size, return_counts=True)
+    distinct, count = np.unique(context.operations.bytes[rows], return_counts=True)
     best = int(np.lexsort((distinct, -(distinct * count)))[0])
     return int(distinct[best]), int(count[best])
+
+
+def copy_evidence(context: RuleContext, rows: Rows) -> dict[str, object]:
+    """Counts, bytes, time, rate, the commonest size, and how much of it no kernel hides."""
+    work, table = device_work(context), context.operations
+    common, times = common_size(context, rows)
+    call = np.unique(context.calls.of_operation[rows])
+    call = call[call >= 0]
+    return {
+        "count": len(rows),
+        "bytes": int(table.bytes[rows].sum()),
+        "to_device_count": int((table.direction[rows] == Direction.HTOD).sum()),
+        "total_ns": int(work.duration_ns[rows].sum()),
+        "exposed_ns": int(work.exposed_ns[rows].sum()),
+        "calls_ns": int(context.call_ns[call].sum()) if len(call) else None,
+        "bandwidth_bytes_per_s": round(bandwidth_of(context, rows) * 1e9),
+        "commonest_size_bytes": common,
+        "commonest_size_count": times,
+    }
+
+
+def copy_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
+    """The longest of these copies: way, size and rate of each."""
+    table = context.operations
+
+    def what(row: int) -> str:
+        way = _WAY.get(Direction(int(table.direction[row])), "copy")
+        taken = max(int(table.end_ns[row] - table.start_ns[row]), 1)
+        return f"{size(int(table.bytes[row]))} {way} at {bandwidth(int(table.bytes[row]) / taken * 1e9)}"
+
+    return operation_examples(context, rows, what)
+
+
+def most_common_device(context: RuleContext, rows: Rows) -> int:
+    """The device that most of these copies go to or come from."""
+    return int(np.bincount(context.operations.device[rows]).argmax())

@@ -8,15 +8,14 @@ makes, or that a release of memory right after it would make in its stead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from boundby.evidence.context import CannotCheckError, RuleContext
+from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import TO_DEVICE, TO_HOST, OperatorSync, operator_sync
-from boundby.evidence.operators import Operators, operators_of, source_of
+from boundby.evidence.operators import source_of
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.step_function import NOTHING
@@ -25,9 +24,6 @@ from boundby.results.report import Example
 from boundby.stats.device import SMALL_COPY_BYTES
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
-
-Int = npt.NDArray[np.int64]
-Bool = npt.NDArray[np.bool_]
 
 OPERATOR, ALLOCATION, READBACK, PAGEABLE, CALL, COPY, TAKEN_OVER = range(7)
 # Calls that wait for the device whenever it is busy: without the wait before them, they would wait in its stead.
@@ -45,7 +41,7 @@ MOST_EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Waits:
-    """Columns of waits, in order of their calls. ``call`` is a row of ``timeline.calls``."""
+    """Columns of waits, in order of their calls. ``call`` is a row of ``context.calls``."""
 
     call: Int
     start_ns: Int
@@ -56,9 +52,8 @@ class Waits:
     kind: Int
     region: Int  # the innermost region that is the user's, not an operator
     operator: tuple[OperatorSync | None, ...]
-    operators: Operators
 
-    def of_kind(self, kind: int) -> npt.NDArray[np.intp]:
+    def of_kind(self, kind: int) -> Rows:
         return np.flatnonzero(self.kind == kind)
 
 
@@ -68,82 +63,77 @@ class Group:
 
     key: str
     region: int
-    rows: npt.NDArray[np.intp]
+    rows: Rows
     incidents: int
     idle_ns: int
     held_ns: int
 
+    @property
+    def costs(self) -> str:
+        """``1,200 times, 53.2 ms in all``."""
+        times = "once" if self.incidents == 1 else f"{self.incidents:,} times"
+        return f"{times}, {duration(self.held_ns)} in all"
 
+
+@once
 def waits_of(context: RuleContext) -> Waits:
-    """All waits whose call lies in the window (use as ``context.once(waits_of)``)."""
-    timeline = context.timeline
-    calls = timeline.calls
-    if not len(calls):
+    """All waits whose call lies in the window."""
+    if not len(context.calls):
         raise CannotCheckError("the trace holds no CUDA API calls")
-    of_calls = timeline.waits
-    rows = np.flatnonzero(((of_calls.held_ns > 0) | (of_calls.idle_ns > 0)) & context.in_windows(calls.start_ns))
-    operators = context.once(_operators)
-    kind, incident, found = _kinds(context, operators, rows, of_calls.blocked_ns, of_calls.held_ns)
+    every, start_ns = context.timeline.waits, context.calls.start_ns
+    call = np.flatnonzero(((every.held_ns > 0) | (every.idle_ns > 0)) & context.in_windows(start_ns))
+    kind, incident, operator = _kinds(context, call, every.blocked_ns[call], every.held_ns[call])
     return Waits(
-        call=rows,
-        start_ns=calls.start_ns[rows],
-        blocked_ns=of_calls.blocked_ns[rows],
-        idle_ns=of_calls.idle_ns[rows],
-        held_ns=of_calls.held_ns[rows],
+        call=call,
+        start_ns=start_ns[call],
+        blocked_ns=every.blocked_ns[call],
+        idle_ns=every.idle_ns[call],
+        held_ns=every.held_ns[call],
         incident=incident,
         kind=kind,
-        region=operators.region[rows],
-        operator=found,
-        operators=operators,
+        region=context.operators.region[call],
+        operator=operator,
     )
 
 
-def _operators(context: RuleContext) -> Operators:
-    return operators_of(context.timeline)
-
-
 def _kinds(
-    context: RuleContext, operators: Operators, rows: Int, blocked: Int, held: Int
+    context: RuleContext, call: Rows, blocked: Int, held: Int
 ) -> tuple[Int, Int, tuple[OperatorSync | None, ...]]:
-    """What each wait is, what it belongs to, and the operator that makes it."""
-    calls = context.timeline.calls
-    taken_over = _is_taken_over(context)[rows] & (calls.kind[rows] != CallClass.ALLOC)
-    copies = _copies(context)
+    """What each wait is, what it belongs to, and the operator that makes it. Shapes (waits,)."""
+    calls, copies, operators = context.calls, _copies(context), context.operators
+    is_sync, is_allocation = calls.kind[call] == CallClass.SYNC, calls.kind[call] == CallClass.ALLOC
     # What a sync waits for is most often what was launched just before it: a copy to the host is what it is there for.
-    is_sync = calls.kind[rows] == CallClass.SYNC
-    about = np.where(is_sync, _last_launch(context)[rows], rows)
-    known, about = about >= 0, np.maximum(about, 0)
-    reads, feeds = known & copies.to_host[about], known & copies.to_device[about]
-    pageable, small = copies.pageable[about], reads & copies.small[about]
-    kind = np.full(len(rows), CALL, np.int64)
-    kind[pageable & ((calls.kind[rows] == CallClass.LAUNCH) | (is_sync & feeds))] = PAGEABLE
+    about = np.where(is_sync, _last_launch(context)[call], call)
+    is_about, about = about >= 0, np.maximum(about, 0)
+    reads, feeds = is_about & copies.to_host[about], is_about & copies.to_device[about]
+    small = reads & copies.small[about]
+    kind = np.full(len(call), CALL, np.int64)
+    kind[copies.pageable[about] & ((calls.kind[call] == CallClass.LAUNCH) | (is_sync & feeds))] = PAGEABLE
     kind[small] = READBACK
-    kind[calls.kind[rows] == CallClass.ALLOC] = ALLOCATION
-    incident = np.where(is_sync & (reads | feeds) & np.isin(about, rows), about, rows)
+    kind[is_allocation] = ALLOCATION
+    incident = np.where(is_sync & (reads | feeds) & np.isin(about, call), about, call)
     is_copy = (reads | feeds) & ~small
-    until = np.clip(copies.start_ns[about], calls.start_ns[rows], calls.end_ns[rows])
-    ahead = _busy(context).within(calls.start_ns[rows], until)
+    until = np.clip(copies.start_ns[about], calls.start_ns[call], calls.end_ns[call])
+    ahead = _busy(context).within(calls.start_ns[call], until)
     of_incident = np.unique(incident, return_inverse=True)[1]
-    waited = np.bincount(of_incident, np.where(is_copy, ahead, blocked[rows]), minlength=1)
-    stood = np.bincount(of_incident, held[rows], minlength=1)
+    waited = np.bincount(of_incident, np.where(is_copy, ahead, blocked), minlength=1)
+    stood = np.bincount(of_incident, held, minlength=1)
     is_copy &= (waited < AHEAD_SHARE * stood)[of_incident]
-    found: list[OperatorSync | None] = [None] * len(rows)
-    for number in np.flatnonzero(operators.of_range[rows] >= 0).tolist():
-        chain = operators.chain(int(rows[number]))
-        operator = operator_sync(chain, is_read=bool(reads[number]), is_fed=bool(feeds[number]))
-        if operator is not None and kind[number] != ALLOCATION:
-            found[number], kind[number] = operator, OPERATOR
-            is_copy[number] &= operator in (TO_HOST, TO_DEVICE)
+    made_by: list[OperatorSync | None] = [None] * len(call)
+    for row in np.flatnonzero((operators.of_range[call] >= 0) & ~is_allocation).tolist():
+        chain = operators.chain(int(call[row]))
+        operator = operator_sync(chain, is_read=bool(reads[row]), is_fed=bool(feeds[row]))
+        if operator is not None:
+            made_by[row], kind[row] = operator, OPERATOR
+            is_copy[row] &= operator in (TO_HOST, TO_DEVICE)
     kind[is_copy] = COPY
-    kind[taken_over] = TAKEN_OVER
-    return kind, incident, tuple(found)
+    kind[_is_taken_over(context)[call] & ~is_allocation] = TAKEN_OVER
+    return kind, incident, tuple(made_by)
 
 
 def _busy(context: RuleContext) -> Coverage:
     """When at least one device works."""
-    parts = [device.busy for device in context.timeline.devices]
-    if not parts:
-        return Coverage(EMPTY)
+    parts = [EMPTY, *(device.busy for device in context.timeline.devices)]
     return Coverage(union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])))
 
 
@@ -159,8 +149,7 @@ class _Copies:
 
 
 def _copies(context: RuleContext) -> _Copies:
-    timeline = context.timeline
-    calls, table = timeline.calls, timeline.trace.operations
+    calls, table = context.calls, context.operations
     rows = np.flatnonzero((table.kind == OpKind.MEMCPY) & (calls.of_operation >= 0))
     call = calls.of_operation[rows]
     to_host, to_device, small, pageable = (np.zeros(len(calls), bool) for _ in range(4))
@@ -174,143 +163,106 @@ def _copies(context: RuleContext) -> _Copies:
 
 
 def _is_taken_over(context: RuleContext) -> Bool:
-    """Calls of a thread after which memory is freed before anything is launched."""
-    timeline = context.timeline
-    calls = timeline.calls
-    by_name = np.array([bool(_FREES.match(plain_name(name))) for name in timeline.trace.names] or [False])
-    frees = by_name[calls.name]
-    either = frees | np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
-    found = np.zeros(len(calls), bool)
-    for thread in np.unique(calls.thread).tolist():
-        mine = calls.rows_of(thread)
-        end = mine.stop - mine.start
-        own = np.where(either[mine], np.arange(end), end)
-        following = np.append(np.minimum.accumulate(own[::-1])[::-1][1:], end)
-        found[mine] = np.append(frees[mine], False)[following]
-    return found
+    """Calls after which their thread frees memory before it launches anything."""
+    calls, count = context.calls, len(context.calls)
+    frees = context.names_where(calls.name, lambda name: _FREES.match(plain_name(name)))[calls.name]
+    decides = frees | np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
+    at_or_after = np.minimum.accumulate(np.where(decides, np.arange(count), count)[::-1])[::-1]
+    following = np.append(at_or_after, count)[1:]
+    is_same_thread = np.append(calls.thread, -1)[following] == calls.thread
+    taken_over: Bool = is_same_thread & np.append(frees, False)[following]
+    return taken_over
 
 
 def _last_launch(context: RuleContext) -> Int:
     """For each call the one before it on its thread that launched something; NOTHING without one."""
-    calls = context.timeline.calls
+    calls = context.calls
     launches = np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
-    last = np.full(len(calls), NOTHING, np.int64)
-    for thread in np.unique(calls.thread).tolist():
-        mine = calls.rows_of(thread)
-        own = np.where(launches[mine], np.arange(mine.start, mine.stop), NOTHING)
-        last[mine] = np.append(NOTHING, np.maximum.accumulate(own)[:-1])
-    return last
+    up_to = np.maximum.accumulate(np.where(launches, np.arange(len(calls)), NOTHING))
+    last = np.append(NOTHING, up_to)[:-1]
+    first_of_thread = np.searchsorted(calls.thread, calls.thread, side="left")
+    return np.where(last >= first_of_thread, last, NOTHING)
 
 
-def groups(context: RuleContext, waits: Waits, rows: npt.NDArray[np.intp], keys: Sequence[str]) -> Iterator[Group]:
+def groups(context: RuleContext, rows: Rows, keys: Sequence[str]) -> list[Group]:
     """Waits of one key in one region that are worth asking about, largest first; what is scattered over small
     regions comes together, in the region that holds it.
 
     The account shows the gap right after a wait alone. What the host lost of its lead it may pay for later, so the time
     it was held counts as well, where the device was idle after a wait at all.
     """
+    waits = waits_of(context)
     weight = np.maximum(waits.idle_ns, waits.held_ns)
-    found: list[tuple[int, Group]] = []
-    named = np.array(keys, dtype=object)
+    worth: list[tuple[int, Group]] = []
+
+    def is_worth(chosen: Rows) -> bool:
+        has_gap = waits.idle_ns[chosen].any() or (waits.kind[chosen] == PAGEABLE).any()
+        return bool(has_gap) and int(weight[chosen].sum()) >= ASK_SHARE * context.least_ns
+
+    def add(key: str, region: int, chosen: Rows) -> None:
+        incidents = len(np.unique(waits.incident[chosen]))
+        idle_ns, held_ns = int(waits.idle_ns[chosen].sum()), int(waits.held_ns[chosen].sum())
+        worth.append((int(weight[chosen].sum()), Group(key, region, chosen, incidents, idle_ns, held_ns)))
+
+    of_key = np.array(keys, dtype=object)
     for key in sorted(set(keys)):
-        mine = rows[named == key]
-        scattered: list[npt.NDArray[np.intp]] = []
-        for region in np.unique(waits.region[mine]).tolist():
-            here = mine[waits.region[mine] == region]
-            if _is_worth(context, waits, here, weight):
-                found.append((int(weight[here].sum()), _group(key, region, here, waits)))
+        alike = rows[of_key == key]
+        scattered = [alike[:0]]
+        for region in np.unique(waits.region[alike]).tolist():
+            inside = alike[waits.region[alike] == region]
+            if is_worth(inside):
+                add(key, region, inside)
             else:
-                scattered.append(here)
-        rest = np.concatenate(scattered) if scattered else np.empty(0, np.intp)
-        if _is_worth(context, waits, rest, weight):
-            region = context.place(waits.region[rest], weight[rest])
-            found.append((int(weight[rest].sum()), _group(key, region, rest, waits)))
-    found.sort(key=lambda item: (-item[0], item[1].key, item[1].region))
-    return iter([group for _, group in found[:MOST_GROUPS]])
+                scattered.append(inside)
+        rest = np.concatenate(scattered)
+        if is_worth(rest):
+            add(key, context.place(waits.region[rest], weight[rest]), rest)
+    worth.sort(key=lambda item: (-item[0], item[1].key, item[1].region))
+    return [group for _, group in worth[:MOST_GROUPS]]
 
 
-def _is_worth(context: RuleContext, waits: Waits, rows: npt.NDArray[np.intp], weight: Int) -> bool:
-    gap = waits.idle_ns[rows].any() or (waits.kind[rows] == PAGEABLE).any()
-    return bool(gap) and int(weight[rows].sum()) >= ASK_SHARE * context.least_ns
-
-
-def _group(key: str, region: int, rows: npt.NDArray[np.intp], waits: Waits) -> Group:
-    incidents = len(np.unique(waits.incident[rows]))
-    return Group(key, region, rows, incidents, int(waits.idle_ns[rows].sum()), int(waits.held_ns[rows].sum()))
-
-
-def saving(context: RuleContext, waits: Waits, group: Group) -> tuple[tuple[int, int], dict[str, object]]:
-    """What a program without these waits would save, and how that was told.
+def saving(context: RuleContext, group: Group) -> tuple[SavingNs, dict[str, object]]:
+    """What a program without these waits would save, and how that is known, for evidence.
 
     Where one wait goes, the next often waits in its stead. Waits that save next to nothing alone, but do once all
     others are gone as well, are told with both figures.
     """
-    calls, every = (np.zeros(len(context.timeline.calls), bool) for _ in range(2))
-    calls[waits.call[group.rows]] = True
-    every[waits.call[~np.isin(waits.kind, (COPY, TAKEN_OVER))]] = True
-    alone = context.saving((Cause.SYNC.key,), calls=calls)
+    waits = waits_of(context)
+    of_group, every = waits.call[group.rows], waits.call[~np.isin(waits.kind, (COPY, TAKEN_OVER))]
+    alone = context.saving((Cause.SYNC.key,), calls=of_group)
     if alone is None:
         return (0, group.idle_ns), {}  # the account's
-    together, others = (
-        context.saving((Cause.SYNC.key,), calls=every),
-        context.saving((Cause.SYNC.key,), calls=every & ~calls),
-    )
+    together = context.saving((Cause.SYNC.key,), calls=every)
+    others = context.saving((Cause.SYNC.key,), calls=np.setdiff1d(every, of_group))
     last = 0 if together is None or others is None else max(sum(together) - sum(others), 0) // 2
-    found = alone if alone[1] >= context.least_ns else (min(alone[0], last), max(alone[1], last))
-    return found, {"saving_alone_ns": sum(alone) // 2, "saving_after_other_waits_ns": last}
+    both = alone if alone[1] >= context.least_ns else (min(alone[0], last), max(alone[1], last))
+    return both, {"saving_alone_ns": sum(alone) // 2, "saving_after_other_waits_ns": last}
 
 
-def together_advice(context: RuleContext, told: dict[str, object]) -> tuple[str, ...]:
-    """A line for waits that save something only together with others."""
-    alone = told.get("saving_alone_ns")
-    if not isinstance(alone, int) or alone >= context.least_ns:
-        return ()
-    return ("Alone it saves little, since the next wait takes its place: remove the waits of this part together",)
-
-
-def evidence(context: RuleContext, waits: Waits, group: Group) -> dict[str, object]:
+def evidence(context: RuleContext, group: Group) -> dict[str, object]:
     """What all findings on waits say of them."""
-    rows = group.rows
-    names = context.timeline.trace.names
-    by_call: dict[str, int] = {}
-    for name in (plain_name(names[number]) for number in context.timeline.calls.name[waits.call[rows]].tolist()):
-        by_call[name] = by_call.get(name, 0) + 1
+    waits = waits_of(context)
+    by_call = {name: times for name, times, _ in context.call_totals(waits.call[group.rows])}
     return {
         "waits": group.incidents,
         "host_waited_ns": group.held_ns,
-        "longest_wait_ns": int(waits.held_ns[rows].max(initial=0)),
+        "longest_wait_ns": int(waits.held_ns[group.rows].max(initial=0)),
         "gpu_idle_right_after_ns": group.idle_ns,
         "calls": dict(sorted(by_call.items(), key=lambda item: (-item[1], item[0]))),
     }
 
 
-def examples(context: RuleContext, waits: Waits, group: Group) -> tuple[Example, ...]:
+def examples(context: RuleContext, group: Group) -> tuple[Example, ...]:
     """The waits that cost most, with the operator and the source line where the trace holds them."""
-    timeline = context.timeline
+    waits = waits_of(context)
     rows = group.rows[np.lexsort((group.rows, -waits.idle_ns[group.rows], -waits.held_ns[group.rows]))]
     found = []
     for row in rows[:MOST_EXAMPLES].tolist():
         call = int(waits.call[row])
-        what = plain_name(timeline.trace.names[timeline.calls.name[call]])
-        chain = waits.operators.chain(call)
-        if chain:
-            what += f" in {' < '.join(chain[:3])}"
-        source = source_of(context.timeline, call, 1)
-        if source:
-            what += f", {source[0]}"
-        length = int(timeline.calls.end_ns[call] - timeline.calls.start_ns[call])
-        found.append(Example(int(waits.start_ns[row]), length, what))
+        chain = context.operators.chain(call)
+        inside = f" in {' < '.join(chain[:3])}" if chain else ""
+        source = "".join(f", {line}" for line in source_of(context.timeline, call, 1))
+        found.append(
+            Example(int(waits.start_ns[row]), int(context.call_ns[call]), f"{context.call_name(call)}{inside}{source}")
+        )
     return tuple(found)
-
-
-def costs(group: Group) -> str:
-    """``1,200 times, 53.2 ms in all``."""
-    times = "once" if group.incidents == 1 else f"{group.incidents:,} times"
-    return f"{times}, {duration(group.held_ns)} in all"
-
-
-def is_python(context: RuleContext) -> bool:
-    """Whether the program may be a Python one: its advice then speaks of PyTorch."""
-    trace = context.timeline.trace
-    told = (trace.command or "", *(process.name for process in trace.processes))
-    return any("python" in text.lower() for text in told) or any("at::native" in name for name in trace.names)

@@ -63,7 +63,7 @@ def _check(context: RuleContext, rule: Rule) -> list[Finding]:
 def _has(context: RuleContext, name: str) -> bool:
     """Whether the trace holds some kind of data. nsys writes no table for what did not happen: where CUDA was traced,
     no copies means that nothing was copied, and a rule that looks at copies has what it needs."""
-    captured = context.timeline.trace.captured
+    captured = context.trace.captured
     return bool(getattr(captured, name)) or (name == "memcpy" and captured.kernels)
 
 

@@ -71,8 +71,8 @@ def compare(seeds: Iterable[int]) -> tuple[list[Comparison], list[str]]:
 
 def _is_whole(context: RuleContext, finding: Finding) -> bool:
     """Whether a finding stands for all waits of its region, so that it can be compared with the region's."""
-    waits = context.once(_waits.waits_of)
-    tree = context.timeline.ownership.regions
+    waits = _waits.waits_of(context)
+    tree = context.tree
     inside = np.zeros(len(tree), bool)
     for region in range(len(tree)):
         if tree.path(region) == finding.region:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from boundby import analyze
-from boundby.evidence.warm import WARM_NAME
+from boundby.evidence.initialization import WARM_NAME
 from boundby.results.report import Finding
 from boundby.simulate.engine import simulate
 from boundby.simulate.export import write_export

@@ -41,7 +41,7 @@ def test_the_outermost_known_operator_names_a_wait(
 def kinds(*body: Instruction) -> set[int]:
     work = [part for number in range(6) for part in (Work(45 * US), Launch(f"gemm_{number}", 90 * US))]
     context = context_of(Source(program(Loop(5, [Range("step {i}", [*work, *body])]), Sync())))
-    waits = context.once(_waits.waits_of)
+    waits = _waits.waits_of(context)
     return set(waits.kind[waits.call < waits.call.max()].tolist())
 
 
@@ -74,7 +74,7 @@ def test_no_wait_is_told_twice() -> None:
 
 def test_a_copy_and_the_sync_after_it_are_one_incident() -> None:
     context = context_of(pattern("segmentation_before", steps=4))
-    waits = context.once(_waits.waits_of)
+    waits = _waits.waits_of(context)
     asked = waits.of_kind(_waits.OPERATOR)
     assert len(asked) == 4 * 3 * 2
     assert len(set(waits.incident[asked].tolist())) == 4 * 3

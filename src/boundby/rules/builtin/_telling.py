@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.attribution.regions import ROOT
-from boundby.evidence.context import RuleContext
-from boundby.evidence.host import HostPieces, Place, Rows, times
+from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.host_idleness import HostPieces, Place, times
 from boundby.model.units import duration
 
 # More places than this are counted, not named.
@@ -54,7 +54,7 @@ def fold(
 
 def _around(context: RuleContext, regions: list[int]) -> int:
     """The innermost region around all of these."""
-    parent = context.timeline.ownership.regions.parent
+    parent = context.tree.parent
     chains = []
     for region in regions:
         chain = [region]
@@ -108,7 +108,7 @@ def neighbours(context: RuleContext, pieces: HostPieces, rows: Rows) -> str:
 
 def _between(context: RuleContext, pieces: HostPieces, rows: Rows) -> str:
     """The ranges of its threads before and after one stretch; of those that end or begin together the outermost."""
-    ranges, names = context.timeline.trace.ranges, context.timeline.trace.names
+    ranges, names = context.trace.ranges, context.trace.names
     here = np.flatnonzero(np.isin(ranges.thread, np.unique(pieces.thread[rows])))
     middle = (int(pieces.start_ns[rows].min()) + int(pieces.end_ns[rows].max())) // 2
     before, after = here[ranges.end_ns[here] <= middle], here[ranges.start_ns[here] >= middle]

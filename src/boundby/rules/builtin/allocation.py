@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import Rows, framework
-from boundby.evidence.setup import call_evidence, call_examples, call_place, init_saving, named_calls, setup_calls
+from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.initialization import call_evidence, call_place, init_saving, setup_calls
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
 from boundby.rules.rule import Match, Rule, Threshold
@@ -14,27 +13,27 @@ from boundby.trace.vocabulary.cuda import plain_name
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    rows = context.once(setup_calls).steady
-    calls = context.timeline.calls
+    rows = setup_calls(context).steady
+    calls = context.calls
     total = int((calls.end_ns - calls.start_ns)[rows].sum())
     if len(rows) < RULE.threshold(context, "count") or total < context.least_ns:
         return
     yield Match(
         region=call_place(context, rows),
         title=f"{count(len(rows))} allocation calls take {duration(total)}, throughout the run: "
-        f"{', '.join(named_calls(context, rows, 2))}",
+        f"{', '.join(context.named_calls(rows, 2))}",
         evidence=call_evidence(context, rows),
         saving_ns=init_saving(context, rows, RULE.threshold(context, "avoided_least")),
         advice=_advice(context, rows),
-        examples=call_examples(context, rows),
+        examples=context.call_examples(rows),
         instances=len(rows),
         cost_ns=total,
     )
 
 
 def _advice(context: RuleContext, rows: Rows) -> tuple[str, ...]:
-    names = context.timeline.trace.names
-    calls = context.timeline.calls
+    names = context.trace.names
+    calls = context.calls
     duration_of: dict[str, int] = {}
     for name, length in zip(calls.name[rows].tolist(), (calls.end_ns - calls.start_ns)[rows].tolist(), strict=True):
         plain = plain_name(names[name])
@@ -52,7 +51,7 @@ def _advice(context: RuleContext, rows: Rows) -> tuple[str, ...]:
             "loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where shapes vary",
             "Run the largest batch first, so that later ones find their memory there",
         )
-    if context.once(framework) == "cudf":
+    if context.framework == "cudf":
         return ("rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool",)
     return (
         "Allocate before the loop and use the memory again, or take it from a pool: cudaMallocAsync and cudaFreeAsync "
@@ -61,7 +60,7 @@ def _advice(context: RuleContext, rows: Rows) -> tuple[str, ...]:
 
 
 def _is_torch(context: RuleContext) -> bool:
-    return context.once(framework) == "torch"
+    return context.framework == "torch"
 
 
 RULE = Rule(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_without, scaled
+from boundby.evidence.device_work import device_work, named_top, operation_examples, place_of, saving_without, scaled
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin.comm_straggler import waited_ns
@@ -15,8 +15,8 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work = context.once(device_work)
-    rows = np.flatnonzero(context.timeline.trace.operations.is_communication & work.in_window)
+    work = device_work(context)
+    rows = np.flatnonzero(context.operations.is_communication & work.in_window)
     exposed, total = int(work.exposed_ns[rows].sum()), int(work.duration_ns[rows].sum())
     devices = max(len(context.timeline.devices), 1)
     if exposed < context.least_ns or exposed < RULE.threshold(context, "share_fraction") * context.window_ns:

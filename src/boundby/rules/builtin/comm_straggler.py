@@ -35,8 +35,8 @@ class Collectives:
 def collectives(context: RuleContext) -> Collectives | None:
     """Communication kernels matched across devices by their order; None where they do not match (other counts, other
     names, one device, or starts so far apart that the clocks cannot be the same). Use as
-    ``context.once(collectives)``."""
-    trace = context.timeline.trace
+    ``collectives(context)``."""
+    trace = context.trace
     table = trace.operations
     found: dict[int, npt.NDArray[np.intp]] = {}
     for device in context.timeline.devices:
@@ -63,19 +63,19 @@ IMPOSSIBLE_SHARE = 0.02
 
 def waited_ns(context: RuleContext) -> dict[int, int]:
     """By device index: time inside collectives before the last device came. Empty where that cannot be told."""
-    matched = context.once(collectives)
+    matched = collectives(context)
     if matched is None:
         return {}
     return {device: int(matched.waited_ns[row].sum()) for row, device in enumerate(matched.devices)}
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    trace = context.timeline.trace
+    trace = context.trace
     if not trace.operations.is_communication.any():
         return
     if len(context.timeline.devices) < 2:
         raise CannotCheckError("the report holds the communication of one GPU only: profile all ranks into one report")
-    matched = context.once(collectives)
+    matched = collectives(context)
     if matched is None:
         raise CannotCheckError("the GPUs' communication kernels do not match one to one")
     last = np.argmax(matched.start_ns, axis=0)

@@ -6,10 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.copying import copy_evidence, copy_examples
-from boundby.evidence.devicework import Rows, device_work, place_of, saving_by_speed
-from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, link_rate, transfers
+from boundby.evidence.context import CannotCheckError, Rows, RuleContext
+from boundby.evidence.device_work import device_work, place_of, saving_by_speed
+from boundby.evidence.transfers import (
+    LARGE_BYTES,
+    Transfer,
+    bandwidth_of,
+    copy_evidence,
+    copy_examples,
+    link_rate,
+    transfers,
+)
 from boundby.model.causes import Cause
 from boundby.model.units import bandwidth, counted, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
@@ -17,8 +24,8 @@ from boundby.trace.tables import Direction
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work, table = context.once(device_work), context.timeline.trace.operations
-    rows = context.once(transfers).rows(Transfer.PINNED)
+    work, table = device_work(context), context.operations
+    rows = transfers(context).rows(Transfer.PINNED)
     rows = _undisturbed(context, rows[table.bytes[rows] >= LARGE_BYTES])
     for device in np.unique(table.device[rows]).tolist():
         mine = rows[table.device[rows] == device]
@@ -26,9 +33,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             continue
         link = link_rate(context, device)
         if link is None:
-            raise CannotCheckError(
-                f"the trace does not tell how {context.timeline.trace.gpus[device].name} is attached"
-            )
+            raise CannotCheckError(f"the trace does not tell how {context.trace.gpus[device].name} is attached")
         most = RULE.threshold(context, "rate_fraction") * link[0]
         slow = [
             way
@@ -43,7 +48,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _match(context: RuleContext, rows: Rows, expected: float, link: str) -> Match:
     rate = bandwidth_of(context, rows)
     most = min(expected / rate, RULE.threshold(context, "most"))
-    total = int(context.once(device_work).duration_ns[rows].sum())
+    total = int(device_work(context).duration_ns[rows].sum())
     return Match(
         region=place_of(context, rows),
         title=f"{counted(len(rows), 'large pinned copy', 'large pinned copies')} ({duration(total)}) "
@@ -71,7 +76,7 @@ def _match(context: RuleContext, rows: Rows, expected: float, link: str) -> Matc
 
 def _undisturbed(context: RuleContext, rows: Rows) -> Rows:
     """Those beside which no other copy runs on their device: copies share the link."""
-    work, table = context.once(device_work), context.timeline.trace.operations
+    work, table = device_work(context), context.operations
     copies = np.flatnonzero(work.is_copy & (table.bytes > 0))
     alone = np.zeros(len(rows), bool)
     for device in np.unique(table.device[rows]).tolist():

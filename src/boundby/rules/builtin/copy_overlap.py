@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import RuleContext
-from boundby.evidence.copying import copy_evidence, copy_examples
-from boundby.evidence.devicework import Rows, device_work, place_of, saving_without
-from boundby.evidence.transfers import Transfer, transfers
+from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.device_work import device_work, place_of, saving_without
+from boundby.evidence.transfers import Transfer, copy_evidence, copy_examples, transfers
 from boundby.model.arrays import factorize
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration
@@ -17,8 +16,8 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work = context.once(device_work)
-    rows = _on_streams_of_kernels(context, context.once(transfers).rows(Transfer.PINNED))
+    work = device_work(context)
+    rows = _on_streams_of_kernels(context, transfers(context).rows(Transfer.PINNED))
     exposed = int(work.exposed_ns[rows].sum())
     if exposed < context.least_ns or len(rows) < RULE.threshold(context, "count"):
         return
@@ -53,7 +52,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 def _on_streams_of_kernels(context: RuleContext, rows: Rows) -> Rows:
     """Those on a stream that also runs kernels. Why others do not overlap, this rule could not tell."""
-    work, table = context.once(device_work), context.timeline.trace.operations
+    work, table = device_work(context), context.operations
     columns = (table.device, table.process, table.stream)
     kernels = np.flatnonzero(work.is_kernel)
     both = np.concatenate((rows, kernels))
@@ -64,7 +63,7 @@ def _on_streams_of_kernels(context: RuleContext, rows: Rows) -> Rows:
 
 def _turns(context: RuleContext, rows: Rows) -> tuple[int, int]:
     """How often kernels run after a copy and before the next (on one device), and how long they run in between."""
-    work, table = context.once(device_work), context.timeline.trace.operations
+    work, table = device_work(context), context.operations
     turns, kernels_ns = 0, 0
     for device in np.unique(table.device[rows]).tolist():
         mine = rows[table.device[rows] == device]

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.launches import Launches, Part, launches
-from boundby.evidence.launching import behind_input, launch_evidence, launch_examples, launch_place, small_grid_share
+from boundby.evidence.host_idleness import behind_input
+from boundby.evidence.launches import (
+    Launches,
+    Part,
+    launch_evidence,
+    launch_examples,
+    launch_place,
+    launches,
+    small_grid_share,
+)
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
@@ -16,7 +24,7 @@ MOST_OF_ALL = 0.9
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    found = context.once(launches)
+    found = launches(context)
     rows = found.rows(Part.REPEATING)
     if len(rows) < RULE.threshold(context, "count") or context.time_ns(Cause.CUDA_API) < context.least_ns:
         return
@@ -25,7 +33,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     cost = round(RULE.threshold(context, "graph_launch_ns")) * found.graphs
     low, high = (max(value - cost, 0) for value in found.saving(context, Part.REPEATING))
-    evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
+    evidence, behind = launch_evidence(context, found, rows), behind_input(context)
     small = small_grid_share(context, found.operation[rows])
     batch = (
         f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: a larger batch costs "

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.devicework import scaled
-from boundby.evidence.host import (
+from boundby.evidence.device_work import scaled
+from boundby.evidence.feeders import Worker, named_workers, workers
+from boundby.evidence.host_idleness import (
     INPUT,
     HostPieces,
     Place,
@@ -20,14 +21,13 @@ from boundby.evidence.host import (
     slept_on,
     times,
 )
-from boundby.evidence.workers import Worker, is_python_program, named_workers, workers
 from boundby.model.causes import Cause
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    pieces = context.once(host_pieces)
-    captured = context.timeline.trace.captured
+    pieces = host_pieces(context)
+    captured = context.trace.captured
     if not captured.nvtx and not len(pieces.of_kind(INPUT)):
         raise CannotCheckError("the trace holds no NVTX ranges that tell where input is fetched")
     for place in places(context, pieces, pieces.of_kind(INPUT)):
@@ -69,7 +69,7 @@ def _busy(others: list[Worker]) -> float:
 def _advice(
     context: RuleContext, pieces: HostPieces, place: Place, sleeping: float, others: list[Worker]
 ) -> tuple[str, ...]:
-    is_python = is_python_program(context)
+    is_python = context.is_python
     spots = hot_functions(context, pieces, place.rows)
     hot = f"; most of it is {short_symbol(spots[0].symbol)}" if spots else ""
     if sleeping <= 0.5:
@@ -78,7 +78,7 @@ def _advice(
             if is_python
             else "let another thread fill the next pinned buffer while this one is computed with"
         )
-    elif not context.timeline.trace.captured.cpu_scheduling:
+    elif not context.trace.captured.cpu_scheduling:
         first = (
             "More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
             "--cpuctxsw=process-tree to see whether the workers compute or wait for storage"

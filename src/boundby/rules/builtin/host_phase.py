@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import scaled
-from boundby.evidence.host import (
+from boundby.evidence.device_work import scaled
+from boundby.evidence.feeders import started_processes
+from boundby.evidence.host_idleness import (
     PHASE,
     HostPieces,
     Place,
@@ -20,7 +21,6 @@ from boundby.evidence.host import (
     short_symbol,
     slept_on,
 )
-from boundby.evidence.workers import is_python_program, started_processes
 from boundby.model.causes import Cause
 from boundby.model.units import percent
 from boundby.rules.builtin._telling import fold, named_places, where_and_when
@@ -28,7 +28,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    pieces = context.once(host_pieces)
+    pieces = host_pieces(context)
     found = places(context, pieces, pieces.of_kind(PHASE))
     for folded, key in fold(context, pieces, found, lambda place: _advice(context, pieces, place)):
         place = folded.place
@@ -79,12 +79,10 @@ def _advice(context: RuleContext, pieces: HostPieces, place: Place) -> tuple[str
         first = (
             "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
             f"starts the first ones beside the GPU. {what}, and what the program does next waits for it"
-            if is_python_program(context)
+            if context.is_python
             else f"{what}, and what the program does next waits for it: start it once, before the steps",
         )
-    usual = (
-        "starting workers, building indexes and metrics" if is_python_program(context) else "files, building indexes"
-    )
+    usual = "starting workers, building indexes and metrics" if context.is_python else "files, building indexes"
     return (
         *first,
         "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the GPU: "

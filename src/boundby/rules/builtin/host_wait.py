@@ -6,21 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import scaled
-from boundby.evidence.host import (
-    MESSAGE_NAME,
-    WAIT,
-    HostPieces,
-    Place,
-    Rows,
-    examples,
-    host_pieces,
-    places,
-    saving,
-    slept_on,
-)
-from boundby.evidence.latecomer import Late, latecomer
+from boundby.evidence.collectives import MESSAGE_NAME, Late, latecomer
+from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.device_work import scaled
+from boundby.evidence.host_idleness import WAIT, HostPieces, Place, examples, host_pieces, places, saving, slept_on
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range
@@ -59,12 +48,12 @@ UNNAMED = (
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    pieces = context.once(host_pieces)
+    pieces = host_pieces(context)
     found = places(context, pieces, pieces.of_kind(WAIT))
     for folded, key in fold(context, pieces, found, lambda place: _cause(context, pieces, place)):
         place = folded.place
         what, late = key if isinstance(key, tuple) else (None, None)
-        slept = slept_on(context, pieces, place.rows) if context.timeline.trace.captured.osrt else {}
+        slept = slept_on(context, pieces, place.rows) if context.trace.captured.osrt else {}
         gil = _gil_share(context, pieces, place.rows)
         evidence: dict[str, object] = {
             "idle_ns": place.total_ns,
@@ -101,7 +90,7 @@ def _cause(context: RuleContext, pieces: HostPieces, place: Place) -> tuple[str 
         return MESSAGES, latecomer(context, place.region)
     if _gil_share(context, pieces, place.rows) >= RULE.threshold(context, "gil_fraction"):
         return "GIL", None
-    slept = slept_on(context, pieces, place.rows) if context.timeline.trace.captured.osrt else {}
+    slept = slept_on(context, pieces, place.rows) if context.trace.captured.osrt else {}
     is_named = sum(slept.values()) >= RULE.threshold(context, "named_fraction") * place.total_ns
     return (next(iter(slept)) if slept and is_named else None), None
 
@@ -120,7 +109,7 @@ def _late_advice(late: Late) -> str:
 
 def _gil_share(context: RuleContext, pieces: HostPieces, rows: Rows) -> float:
     """Of the pieces' time in OS calls that carry a backtrace, the fraction that waited for the GIL."""
-    trace = context.timeline.trace
+    trace = context.trace
     if not trace.captured.backtraces:
         return 0.0
     stacks, calls, inside = trace.backtraces.load(), trace.os_calls, Coverage(pieces.intervals(rows))

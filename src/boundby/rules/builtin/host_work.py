@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import scaled
-from boundby.evidence.host import (
+from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.device_work import scaled
+from boundby.evidence.host_idleness import (
     WORK,
     HostPieces,
     Place,
-    Rows,
     examples,
     host_pieces,
     hot_functions,
@@ -21,17 +20,16 @@ from boundby.evidence.host import (
     short_symbol,
 )
 from boundby.evidence.hotspots import PYTHON_CODE
-from boundby.evidence.warm import rest_window, warm_regions
-from boundby.evidence.workers import is_python_program
+from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
 from boundby.rules.builtin._telling import fold, named_places, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    pieces = context.once(host_pieces)
+    pieces = host_pieces(context)
     rows = pieces.of_kind(WORK)
-    is_warm = context.once(warm_regions)[pieces.region[rows]]
+    is_warm = warm_regions(context)[pieces.region[rows]]
     yield from _told(context, pieces, rows[~is_warm], in_warm_up=False)
     yield from _told(context, pieces, rows[is_warm], in_warm_up=True)
 
@@ -85,7 +83,7 @@ def _warm_advice(context: RuleContext) -> tuple[str, ...]:
 
 def _advice(context: RuleContext, hot: str, *, is_sampled: bool) -> tuple[str, ...]:
     where = "this code" if hot in ("", short_symbol(PYTHON_CODE)) else hot
-    if is_python_program(context):
+    if context.is_python:
         rest = "vectorise what remains (NumPy, torch) in place of Python loops"
         capture = "--sample=process-tree --python-sampling=true"
     else:

@@ -8,17 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import (
-    TopKernel,
-    device_work,
-    mask_of,
-    named_top,
-    operation_examples,
-    place_of,
-    top_kernels,
-)
-from boundby.evidence.kernelruns import attention, elementwise_chains
-from boundby.evidence.occupancy import Occupancy, theoretical_occupancy
+from boundby.evidence.device_work import TopKernel, device_work, named_top, operation_examples, place_of, top_kernels
+from boundby.evidence.kernels import Occupancy, attention, elementwise_chains, theoretical_occupancy
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
 from boundby.rules.builtin.small_blocks import small_block_rows
@@ -31,7 +22,7 @@ _TUNED = (*MATMULS, KernelKind.ATTENTION, KernelKind.MULTI_TENSOR, KernelKind.LA
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work = context.once(device_work)
+    work = device_work(context)
     kernels = np.flatnonzero(work.is_kernel)
     if len(kernels) == 0:
         return
@@ -47,16 +38,16 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     told = np.concatenate(
         (
-            context.once(small_grid_rows),
-            context.once(small_block_rows),
-            context.once(elementwise_chains).rows,
-            context.once(attention).between,
+            small_grid_rows(context),
+            small_block_rows(context),
+            elementwise_chains(context).rows,
+            attention(context).between,
         )
     )
     if int(work.duration_ns[np.intersect1d(top.rows, told)].sum()) > top.total_ns // 2:
         return  # another rule says what is wrong with it
     # The surer end: what the trace leaves open may hide another kernel that ends as late.
-    halved = context.saving_by_speed(mask_of(context, top.rows), 2.0, 2.0)
+    halved = context.saving_by_speed(top.rows, 2.0, 2.0)
     if halved is not None and halved[0] < context.least_ns:
         return  # whatever it takes, something else decides how long the program runs
     saved = None if halved is None else min(halved[0], top.total_ns // 2)
@@ -64,7 +55,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 
 def _match(context: RuleContext, top: TopKernel, share: float, of_window: float, saved_ns: int | None) -> Match:
-    work, trace = context.once(device_work), context.timeline.trace
+    work, trace = device_work(context), context.trace
     longest = int(top.rows[np.argmax(work.duration_ns[top.rows])])
     device = int(trace.operations.device[longest])
     shape = int(work.threads[longest]), int(work.registers[longest]), int(work.shared_bytes[longest])
@@ -125,7 +116,7 @@ def _occupancy_advice(context: RuleContext, top: TopKernel, occupancy: Occupancy
 
 
 def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ...]:
-    work, trace = context.once(device_work), context.timeline.trace
+    work, trace = device_work(context), context.trace
     name = trace.names[trace.operations.name[row]]
     plain = re.match(r"\w+", label)
     profile = (

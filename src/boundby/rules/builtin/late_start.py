@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import framework
-from boundby.evidence.setup import named_calls
 from boundby.model.intervals import union
 from boundby.model.units import duration, percent, size
 from boundby.results.report import Example
@@ -36,7 +34,7 @@ class _Covering:
 
 def first_work_ns(context: RuleContext) -> int | None:
     """When the trace's first GPU work starts, on the host's clock; None where there is none."""
-    start = context.timeline.trace.operations.start_ns
+    start = context.operations.start_ns
     return int(start.min()) if len(start) else None
 
 
@@ -45,7 +43,7 @@ def is_told(context: RuleContext) -> bool:
     high = first_work_ns(context)
     if high is None or any(device.low_ns < high for device in context.timeline.devices):
         return False  # the window holds the time before it
-    trace = context.timeline.trace
+    trace = context.trace
     startup = high - trace.span_ns[0]
     run = int(trace.operations.end_ns.max()) - trace.span_ns[0]
     return (
@@ -56,7 +54,7 @@ def is_told(context: RuleContext) -> bool:
 
 def _check(context: RuleContext) -> Iterator[Match]:
     high = first_work_ns(context)
-    if high is None or not context.once(is_told):
+    if high is None or not is_told(context):
         return
     timeline = context.timeline
     calls, trace = timeline.calls, timeline.trace
@@ -72,7 +70,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         "first_to_last_gpu_work_ns": work,
         "startup_of_run_fraction": round(share, 4),
         "in_cuda_calls_ns": in_cuda if trace.captured.cuda_api else None,
-        "calls": named_calls(context, rows, 3) if len(rows) else [],
+        "calls": context.named_calls(rows, 3) if len(rows) else [],
     }
     if trace.captured.osrt:
         evidence["os_calls"] = _os_calls(context, low, high)
@@ -155,7 +153,7 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
     if named is None:
         return (f"{profile}; python -X importtime train.py which imports are slow",)
     uploaded = _uploaded_bytes(context, named)
-    if context.once(framework) == "torch" and uploaded >= _MODEL_BYTES:
+    if context.framework == "torch" and uploaded >= _MODEL_BYTES:
         return (
             f"{named.name} runs on the CPU for {duration(named.covered_ns)}, then uploads {size(uploaded)} from "
             'pageable memory: build the model on the GPU, with torch.device("cuda"): model = Model(...), in place of '
@@ -184,9 +182,9 @@ def _uploaded_bytes(context: RuleContext, covering: _Covering) -> int:
 
 
 def _is_python(context: RuleContext) -> bool:
-    trace = context.timeline.trace
+    trace = context.trace
     started = [(trace.command or "").split(" ")[0], *(process.name for process in trace.processes)]
-    return context.once(framework) in ("torch", "cudf") or any("python" in name for name in started)
+    return context.framework in ("torch", "cudf") or any("python" in name for name in started)
 
 
 RULE = Rule(

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import device_work, named_top
-from boundby.evidence.launches import Part, launches
-from boundby.evidence.launching import (
-    behind_input,
+from boundby.evidence.device_work import device_work, named_top
+from boundby.evidence.host_idleness import behind_input
+from boundby.evidence.launches import (
+    Part,
     launch_evidence,
     launch_examples,
     launch_place,
+    launches,
     small_grid_share,
     worth_a_look,
 )
@@ -36,7 +37,7 @@ _ORDER = {
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    found, work = context.once(launches), context.once(device_work)
+    found, work = launches(context), device_work(context)
     rows = found.rows(Part.REST)
     if not worth_a_look(context, rows, RULE.threshold(context, "count"), RULE.threshold(context, "share_fraction")):
         return
@@ -46,7 +47,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     median = float(np.median(work.duration_ns[operations]))
     if median > RULE.threshold(context, "kernel_ns"):
         return
-    evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
+    evidence, behind = launch_evidence(context, found, rows), behind_input(context)
     low, high = found.saving(context, Part.REST)
     least, most = RULE.threshold(context, "avoided_least"), RULE.threshold(context, "avoided_most")
     gap = evidence["launch_to_launch_median_ns"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_without, scaled
+from boundby.evidence.device_work import device_work, named_top, operation_examples, place_of, saving_without, scaled
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
@@ -15,7 +15,7 @@ from boundby.trace.vocabulary.kernels import KernelKind
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work = context.once(device_work)
+    work = device_work(context)
     rows = np.flatnonzero(work.is_kernel & (work.kind == KernelKind.LAYOUT))
     exposed = int(work.exposed_ns[rows].sum())
     share = exposed / max(work.busy_kernels_ns(), 1)

@@ -10,12 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.windows import step_region
-from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import Rows, framework
-from boundby.evidence.host import MESSAGE_NAME, SETUP, examples, host_pieces
-from boundby.evidence.library import libraries_of
-from boundby.evidence.setup import call_evidence, call_examples, init_saving, named_calls, setup_calls
-from boundby.evidence.warm import rest_window, warm_regions, warm_share
+from boundby.evidence.collectives import MESSAGE_NAME
+from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.host_idleness import SETUP, examples, host_pieces
+from boundby.evidence.initialization import (
+    call_evidence,
+    init_saving,
+    rest_window,
+    setup_calls,
+    warm_regions,
+    warm_share,
+)
+from boundby.evidence.library_starts import libraries_of
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
@@ -45,11 +51,11 @@ class _Part:
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    rows, pieces = context.once(setup_calls).once, context.once(host_pieces)
+    rows, pieces = setup_calls(context).once, host_pieces(context)
     idle = pieces.of_kind(SETUP)
     of_call, of_piece = _regions_of_calls(context, rows), pieces.region[idle]
-    warm = context.once(warm_regions)
-    tree = context.timeline.ownership.regions
+    warm = warm_regions(context)
+    tree = context.tree
     messages = np.array([bool(MESSAGE_NAME.search(name)) for name in tree.name], bool) & ~warm
     for make, chosen in ((_in_warm_up, warm), (_by_messages, messages), (_others, ~warm & ~messages)):
         part = _part(context, rows[chosen[of_call]], idle[chosen[of_piece]])
@@ -58,16 +64,16 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 
 def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _Part:
-    calls = context.timeline.calls
+    calls = context.calls
     length = (calls.end_ns - calls.start_ns)[rows]
-    idle = context.once(host_pieces)
+    idle = host_pieces(context)
     threads = np.unique(idle.thread[pieces]).tolist()
     names = libraries_of(context, idle.intervals(pieces), threads) if len(pieces) else []
     return _Part(rows, pieces, int(length.sum()), idle.total_ns(pieces), tuple(names))
 
 
 def _regions_of_calls(context: RuleContext, rows: Rows) -> Int:
-    calls, ownership = context.timeline.calls, context.timeline.ownership
+    calls, ownership = context.calls, context.timeline.ownership
     region = np.zeros(len(rows), np.int64)
     for thread in np.unique(calls.thread[rows]).tolist():
         mine = calls.thread[rows] == thread
@@ -76,7 +82,7 @@ def _regions_of_calls(context: RuleContext, rows: Rows) -> Int:
 
 
 def _place(context: RuleContext, part: _Part) -> int:
-    calls, pieces = context.timeline.calls, context.once(host_pieces)
+    calls, pieces = context.calls, host_pieces(context)
     weights = ((calls.end_ns - calls.start_ns)[part.rows], (pieces.end_ns - pieces.start_ns)[part.pieces])
     regions = np.concatenate((_regions_of_calls(context, part.rows), pieces.region[part.pieces]))
     return context.place(regions, np.maximum(np.concatenate(weights), 1))
@@ -84,7 +90,7 @@ def _place(context: RuleContext, part: _Part) -> int:
 
 def _others(context: RuleContext, part: _Part) -> Match:
     """What the program itself does for the first time."""
-    is_runtime = context.once(framework) == "openmp" and not len(part.pieces)
+    is_runtime = context.framework == "openmp" and not len(part.pieces)
     return Match(
         region=_place(context, part),
         title=_title(context, part),
@@ -129,13 +135,13 @@ def _in_warm_up(context: RuleContext, part: _Part) -> Match:
 
 def _by_messages(context: RuleContext, part: _Part) -> Match:
     """What a message-passing library does inside its own calls."""
-    calls, trace = context.timeline.calls, context.timeline.trace
-    tree = context.timeline.ownership.regions
+    calls, trace = context.calls, context.trace
+    tree = context.tree
     length = (calls.end_ns - calls.start_ns)[part.rows]
-    process = np.array([thread.process for thread in trace.threads], np.int64)[calls.thread[part.rows]]
+    process = trace.process_of_thread[calls.thread[part.rows]]
     longest = [int(length[process == one].max()) for one in np.unique(process).tolist()]
     names = sorted({tree.name[region] for region in np.unique(_regions_of_calls(context, part.rows)).tolist()})
-    one = named_calls(context, part.rows, 1)[0].partition(":")[0]
+    one = context.named_calls(part.rows, 1)[0].partition(":")[0]
     if sum(longest) >= _ONCE_SHARE * part.calls_ns:
         many = f" in each of {len(longest)} processes, {duration(sum(longest))} in all," if len(longest) > 1 else ""
         took = duration(max(longest))
@@ -160,7 +166,7 @@ def _by_messages(context: RuleContext, part: _Part) -> Match:
 def _title(context: RuleContext, part: _Part) -> str:
     over = _processes(context, part)
     summed = f", summed over {over} processes" if over > 1 else ""
-    named = ", ".join(named_calls(context, part.rows, 2))
+    named = ", ".join(context.named_calls(part.rows, 2))
     calls = "1 call" if len(part.rows) == 1 else f"{count(len(part.rows))} calls"
     if not len(part.pieces):
         takes = "takes" if len(part.rows) == 1 else "take"
@@ -178,8 +184,8 @@ def _who(part: _Part) -> str:
 
 
 def _processes(context: RuleContext, part: _Part) -> int:
-    trace = context.timeline.trace
-    threads = (context.timeline.calls.thread[part.rows], context.once(host_pieces).thread[part.pieces])
+    trace = context.trace
+    threads = (context.calls.thread[part.rows], host_pieces(context).thread[part.pieces])
     return len({trace.threads[thread].process for thread in np.unique(np.concatenate(threads)).tolist()})
 
 
@@ -188,8 +194,8 @@ def _saving(context: RuleContext, part: _Part) -> tuple[int, int]:
     low, high = init_saving(context, part.rows, 0.0) if len(part.rows) else (0, 0)
     if not len(part.pieces):
         return low, high
-    pieces = context.once(host_pieces)
-    mask = np.zeros(len(context.timeline.calls), bool)
+    pieces = host_pieces(context)
+    mask = np.zeros(len(context.calls), bool)
     ended = pieces.call[part.pieces]
     mask[ended[ended >= 0]] = True
     causes = [cause.key for cause in (Cause.CPU, Cause.HOST_BLOCKED) if (pieces.cause[part.pieces] == cause).any()]
@@ -198,7 +204,7 @@ def _saving(context: RuleContext, part: _Part) -> tuple[int, int]:
 
 
 def _evidence(context: RuleContext, part: _Part) -> dict[str, object]:
-    calls, rows = context.timeline.calls, part.rows
+    calls, rows = context.calls, part.rows
     length = (calls.end_ns - calls.start_ns)[rows]
     first = calls.is_first_load[rows]
     loads = first | (calls.kind[rows] == CallClass.INIT)
@@ -221,12 +227,12 @@ def _evidence(context: RuleContext, part: _Part) -> dict[str, object]:
 
 
 def _examples(context: RuleContext, part: _Part) -> tuple[Example, ...]:
-    between = examples(context, context.once(host_pieces), part.pieces, "sets a library up") if len(part.pieces) else ()
-    return (*call_examples(context, part.rows), *between)
+    between = examples(context, host_pieces(context), part.pieces, "sets a library up") if len(part.pieces) else ()
+    return (*context.call_examples(part.rows), *between)
 
 
 def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
-    trace, regions = context.timeline.trace, context.timeline.ownership.regions
+    trace, regions = context.trace, context.tree
     skip = "--skip-first 1, or " if len(trace.ranges) and step_region(trace, regions) is not None else ""
     later = f"A run of many steps pays this once: measure without it (boundby analyze {skip}--window START:END)"
     evidence = _evidence(context, part)
@@ -242,7 +248,7 @@ def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
         )
     allocation = evidence["allocation_ns"]
     is_loading = isinstance(allocation, int) and 2 * allocation <= part.calls_ns
-    if not is_loading and context.once(framework) == "cudf":
+    if not is_loading and context.framework == "cudf":
         return (
             "rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool",
             later,
@@ -258,8 +264,8 @@ def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
 
 
 def _compiling(context: RuleContext, rows: Rows) -> tuple[str, ...]:
-    names = context.timeline.trace.names
-    called = {names[name] for name in np.unique(context.timeline.calls.name[rows]).tolist()}
+    names = context.trace.names
+    called = {names[name] for name in np.unique(context.calls.name[rows]).tolist()}
     if not any(_COMPILES.search(name) for name in called):
         return ()
     return (

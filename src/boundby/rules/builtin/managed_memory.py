@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.copying import copy_evidence, copy_examples
-from boundby.evidence.devicework import device_work, place_of, saving_without, scaled
+from boundby.evidence.device_work import device_work, place_of, saving_without, scaled
+from boundby.evidence.transfers import copy_evidence, copy_examples
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, size
 from boundby.rules.rule import Match, Rule, Threshold
@@ -21,7 +21,7 @@ _CAPTURE = (
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work, trace = context.once(device_work), context.timeline.trace
+    work, trace = device_work(context), context.trace
     rows = np.flatnonzero(work.in_window & (trace.operations.kind == OpKind.MIGRATION))
     if len(rows) < RULE.threshold(context, "count") or int(work.exposed_ns[rows].sum()) < context.least_ns:
         return

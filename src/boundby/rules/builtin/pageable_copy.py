@@ -6,10 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import RuleContext
-from boundby.evidence.copying import copy_evidence, copy_examples, most_common_device
-from boundby.evidence.devicework import Int, Rows, device_work, framework, place_of, saving_without, scaled
-from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, is_upload, link_rate, transfers
+from boundby.evidence.context import Int, Rows, RuleContext
+from boundby.evidence.device_work import device_work, place_of, saving_without, scaled
+from boundby.evidence.transfers import (
+    LARGE_BYTES,
+    Transfer,
+    bandwidth_of,
+    copy_evidence,
+    copy_examples,
+    is_upload,
+    link_rate,
+    most_common_device,
+    transfers,
+)
 from boundby.model.causes import Cause
 from boundby.model.units import bandwidth, count, duration, size
 from boundby.rules.rule import Match, Rule, Threshold
@@ -51,8 +60,8 @@ _PINNED: dict[str, tuple[str, ...]] = {
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work = context.once(device_work)
-    rows = context.once(transfers).rows(Transfer.PAGEABLE)
+    work = device_work(context)
+    rows = transfers(context).rows(Transfer.PAGEABLE)
     region = context.timeline.launch_region[rows]
     for number in np.unique(_outermost(context, region)).tolist():
         mine = rows[_outermost(context, region) == number]
@@ -66,7 +75,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 def _outermost(context: RuleContext, region: Int) -> Int:
     """The outermost region around each: loading a model and feeding it are different stories."""
-    tree = context.timeline.ownership.regions
+    tree = context.tree
     found: Int = region.copy()
     for _ in range(int(tree.depth.max(initial=0))):
         found = np.where(tree.depth[found] > 1, tree.parent[found], found)
@@ -82,7 +91,7 @@ def _upload(context: RuleContext, rows: Rows) -> Match:
         "while no kernel runs",
         evidence={**evidence, "is_upload": True},
         saving_ns=(0, saving_without(context, Cause.GPU_COPY, rows)[1]),
-        advice=_UPLOADS[context.once(framework)],
+        advice=_UPLOADS[context.framework],
         examples=copy_examples(context, rows),
         instances=len(rows),
         cost_ns=total,
@@ -115,7 +124,7 @@ def _pinning(context: RuleContext, rows: Rows) -> Match | None:
         },
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
         saving_ns=scaled(saving_without(context, Cause.GPU_COPY, rows), 1 - 1 / least, 1 - 1 / most),
-        advice=(*_PINNED.get(context.once(framework), _PINNED["cuda"]), *_constant(evidence)),
+        advice=(*_PINNED.get(context.framework, _PINNED["cuda"]), *_constant(evidence)),
         examples=copy_examples(context, rows),
         instances=len(rows),
         cost_ns=total,
@@ -135,8 +144,8 @@ def _constant(evidence: dict[str, object]) -> tuple[str, ...]:
 
 def _expected(context: RuleContext, rows: Rows) -> tuple[float | None, str]:
     """The rate that pinned copies reach here, in GB/s: as measured in this trace, else by the link."""
-    table = context.timeline.trace.operations
-    pinned = context.once(transfers).rows(Transfer.PINNED)
+    table = context.operations
+    pinned = transfers(context).rows(Transfer.PINNED)
     pinned = pinned[(table.bytes[pinned] >= LARGE_BYTES) & np.isin(table.direction[pinned], table.direction[rows])]
     if len(pinned):
         return bandwidth_of(context, pinned), f"{len(pinned)} pinned copies of this trace"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.copying import copy_evidence, copy_examples
-from boundby.evidence.devicework import device_work, framework, place_of, saving_without
-from boundby.evidence.transfers import Transfer, transfers
+from boundby.evidence.device_work import device_work, place_of, saving_without
+from boundby.evidence.transfers import Transfer, copy_evidence, copy_examples, transfers
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, size
 from boundby.rules.rule import Match, Rule, Threshold
@@ -28,7 +27,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work, found = context.once(device_work), context.once(transfers)
+    work, found = device_work(context), transfers(context)
     rows = found.rows(Transfer.RETURNS)
     if found.returns < RULE.threshold(context, "returns") or int(work.exposed_ns[rows].sum()) < context.least_ns:
         return
@@ -49,7 +48,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "bytes_each_way_and_time": round(byte_count),
         },
         saving_ns=saving_without(context, Cause.GPU_COPY, rows),
-        advice=_ADVICE.get(context.once(framework), _ADVICE["cuda"]),
+        advice=_ADVICE.get(context.framework, _ADVICE["cuda"]),
         examples=copy_examples(context, rows),
         instances=len(rows),
         cost_ns=total,

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.devicework import device_work, named_top
-from boundby.evidence.launches import Part, launches
-from boundby.evidence.launching import (
-    behind_input,
+from boundby.evidence.device_work import device_work, named_top
+from boundby.evidence.host_idleness import behind_input
+from boundby.evidence.launches import (
+    Part,
     launch_evidence,
     launch_examples,
     launch_place,
+    launches,
     small_grid_share,
     worth_a_look,
 )
@@ -23,7 +24,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    found, work = context.once(launches), context.once(device_work)
+    found, work = launches(context), device_work(context)
     rows = found.rows(Part.REST)
     if not worth_a_look(context, rows, RULE.threshold(context, "count"), RULE.threshold(context, "share_fraction")):
         return
@@ -36,7 +37,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     low, high = found.saving(context, Part.REST)
     least, most = RULE.threshold(context, "avoided_least"), RULE.threshold(context, "avoided_most")
-    evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
+    evidence, behind = launch_evidence(context, found, rows), behind_input(context)
     yield Match(
         region=launch_place(context, found, rows),
         title=f"{percent(small)} of {count(len(rows))} kernels have fewer blocks than the GPU has multiprocessors, and "

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.devicework import (
-    Rows,
+from boundby.evidence.context import CannotCheckError, Rows, RuleContext
+from boundby.evidence.device_work import (
     device_work,
     kernel_name,
     named_top,
@@ -16,24 +15,24 @@ from boundby.evidence.devicework import (
     place_of,
     saving_by_speed,
 )
-from boundby.evidence.occupancy import WARP
+from boundby.evidence.kernels import WARP
 from boundby.model.units import count, counted, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def small_block_rows(context: RuleContext) -> Rows:
     """Kernels with more than one block, of fewer threads than a warp has."""
-    work = context.once(device_work)
+    work = device_work(context)
     return np.flatnonzero(work.is_kernel & (work.threads > 0) & (work.threads < WARP) & (work.blocks > 1))
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work = context.once(device_work)
+    work = device_work(context)
     if work.busy_kernels_ns() < context.least_ns:
         return
     if not (work.threads[work.is_kernel] > 0).any():
         raise CannotCheckError("the trace tells no launch shapes")
-    rows = context.once(small_block_rows)
+    rows = small_block_rows(context)
     exposed = int(work.exposed_ns[rows].sum())
     if exposed < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
         return

@@ -6,18 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.devicework import (
-    Rows,
+from boundby.evidence.context import CannotCheckError, Rows, RuleContext
+from boundby.evidence.device_work import (
     device_work,
     kernel_name,
-    mask_of,
     named_top,
     operation_examples,
     place_of,
     saving_by_speed,
 )
-from boundby.evidence.workers import is_python_program
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
@@ -30,7 +27,7 @@ def small_grid_rows(context: RuleContext) -> Rows:
 
 
 def _small_rows(context: RuleContext) -> Rows:
-    work = context.once(device_work)
+    work = device_work(context)
     long_enough = work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns"))
     told = (work.blocks > 0) & (work.multiprocessors > 0)
     small = work.blocks <= RULE.threshold(context, "fill_fraction") * work.multiprocessors
@@ -39,7 +36,7 @@ def _small_rows(context: RuleContext) -> Rows:
 
 def _runs_alone(context: RuleContext, rows: Rows, share: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which of these no other kernel shares the device with for more than the rest of their time."""
-    work, table = context.once(device_work), context.timeline.trace.operations
+    work, table = device_work(context), context.operations
     alone = np.zeros(len(rows), bool)
     for device in np.unique(table.device[rows]).tolist():
         others = np.flatnonzero(work.in_window & (table.kind <= 1) & (table.device == device))
@@ -66,13 +63,13 @@ def _runs_alone(context: RuleContext, rows: Rows, share: float) -> np.ndarray[tu
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work = context.once(device_work)
+    work = device_work(context)
     long_enough = work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns"))
     if int(work.exposed_ns[long_enough].sum()) < context.least_ns:
         return
     if not ((work.blocks > 0) & (work.multiprocessors > 0))[long_enough].any():
         raise CannotCheckError("the trace tells no launch shapes, or not how many multiprocessors the GPU has")
-    rows = context.once(small_grid_rows)
+    rows = small_grid_rows(context)
     yield from _beside(context, np.setdiff1d(_small_rows(context), rows))
     exposed = int(work.exposed_ns[rows].sum())
     if exposed < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
@@ -105,7 +102,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     "PyTorch: a larger batch, or batched calls (torch.bmm, torch.stack, vmap) instead of a loop over "
                     "samples",
                 )
-                if is_python_program(context)
+                if context.is_python
                 else ()
             ),
             "Where the work cannot be split, run independent kernels beside it on another stream",
@@ -123,7 +120,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:
     """Single kernels of few blocks that take long although others run beside them: what else runs hides them, and as
     soon as that is shorter, they are what the program waits for."""
-    work = context.once(device_work)
+    work = device_work(context)
     rows = rows[work.duration_ns[rows] >= RULE.threshold(context, "beside_fraction") * context.longest_window_ns]
     if len(rows) == 0:
         return
@@ -131,7 +128,7 @@ def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:
     filled = float(np.average(work.blocks[rows] / work.multiprocessors[rows], weights=work.duration_ns[rows]))
     most = min(1 / filled, RULE.threshold(context, "filled_most"))
     blocks, all_of_them = int(work.blocks[rows].max()), len(rows)
-    saved = context.saving_by_speed(mask_of(context, rows), most, most)
+    saved = context.saving_by_speed(rows, most, most)
     yield Match(
         region=place_of(context, rows),
         title=f"{all_of_them} kernel{'s' if all_of_them > 1 else ''} of {'1 block' if blocks == 1 else 'few blocks'} "

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.devicework import device_work, kernel_name, place_of
+from boundby.evidence.device_work import device_work, kernel_name, place_of
 from boundby.model.intervals import Coverage, union
 from boundby.model.units import count, duration
 from boundby.results.report import Example
@@ -43,7 +43,7 @@ def _held(context: RuleContext, device: int, process: int) -> Held | None:
     """None where there are not both sides, or where they do run at once."""
     timeline = context.timeline
     table, calls = timeline.trace.operations, timeline.calls
-    work = context.once(device_work)
+    work = device_work(context)
     mine = np.flatnonzero(
         (table.device == device) & (table.process == process) & work.in_window & (table.kind != OpKind.MIGRATION)
     )
@@ -73,7 +73,7 @@ def _held(context: RuleContext, device: int, process: int) -> Held | None:
 
 def _roles(context: RuleContext, process: int, stream: Int) -> tuple[Bool, Bool]:
     """Masks of work on the default stream, and on streams that do not wait for it."""
-    told = context.timeline.trace.streams
+    told = context.trace.streams
     mine = told.process == process
     null = told.stream[mine & (told.kind == StreamRole.NULL)]
     independent = told.stream[mine & (told.kind == StreamRole.INDEPENDENT)]
@@ -121,7 +121,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 
 def _examples(context: RuleContext, held: Held) -> tuple[Example, ...]:
-    start = context.timeline.trace.operations.start_ns
+    start = context.operations.start_ns
     found = []
     for place in np.lexsort((held.rows, -held.held_ns))[:3].tolist():
         row, held_ns = int(held.rows[place]), int(held.held_ns[place])
@@ -130,7 +130,7 @@ def _examples(context: RuleContext, held: Held) -> tuple[Example, ...]:
 
 
 def _what(context: RuleContext, row: int) -> str:
-    table = context.timeline.trace.operations
+    table = context.operations
     name = kernel_name(context, row) if table.kind[row] == OpKind.KERNEL else OpKind(int(table.kind[row])).name.lower()
     return f"{name} on stream {table.stream[row]}"
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.devicework import device_work, operation_examples, place_of
+from boundby.evidence.device_work import device_work, operation_examples, place_of
 from boundby.model.units import count, duration
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    timeline, work = context.timeline, context.once(device_work)
+    timeline, work = context.timeline, device_work(context)
     if not len(timeline.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells which thread launched what")
     table, call = timeline.trace.operations, timeline.calls.of_operation

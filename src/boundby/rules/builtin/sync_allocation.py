@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence import waits as _waits
 from boundby.evidence.context import RuleContext
+from boundby.evidence.waits import ALLOCATION, Group
+from boundby.rules.builtin._waiting import Words, calls_of, matches
 from boundby.rules.rule import Match, Rule, Threshold
-from boundby.trace.vocabulary.cuda import plain_name
 
 _OTHER = (
     "Allocate once, outside the loop, or take memory from a pool that does not wait: cudaMallocAsync and cudaFreeAsync",
@@ -20,23 +20,11 @@ _PYTHON = (
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    waits = context.once(_waits.waits_of)
-    rows = waits.of_kind(_waits.ALLOCATION)
-    names, call_name = context.timeline.trace.names, context.timeline.calls.name
-    keys = [plain_name(names[number]) for number in call_name[waits.call[rows]].tolist()]
-    for group in _waits.groups(context, waits, rows, keys):
-        if group.incidents < RULE.threshold(context, "instances"):
-            continue
-        saved, told = _waits.saving(context, waits, group)
-        yield Match(
-            region=group.region,
-            title=f"{group.key} waits for the GPU {_waits.costs(group)}",
-            evidence={**_waits.evidence(context, waits, group), **told},
-            saving_ns=saved,
-            advice=(_PYTHON if _waits.is_python(context) else _OTHER) + _waits.together_advice(context, told),
-            examples=_waits.examples(context, waits, group),
-            instances=group.incidents,
-        )
+    return matches(context, ALLOCATION, calls_of, _words, RULE.threshold(context, "instances"))
+
+
+def _words(context: RuleContext, group: Group) -> Words:
+    return Words(f"{group.key} waits for the GPU {group.costs}", _PYTHON if context.may_be_torch else _OTHER)
 
 
 RULE = Rule(

@@ -4,45 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence import waits as _waits
-from boundby.evidence.context import CannotCheckError, RuleContext
+from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.operator_syncs import EVERY
+from boundby.evidence.waits import OPERATOR, Group, waits_of
 from boundby.model.causes import Cause
+from boundby.rules.builtin._waiting import Words, matches
 from boundby.rules.rule import Match, Rule
+
+_BY_KEY = {one.key: one for one in EVERY}
+# Of the waits of a group so many are asked for the operator that the program itself called.
+_MOST_NAMED = 1_000
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    waits = context.once(_waits.waits_of)
-    if not waits.operators.names:
-        if len(waits.call) and _waits.is_python(context):
+    if not context.operators.names:
+        if len(waits_of(context).call) and context.may_be_torch:
             raise CannotCheckError("the trace holds no operator ranges: capture with boundby profile --torch-ops")
         return
-    known = {one.key: one for one in EVERY}
-    rows = waits.of_kind(_waits.OPERATOR)
-    keys = [found.key if (found := waits.operator[row]) is not None else "" for row in rows.tolist()]
-    for group in _waits.groups(context, waits, rows, keys):
-        operator = known[group.key]
-        saved, told = _waits.saving(context, waits, group)
-        innermost = sorted({name for row in group.rows[:1000].tolist() if (name := _outermost(waits, row))})
-        yield Match(
-            region=group.region,
-            title=f"{operator.label} makes the host wait {_waits.costs(group)}",
-            evidence={
-                "operator": ", ".join(innermost) or operator.label,
-                "waits_because": operator.because,
-                **_waits.evidence(context, waits, group),
-                **told,
-            },
-            saving_ns=saved,
-            advice=(*operator.advice, *_waits.together_advice(context, told)),
-            examples=_waits.examples(context, waits, group),
-            instances=group.incidents,
-        )
+    yield from matches(context, OPERATOR, _keys, _words)
 
 
-def _outermost(waits: _waits.Waits, row: int) -> str | None:
-    number = int(waits.operators.outermost[waits.call[row]])
-    return waits.operators.names[number] if number >= 0 else None
+def _keys(context: RuleContext, rows: Rows) -> list[str]:
+    operators = (waits_of(context).operator[row] for row in rows.tolist())
+    return [operator.key if operator is not None else "" for operator in operators]
+
+
+def _words(context: RuleContext, group: Group) -> Words:
+    operator, operators = _BY_KEY[group.key], context.operators
+    called = operators.outermost[waits_of(context).call[group.rows[:_MOST_NAMED]]]
+    names = sorted({operators.names[number] for number in called.tolist() if number >= 0})
+    return Words(
+        f"{operator.label} makes the host wait {group.costs}",
+        operator.advice,
+        {"operator": ", ".join(names) or operator.label, "waits_because": operator.because},
+    )
 
 
 RULE = Rule(

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import RuleContext
+from boundby.evidence.context import Bool, Rows, RuleContext
 from boundby.model.causes import Cause
+from boundby.model.intervals import expand
 from boundby.model.units import duration
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
@@ -20,26 +21,23 @@ _QUERY = re.compile(r"^cu(?:da)?(?:Event|Stream)Query$")
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    timeline = context.timeline
-    calls, names = timeline.calls, timeline.trace.names
-    is_query = np.array([bool(_QUERY.match(plain_name(name))) for name in names] or [False])[calls.name]
+    calls = context.calls
+    is_query = context.names_where(calls.name, lambda name: _QUERY.match(plain_name(name)))[calls.name]
     first, last = _runs(is_query & context.in_windows(calls.start_ns), calls.thread)
     long = (last - first + 1) >= RULE.threshold(context, "calls")
     first, last = first[long], last[long]
     took = calls.end_ns[last] - calls.start_ns[first]
     if took.sum() < context.least_ns:
         return
-    chosen = np.zeros(len(calls), bool)
-    for low, high in zip(first.tolist(), last.tolist(), strict=True):
-        chosen[low + 1 : high + 1] = True  # with the interval before each; that before the first is the program's own
     asked = int((last - first + 1).sum())
-    saved = context.saving((Cause.CUDA_API.key, Cause.CPU.key, Cause.HOST_BLOCKED.key), calls=chosen)
-    regions = _regions(context, first)
-    worst = np.lexsort((first, -took))[:3]
-    name = plain_name(names[calls.name[first[worst[0]]]])
+    # With the interval before each call; that before the first of a loop is the program's own.
+    _, again = expand(first + 1, last + 1)
+    saved = context.saving((Cause.CUDA_API.key, Cause.CPU.key, Cause.HOST_BLOCKED.key), calls=again)
+    worst = np.lexsort((first, -took))[:3].tolist()
     yield Match(
-        region=context.place(regions, took),
-        title=f"{name} is asked {asked:,} times in {len(first):,} loops, {duration(int(took.sum()))} in all",
+        region=context.place(context.timeline.call_region[first], took),
+        title=f"{context.call_name(first[worst[0]])} is asked {asked:,} times in {len(first):,} loops, "
+        f"{duration(int(took.sum()))} in all",
         evidence={
             "calls": asked,
             "loops": len(first),
@@ -53,32 +51,23 @@ def check(context: RuleContext) -> Iterator[Match]:
         ),
         examples=tuple(
             Example(
-                int(calls.start_ns[first[row]]),
-                int(took[row]),
-                f"{last[row] - first[row] + 1:,} calls of {plain_name(names[calls.name[first[row]]])}",
+                int(calls.start_ns[first[loop]]),
+                int(took[loop]),
+                f"{last[loop] - first[loop] + 1:,} calls of {context.call_name(first[loop])}",
             )
-            for row in worst.tolist()
+            for loop in worst
         ),
         instances=len(first),
     )
 
 
-def _runs(chosen: npt.NDArray[np.bool_], thread: npt.NDArray[np.int32]) -> tuple[Int, Int]:
+def _runs(chosen: Bool, thread: npt.NDArray[np.int32]) -> tuple[Rows, Rows]:
     """First and last row of each run of chosen calls with no other call of the thread between."""
     rows = np.flatnonzero(chosen)
     if len(rows) == 0:
         return rows, rows
     breaks = (np.diff(rows) != 1) | (np.diff(thread[rows]) != 0)
     return rows[np.append(True, breaks)], rows[np.append(breaks, True)]
-
-
-def _regions(context: RuleContext, rows: Int) -> Int:
-    timeline = context.timeline
-    found = np.zeros(len(rows), np.int64)
-    for thread in np.unique(timeline.calls.thread[rows]).tolist():
-        mine = timeline.calls.thread[rows] == thread
-        found[mine] = timeline.ownership.at(thread, timeline.calls.start_ns[rows[mine]])
-    return found
 
 
 RULE = Rule(

@@ -4,42 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence import waits as _waits
-from boundby.evidence.context import RuleContext
+from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.waits import READBACK, Group
 from boundby.model.causes import Cause
+from boundby.rules.builtin._waiting import Words, matches
 from boundby.rules.rule import Match, Rule
+
+_OTHER = (
+    "Keep the value on the device, or read it one step later: copy it asynchronously into pinned memory, record an "
+    "event, launch the next step, then look",
+)
+_PYTHON = (
+    "Keep the value on the device and read it once every N steps: no .item(), float(t), if t: or print(t) in the step; "
+    "torch.where in place of a branch",
+    "To see which line asks: torch.cuda.set_sync_debug_mode('warn'), or capture with boundby profile --torch-ops",
+)
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    waits = context.once(_waits.waits_of)
-    rows = waits.of_kind(_waits.READBACK)
-    for group in _waits.groups(context, waits, rows, ["read"] * len(rows)):
-        saved, told = _waits.saving(context, waits, group)
-        yield Match(
-            region=group.region,
-            title=f"a value is read back to the host {_waits.costs(group)}",
-            evidence={
-                **_waits.evidence(context, waits, group),
-                **told,
-            },
-            saving_ns=saved,
-            advice=_advice(context) + _waits.together_advice(context, told),
-            examples=_waits.examples(context, waits, group),
-            instances=group.incidents,
-        )
+    return matches(context, READBACK, _keys, _words)
 
 
-def _advice(context: RuleContext) -> tuple[str, ...]:
-    if not _waits.is_python(context):
-        return (
-            "Keep the value on the device, or read it one step later: copy it asynchronously into pinned memory, "
-            "record an event, launch the next step, then look",
-        )
-    return (
-        "Keep the value on the device and read it once every N steps: no .item(), float(t), if t: or print(t) in the "
-        "step; torch.where in place of a branch",
-        "To see which line asks: torch.cuda.set_sync_debug_mode('warn'), or capture with boundby profile --torch-ops",
-    )
+def _keys(_: RuleContext, rows: Rows) -> list[str]:
+    return ["read"] * len(rows)
+
+
+def _words(context: RuleContext, group: Group) -> Words:
+    return Words(f"a value is read back to the host {group.costs}", _PYTHON if context.may_be_torch else _OTHER)
 
 
 RULE = Rule(

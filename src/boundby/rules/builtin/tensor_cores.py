@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.devicework import Rows, device_work, named_top, operation_examples, place_of, saving_by_speed
+from boundby.evidence.context import CannotCheckError, Rows, RuleContext
+from boundby.evidence.device_work import device_work, named_top, operation_examples, place_of, saving_by_speed
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
@@ -41,7 +41,7 @@ _TF32_GAINS_LITTLE = ((8, 6), (8, 9), (12, 0))
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work, trace = context.once(device_work), context.timeline.trace
+    work, trace = device_work(context), context.trace
     long_enough = work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns"))
     products = np.flatnonzero(work.is_kernel & np.isin(work.kind, MATMULS))
     for kind in (KernelKind.MATMUL_FP32, KernelKind.MATMUL_TF32):
@@ -65,7 +65,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _from_fp32(
     context: RuleContext, rows: Rows, products: Rows, share: float, gpu: str, capability: tuple[int, int]
 ) -> Match:
-    work, trace = context.once(device_work), context.timeline.trace
+    work, trace = device_work(context), context.trace
     least, most = _SPEED_UP.get(capability, (1.3, 3.0))
     names = trace.operations.name[rows]
     fallback = np.array([bool(_FALLBACK_ENGINE.search(trace.names[name])) for name in names])
@@ -124,7 +124,7 @@ def _advice(kernel: str, capability: tuple[int, int], *, tf32_is_on: bool) -> tu
 
 
 def _from_tf32(context: RuleContext, rows: Rows, share: float, gpu: str) -> Match:
-    work = context.once(device_work)
+    work = device_work(context)
     least, most = RULE.threshold(context, "bf16_least"), RULE.threshold(context, "bf16_most")
     return Match(
         region=place_of(context, rows),

@@ -10,7 +10,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    gpus = context.timeline.trace.gpus
+    gpus = context.trace.gpus
     for device in context.timeline.devices:
         shift = device.shift.shift_ns
         if abs(shift) < RULE.threshold(context, "shift"):

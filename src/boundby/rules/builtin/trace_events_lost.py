@@ -22,7 +22,7 @@ _BESIDE = re.compile(r"symbol|GPU metrics|perf event|kernel IP", re.IGNORECASE)
 def check(context: RuleContext) -> Iterator[Match]:
     told = [
         warning.message
-        for warning in context.timeline.trace.warnings
+        for warning in context.trace.warnings
         if warning.code in _CODES
         or (
             warning.code.startswith("profiler-")

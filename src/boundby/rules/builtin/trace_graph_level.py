@@ -15,7 +15,7 @@ from boundby.trace.tables import OpKind
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    table = context.timeline.trace.operations
+    table = context.operations
     rows = np.flatnonzero((table.kind == OpKind.GRAPH) & context.in_windows(table.start_ns))
     took = (table.end_ns - table.start_ns)[rows]
     busy = context.time_ns(Cause.GPU_COMPUTE)

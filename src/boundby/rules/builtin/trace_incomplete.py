@@ -11,7 +11,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    captured = context.timeline.trace.captured
+    captured = context.trace.captured
     least = RULE.threshold(context, "share")
     unknown = context.time_ns(Cause.UNATTRIBUTED)
     if unknown >= least * context.window_ns:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.waits import is_python
 from boundby.rules.rule import Match, Rule
 
 _PYTHON = (
@@ -15,7 +14,7 @@ _OTHER = "Annotate steps and their parts with nvtxRangePush and nvtxRangePop (NV
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    trace = context.timeline.trace
+    trace = context.trace
     if trace.captured.nvtx:
         return
     lost = next((warning.message for warning in trace.warnings if warning.code == "nvtx-incompatible"), None)
@@ -29,7 +28,7 @@ def check(context: RuleContext) -> Iterator[Match]:
         title = f"no NVTX ranges: {places}"
     else:
         title = "no NVTX ranges: nothing says which part of the program takes the time"
-    advice = lost or (_PYTHON if is_python(context) else _OTHER)
+    advice = lost or (_PYTHON if context.may_be_torch else _OTHER)
     yield Match(None, title, {"ranges": 0, "regions_found": found}, None, (advice,), severity="note")
 
 

@@ -19,7 +19,7 @@ def check(context: RuleContext) -> Iterator[Match]:
     share = held / context.window_ns if context.window_ns else 0.0
     if share < RULE.threshold(context, "share"):
         return
-    trace = context.timeline.trace
+    trace = context.trace
     table = trace.overhead
     own = np.array([classify_overhead(name) == OverheadClass.PROFILER for name in trace.names] or [False])
     rows = np.flatnonzero(own[table.name] & context.in_windows(table.start_ns))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_by_speed
-from boundby.evidence.kernelruns import attention
+from boundby.evidence.device_work import device_work, named_top, operation_examples, place_of, saving_by_speed
+from boundby.evidence.kernels import attention
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work, found = context.once(device_work), context.once(attention)
+    work, found = device_work(context), attention(context)
     exposed = int(work.exposed_ns[found.between].sum())
     share = exposed / max(work.busy_kernels_ns(), 1)
     if found.instances < RULE.threshold(context, "count") or exposed < context.least_ns:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import device_work, named_top, operation_examples, place_of, saving_by_speed
-from boundby.evidence.kernelruns import elementwise_chains
+from boundby.evidence.device_work import device_work, named_top, operation_examples, place_of, saving_by_speed
+from boundby.evidence.kernels import elementwise_chains
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work, chains = context.once(device_work), context.once(elementwise_chains)
+    work, chains = device_work(context), elementwise_chains(context)
     rows = chains.rows[work.duration_ns[chains.rows] >= RULE.threshold(context, "kernel_ns")]
     exposed = int(work.exposed_ns[rows].sum())
     share = exposed / max(work.busy_kernels_ns(), 1)

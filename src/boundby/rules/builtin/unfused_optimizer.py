@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import device_work, named_top
-from boundby.evidence.launches import Part, launches
-from boundby.evidence.launching import behind_input, launch_evidence, launch_examples, launch_place
+from boundby.evidence.device_work import device_work, named_top
+from boundby.evidence.host_idleness import behind_input
+from boundby.evidence.launches import Part, launch_evidence, launch_examples, launch_place, launches
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    found, work = context.once(launches), context.once(device_work)
+    found, work = launches(context), device_work(context)
     rows = found.rows(Part.OPTIMIZER)
     if len(rows) == 0:
         return
@@ -27,7 +27,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     least, most = RULE.threshold(context, "avoided_least"), RULE.threshold(context, "avoided_most")
     # At least the launches go; at most the kernels too, which are too short to be limited by memory.
     low, high = found.saving(context, Part.OPTIMIZER)[0], found.saving(context, Part.OPTIMIZER, Cause.GPU_COMPUTE)[1]
-    evidence, behind = launch_evidence(context, found, rows), context.once(behind_input)
+    evidence, behind = launch_evidence(context, found, rows), behind_input(context)
     yield Match(
         region=launch_place(context, found, rows),
         title=f"the optimizer updates tensor by tensor: {count(len(rows))} kernels of {duration(median)}, launched one "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.region_instances import Repeated
+from boundby.evidence.repetition import Repeated
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin.warm_up import repeated
@@ -15,9 +15,9 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    if not len(context.timeline.trace.ranges):
+    if not len(context.trace.ranges):
         raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
-    for item in context.once(repeated):
+    for item in repeated(context):
         steady = item.steady_ns
         if int(steady.sum()) < RULE.threshold(context, "window_fraction") * context.longest_window_ns:
             continue

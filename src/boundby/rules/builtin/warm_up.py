@@ -7,23 +7,23 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.region_instances import Repeated, repeated_regions, setup_inside
-from boundby.evidence.warm import warm_regions
+from boundby.evidence.initialization import warm_regions
+from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
 from boundby.model.units import count, duration, duration_range
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def repeated(context: RuleContext) -> list[Repeated]:
-    """The repeated regions of a trace, with their warm-up. Ask with ``context.once(repeated)``."""
+    """The repeated regions of a trace, with their warm-up. Ask with ``repeated(context)``."""
     return repeated_regions(context, RULE.threshold(context, "slower"))
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    if not len(context.timeline.trace.ranges):
+    if not len(context.trace.ranges):
         raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
-    for item in context.once(repeated):
-        if not item.warm_up or context.once(warm_regions)[item.region]:
+    for item in repeated(context):
+        if not item.warm_up or warm_regions(context)[item.region]:
             continue
         first, usual = item.length_ns[: item.warm_up], float(np.median(item.steady_ns))
         excess = round(float(first.sum()) - usual * item.warm_up)

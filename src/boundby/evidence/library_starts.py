@@ -1,4 +1,4 @@
-"""Idle time in which the host starts a library: cuBLAS, cuDNN and others set themselves up at their first call.
+"""When libraries start: cuBLAS, cuDNN and others set themselves up at their first call, while the device may idle.
 
 It is told by the calls that only a start makes (cuInit, many of cuGetProcAddress, cuLibraryLoadData), by CPU samples
 inside such a library, and by files that are opened and mapped one after the other.
@@ -11,18 +11,15 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 import numpy as np
-import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
-from boundby.evidence.context import RuleContext
-from boundby.evidence.setup import LEAST_STEADY, STEADY_SHARE, progress_at
+from boundby.evidence.context import Bool, Int, RuleContext
+from boundby.evidence.device_work import kernel_name
+from boundby.evidence.initialization import LEAST_STEADY, STEADY_SHARE, progress_at
 from boundby.model.intervals import IntervalSet, contains, union
-from boundby.trace.stacks import Backtraces, StackSource
+from boundby.trace.stacks import StackSource
+from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
-from boundby.trace.vocabulary.kernels import kernel_label
-
-Bool = npt.NDArray[np.bool_]
-Int = npt.NDArray[np.int64]
 
 # Calls that only the start of a library, and loading of its code, makes.
 _MARK = re.compile(
@@ -86,18 +83,20 @@ def is_setup(context: RuleContext, start: Int, end: Int, thread: Int, call: Int)
 
 def _between_marks(context: RuleContext, start: Int, end: Int, thread: Int) -> Bool:
     """Pieces inside runs of calls that only a start makes, just before them, or just after."""
-    timeline = context.timeline
-    is_mark, opens = (np.zeros(len(timeline.trace.names) + 1, bool) for _ in range(2))
-    for number in np.unique(timeline.calls.name).tolist():
-        name = plain_name(timeline.trace.names[number])
-        is_mark[number], opens[number] = bool(_MARK.search(name)), bool(_OPENING.search(name))
-    found = np.zeros(len(start), bool)
-    for one in np.unique(thread).tolist():
-        mine = np.flatnonzero(thread == one)
-        spans = _starts(timeline.calls, timeline.calls.rows_of(one), is_mark, opens)
-        inside = contains(spans, start[mine])
-        found[mine] = (inside >= 0) & (end[mine] <= np.append(spans.end, 0)[inside])
-    return found
+    calls = context.calls
+    is_mark = context.names_where(calls.name, lambda name: _MARK.search(plain_name(name)))
+    opens = context.names_where(calls.name, lambda name: _OPENING.search(plain_name(name)))
+    between = np.zeros(len(start), bool)
+    for number in np.unique(thread).tolist():
+        rows = np.flatnonzero(thread == number)
+        between[rows] = _lie_within(_starts(calls, calls.rows_of(number), is_mark, opens), start[rows], end[rows])
+    return between
+
+
+def _lie_within(intervals: IntervalSet, start: Int, end: Int) -> Bool:
+    """Which of [start, end) lie inside one interval as a whole."""
+    inside = contains(intervals, start)
+    return (inside >= 0) & (end <= np.append(intervals.end, 0)[inside])
 
 
 def _starts(calls: Calls, rows: slice, is_mark: Bool, opens: Bool) -> IntervalSet:
@@ -130,80 +129,66 @@ def _starts(calls: Calls, rows: slice, is_mark: Bool, opens: Bool) -> IntervalSe
 
 def _in_libraries(context: RuleContext, begins: Int, ends: Int, thread: Int) -> Bool:
     """Stretches in which most CPU samples have a CUDA library on the stack."""
-    found = np.zeros(len(begins), bool)
-    trace = context.timeline.trace
+    started = np.zeros(len(begins), bool)
     long = np.flatnonzero(ends - begins >= _LEAST_SAMPLED_NS)
-    if not trace.captured.backtraces or not len(long):
-        return found
-    stacks = trace.backtraces.load()
-    has = _with_module(stacks, [bool(_DRIVER.match(PurePath(name).name)) for name in stacks.names])
-    for one in np.unique(thread[long]).tolist():
-        rows = stacks.rows(StackSource.SAMPLE, one)
-        time = stacks.events.start_ns[rows]
-        before = np.concatenate(([0], np.cumsum(has[stacks.events.stack[rows]])))
-        mine = long[thread[long] == one]
-        low, high = np.searchsorted(time, begins[mine]), np.searchsorted(time, ends[mine])
-        found[mine] = (high - low >= _LEAST_SAMPLES) & (2 * (before[high] - before[low]) >= high - low)
-    return found
-
-
-def _with_module(stacks: Backtraces, wanted: list[bool]) -> Bool:
-    """Which stacks have a frame in a module that is wanted, by its place in ``names``."""
-    frames = np.array([*wanted, False], bool)[stacks.frames.module]
-    before = np.concatenate(([0], np.cumsum(frames[stacks.frame])))
-    found: Bool = before[stacks.first[1:]] > before[stacks.first[:-1]]
-    return found
+    if not context.trace.captured.backtraces or not len(long):
+        return started
+    stacks = context.trace.backtraces.load()
+    is_driver = np.array([*(bool(_DRIVER.match(PurePath(name).name)) for name in stacks.names), False], bool)
+    frames_before = np.append(0, np.cumsum(is_driver[stacks.frames.module][stacks.frame]))
+    in_driver = frames_before[stacks.first[1:]] > frames_before[stacks.first[:-1]]  # by stack
+    for number in np.unique(thread[long]).tolist():
+        samples, rows = stacks.rows(StackSource.SAMPLE, number), long[thread[long] == number]
+        low, high = np.searchsorted(stacks.events.start_ns[samples], [begins[rows], ends[rows]])
+        before = np.append(0, np.cumsum(in_driver[stacks.events.stack[samples]]))
+        started[rows] = (high - low >= _LEAST_SAMPLES) & (2 * (before[high] - before[low]) >= high - low)
+    return started
 
 
 def _mapping(context: RuleContext, begins: Int, ends: Int, thread: Int) -> Bool:
     """Stretches in which files are opened and mapped one after the other, as loading a library does."""
-    trace = context.timeline.trace
-    found, opened = np.zeros(len(begins), bool), np.zeros(len(begins), bool)
-    used = np.unique(trace.os_calls.name)
-    maps, opening = np.zeros(len(trace.names) + 1, bool), np.zeros(len(trace.names) + 1, bool)
-    for number in used.tolist():
-        name = trace.names[number].rsplit("@", 1)[0]
-        maps[number] = bool(_MAPPING.match(name))
-        opening[number] = maps[number] and "open" in name
-    for one in np.unique(thread).tolist():
-        low, high = np.searchsorted(trace.os_calls.thread, [one, one + 1])
-        name = trace.os_calls.name[low:high]
-        mine = thread == one
-        for kind, wanted, least in ((maps, found, _LEAST_MAPPINGS), (opening, opened, 1)):
-            time = trace.os_calls.start_ns[low:high][kind[name]]
-            wanted[mine] = np.searchsorted(time, ends[mine]) - np.searchsorted(time, begins[mine]) >= least
-        found[mine] &= opened[mine]
-        near = union(begins[mine & found] - _NEAR_NS, ends[mine & found] + _NEAR_NS)
-        inside = contains(near, begins)
-        found |= mine & opened & (inside >= 0) & (ends <= np.append(near.end, 0)[inside])
+    os_calls = context.trace.os_calls
+    maps = context.names_where(os_calls.name, lambda name: _MAPPING.match(name.rsplit("@", 1)[0]))
+    opens = maps & context.names_where(os_calls.name, lambda name: "open" in name.rsplit("@", 1)[0])
+    found = np.zeros(len(begins), bool)
+    for number in np.unique(thread).tolist():
+        rows = np.flatnonzero(thread == number)
+        low, high = np.searchsorted(os_calls.thread, [number, number + 1])
+        name, start_ns = os_calls.name[low:high], os_calls.start_ns[low:high]
+        mapped, opened = (
+            np.subtract(*np.searchsorted(start_ns[wanted[name]], [ends[rows], begins[rows]]))
+            for wanted in (maps, opens)
+        )
+        loads = (mapped >= _LEAST_MAPPINGS) & (opened > 0)
+        near = union(begins[rows[loads]] - _NEAR_NS, ends[rows[loads]] + _NEAR_NS)
+        found[rows] = loads | ((opened > 0) & _lie_within(near, begins[rows], ends[rows]))
     return found
 
 
 def libraries_of(context: RuleContext, intervals: IntervalSet, threads: Iterable[int]) -> list[str]:
     """Names of the libraries that start in these intervals: by samples, ranges, else the kernel launched next."""
-    timeline = context.timeline
-    trace = timeline.trace
+    trace, calls, operations = context.trace, context.calls, context.operations
+    threads = sorted(set(threads))
     texts: set[str] = set()
-    for thread in sorted(set(threads)):
+    for thread in threads:
         if trace.captured.backtraces:
             stacks = trace.backtraces.load()
-            rows = stacks.rows(StackSource.SAMPLE, thread)
-            within = contains(intervals, stacks.events.start_ns[rows]) >= 0
-            for stack in np.unique(stacks.events.stack[rows][within]).tolist():
+            samples = stacks.rows(StackSource.SAMPLE, thread)
+            within = contains(intervals, stacks.events.start_ns[samples]) >= 0
+            for stack in np.unique(stacks.events.stack[samples][within]).tolist():
                 texts |= {PurePath(stacks.module(frame)).name for frame in stacks.frames_of(stack).tolist()}
-        mine = trace.ranges.thread == thread
-        within = mine & (contains(intervals, trace.ranges.start_ns) >= 0)
+        within = (trace.ranges.thread == thread) & (contains(intervals, trace.ranges.start_ns) >= 0)
         texts |= {trace.names[name] for name in np.unique(trace.ranges.name[within]).tolist()}
-    found = {name for name, pattern in _LIBRARIES.items() if any(pattern.search(text) for text in texts)}
-    if found or not len(intervals.end):
-        return sorted(found)
-    for thread in sorted(set(threads)):
-        kernels = np.flatnonzero((timeline.calls.of_operation >= 0) & (trace.operations.kind == 0))
-        kernels = kernels[timeline.calls.thread[timeline.calls.of_operation[kernels]] == thread]
-        launched = timeline.calls.start_ns[timeline.calls.of_operation[kernels]]
-        order = np.argsort(launched, kind="stable")
-        place = np.unique(np.searchsorted(launched[order], intervals.end - 1))
-        for row in kernels[order][place[place < len(order)]].tolist():
-            label = kernel_label(trace.names[trace.operations.name[row]])
-            found |= {name for name, pattern in _KERNELS.items() if pattern.search(label)}
-    return sorted(found)
+    libraries = {name for name, pattern in _LIBRARIES.items() if any(pattern.search(text) for text in texts)}
+    if libraries or not len(intervals.end):
+        return sorted(libraries)
+    kernels = np.flatnonzero((calls.of_operation >= 0) & (operations.kind == OpKind.KERNEL))
+    kernels = kernels[np.argsort(calls.start_ns[calls.of_operation[kernels]], kind="stable")]
+    launched_by = calls.thread[calls.of_operation[kernels]]
+    for thread in threads:
+        of_thread = kernels[launched_by == thread]
+        following = np.searchsorted(calls.start_ns[calls.of_operation[of_thread]], intervals.end - 1)
+        for row in of_thread[np.unique(following[following < len(of_thread)])].tolist():
+            label = kernel_name(context, row)
+            libraries |= {name for name, pattern in _KERNELS.items() if pattern.search(label)}
+    return sorted(libraries)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import Int
-from boundby.evidence.host import SETUP, host_pieces
-from boundby.evidence.setup import setup_calls
+from boundby.evidence.context import Int, RuleContext
+from boundby.evidence.host_idleness import SETUP, host_pieces
+from boundby.evidence.initialization import setup_calls
 
 # At most so many first instances are warm-up: later ones that differ are variance.
 MOST_WARM_UP_SHARE = 0.34
@@ -42,48 +41,49 @@ def repeated_regions(context: RuleContext, slower: float) -> list[Repeated]:
 
     The first instances count as warm-up as long as they take ``slower`` times the median of all, at most a third.
     """
-    tree, ranges = context.timeline.ownership.regions, context.timeline.trace.ranges
-    counted = context.timeline.counted_ranges
+    timeline, tree, ranges = context.timeline, context.tree, context.trace.ranges
     taken = np.zeros(len(tree), bool)
-    found = []
+    repeated = []
     for region in range(1, len(tree)):  # parents stand before their children
         if taken[tree.parent[region]]:
             taken[region] = True
             continue
-        rows = np.flatnonzero((tree.of_range == region) & counted & ~ranges.is_open)
+        rows = np.flatnonzero((tree.of_range == region) & timeline.counted_ranges & ~ranges.is_open)
         if len(rows) < 3 or len(np.unique(ranges.thread[rows])) > 1:
             continue
         rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
-        length = ranges.end_ns[rows] - ranges.start_ns[rows]
-        first, last = context.timeline.projected_start_ns[rows], context.timeline.projected_end_ns[rows]
+        host = ranges.end_ns[rows] - ranges.start_ns[rows]
+        first, last = timeline.projected_start_ns[rows], timeline.projected_end_ns[rows]
         launched = last >= first  # elsewhere both are the ends of the number range, whose difference overflows
-        host = length
         length = np.where(launched, np.maximum(host, np.where(launched, last, 0) - np.where(launched, first, 0)), host)
-        end = np.where(launched, last, ranges.end_ns[rows])
-        length[1:] = np.clip(np.diff(end), 0, length[1:])
-        if int(length.sum()) < context.least_ns:
-            continue
-        taken[region] = True
-        usual = float(np.median(length))
-        slow = length > slower * usual
-        warm_up = int(np.argmin(slow)) if not slow.all() else 0
-        if warm_up > MOST_WARM_UP_SHARE * len(rows):
-            warm_up = 0
-        excess = length - usual
-        while warm_up > 1 and excess[warm_up - 1] < LEAST_EXCESS * excess[:warm_up].max():
-            warm_up -= 1
-        found.append(Repeated(region, ranges.start_ns[rows], host, length, int(ranges.thread[rows[0]]), warm_up))
-    return found
+        length[1:] = np.clip(np.diff(np.where(launched, last, ranges.end_ns[rows])), 0, length[1:])
+        if int(length.sum()) >= context.least_ns:
+            taken[region] = True
+            warm_up = _warm_up(length, slower)
+            repeated.append(Repeated(region, ranges.start_ns[rows], host, length, int(ranges.thread[rows[0]]), warm_up))
+    return repeated
+
+
+def _warm_up(length: Int, slower: float) -> int:
+    usual = float(np.median(length))
+    slow = length > slower * usual
+    warm_up = int(np.argmin(slow)) if not slow.all() else 0
+    if warm_up > MOST_WARM_UP_SHARE * len(length):
+        return 0
+    excess = length - usual
+    while warm_up > 1 and excess[warm_up - 1] < LEAST_EXCESS * excess[:warm_up].max():
+        warm_up -= 1
+    return warm_up
 
 
 def setup_inside(context: RuleContext, item: Repeated) -> int:
     """Time of loading and first allocations inside the warm-up instances, and of libraries that set themselves up
     there, by threads of their process."""
-    calls, trace = context.timeline.calls, context.timeline.trace
+    calls, trace = context.calls, context.trace
     if not len(calls):
         return 0
-    process = np.array([thread.process for thread in trace.threads], np.int64)
-    rows, pieces = context.once(setup_calls).once, context.once(host_pieces)
+    process = trace.process_of_thread
+    rows, pieces = setup_calls(context).once, host_pieces(context)
     idle = pieces.of_kind(SETUP)
     start = np.concatenate((calls.start_ns[rows], pieces.start_ns[idle]))
     end = np.concatenate((calls.end_ns[rows], pieces.end_ns[idle]))

@@ -14,19 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline
-from boundby.evidence.context import CannotCheckError, RuleContext, SavingNs
+from boundby.evidence.collectives import MESSAGE_NAME
+from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
+from boundby.evidence.feeders import FEEDING, is_held_by_input, workers
 from boundby.evidence.hotspots import PYTHON_CODE, UNKNOWN, Hotspot, hottest
-from boundby.evidence.library import is_setup
+from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
-from boundby.evidence.workers import fed_by_processes
+from boundby.model.arrays import pick
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example
-from boundby.trace.vocabulary.cuda import blocked_on, plain_name
-
-Int = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
+from boundby.trace.vocabulary.cuda import blocked_on
 
 INPUT, PHASE, WORK, WAIT, SETUP = range(5)
 
@@ -44,13 +44,11 @@ MOST_PLACES, MOST_HOTSPOTS, LONGEST_SYMBOL = 8, 3, 60
 # Pieces that are this much of a region's host time stand for all of it.
 MOST_OF = 0.9
 _TEMPLATE, _ARGUMENTS = re.compile(r"<[^<>]*>"), re.compile(r"\([^()]*\)")
-# Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
-MESSAGE_NAME = re.compile(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class HostPieces:
-    """Idle pieces of all devices, by start. ``call``: the call that ended the interval (row of ``timeline.calls``)."""
+    """Idle pieces of all devices, by start. ``call``: the call that ended the interval (row of ``context.calls``)."""
 
     start_ns: Int
     end_ns: Int
@@ -70,6 +68,11 @@ class HostPieces:
     def intervals(self, rows: Rows) -> IntervalSet:
         return union(self.start_ns[rows], self.end_ns[rows])
 
+    def asleep(self, rows: Rows) -> Rows:
+        """Those of these pieces in which the host sleeps."""
+        asleep: Rows = rows[self.cause[rows] == Cause.HOST_BLOCKED]
+        return asleep
+
 
 @dataclass(frozen=True)
 class Place:
@@ -81,56 +84,46 @@ class Place:
     times: int  # intervals between two calls: a gap can hold several pieces
 
 
+@once
 def host_pieces(context: RuleContext) -> HostPieces:
-    """Use as ``context.once(host_pieces)``. Raises CannotCheckError where nothing tells what the host did."""
-    timeline = context.timeline
-    if not len(timeline.calls):
+    """All pieces, each with the rule that speaks of it. CannotCheckError where nothing tells what the host did."""
+    if not len(context.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells what the host did")
-    columns: list[tuple[Int, ...]] = []
+    columns: list[list[Int]] = [[np.empty(0, np.int64)] * 6]
     for device in context.timeline.devices:
         parts = device.segments
-        mine = np.isin(parts.cause, (int(Cause.CPU), int(Cause.HOST_BLOCKED))) & (parts.thread >= 0)
+        of_host = np.isin(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED)) & (parts.thread >= 0)
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
-        chosen = [column[mine].astype(np.int64) for column in own]
-        columns.append((*chosen, _next_call(context, device, chosen[1])))
-    columns.append(tuple(np.empty(0, np.int64) for _ in range(6)))
+        chosen = [column[of_host].astype(np.int64) for column in own]
+        columns.append([*chosen, _next_call(context, device, chosen[1])])
     joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
     order = np.lexsort((joined[4], joined[1], joined[0]))
     start, end, cause, region, thread, call = (column[order] for column in joined)
-    owner = _user_regions(context)[region]
-    messages = np.array([bool(MESSAGE_NAME.search(name)) for name in context.timeline.ownership.regions.name], bool)
-    kind = np.where((cause == Cause.CPU) & ~messages[owner], WORK, WAIT)
+    regions = _user_regions(context)
+    region = regions[region]
+    messages = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)[region]
+    kind = np.where((cause == Cause.CPU) & ~messages, WORK, WAIT)
     _, stretch = np.unique(call, return_inverse=True)
     lengths = np.zeros(int(stretch.max(initial=-1)) + 1, np.int64)
     np.add.at(lengths, stretch, end - start)
     alike = len(lengths) - np.searchsorted(np.sort(lengths), lengths // 2, side="left")
     is_phase = (lengths >= PHASE_SHARE * context.longest_window_ns) & (alike <= PHASE_ALIKE)
     kind[is_phase[stretch]] = PHASE
-    kind[is_setup(context, start, end, thread, call) & ~messages[owner]] = SETUP
-    kind[_is_input(context)[owner]] = INPUT
-    found = HostPieces(start, end, cause.astype(np.int8), owner, thread, call, kind, _user_regions(context))
-    kind[fed_by_processes(context, found, np.flatnonzero((kind == WAIT) & ~messages[owner]))] = INPUT
-    return found
+    kind[is_setup(context, start, end, thread, call) & ~messages] = SETUP
+    kind[context.regions_where(INPUT_NAME.search)[region]] = INPUT
+    pieces = HostPieces(start, end, cause.astype(np.int8), region, thread, call, kind, regions)
+    kind[_fed_by_processes(context, pieces, np.flatnonzero((kind == WAIT) & ~messages))] = INPUT
+    return pieces
 
 
 def _user_regions(context: RuleContext) -> Int:
     """For each region the innermost around it (or itself) that is no framework operator's."""
-    tree = context.timeline.ownership.regions
-    found = np.arange(len(tree))
-    for row in range(1, len(tree)):  # parents stand before their children
-        name = tree.name[row]
-        if is_operator(name) and not INPUT_NAME.search(name):
-            found[row] = found[tree.parent[row]]
-    return found
-
-
-def _is_input(context: RuleContext) -> npt.NDArray[np.bool_]:
-    """Regions that fetch input, or lie in one that does."""
-    tree = context.timeline.ownership.regions
-    found = np.zeros(len(tree), bool)
-    for row in range(1, len(tree)):
-        found[row] = found[tree.parent[row]] or bool(INPUT_NAME.search(tree.name[row]))
-    return found
+    tree = context.tree
+    users = np.arange(len(tree))
+    for region in range(1, len(tree)):  # parents stand before their children
+        if is_operator(tree.name[region]) and not INPUT_NAME.search(tree.name[region]):
+            users[region] = users[tree.parent[region]]
+    return users
 
 
 def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
@@ -138,74 +131,109 @@ def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
 
     Not the piece's own thread: a data feeder computes, and the launching thread's next call waits for it.
     """
-    calls, logical_threads = context.timeline.calls, context.timeline.logical_threads
-    gaps = device.gaps
-    found = np.full(len(end), -1, np.int64)
-    if not len(gaps) or not len(end):
-        return found
-    launch = gaps.launch[np.maximum(np.searchsorted(gaps.start_ns, end, side="left") - 1, 0)]
-    leader = logical_threads.leader[calls.thread]
-    wanted = np.where(launch >= 0, leader[np.maximum(launch, 0)], -1)
-    for chain in np.unique(wanted[wanted >= 0]).tolist():
-        rows = np.flatnonzero(leader == chain)
+    calls, leaders = context.calls, context.timeline.logical_threads.leader
+    following = np.full(len(end), NOTHING, np.int64)
+    leader = leaders[calls.thread]
+    wanted = pick(leader, device.gaps.launch[device.gaps.at(end - 1)], NOTHING)
+    for number in np.unique(wanted[wanted >= 0]).tolist():
+        rows = np.flatnonzero(leader == number)
         rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
-        mine = wanted == chain
-        place = np.searchsorted(calls.start_ns[rows], end[mine], side="left")
-        found[mine] = np.where(place < len(rows), rows[np.minimum(place, len(rows) - 1)], -1)
-    return found
+        chosen = wanted == number
+        following[chosen] = np.append(rows, NOTHING)[np.searchsorted(calls.start_ns[rows], end[chosen], side="left")]
+    return following
+
+
+def _fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool:
+    """Mask over pieces: of these rows those of regions in which the launching thread mostly polls while a process
+    without CUDA calls computes: whatever its ranges are called, it waits for what that process makes."""
+    fed = np.zeros(len(pieces.kind), bool)
+    asleep = pieces.asleep(rows)
+    for region in np.unique(pieces.region[asleep]).tolist():
+        inside = asleep[pieces.region[asleep] == region]
+        total = pieces.total_ns(inside)
+        if total < context.least_ns or _slept_on(context, pieces, inside).get("poll", 0) < FEEDING * total:
+            continue
+        if any(one.is_process and one.busy >= FEEDING for one in workers(context, pieces.intervals(inside))):
+            fed[rows[pieces.region[rows] == region]] = True
+    return fed
 
 
 def places(context: RuleContext, pieces: HostPieces, rows: Rows) -> list[Place]:
     """The pieces by region, most time first: every region that holds enough by itself, and one place for the rest."""
     length = pieces.end_ns - pieces.start_ns
-    total = np.zeros(len(context.timeline.ownership.regions), np.int64)
+    total = np.zeros(len(context.tree), np.int64)
     np.add.at(total, pieces.region[rows], length[rows])
     large = np.flatnonzero(total >= context.least_ns)
     large = large[np.lexsort((large, -total[large]))][:MOST_PLACES]
     rest = rows[~np.isin(pieces.region[rows], large)]
-    found = [_place(pieces, region, rows[pieces.region[rows] == region]) for region in large.tolist()]
+    by_region = [place_of_pieces(pieces, region, rows[pieces.region[rows] == region]) for region in large.tolist()]
     if pieces.total_ns(rest) >= context.least_ns:
-        found.append(_place(pieces, context.place(pieces.region[rest], length[rest]), rest))
-    return found
+        by_region.append(place_of_pieces(pieces, context.place(pieces.region[rest], length[rest]), rest))
+    return by_region
 
 
-def _place(pieces: HostPieces, region: int, rows: Rows) -> Place:
+def place_of_pieces(pieces: HostPieces, region: int, rows: Rows) -> Place:
+    """These pieces as one place."""
     return Place(region, rows, pieces.total_ns(rows), len(np.unique(pieces.call[rows])))
+
+
+@once
+def behind_input(context: RuleContext) -> str:
+    """What to add to a title where processes that make the input set the pace: nothing is sure to be saved then by
+    fewer launches, so that the low end of a saving is none. Empty elsewhere."""
+    try:
+        pieces = host_pieces(context)
+    except CannotCheckError:
+        return ""
+    waits = [pieces.intervals(place.rows) for place in places(context, pieces, pieces.of_kind(INPUT))]
+    return " (worth it once the GPU no longer waits for input)" if is_held_by_input(context, waits) else ""
 
 
 def saving(context: RuleContext, pieces: HostPieces, place: Place) -> SavingNs:
     """What the program would save without these stretches of work and sleep: of all such time in the region, where the
     pieces are most of it, else of the intervals that they lie in."""
-    rows = place.rows
-    causes = [cause.key for cause in (Cause.CPU, Cause.HOST_BLOCKED) if (pieces.cause[rows] == cause).any()]
-    inside = np.unique(pieces.region[rows])  # several, where places are told as one
+    inside = np.unique(pieces.region[place.rows])  # several, where places are told as one
     whole = pieces.total_ns(np.flatnonzero(np.isin(pieces.region, inside)))
-    mask = {"regions": np.isin(pieces.regions, inside)} if place.total_ns >= MOST_OF * whole else {}
-    if not mask:
-        calls = np.zeros(len(context.timeline.calls), bool)
-        ended = pieces.call[rows]
-        calls[ended[ended >= 0]] = True
-        mask = {"calls": calls}
-    low, high = context.saving(causes, **mask) or (0, place.total_ns)
+    causes = host_causes(pieces, place.rows)
+    if place.total_ns >= MOST_OF * whole:
+        replayed = context.saving(causes, regions=np.isin(pieces.regions, inside))
+    else:
+        replayed = context.saving(causes, calls=ending_calls(pieces, place.rows))
+    low, high = replayed or (0, place.total_ns)
     # Host time that the GPU hides goes with the intervals as well; the finding speaks of the idle time only.
     return min(low, place.total_ns), min(high, place.total_ns)
 
 
+def host_causes(pieces: HostPieces, rows: Rows) -> list[str]:
+    """Keys of the causes that these pieces have."""
+    return [cause.key for cause in (Cause.CPU, Cause.HOST_BLOCKED) if (pieces.cause[rows] == cause).any()]
+
+
+def ending_calls(pieces: HostPieces, rows: Rows) -> Rows:
+    """The calls that end these pieces."""
+    calls = pieces.call[rows]
+    return calls[calls >= 0]
+
+
 def slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str, int]:
     """What the threads slept on in the pieces, by the OS runtime calls that they were in; largest first."""
-    os_calls, names = context.timeline.trace.os_calls, context.timeline.trace.names
-    found: dict[str, int] = {}
+    return dict(sorted(_slept_on(context, pieces, rows).items(), key=lambda item: (-item[1], item[0])))
+
+
+def _slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str, int]:
+    os_calls, names = context.trace.os_calls, context.trace.names
+    kinds = {number: blocked_on(names[number]) for number in np.unique(os_calls.name).tolist()}
+    slept_ns: dict[str, int] = {}
     for thread in np.unique(pieces.thread[rows]).tolist():
-        mine = rows[pieces.thread[rows] == thread]
+        of_thread = rows[pieces.thread[rows] == thread]
         low, high = np.searchsorted(os_calls.thread, [thread, thread + 1])
-        what = [blocked_on(names[name]) for name in os_calls.name[low:high].tolist()]
-        for kind in sorted({item for item in what if item}):
-            chosen = np.array([item == kind for item in what], bool)
-            calls = union(os_calls.start_ns[low:high][chosen], os_calls.end_ns[low:high][chosen])
-            inside = int(Coverage(calls).within(pieces.start_ns[mine], pieces.end_ns[mine]).sum())
-            if inside:
-                found[kind] = found.get(kind, 0) + inside
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        name, start_ns, end_ns = (c[low:high] for c in (os_calls.name, os_calls.start_ns, os_calls.end_ns))
+        for kind in sorted({kind for kind in kinds.values() if kind}):
+            chosen = np.isin(name, [number for number, of_number in kinds.items() if of_number == kind])
+            calls = Coverage(union(start_ns[chosen], end_ns[chosen]))
+            if inside := int(calls.within(pieces.start_ns[of_thread], pieces.end_ns[of_thread]).sum()):
+                slept_ns[kind] = slept_ns.get(kind, 0) + inside
+    return slept_ns
 
 
 def hot_functions(
@@ -214,12 +242,11 @@ def hot_functions(
     """The sampled functions in which the host was meanwhile: the program's own Python ones, else the innermost that
     are no plumbing. ``threads`` None: those of the pieces."""
     chosen = sorted(set(np.unique(pieces.thread[rows]).tolist()) if threads is None else set(threads))
-    inside, timeline = pieces.intervals(rows), context.timeline
+    inside = pieces.intervals(rows)
     for level in ("python", "user"):
-        found = hottest(timeline, chosen, inside, limit=MOST_HOTSPOTS, level=level)
-        found = tuple(spot for spot in found if spot.symbol != UNKNOWN)
-        if found:
-            return found
+        spots = hottest(context.trace, chosen, inside, limit=MOST_HOTSPOTS, level=level)
+        if known := tuple(spot for spot in spots if spot.symbol != UNKNOWN):
+            return known
     return ()
 
 
@@ -242,22 +269,20 @@ def short_symbol(symbol: str) -> str:
 
 def is_seen(context: RuleContext) -> bool:
     """Whether the trace tells if the host computed or slept; else its own code is all that can be said."""
-    captured = context.timeline.trace.captured
+    captured = context.trace.captured
     return captured.cpu_scheduling or captured.osrt or captured.cpu_samples
 
 
 def examples(context: RuleContext, pieces: HostPieces, rows: Rows, does: str = "is busy") -> tuple[Example, ...]:
     """The longest intervals between two calls, each with all its pieces together, and the call that ended it.
     ``does``: what the host does there, as the title says it (``sleeps``)."""
-    timeline = context.timeline
     calls, index = np.unique(pieces.call[rows], return_inverse=True)
     length, start = np.zeros(len(calls), np.int64), np.full(len(calls), np.iinfo(np.int64).max)
     np.add.at(length, index, (pieces.end_ns - pieces.start_ns)[rows])
     np.minimum.at(start, index, pieces.start_ns[rows])
     found = []
     for number in np.lexsort((start, -length))[:3].tolist():
-        call = int(calls[number])
-        until = plain_name(timeline.trace.names[timeline.calls.name[call]]) if call >= 0 else "the end"
+        until = context.call_name(int(calls[number])) if calls[number] >= 0 else "the end"
         found.append(Example(int(start[number]), int(length[number]), f"the host {does} until {until}"))
     return tuple(found)
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from boundby.evidence.context import RuleContext
 
+# Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
+MESSAGE_NAME = re.compile(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
 # Nobody leaves these before all have come; in other calls of MPI a short stay does not tell who was late.
 _MEETING = re.compile(r"^P?MPI_(Barrier|All\w+|Reduce_scatter\w*)$")
 # The same process must account for this share of the waiting.
@@ -30,12 +32,12 @@ class Late:
 def latecomer(context: RuleContext, region: int) -> Late | None:
     """The process that mostly comes last to a collective; None where it is no such region, where the processes do not
     meet equally often, or where it is not mostly the same."""
-    path, trace = context.path(region), context.timeline.trace
+    path, trace = context.path(region), context.trace
     if not path or not _MEETING.match(path[-1]):
         return None
     numbers = [number for number, name in enumerate(trace.names) if name == path[-1]]
     rows = np.flatnonzero(np.isin(trace.ranges.name, numbers))
-    process = np.array([thread.process for thread in trace.threads], np.int64)[trace.ranges.thread[rows]]
+    process = trace.process_of_thread[trace.ranges.thread[rows]]
     distinct, counts = np.unique(process, return_counts=True)
     if len(distinct) < 2 or len(np.unique(counts)) > 1:
         return None

@@ -1,4 +1,5 @@
-"""Runs of kernels that belong together: attention written out, optimizers tensor by tensor, elementwise chains."""
+"""Kernels: runs of them that belong together (attention written out, optimizers tensor by tensor, elementwise chains),
+and how many warps of one fit on a multiprocessor."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundby.evidence.context import RuleContext
-from boundby.evidence.devicework import Bool, Rows, device_work
+from boundby.evidence.context import Bool, Rows, RuleContext, once
+from boundby.evidence.device_work import device_work
+from boundby.trace.tables import GpuFacts
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
 
 # Softmax and the matrix products on either side of it have at most so many kernels between them: scale, mask, dropout,
@@ -20,6 +22,12 @@ WRITTEN_OUT = 4
 UPDATE_REACH = 10
 # Fewer elementwise kernels in a row are no chain: two may well be unrelated.
 SHORTEST_CHAIN = 3
+
+WARP = 32  # threads
+REGISTER_UNIT = 256  # registers are given out to warps in units of this, since Kepler
+SHARED_UNIT = 128  # bytes, since Ampere (256 before)
+SYSTEM_SHARED = 1_024  # bytes of shared memory that CUDA keeps of each block, since Ampere
+MOST_BLOCKS = 32  # resident blocks of a multiprocessor: 16 on 7.5 and 8.6, 24 on 8.9, else 32
 
 _MAXIMUM = re.compile(r"MaxOps|MaxNanFunctor|max_kernel_impl", re.IGNORECASE)
 _EXPONENTIAL = re.compile(r"\bexp_kernel_cuda|ExpFunctor", re.IGNORECASE)
@@ -38,11 +46,12 @@ class Attention:
     forward: int  # of which are no backward pass
 
 
+@once
 def attention(context: RuleContext) -> Attention:
-    """Softmax between two matrix products on one stream. Ask with ``context.once(attention)``."""
-    work, trace = context.once(device_work), context.timeline.trace
+    """Softmax between two matrix products on one stream. Ask with ``attention(context)``."""
+    work, names = device_work(context), context.operations.name
     rows, follows = work.stream_order, work.follows
-    name, kind = trace.operations.name[rows], work.kind[rows]
+    name, kind = names[rows], work.kind[rows]
     product = np.isin(kind, MATMULS)
     allowed = np.isin(kind, (KernelKind.ELEMENTWISE, KernelKind.REDUCTION, KernelKind.SOFTMAX))
     allowed |= _named(context, _BETWEEN)[name]
@@ -76,26 +85,20 @@ def attention(context: RuleContext) -> Attention:
     return Attention(rows[inside], rows[around], instances, forward)
 
 
+@once
 def optimizer_kernels(context: RuleContext) -> Rows:
     """Single-tensor kernels of an optimizer: elementwise ones launched in a range named after one, or around the
     addcdiv that ends Adam's update of each parameter."""
-    work, trace = context.once(device_work), context.timeline.trace
+    work, names = device_work(context), context.operations.name
     rows = work.stream_order
     elementwise = work.kind[rows] == KernelKind.ELEMENTWISE
-    addcdiv = np.flatnonzero(elementwise & _named(context, _ADDCDIV)[trace.operations.name[rows]])
-    mine = np.zeros(len(rows), bool)
-    for step in range(-UPDATE_REACH, 3):
-        place = addcdiv + step
-        place = place[(place >= 0) & (place < len(rows))]
-        mine[place] = True
-    if len(addcdiv) < 2:  # one of them proves no loop over parameters
-        mine[:] = False
-    tree = context.timeline.ownership.regions
-    named = np.zeros(len(tree), bool)
-    for region in range(1, len(tree)):  # parents stand before their children
-        named[region] = named[tree.parent[region]] or bool(_OPTIMIZER.search(tree.name[region]))
-    mine |= named[context.timeline.launch_region[rows]]
-    chosen: Rows = rows[mine & elementwise]
+    addcdiv = np.flatnonzero(elementwise & _named(context, _ADDCDIV)[names[rows]])
+    around = addcdiv[:, None] + np.arange(-UPDATE_REACH, 3)
+    is_optimizer = np.zeros(len(rows), bool)
+    if len(addcdiv) > 1:  # one of them proves no loop over parameters
+        is_optimizer[around[(around >= 0) & (around < len(rows))]] = True
+    is_optimizer |= context.regions_where(_OPTIMIZER.search)[context.timeline.launch_region[rows]]
+    chosen: Rows = rows[is_optimizer & elementwise]
     return chosen
 
 
@@ -108,14 +111,15 @@ class Chains:
     mean_length: float
 
 
+@once
 def elementwise_chains(context: RuleContext) -> Chains:
     """Chains outside attention and optimizers, which have remedies of their own."""
-    work = context.once(device_work)
+    work = device_work(context)
     rows, follows = work.stream_order, work.follows
     kind = work.kind[rows]
     taken = np.zeros(len(work.duration_ns), bool)
-    taken[context.once(attention).between] = True
-    taken[context.once(optimizer_kernels)] = True
+    taken[attention(context).between] = True
+    taken[optimizer_kernels(context)] = True
     link = np.isin(kind, (KernelKind.ELEMENTWISE, KernelKind.REDUCTION)) & ~taken[rows]
     begins = link & ~(np.append(False, link[:-1]) & follows)
     number = np.cumsum(begins)[link] - 1
@@ -128,8 +132,38 @@ def elementwise_chains(context: RuleContext) -> Chains:
 
 def _named(context: RuleContext, pattern: re.Pattern[str]) -> Bool:
     """Mask over names: in which of the kernels' the pattern is found."""
-    trace = context.timeline.trace
-    found = np.zeros(len(trace.names) + 1, bool)
-    for name in np.unique(trace.operations.name[context.once(device_work).stream_order]).tolist():
-        found[name] = bool(pattern.search(trace.names[name]))
-    return found
+    return context.names_where(context.operations.name[device_work(context).stream_order], pattern.search)
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """``fraction`` of the warps that a multiprocessor can hold; ``limit``: what stands in the way of more."""
+
+    fraction: float
+    limit: str  # "registers", "shared memory", "blocks", "nothing"
+
+
+def theoretical_occupancy(facts: GpuFacts, threads: int, registers: int, shared_bytes: int) -> Occupancy | None:
+    """The occupancy of a kernel that has blocks enough; None where the hardware or the shape is not told."""
+    known = (facts.warps_per_multiprocessor, facts.registers_per_multiprocessor, threads, registers)
+    if not all(known):
+        return None
+    warps = -(-threads // WARP)
+    of_warp = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
+    blocks = {
+        "blocks": _most_blocks(facts.capability),
+        "nothing": facts.warps_per_multiprocessor // warps,
+        "registers": facts.registers_per_multiprocessor // of_warp // warps,
+    }
+    if shared_bytes and facts.shared_bytes_per_multiprocessor:
+        unit = -(-shared_bytes // SHARED_UNIT) * SHARED_UNIT + (SYSTEM_SHARED if facts.capability >= (8, 0) else 0)
+        blocks["shared memory"] = facts.shared_bytes_per_multiprocessor // unit
+    fewest = min(blocks.values())
+    if fewest == 0:  # the kernel ran, so a limit is larger than told
+        return None
+    limit = "nothing" if blocks["nothing"] == fewest else min(name for name in blocks if blocks[name] == fewest)
+    return Occupancy(min(fewest * warps / facts.warps_per_multiprocessor, 1.0), limit)
+
+
+def _most_blocks(capability: tuple[int, int]) -> int:
+    return {(7, 5): 16, (8, 6): 16, (8, 7): 16, (8, 9): 24}.get(capability, MOST_BLOCKS)

@@ -1,0 +1,57 @@
+"""The skeleton of the rules on waits: each says of which waits it speaks, in which words, and what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.waits import Group, evidence, examples, groups, saving, waits_of
+from boundby.rules.rule import Match
+
+
+@dataclass(frozen=True)
+class Words:
+    """What one rule says of a group of waits, beside what all say."""
+
+    title: str
+    advice: tuple[str, ...]
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+
+def calls_of(context: RuleContext, rows: Rows) -> list[str]:
+    """The names of the calls that wait, as keys of groups."""
+    return [context.call_name(call) for call in waits_of(context).call[rows].tolist()]
+
+
+def matches(
+    context: RuleContext,
+    kind: int,
+    keys: Callable[[RuleContext, Rows], list[str]],
+    words: Callable[[RuleContext, Group], Words],
+    least: float = 1,
+) -> Iterator[Match]:
+    """Waits of one kind, alike ones (by their key) of a region together, if they come ``least`` times or more."""
+    rows = waits_of(context).of_kind(kind)
+    for group in groups(context, rows, keys(context, rows)):
+        if group.incidents < least:
+            continue
+        saving_ns, single = saving(context, group)
+        told = words(context, group)
+        yield Match(
+            region=group.region,
+            title=told.title,
+            evidence={**told.evidence, **evidence(context, group), **single},
+            saving_ns=saving_ns,
+            advice=(*told.advice, *_together_advice(context, single)),
+            examples=examples(context, group),
+            instances=group.incidents,
+        )
+
+
+def _together_advice(context: RuleContext, single: Mapping[str, object]) -> tuple[str, ...]:
+    """A line for waits that save something only together with others."""
+    alone_ns = single.get("saving_alone_ns")
+    if not isinstance(alone_ns, int) or alone_ns >= context.least_ns:
+        return ()
+    return ("Alone it saves little, since the next wait takes its place: remove the waits of this part together",)
