@@ -43,7 +43,7 @@ def test_invariants_in_other_windows(name: str, window: str) -> None:
         if not whole.devices:
             pytest.skip("no device to take a part of")
         first = whole.devices[0]
-        low, length = first.window_start_ns, first.window_ns
+        low, length = first.window.start_ns, first.window_ns
         low, high = (low, low + length // 5) if window == "20%" else (low + length // 3, low + length // 2)
         window = f"{low}ns:{high}ns"
     check_invariants(boundby.analyze(trace_path(name), window=window))
@@ -81,7 +81,7 @@ def test_a_skewed_clock_is_corrected_and_said() -> None:
     assert found.launch_latency is not None
     assert found.launch_latency.median_ns > 0
     assert found.verdict.confidence == "medium"
-    assert (found.window_start_ns, found.window_end_ns) == (-75508, -75508 + found.window_ns)
+    assert (found.window.start_ns, found.window.end_ns) == (-75508, -75508 + found.window_ns)
 
 
 def test_one_program_at_three_stages() -> None:

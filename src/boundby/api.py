@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -15,18 +14,19 @@ from boundby.attribution.windows import matching_ranges, parse_window, regions_m
 from boundby.capture import command_of, typed_command
 from boundby.compare import between, budget, gate
 from boundby.evidence.context import RuleContext
-from boundby.model.errors import InputError, SelectionError
+from boundby.model.errors import SelectionError
 from boundby.model.scenarios import SCENARIOS
 from boundby.model.units import percent
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.plot_data import build_plot_data
-from boundby.render import json as report_json
+from boundby.render import notebook
 from boundby.replay import Answer, Counterfactuals, Predictor, Savings, answer, counterfactuals, next_bounds
+from boundby.results import saved
 from boundby.results.comparison import Comparison
 from boundby.results.gate import GateResult
 from boundby.results.plot_data import PlotData
-from boundby.results.report import DeviceReport, NotChecked, RegionReport, Report, TraceSummary, WhatIf
+from boundby.results.report import AnalysisSummary, DeviceReport, NotChecked, RegionReport, Report, TraceSummary, WhatIf
 from boundby.rules import builtin as rules
 from boundby.rules.findings import find
 from boundby.rules.rule import Rule
@@ -37,6 +37,7 @@ from boundby.trace.tables import OpKind, Trace
 from boundby.verdict import summary
 
 Source = str | PathLike[str] | Report
+notebook.register()
 #: ``--fail-on`` in a word.
 SHORTHANDS = {"regression": "regression > 5 %", "new-findings": "findings.new.high > 0"}
 
@@ -174,17 +175,19 @@ class Analysis:
                 if chosen.region is None or finding.region is None or finding.region in paths
             ),
             not_checked=(*looked.not_checked, *failed),
-            rules_checked=looked.checked,
-            window=chosen.window,
-            region_glob=chosen.region,
-            min_share=chosen.min_share or 0.0,
-            skip_first=chosen.skip_first,
-            device_ids=chosen.devices,
-            process_ids=chosen.processes,
-            fold=chosen.fold,
-            rules_disabled=tuple(sorted(settings.disabled)),
-            thresholds={f"{rule}.{name}": value for (rule, name), value in sorted(settings.thresholds.items())},
-            show_all=chosen.show_all,
+            analysis=AnalysisSummary(
+                window=chosen.window,
+                skip_first=chosen.skip_first,
+                region_glob=chosen.region,
+                device_ids=chosen.devices,
+                process_ids=chosen.processes,
+                min_share=chosen.min_share or 0.0,
+                fold=chosen.fold,
+                rules_checked=looked.checked,
+                rules_disabled=tuple(sorted(settings.disabled)),
+                thresholds={f"{rule}.{name}": value for (rule, name), value in sorted(settings.thresholds.items())},
+                show_all=chosen.show_all,
+            ),
         )
 
     @cached_property
@@ -283,26 +286,7 @@ def load(
     if fixed:
         flag = fixed[0].replace("_", "-")
         raise SelectionError(f"{path} is a saved result: {flag} cannot be changed any more.", "Give the report itself.")
-    return load_saved(path)
-
-
-def load_saved(path: Path) -> Report:
-    """A report that was saved as JSON. Raises InputError."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.", "Check the name.") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{path} is no JSON.", "Write one with: boundby analyze REPORT --format json -o x.json"
-        ) from error
-    if isinstance(data, list):
-        if len(data) != 1:
-            raise InputError(f"{path} holds {len(data)} results.", "Give a file with one.")
-        data = data[0]
-    if isinstance(data, dict) and data.get("kind") == "comparison":
-        raise InputError(f"{path} is a comparison, not a result.", "Give the reports that it compares.")
-    return report_json.from_dict(data)
+    return saved.load(path, Report)
 
 
 def compare_runs(
@@ -400,6 +384,5 @@ __all__ = [
     "examine",
     "limits",
     "load",
-    "load_saved",
     "what_if",
 ]

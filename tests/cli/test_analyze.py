@@ -12,7 +12,8 @@ import pytest
 
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
-from boundby.render import json as report_json
+from boundby.results import saved
+from boundby.results.report import Report
 from tests.cli.conftest import Ran, StandIn
 from tests.support import reports
 
@@ -58,7 +59,7 @@ def test_regions_below_one_percent_are_hidden_unless_asked_for(boundby: Boundby,
 def test_json_is_all_there_is_on_stdout(boundby: Boundby, report: Path) -> None:
     ran = boundby("analyze", report, "--format", "json")
     assert ran.err == ""
-    back = report_json.from_dict(json.loads(ran.out))
+    back = saved.from_dict(json.loads(ran.out), Report)
     assert back.regions == reports.sample().regions
 
 

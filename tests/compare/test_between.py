@@ -9,10 +9,10 @@ import boundby
 from boundby.compare.between import compare
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.errors import SelectionError
-from boundby.render import json as report_json
 from boundby.render.comparison.sentences import finding_figures
+from boundby.results import saved
 from boundby.results.comparison import FindingChange
-from boundby.results.report import NotChecked, Report
+from boundby.results.report import AnalysisSummary, NotChecked, Report
 from boundby.rules.builtin import builtin
 from boundby.trace.facts import Captured
 from tests.compare import pairs
@@ -77,7 +77,7 @@ def test_reading_back_is_gone() -> None:
     loss = by_name["compute_loss"]
     assert loss.before is not None
     assert loss.before.path == ("step *", "loss")
-    assert loss.how == "similar"
+    assert loss.matched_by == "similar"
     assert loss.significance.status == by_name["step *"].significance.status == "faster"
     assert {by_name[name].significance.status for name in ("forward", "backward", "data")} == {"same"}
     step = by_name["step *"].change
@@ -98,15 +98,15 @@ def test_different_counts_are_set_side_by_side_per_step() -> None:
 
 def test_a_saved_result_compares_as_the_report_does() -> None:
     before, after = pairs.run(pairs.training()), pairs.run(pairs.training(reads=0), 3)
-    saved = [report_json.from_dict(json.loads(report_json.render(report))) for report in (before, after)]
+    saved = [saved.from_dict(json.loads(saved.render(report)), Report) for report in (before, after)]
     assert compare(*saved).to_dict() == compare(before, after).to_dict()
 
 
 def test_a_result_of_an_earlier_boundby_has_no_significance() -> None:
-    data = json.loads(report_json.render(pairs.run(pairs.training())))
+    data = json.loads(saved.render(pairs.run(pairs.training())))
     for region in data["regions"]:
         del region["instance_ns"]
-    old = report_json.from_dict(data)
+    old = saved.from_dict(data, Report)
     found = compare(old, pairs.run(pairs.training()))
     assert {item.significance.status for item in found.regions} == {"not_tested"}
 
@@ -154,11 +154,11 @@ def test_doubts() -> None:
         "gpu": replace(report, devices=(device,)),
         "gpu-count": reports.two_devices(),
         "gpu-work": reports.cpu_only(),
-        "window": replace(report, window="all"),
-        "skip-first": replace(report, skip_first=2),
-        "selection": replace(report, device_ids=(0,)),
-        "regions": replace(report, min_share=0.1),
-        "rules": replace(report, rules_disabled=("x",)),
+        "window": replace(report, analysis=AnalysisSummary(window="all")),
+        "skip-first": replace(report, analysis=AnalysisSummary(skip_first=2)),
+        "selection": replace(report, analysis=AnalysisSummary(device_ids=(0,))),
+        "regions": replace(report, analysis=AnalysisSummary(min_share=0.1)),
+        "rules": replace(report, analysis=AnalysisSummary(rules_disabled=("x",))),
         "command": replace(report, trace=replace(trace, command="python other.py")),
         "command-unknown": replace(report, trace=replace(trace, command=None)),
         "capture": replace(report, trace=replace(trace, captured=Captured(kernels=True, cuda_api=True, nvtx=True))),
@@ -185,16 +185,16 @@ def test_any_two_reports_can_be_compared() -> None:
 def test_a_finding_whose_cost_fell_has_improved() -> None:
     report = reports.sample()
     old = replace(report.findings[0], saving_ns=None, evidence={"total_ns": 1_060, "median_ns": 21, "calls": 50})
-    for total, trend in ((210, "improved"), (1_000, ""), (2_000, "worse")):
+    for total, trend in ((210, "improved"), (1_000, None), (2_000, "worse")):
         new = replace(old, evidence={"total_ns": total, "median_ns": 4, "calls": 50})
         (item,) = compare(replace(report, findings=(old,)), replace(report, findings=(new,))).findings
-        assert (item.status, item.trend, item.was) == ("remains", trend, old)
+        assert (item.status, item.trend, item.title_before) == ("remains", trend, old.title)
     (old, new) = (replace(old, saving_ns=saving) for saving in ((0, 559), (0, 110)))
     (item,) = compare(replace(report, findings=(old,)), replace(report, findings=(new,))).findings
     assert item.trend == "improved"
     notes = [replace(found, severity="note") for found in (old, replace(new, saving_ns=None))]
     (item,) = compare(*(replace(report, findings=(note,)) for note in notes)).findings
-    assert item.trend == ""
+    assert item.trend is None
 
 
 def test_costs_are_compared_for_as_many_runs() -> None:
@@ -205,7 +205,7 @@ def test_costs_are_compared_for_as_many_runs() -> None:
         pairs.made_of(pairs.region("step", durations=(10,) * 10)), findings=(replace(old, saving_ns=(0, 500)),)
     )
     (item,) = compare(before, after).findings
-    assert item.trend == ""
+    assert item.trend is None
 
 
 def test_what_has_come_to_another_region_is_still_there_unless_it_grew() -> None:
@@ -214,9 +214,9 @@ def test_what_has_come_to_another_region_is_still_there_unless_it_grew() -> None
     later = [replace(base, region=(name,), saving_ns=(0, high)) for name, high in (("load", 245), ("store", 66))]
     regions = [pairs.region("iteration"), pairs.region("load"), pairs.region("store")]
     found = compare(before, replace(pairs.made_of(*regions), findings=tuple(later))).findings
-    assert [(item.status, item.finding.region, item.was, item.trend) for item in found] == [
-        ("remains", ("load",), base, ""),
-        ("remains", ("store",), base, ""),
+    assert [(item.status, item.finding.region, item.region_before, item.trend) for item in found] == [
+        ("remains", ("load",), base.region, None),
+        ("remains", ("store",), base.region, None),
     ]
     grown = replace(later[0], saving_ns=(0, 500))
     found = compare(before, replace(pairs.made_of(*regions), findings=(grown,))).findings
@@ -253,7 +253,10 @@ def test_the_credit_is_what_the_cause_has_less_and_is_shared() -> None:
 def test_what_it_was_is_told_by_what_differs(was: str, now: str, told: str) -> None:
     old = replace(reports.sample().findings[0], title=was, saving_ns=None)
     new = replace(old, title=now)
-    assert finding_figures(FindingChange("remains", new, None, None, was=old)) == told
+    assert (
+        finding_figures(FindingChange(status="remains", finding=new, title_before=was, region_before=old.region))
+        == told
+    )
 
 
 def test_real_runs_before_and_after_keep_what_was_there() -> None:

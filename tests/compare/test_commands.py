@@ -10,7 +10,7 @@ import pytest
 
 from boundby.cli import gating
 from boundby.cli.main import main
-from boundby.render import json as report_json
+from boundby.results import saved
 from tests.compare import pairs
 from tests.support import reports
 
@@ -24,7 +24,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "slow": pairs.write(pairs.training(gemm_ns=330_000), folder / "slow.sqlite", seed=3),
     }
     made["saved"] = folder / "base.json"
-    made["saved"].write_text(report_json.render(pairs.run(pairs.training(), 1)), encoding="utf-8")
+    made["saved"].write_text(saved.render(pairs.run(pairs.training(), 1)), encoding="utf-8")
     run = folder / "run"
     run.mkdir()
     (run / "report.sqlite").write_bytes(made["base"].read_bytes())
@@ -166,6 +166,6 @@ def test_reports_are_never_written_over(runs: dict[str, Path]) -> None:
 
 def test_any_hostile_name_can_be_compared(tmp_path: Path) -> None:
     path = tmp_path / "hostile.json"
-    path.write_text(report_json.render(reports.hostile()), encoding="utf-8")
+    path.write_text(saved.render(reports.hostile()), encoding="utf-8")
     for name in ("terminal", "markdown", "html", "json"):
         assert call("compare", path, path, "--format", name) == 0

@@ -101,10 +101,10 @@ def test_what_says_nothing_is_refused(text: str, problem: str) -> None:
     ],
 )
 def test_limits_on_a_report(text: str, kept: bool) -> None:
-    (result,) = held(text).results
+    (result,) = held(text).limits
     assert result.kept is kept, result.message
     assert result.message.endswith(".")
-    (fails,) = held(text, fails=True).results if result.measured and result.measured[0].value is not None else (None,)
+    (fails,) = held(text, fails=True).limits if result.measured and result.measured[0].value is not None else (None,)
     if fails is not None and len(result.measured) == 1:
         assert fails.kept is not kept
 
@@ -120,7 +120,7 @@ def test_every_quantity_can_be_measured_or_says_why_not() -> None:
                 continue
             text = f"{scope}{name} < {values[quantity.unit]}"
             for report in (reports.sample(), reports.cpu_only(), reports.empty(), reports.many_devices()):
-                (result,) = held(text, report=report, before=reports.sample()).results
+                (result,) = held(text, report=report, before=reports.sample()).limits
                 assert result.message, text
 
 
@@ -129,17 +129,17 @@ def test_the_listing_names_every_quantity() -> None:
 
 
 def test_each_device_must_keep_a_limit() -> None:
-    (result,) = held("gpu_utilization > 90 %", report=reports.two_devices()).results
+    (result,) = held("gpu_utilization > 90 %", report=reports.two_devices()).limits
     assert [item.kept for item in result.measured] == [False, True]
     assert "GPU 0 is 61" in result.message
 
 
 def test_step_is_the_region_of_that_name_else_the_one_that_repeats() -> None:
     report = pairs.run(pairs.training())
-    (result,) = held("step.time < 1 s", report=report).results
+    (result,) = held("step.time < 1 s", report=report).limits
     assert result.measured[0].subject == "step *"
     assert gate.step_of(reports.empty()) is None
-    (result,) = held("sync.per_step < 5", report=reports.empty()).results
+    (result,) = held("sync.per_step < 5", report=reports.empty()).limits
     assert not result.kept
     assert "no region ran more than once" in result.message
 
@@ -147,14 +147,14 @@ def test_step_is_the_region_of_that_name_else_the_one_that_repeats() -> None:
 def test_an_optional_limit_is_kept_where_there_is_no_such_region() -> None:
     result = gate.check([gate.parse("nosuch.time < 1 s", optional=True)], reports.sample())
     assert result.passed
-    assert result.results[0].skipped
+    assert result.limits[0].skipped
 
 
 def test_regressions() -> None:
     base, slower = pairs.run(pairs.training()), pairs.run(pairs.training(gemm_ns=330_000), 5)
     assert held("regression <= 5 %", report=pairs.run(pairs.training(), 9), before=base).passed
     assert held("regression <= 5 %", report=base, before=base).passed
-    (result,) = held("regression <= 5 %", report=slower, before=base).results
+    (result,) = held("regression <= 5 %", report=slower, before=base).limits
     assert {item.subject for item in result.measured if not item.kept} == {
         "step *",
         "step */forward",
@@ -170,7 +170,7 @@ def test_regressions() -> None:
 
 def test_a_regression_that_cannot_be_told_is_not_passed_over() -> None:
     few = pairs.made_of(pairs.region("step", durations=[1_000_000] * 3))
-    (result,) = held("regression <= 5 %", report=few, before=few).results
+    (result,) = held("regression <= 5 %", report=few, before=few).limits
     assert not result.kept
     assert "instances enough" in result.message
     assert not held("step.regression <= 5 %", report=few, before=few).passed

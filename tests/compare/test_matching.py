@@ -38,9 +38,9 @@ def test_a_renamed_parent_takes_its_children_along() -> None:
     assert found["step/forward"] == "step/fwd"
     assert found["step/forward/attention"] == "step/fwd/attention"
     by_path = {item.path: item for item in compare(before, after).regions}
-    assert by_path["step", "forward", "mlp"].how == "similar"
+    assert by_path["step", "forward", "mlp"].matched_by == "similar"
     assert 0.6 <= by_path["step", "forward", "mlp"].similarity < 1
-    assert by_path["step", "loss"].how == "path"
+    assert by_path["step", "loss"].matched_by == "path"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_numbers_fold_whatever_the_report_did() -> None:
     step = next(item for item in found.regions if item.path == ("step *",))
     assert step.before is not None
     assert step.before.instances == 40
-    assert step.how == "path"
+    assert step.matched_by == "path"
 
 
 def test_the_nearer_name_wins() -> None:
@@ -92,7 +92,7 @@ def test_the_nearer_name_wins() -> None:
 def test_another_domain() -> None:
     before, after = made_of(region("step", domain="a")), made_of(region("step", domain="b"))
     item = next(item for item in compare(before, after).regions if item.path)
-    assert (item.how, item.before is not None) == ("similar", True)
+    assert (item.matched_by, item.before is not None) == ("similar", True)
 
 
 def test_every_region_is_in_exactly_one_match() -> None:

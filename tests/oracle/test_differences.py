@@ -179,7 +179,7 @@ def test_a_device_clock_that_is_off_is_corrected_for_attribution_only(nvidia: Ns
     path = write(export)
     first = min(int(row["Kernel Start (ns)"]) for row in nvidia.rows(path, "cuda_kern_exec_trace"))
     (device,) = analysis(path).report.devices
-    assert device.window_start_ns == first == -150 * US
+    assert device.window.start_ns == first == -150 * US
     assert device.clock_shift_ns > 150 * US
     assert device.launch_latency is not None
     assert device.launch_latency.median_ns == device.clock_shift_ns - 150 * US

@@ -105,7 +105,7 @@ def test_gaps(nvidia: NsysReports, name: str) -> None:
 
 def _is_alone(device: DeviceReport, overhead: list[tuple[int, int, int]]) -> bool:
     """True for a device of one process, without overhead in its window that NVIDIA's rule takes for work."""
-    inside = [start for _, start, end in overhead if start > device.window_start_ns and end < device.window_end_ns]
+    inside = [start for _, start, end in overhead if start > device.window.start_ns and end < device.window.end_ns]
     return len(device.processes) == 1 and not inside
 
 

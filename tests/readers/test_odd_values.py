@@ -9,7 +9,8 @@ import pytest
 
 import boundby
 from boundby.model.errors import InputError
-from boundby.render import json, terminal
+from boundby.render import terminal
+from boundby.results import saved
 from boundby.results.report import Report
 from tests.support.alter import alter
 from tests.support.bad_files import good
@@ -32,7 +33,7 @@ def analyzed(path: Path) -> Report:
 
 def result(report: Report) -> dict[str, object]:
     """All but the description of the trace, which holds its warnings and its length, and findings about its quality."""
-    found = {key: value for key, value in json.to_dict(report).items() if key != "trace"}
+    found = {key: value for key, value in report.to_dict().items() if key != "trace"}
     found["findings"] = [item.title for item in report.findings if not item.rule.startswith("trace-")]
     return found
 
@@ -132,7 +133,7 @@ def test_host_events_without_an_end_last_to_the_end_of_the_trace(spoiled: Callab
 )
 def test_nulls_elsewhere_are_not_captured(spoiled: Callable[..., Path], table: str, column: str) -> None:
     report = analyzed(spoiled(f"UPDATE {table} SET {column} = NULL", loose=table))
-    assert "None" not in json.render(report)
+    assert "None" not in saved.render(report)
     assert [gpu.id for gpu in report.trace.gpus if gpu.used] == [0]
 
 
@@ -166,7 +167,7 @@ def test_texts_of_any_kind(spoiled: Callable[..., Path], clean: Report, table: s
         assert report.devices[0].time == clean.devices[0].time
     shown = terminal.render(report, width=100, color_system=None, unicode=True)
     assert "\x1b" not in shown
-    json.render(report).encode()
+    saved.render(report).encode()
 
 
 # --- impossible numbers ----------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ def test_one_impossible_time_spoils_one_row(spoiled: Callable[..., Path], table:
     if table == "SCHED_EVENTS" and column == "end":
         return
     report = analyzed(spoiled(f"UPDATE {table} SET {column} = {value} WHERE rowid = 1", loose=table))
-    assert abs(report.devices[0].window_start_ns) < 10**9
+    assert abs(report.devices[0].window.start_ns) < 10**9
     assert report.devices[0].window_ns < 10**9
     if value != -(1 << 63):  # boundby's own mark for NULL
         assert len(warnings(report)) == 1
@@ -214,7 +215,7 @@ def test_one_impossible_time_spoils_one_row(spoiled: Callable[..., Path], table:
 def test_other_impossible_numbers(spoiled: Callable[..., Path], table: str, column: str, value: int, rows: str) -> None:
     report = analyzed(spoiled(f"UPDATE {table} SET {column} = {value} WHERE {rows}", loose=table))
     assert report.devices[0].window_ns < 10**9
-    json.render(report)
+    saved.render(report)
 
 
 @pytest.mark.parametrize("column", ["start", "end"])

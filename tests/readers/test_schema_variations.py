@@ -13,7 +13,7 @@ import pytest
 import boundby
 from boundby.model.errors import UserError
 from boundby.readers import read_sqlite
-from boundby.render import json
+from boundby.results import saved
 from boundby.results.report import Finding, Report
 from boundby.trace.tables import Trace
 from tests.support.alter import alter, rewrite_schema
@@ -35,25 +35,23 @@ def analyzed(path: Path) -> Report:
 def result(report: Report) -> dict[str, object]:
     """All but the description of the trace: versions and the command differ between schemas, and with the command what
     rules advise, and look for in programs of Python."""
-    found = {
-        key: value for key, value in json.to_dict(report).items() if key not in ("trace", "analysis", "not_checked")
-    }
+    found = {key: value for key, value in report.to_dict().items() if key not in ("trace", "analysis", "not_checked")}
     found["findings"] = [(item.rule, item.region, item.title, item.saving_ns) for item in report.findings]
     return found
 
 
 def at_zero(report: Report) -> str:
     """The JSON with the window, and the examples of findings, moved to zero."""
-    zero = report.devices[0].window_start_ns
+    zero = report.devices[0].window.start_ns
 
     def moved(finding: Finding) -> Finding:
         examples = (replace(item, start_ns=item.start_ns - zero) for item in finding.examples)
         return replace(finding, examples=tuple(examples))
 
-    text = json.render(replace(report, findings=tuple(moved(finding) for finding in report.findings)))
+    text = saved.render(replace(report, findings=tuple(moved(finding) for finding in report.findings)))
     for device in report.devices:
-        for bound in (device.window_start_ns, device.window_end_ns):
-            text = text.replace(f": {bound}", f": {bound - device.window_start_ns}")
+        for bound in (device.window.start_ns, device.window.end_ns):
+            text = text.replace(f": {bound}", f": {bound - device.window.start_ns}")
     return text
 
 
@@ -79,16 +77,16 @@ def test_versions(path: Path, schema: str) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_order_of_rows_tables_and_texts_does_not_count(path: Path, seed: int) -> None:
     schema = GENERATIONS[seed % len(GENERATIONS)]
-    expected = json.render(analyzed(training_loop().write(path, schema)))
-    assert json.render(analyzed(training_loop().write(path, schema, shuffle=seed))) == expected
+    expected = saved.render(analyzed(training_loop().write(path, schema)))
+    assert saved.render(analyzed(training_loop().write(path, schema, shuffle=seed))) == expected
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_order_does_not_count_where_events_coincide(path: Path, seed: int) -> None:
     export = coinciding(random.Random(seed))
-    expected = json.render(analyzed(export.write(path)))
+    expected = saved.render(analyzed(export.write(path)))
     for shuffle in range(3):
-        assert json.render(analyzed(export.write(path, shuffle=shuffle))) == expected
+        assert saved.render(analyzed(export.write(path, shuffle=shuffle))) == expected
 
 
 def named(trace: Trace) -> list[list[str]]:
@@ -142,47 +140,47 @@ def coinciding(chance: random.Random) -> Export:
 def test_the_zero_of_time_does_not_count(path: Path, shift: int, schema: str) -> None:
     expected = analyzed(training_loop().write(path, schema))
     shifted = analyzed(training_loop().write(path, schema, shift=shift))
-    assert shifted.devices[0].window_start_ns == expected.devices[0].window_start_ns + shift
+    assert shifted.devices[0].window.start_ns == expected.devices[0].window.start_ns + shift
     assert at_zero(shifted) == at_zero(expected)
 
 
 @pytest.mark.parametrize("schema", GENERATIONS)
 def test_empty_tables_are_as_absent_ones(path: Path, schema: str) -> None:
     """Exports need not be lazy."""
-    lazy = json.render(analyzed(training_loop().write(path, schema)))
-    assert json.render(analyzed(training_loop().write(path, schema, empty_tables=True))) == lazy
+    lazy = saved.render(analyzed(training_loop().write(path, schema)))
+    assert saved.render(analyzed(training_loop().write(path, schema, empty_tables=True))) == lazy
 
 
 @pytest.mark.parametrize("page_size", [512, 1024, 65536])
 def test_page_sizes(path: Path, page_size: int) -> None:
-    expected = json.render(analyzed(training_loop().write(path)))
-    assert json.render(analyzed(training_loop().write(path, page_size=page_size))) == expected
+    expected = saved.render(analyzed(training_loop().write(path)))
+    assert saved.render(analyzed(training_loop().write(path, page_size=page_size))) == expected
 
 
 @pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
 def test_encodings(path: Path, encoding: str, tmp_path: Path) -> None:
-    expected = json.render(analyzed(training_loop().write(path)))
+    expected = saved.render(analyzed(training_loop().write(path)))
     copy = tmp_path / "other"
     copy.mkdir()
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy / path.name)) as target:
         target.execute(f"PRAGMA encoding = '{encoding}'")
         target.executescript("\n".join(source.iterdump()))
     copied = (copy / path.name).rename(path)
-    assert json.render(analyzed(copied)) == expected
+    assert saved.render(analyzed(copied)) == expected
 
 
 def test_vacuum_deletes_and_added_columns(path: Path) -> None:
-    expected = json.render(analyzed(training_loop().write(path)))
+    expected = saved.render(analyzed(training_loop().write(path)))
     junk = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL"
     alter(path, junk, f"DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid > {4 * 5}")
-    assert json.render(analyzed(path)) == expected
+    assert saved.render(analyzed(path)) == expected
     alter(path, "PRAGMA auto_vacuum = FULL", "VACUUM", "ALTER TABLE NVTX_EVENTS ADD COLUMN later INTEGER DEFAULT 5")
-    assert json.render(analyzed(path)) == expected
+    assert saved.render(analyzed(path)) == expected
 
 
 def test_tables_columns_and_indexes_of_other_tools(path: Path) -> None:
     """An index must not change which text belongs to which range, nor a broken view stop the reading."""
-    expected = json.render(analyzed(training_loop().write(path)))
+    expected = saved.render(analyzed(training_loop().write(path)))
     alter(
         path,
         "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN resolved_path TEXT DEFAULT 'x'",
@@ -195,14 +193,14 @@ def test_tables_columns_and_indexes_of_other_tools(path: Path) -> None:
         "CREATE VIEW broken AS SELECT a FROM gone",
         "DROP TABLE gone",
     )
-    assert json.render(analyzed(path)) == expected
+    assert saved.render(analyzed(path)) == expected
     unknown = "'CREATE VIRTUAL TABLE search USING none(a)'"
     rewrite_schema(path, f"INSERT INTO sqlite_master VALUES ('table', 'search', 'search', 0, {unknown})")
-    assert json.render(analyzed(path)) == expected
+    assert saved.render(analyzed(path)) == expected
 
 
 def test_tables_without_rowid_and_views(path: Path) -> None:
-    expected = json.render(analyzed(training_loop().write(path)))
+    expected = saved.render(analyzed(training_loop().write(path)))
     alter(
         path,
         "CREATE TABLE texts (id INTEGER NOT NULL PRIMARY KEY, value TEXT) WITHOUT ROWID",
@@ -212,7 +210,7 @@ def test_tables_without_rowid_and_views(path: Path) -> None:
         "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO kernels",
         "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM kernels",
     )
-    assert json.render(analyzed(path)) == expected
+    assert saved.render(analyzed(path)) == expected
 
 
 def is_refused(path: Path, *, only_read: bool = False) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.render import csv as report_csv
-from boundby.render import rows
+from boundby.results.tables import columns
 from tests.support import reports
 
 
@@ -30,13 +30,13 @@ def test_one_row_per_region_and_one_column_per_cause() -> None:
 def test_every_line_has_every_column(name: str) -> None:
     text = report_csv.render(reports.ALL[name]())
     text.encode("utf-8")
-    assert {len(line) for line in csv.reader(io.StringIO(text))} == {len(rows.REGION_COLUMNS)}
+    assert {len(line) for line in csv.reader(io.StringIO(text))} == {len(columns("regions"))}
     assert "\r" not in text
 
 
 def test_no_cell_is_a_formula() -> None:
     for row in read(report_csv.render(reports.hostile())):
         for name, value in row.items():
-            if rows.REGION_COLUMNS[name] is str:
+            if columns("regions")[name] is str:
                 assert not value.startswith(("=", "+", "-", "@", "\t", "\r"))
     assert "'=1+1" in report_csv.render(reports.hostile())

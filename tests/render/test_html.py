@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from boundby.render import html
+from boundby.render import html, notebook
 from tests.support import reports
 
 VOID: set[str] = set()
@@ -51,7 +51,9 @@ def test_names_are_shown_not_obeyed() -> None:
 
 
 def test_notebooks_get_it() -> None:
+    notebook.register()
     text = reports.sample()._repr_html_()
+    assert text is not None
     assert "SYNCHRONIZATION BOUND" in text
     assert "about 4.12 s instead of 5.43 s (-24 %)" in text
     assert "sync 24 %" in text

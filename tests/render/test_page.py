@@ -20,7 +20,7 @@ from boundby.render.glossary import TERMS
 from boundby.render.page import FOLDER
 from boundby.render.page.content import evidence
 from boundby.results.plot_data import PlotData
-from boundby.results.report import Report
+from boundby.results.report import AnalysisSummary, Report
 from boundby.trace.tables import TableT, Trace
 from tests.support import reports
 from tests.support.program import Program
@@ -162,15 +162,15 @@ def test_what_the_page_says_first() -> None:
 
 def test_no_findings_and_many_findings() -> None:
     base = reports.sample()
-    assert "No findings." in rendered(replace(base, findings=(), not_checked=(), rules_checked=0))
-    healthy = rendered(replace(base, findings=(), not_checked=(), rules_checked=31))
+    assert "No findings." in rendered(replace(base, findings=(), not_checked=(), analysis=AnalysisSummary()))
+    healthy = rendered(replace(base, findings=(), not_checked=(), analysis=AnalysisSummary(rules_checked=31)))
     assert "31 rules looked" in healthy
     assert '<li class="card' not in healthy
     many = rendered(replace(base, findings=base.findings[:1] * 12 + base.findings[1:]))
     assert many.count('<li class="card') == 3
     assert many.count('<details class="finding"') == 13
     assert "2 that save less" in many
-    notes = rendered(replace(base, findings=base.findings[1:], rules_checked=31))
+    notes = rendered(replace(base, findings=base.findings[1:], analysis=AnalysisSummary(rules_checked=31)))
     assert "No finding worth 1 % of the time (31 rules looked); 1 note." in notes
 
 

@@ -30,7 +30,7 @@ pytest.importorskip("perfetto")
 
 SAMPLES = sorted(path.name for path in (REPOSITORY / "sample_reports").glob("*.sqlite"))
 SLICES = "SELECT slice.ts, slice.dur, slice.depth FROM slice JOIN track ON track.id = track_id WHERE track.name "
-NO_REPORT = Report(TraceSummary("built", "built"), devices=(), threads=(), regions=())
+NO_REPORT = Report(trace=TraceSummary("built", "built"), devices=(), regions=())
 
 
 def write(path: Path, report: Report, timeline: Timeline, plot_data: Any = None) -> Path:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boundby.render.selection import MAX_ROWS, select
+from boundby.results.report import AnalysisSummary
 from tests.support import reports
 
 
@@ -64,7 +65,7 @@ def test_a_great_many_regions_are_cut_to_the_largest_unless_asked_for() -> None:
 
 
 def test_what_was_analysed_with_a_share_is_shown_with_it() -> None:
-    assert select(replace(reports.sample(), min_share=0.3)).min_share == 0.3
+    assert select(replace(reports.sample(), analysis=AnalysisSummary(min_share=0.3))).min_share == 0.3
 
 
 def test_an_empty_report_selects_nothing() -> None:

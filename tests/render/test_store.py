@@ -15,7 +15,9 @@ import sqlite_utils
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import OutputError, UserError
-from boundby.render import rows, store
+from boundby.render import store
+from boundby.results import tables
+from boundby.results.report import Report
 from tests.support import reports
 
 NOON = datetime(2025, 1, 2, 12, 0, tzinfo=timezone.utc)
@@ -58,11 +60,13 @@ def test_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     store.save(reports.sample(), path)
     before = path.read_bytes()
 
-    def fail(_: object) -> list[rows.Row]:
-        raise RuntimeError
+    def fail(report: Report, table: str) -> list[tables.Row]:
+        if table == "findings":
+            raise RuntimeError
+        return tables.rows(report, table)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rows, "findings", fail)
+        patch.setattr(store, "rows", fail)
         with pytest.raises(RuntimeError):
             store.save(reports.sample(), path)
         with pytest.raises(RuntimeError):

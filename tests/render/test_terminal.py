@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from boundby.model.causes import BOUNDS
 from boundby.render import terminal
 from boundby.render.terminal import ColorSystem
-from boundby.results.report import Verdict
+from boundby.results.report import AnalysisSummary, Verdict, Window
 from boundby.trace.facts import Captured
 from tests.support import golden, reports
 
@@ -107,7 +107,8 @@ def test_the_sentence_names_the_bound_and_the_saving() -> None:
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_every_bound_has_a_sentence(bound: str) -> None:
     base = reports.sample()
-    verdict = Verdict(bound, "low", ("one", "two."), 10, None, "unknown", ("sync", "cpu") if bound == "mixed" else None)
+    mixed_of = ("sync", "cpu") if bound == "mixed" else None
+    verdict = Verdict(bound, "low", ("one", "two."), saving_ns=10, bound_next="unknown", mixed_of=mixed_of)
     device = replace(base.devices[0], verdict=verdict)
     text = terminal.render(replace(base, devices=(device,), regions=()))
     assert re.search(r"(GPU 0 is [A-Z -]+[.:]|What GPU 0 is bound by is UNKNOWN\.)", text)
@@ -136,7 +137,7 @@ def test_without_ranges_it_says_so() -> None:
 
 def test_an_empty_window_has_no_bar() -> None:
     base = reports.sample()
-    device = replace(base.devices[0], time=reports.NOTHING, window_end_ns=base.devices[0].window_start_ns)
+    device = replace(base.devices[0], time=reports.NOTHING, window=Window(0, 0))
     assert "(no time in the window)" in terminal.render(replace(base, devices=(device,)))
 
 
@@ -160,7 +161,7 @@ def test_words_are_explained_where_they_occur() -> None:
 
 
 def test_notes_have_a_heading_of_their_own() -> None:
-    report = replace(reports.sample(), rules_checked=39)
+    report = replace(reports.sample(), analysis=AnalysisSummary(rules_checked=39))
     note = next(item for item in report.findings if item.severity == "note")
     both = terminal.render(report, width=100).splitlines()
     assert [line.split(")")[0] + ")" for line in both if line.startswith(("FINDINGS", "NOTES"))] == [

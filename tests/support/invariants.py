@@ -37,7 +37,7 @@ def check_invariants(report: Report) -> None:
         assert all(region.time[cause] >= region.time_exclusive[cause] for cause in CAUSE_KEYS)
         assert min(region.instances, region.host.total_ns, region.host.max_ns) >= 0
         assert region.gpu_utilization is None or 0 <= region.gpu_utilization <= 1
-    if report.region_glob is None and report.min_share == 0 and report.regions:
+    if report.analysis.region_glob is None and report.analysis.min_share == 0 and report.regions:
         assert sum(sum(region.time_exclusive.values()) for region in report.regions) == whole
         assert sum(next(region for region in report.regions if not region.path).time.values()) == whole
 

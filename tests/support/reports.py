@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.results.report import (
+    AnalysisSummary,
     ApiCalls,
     Check,
     Copies,
@@ -26,6 +27,7 @@ from boundby.results.report import (
     TraceSummary,
     Verdict,
     WhatIf,
+    Window,
 )
 from boundby.trace.facts import Captured, GpuInfo, TraceWarning
 
@@ -109,8 +111,7 @@ def device(
     return DeviceReport(
         id=number,
         name="NVIDIA A100-SXM4-40GB",
-        window_start_ns=3_100 * MS,
-        window_end_ns=3_100 * MS + window,
+        window=Window(3_100 * MS, 3_100 * MS + window),
         busy_ns=busy,
         idle_ns=window - busy,
         startup_ns=3_100 * MS,
@@ -129,6 +130,21 @@ def device(
         verdict=verdict,
         checklist=checklist,
         processes=(4242,),
+    )
+
+
+def thread(
+    tid: int, name: str, time: Mapping[str, int], blocked_on: Mapping[str, int], cpu: float | None, verdict: Verdict
+) -> ThreadReport:
+    return ThreadReport(
+        pid=77,
+        tid=tid,
+        name=name,
+        total_ns=sum(time.values()),
+        cpu_utilization=cpu,
+        verdict=verdict,
+        time=time,
+        blocked_on=blocked_on,
     )
 
 
@@ -157,7 +173,8 @@ SYNC_BOUND = verdict(
     "sync",
     1_310,
     "13 syncs a step block 13 ms while the GPU idles",
-    runner_up=Saving("cuda_api", 480 * MS),
+    runner_up="cuda_api",
+    runner_up_saving_ns=480 * MS,
     bound_next="cuda_api",
     savings=(Saving("sync", 1_310 * MS), Saving("cuda_api", 480 * MS), Saving("cpu", 90 * MS)),
 )
@@ -170,7 +187,8 @@ def sample() -> Report:
         190,
         "host and GPU take turns",
         mixed_of=("gpu_compute", "cuda_api"),
-        runner_up=Saving("cuda_api", 150 * MS),
+        runner_up="cuda_api",
+        runner_up_saving_ns=150 * MS,
         confidence="low",
         reasons=("CPU scheduling was not captured",),
     )
@@ -244,7 +262,7 @@ def sample() -> Report:
             NotChecked("host-work", "the trace holds no CPU scheduling"),
             NotChecked("comm-straggler", "one GPU only", could_matter=False),
         ),
-        rules_checked=40,
+        analysis=AnalysisSummary(rules_checked=40),
         what_if=(
             WhatIf("no_sync", 4_120 * MS, WINDOW),
             WhatIf("no_launch_overhead", 4_950 * MS, WINDOW),
@@ -271,8 +289,8 @@ def cpu_only() -> Report:
         ),
         devices=(),
         threads=(
-            ThreadReport(77, 77, "python", 4_000 * MS, main, {"file": 600 * MS, "lock": 300 * MS}, 0.73, computing),
-            ThreadReport(77, 81, "loader", 3_400 * MS, worker, {"lock": 3_100 * MS}, None, blocked),
+            thread(77, "python", main, {"file": 600 * MS, "lock": 300 * MS}, 0.73, computing),
+            thread(81, "loader", worker, {"lock": 3_100 * MS}, None, blocked),
         ),
         regions=(
             region((), account(cpu=3_200, host_blocked=4_000, unattributed=200), computing, exclusive=NOTHING),
@@ -287,7 +305,11 @@ def two_devices() -> Report:
     base = sample()
     second = account(gpu_compute=4_100, gpu_comm=1_000, gpu_copy=30, cuda_api=250, device_wait=50)
     comm = verdict(
-        "gpu_comm", 900, "all-reduce runs alone for 18 % of the time", runner_up=Saving("gpu_compute", 700 * MS)
+        "gpu_comm",
+        900,
+        "all-reduce runs alone for 18 % of the time",
+        runner_up="gpu_compute",
+        runner_up_saving_ns=700 * MS,
     )
     return replace(base, devices=(*base.devices, device(1, second, comm)), findings=(), what_if=())
 
@@ -301,7 +323,7 @@ def many_devices(number: int = 8) -> Report:
 
 def empty() -> Report:
     """A report that holds nothing at all."""
-    return Report(TraceSummary("empty.sqlite", "nsys-sqlite"), devices=(), threads=(), regions=())
+    return Report(trace=TraceSummary("empty.sqlite", "nsys-sqlite"), devices=(), regions=())
 
 
 HOSTILE = (

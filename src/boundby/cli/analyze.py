@@ -78,7 +78,7 @@ def analyze(
 
 def _format(name: str | None, output: Path | None, reports: Sequence[Path]) -> str:
     if name is None and output is not None and not output.is_dir() and len(reports) == 1:
-        from boundby.render.write import format_of
+        from boundby.results.write import format_of
 
         return format_of(output)
     return name or "terminal"
@@ -86,7 +86,7 @@ def _format(name: str | None, output: Path | None, reports: Sequence[Path]) -> s
 
 def _check(target: Target) -> None:
     """Whatever would fail after the hard work fails before it."""
-    from boundby.render import write
+    from boundby.results import write
 
     several = len(target.inputs) > 1
     if target.output is None and target.format in ("csv", "html") and several:
@@ -118,9 +118,9 @@ def _run(options: AnalysisOptions, target: Target, view: View) -> int:
         work = partial(_one, number, options, target, file, view, array)
         codes.append(_attempt(work) if several else work())
     if array is not None:
-        from boundby.render import json
+        from boundby.results import saved
 
-        console.put(json.render_many(array), utf8=True)
+        console.put(saved.render_many(array), utf8=True)
     return max(codes)  # a bug outweighs bad input
 
 
@@ -155,7 +155,7 @@ def _one(
 
 
 def _show(analysis: Analysis, target: Target, file: Path | None, view: View, *, is_first: bool) -> None:
-    from boundby.render import write
+    from boundby.results import write
 
     if file is not None and target.format == "perfetto":
         from boundby.render import perfetto
@@ -187,9 +187,9 @@ def _text(analysis: Analysis, format_name: str, surface: Surface) -> str:
 def renderer(format_name: str, min_share: float | None, surface: Surface) -> Callable[[Report], str]:
     """The chosen format's ``render``; only its module is imported."""
     if format_name == "json":
-        from boundby.render import json
+        from boundby.results import saved
 
-        return json.render
+        return saved.render
     if format_name == "csv":
         from boundby.render import csv
 
@@ -215,7 +215,7 @@ def _file_names(target: Target) -> list[Path | None]:
         return [None] * len(target.inputs)
     if not target.output.is_dir():
         return [target.output]
-    from boundby.render.write import SUFFIXES
+    from boundby.results.write import SUFFIXES
 
     names: list[Path | None] = []
     taken: dict[str, int] = {}

@@ -52,6 +52,7 @@ def check(
     from boundby import api
     from boundby.compare import gate as gates
     from boundby.render import gate
+    from boundby.results import saved
 
     places.check([report])
     held = api.limits(budget_file=budget, texts=limits)
@@ -60,7 +61,7 @@ def check(
     result = gates.check(held.limits, loaded, steps=steps or held.steps)
     places.deliver(result, gate.markdown(result), [report])
     if as_json:
-        console.put(gate.json(result), utf8=True)
+        console.put(saved.render(result), utf8=True)
     elif not (view.quiet and result.passed):
         console.put(gating.gate_table(result, view.surface()))
     return outcome.OK if result.passed else outcome.GATE_FAILED

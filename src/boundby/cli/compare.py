@@ -59,7 +59,7 @@ def compare(
     """
     from boundby import api
     from boundby.compare import gate as gates
-    from boundby.render import write
+    from boundby.results import write
 
     inputs = [before, after]
     limits = api.limits(budget_file=budget, fail_on=fail_on)
@@ -86,7 +86,7 @@ def compare(
 
 
 def _format_of(path: Path) -> str:
-    from boundby.render.write import FORMATS as BY_SUFFIX
+    from boundby.results.write import FORMATS as BY_SUFFIX
 
     kind = BY_SUFFIX.get(path.suffix.lower())
     if kind not in FORMATS:
@@ -99,13 +99,10 @@ def _render(kind: str, comparison: Comparison, result: GateResult | None, surfac
     if kind == "markdown":
         return _markdown(comparison, result)
     if kind == "json":
-        from boundby.render import gate
-        from boundby.render.comparison import json
-        from boundby.render.json import dumps
+        from boundby.results import saved
 
-        if result is None:
-            return json.render(comparison)
-        return dumps({**json.to_dict(comparison), "gate": gate.to_dict(result)})
+        limits = {} if result is None else {"gate": result.to_dict()}
+        return saved.dumps(comparison.to_dict() | limits)
     if kind == "html":
         from boundby.render.comparison import html
 

@@ -30,7 +30,7 @@ class Places:
 
     def check(self, inputs: Sequence[Path]) -> None:
         """Refuse what cannot be written before the hard work."""
-        from boundby.render import write
+        from boundby.results import write
 
         for path in (self.junit, self.summary):
             if path is not None:
@@ -38,7 +38,8 @@ class Places:
 
     def deliver(self, result: GateResult | None, page: str, inputs: Sequence[Path]) -> None:
         """Write JUnit XML, and append ``page`` (Markdown) to the summaries."""
-        from boundby.render import gate, write
+        from boundby.render import gate
+        from boundby.results import write
 
         if self.junit is not None and result is not None:
             write.write_text(self.junit, gate.junit(result), inputs=inputs)

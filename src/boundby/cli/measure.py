@@ -67,7 +67,7 @@ class Show:
 
     def ready(self) -> None:
         """Whatever would fail after the hard work fails before it."""
-        from boundby.render import write
+        from boundby.results import write
 
         click.get_current_context().call_on_close(self.apart.close)
         if self.as_json:
@@ -93,7 +93,9 @@ class Show:
             figures.draw(result, self.figure)
             self.view.note(f"wrote {self.figure}")
         if self.as_json:
-            console.put(saved.dumps(result), utf8=True)
+            from boundby.results.saved import render
+
+            console.put(render(result), utf8=True)
             return
         from boundby.measure import tables
 

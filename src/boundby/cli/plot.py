@@ -75,8 +75,9 @@ def plot(
     boundby plot report.sqlite -o account.pdf
     boundby plot report.sqlite --kind timeline --size slide -o timeline.png
     """
-    from boundby.render import figures, write
+    from boundby.render import figures
     from boundby.render.figures.style import matplotlib
+    from boundby.results import write
 
     format_name = figures.FORMATS.get(output.suffix.lower())
     if format_name is None:

@@ -166,10 +166,11 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
 
 def _write(report: Report, recording: Recording, min_share: float | None) -> None:
     from boundby.capture import folder
-    from boundby.render import json, markdown, write
+    from boundby.render import markdown
+    from boundby.results import saved, write
 
     place = recording.folder.path
-    write.write_text(place / folder.ANALYSIS, json.render(report))
+    write.write_text(place / folder.ANALYSIS, saved.render(report))
     write.write_text(place / folder.PAGE, markdown.render(report, min_share=min_share))
 
 

@@ -69,7 +69,7 @@ def _run(case: Case, output: Path | None, schema: str, *, truth: bool) -> None:
     except DeadlockError as error:
         raise InputError(str(error), "Every Await needs a Signal of the same name in its process.") from error
     if output is not None:
-        from boundby.render import write
+        from boundby.results import write
 
         write.check(output, force=False)
         write_export(run, output, schema)

@@ -66,7 +66,7 @@ def _side(report: Report) -> Side:
         command=report.trace.command,
         gpus=tuple(device.name for device in report.devices),
         nsys_version=report.trace.nsys_version,
-        window=report.window,
+        window=report.analysis.window,
         total_ns=total,
         found_high=sum(finding.severity == "high" for finding in report.findings),
     )
@@ -106,7 +106,14 @@ def _pairs(
 
 
 def _device(device: DeviceReport, runs: int) -> Account:
-    return Account(f"GPU {device.id}", (), device.window_ns, device.time, runs, device.verdict, syncs=device.sync.count)
+    return Account(
+        name=f"GPU {device.id}",
+        instances=runs,
+        total_ns=device.window_ns,
+        time=device.time,
+        sync_count=device.sync.count,
+        verdict=device.verdict,
+    )
 
 
 def _host(report: Report, runs: int) -> Account | None:
@@ -114,7 +121,8 @@ def _host(report: Report, runs: int) -> Account | None:
         return None
     longest: ThreadReport = max(report.threads, key=lambda thread: thread.total_ns)
     time = {key: sum(thread.time.get(key, 0) for thread in report.threads) for key in CAUSE_KEYS}
-    return Account("Host", (), sum(thread.total_ns for thread in report.threads), time, runs, longest.verdict)
+    total = sum(thread.total_ns for thread in report.threads)
+    return Account(name="Host", instances=runs, total_ns=total, time=time, verdict=longest.verdict)
 
 
 def _regions(matches: Sequence[Match]) -> list[RegionChange]:
@@ -124,7 +132,7 @@ def _regions(matches: Sequence[Match]) -> list[RegionChange]:
             before=item.before.account() if item.before is not None else None,
             after=item.after.account() if item.after is not None else None,
             domain=(item.after or item.before or Part((), "")).domain,
-            how=item.how,
+            matched_by=item.how or None,
             similarity=item.score,
             significance=decided,
         )

@@ -56,18 +56,19 @@ def _names(counts: Counter[str]) -> str:
 
 
 def _windows(before: Report, after: Report) -> Iterator[Doubt]:
-    if before.window != after.window:
-        yield Doubt("window", f"Other windows: {before.window} before, {after.window} after.")
-    if before.skip_first != after.skip_first:
-        first = plural(before.skip_first, "step")
+    one, other = before.analysis, after.analysis
+    if one.window != other.window:
+        yield Doubt("window", f"Other windows: {one.window} before, {other.window} after.")
+    if one.skip_first != other.skip_first:
+        first = plural(one.skip_first, "step")
         yield Doubt(
-            "skip-first", f"Warm-up was left out differently: the first {first} before, {after.skip_first} after."
+            "skip-first", f"Warm-up was left out differently: the first {first} before, {other.skip_first} after."
         )
-    if (before.device_ids, before.process_ids) != (after.device_ids, after.process_ids):
+    if (one.device_ids, one.process_ids) != (other.device_ids, other.process_ids):
         yield Doubt("selection", "Other devices or processes were chosen in the two.")
-    if (before.region_glob, before.min_share) != (after.region_glob, after.min_share):
+    if (one.region_glob, one.min_share) != (other.region_glob, other.min_share):
         yield Doubt("regions", "The two reports were limited to other regions: some may look new or gone.")
-    rules = [(report.rules_disabled, dict(report.thresholds), report.show_all) for report in (before, after)]
+    rules = [(asked.rules_disabled, dict(asked.thresholds), asked.show_all) for asked in (one, other)]
     if rules[0] != rules[1]:
         yield Doubt("rules", "Findings were looked for by other rules or thresholds in the two.")
 

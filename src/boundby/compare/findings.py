@@ -41,19 +41,19 @@ def findings(before: Report, after: Report, regions: Sequence[RegionChange]) -> 
         was = next((pair for pair in gone if pair[1].rule == now.rule and _promises_no_more(now, pair[1])), None)
         if was is not None:
             # Of several that one has become none can be held against it: no trend.
-            moved.append(FindingChange("remains", now, was[1].saving_ns, now.saving_ns, was=was[1]))
+            moved.append(_kept(was[1], now))
             pairs.setdefault(was[0], moved[-1])
             left = [item for item in left if item is not now]
     unchecked = {item.rule for item in after.not_checked}
     ended = [
-        FindingChange("unchecked", finding, finding.saving_ns, None)
+        FindingChange(status="unchecked", finding=finding, saving_before_ns=finding.saving_ns)
         if finding.rule in unchecked
         else _resolved(before, after, finding, _region_of(finding, renamed))
         for number, finding in enumerate(before.findings)
         if number not in pairs
     ]
     stayed = [change for number, change in sorted(pairs.items()) if not any(change is other for other in moved)]
-    result = [FindingChange("new", item, None, item.saving_ns) for item in left]
+    result = [FindingChange(status="new", finding=item, saving_after_ns=item.saving_ns) for item in left]
     result += [*_shared(ended), *stayed, *moved]
     order = {"new": 0, "resolved": 1, "remains": 2, "unchecked": 3}
     return sorted(result, key=lambda item: order[item.status])
@@ -83,11 +83,23 @@ def _promises_no_more(now: Finding, was: Finding) -> bool:
 def _remains(was: Finding, now: Finding, times: float) -> FindingChange:
     """``times``: the place ran so many times as often before; costs are compared for as many runs."""
     costs = _costs(was, now)
-    trend = ""
+    trend = None
     if costs is not None and costs[0] > 0:
         ratio = costs[1] * times / costs[0]
-        trend = "improved" if ratio < 1 / SAME_AT_MOST else "worse" if ratio > SAME_AT_MOST else ""
-    return FindingChange("remains", now, was.saving_ns, now.saving_ns, was=was, trend=trend)
+        trend = "improved" if ratio < 1 / SAME_AT_MOST else "worse" if ratio > SAME_AT_MOST else None
+    return _kept(was, now, trend)
+
+
+def _kept(was: Finding, now: Finding, trend: str | None = None) -> FindingChange:
+    return FindingChange(
+        status="remains",
+        finding=now,
+        saving_before_ns=was.saving_ns,
+        saving_after_ns=now.saving_ns,
+        title_before=was.title,
+        region_before=was.region,
+        trend=trend,
+    )
 
 
 def _costs(was: Finding, now: Finding) -> tuple[float, float] | None:
@@ -108,7 +120,9 @@ def _costs(was: Finding, now: Finding) -> tuple[float, float] | None:
 
 def _resolved(before: Report, after: Report, finding: Finding, change: RegionChange | None) -> FindingChange:
     gone = change is not None and bool(change.path) and change.after is None
-    resolved = FindingChange("resolved", finding, finding.saving_ns, None, is_region_gone=gone)
+    resolved = FindingChange(
+        status="resolved", finding=finding, saving_before_ns=finding.saving_ns, is_region_gone=gone
+    )
     if gone or (finding.region and change is None):
         return resolved
     cause = _cause(finding.rule)
@@ -120,15 +134,15 @@ def _resolved(before: Report, after: Report, finding: Finding, change: RegionCha
     )
 
 
-def _cause(rule_id: str) -> str:
-    """The cause that the rule's remedy takes away: what its region has less of it is to its credit. Empty for rules
+def _cause(rule_id: str) -> str | None:
+    """The cause that the rule's remedy takes away: what its region has less of it is to its credit. None for rules
     that change several, and for rules that are not installed here: they are told with their region's whole time."""
     from boundby.rules.builtin import every  # 41 modules, for findings that are gone only
 
-    return next((rule.cause.key for rule in every() if rule.id == rule_id and rule.cause is not None), "")
+    return next((rule.cause.key for rule in every() if rule.id == rule_id and rule.cause is not None), None)
 
 
-def _shortened(before: Report, after: Report, change: RegionChange | None, cause: str = "") -> int | None:
+def _shortened(before: Report, after: Report, change: RegionChange | None, cause: str | None = None) -> int | None:
     """By how much the region's account (or all windows), or one cause of it, became shorter, for as many instances
     as before."""
     if change is None or not change.path:

@@ -53,9 +53,15 @@ class Part:
 
     def account(self) -> Account:
         time = {key: sum(member.time.get(key, 0) for member in self.members) for key in CAUSE_KEYS}
-        syncs = sum(member.sync.count for member in self.members)
         return Account(
-            self.label, self.path, self.total_ns, time, self.instances, self.verdict, host_ns=self.host_ns, syncs=syncs
+            name=self.label,
+            path=self.path,
+            instances=self.instances,
+            total_ns=self.total_ns,
+            time=time,
+            host_ns=self.host_ns,
+            sync_count=sum(member.sync.count for member in self.members),
+            verdict=self.verdict,
         )
 
     def series(self, kind: str) -> tuple[int, ...]:

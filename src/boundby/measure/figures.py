@@ -12,7 +12,7 @@ import numpy as np
 from boundby.measure.errors import MeasureError
 from boundby.measure.results import Comparison, Devices, Latency, Methods, Result, StagesResult, Throughput
 from boundby.model.units import duration
-from boundby.render.write import check, open_whole
+from boundby.results.write import check, open_whole
 
 SUFFIXES = (".png", ".svg", ".pdf")
 #: Of Okabe and Ito: colour-blind readers tell them apart.

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from boundby.model import statistics
+from boundby.results.codec import derived
+from boundby.results.saved import Saved
 
 WALL, NAIVE, SYNCHRONISED, EVENT = "wall", "naive", "synchronised", "event"
 METHODS = (NAIVE, SYNCHRONISED, EVENT)  # of a device that works on while the host goes ahead
@@ -72,8 +75,11 @@ class Machine:
     torch_threads: int | None = None
 
 
-class _Kept:
+class _Kept(Saved):
     """What every result can do: ``print`` shows its table."""
+
+    written_by: ClassVar[str] = "boundby measure TARGET -o result.json"
+    keeps_infinite: ClassVar[bool] = True
 
     def save(self, path: str | Path) -> None:
         """Write JSON that ``boundby.measure.load`` reads."""
@@ -93,6 +99,22 @@ class _Kept:
         return tables.render(self)  # type: ignore[arg-type]
 
 
+#: of a latency, worked out from its samples and written beside them
+FIGURES = (
+    "median_ns",
+    "mean_ns",
+    "std_ns",
+    "min_ns",
+    "max_ns",
+    "p90_ns",
+    "p99_ns",
+    "host_ns",
+    "spread_fraction",
+    "calls",
+    "interval",
+)
+
+
 @dataclass(frozen=True)
 class Latency(_Kept):
     """How long one call takes.
@@ -100,6 +122,8 @@ class Latency(_Kept):
     A sample is a block of ``calls_per_sample`` calls timed together (1 unless a call is too short for the clock), so
     percentiles are those of blocks. ``samples_ns`` and every figure are per call.
     """
+
+    kind: ClassVar[str] = "latency"
 
     name: str
     method: str  # WALL, NAIVE, SYNCHRONISED or EVENT
@@ -125,6 +149,12 @@ class Latency(_Kept):
     after: DeviceState | None
     machine: Machine
     mistakes: tuple[Mistake, ...] = ()
+
+    @property
+    @derived(after="mistakes")
+    def figures(self) -> Mapping[str, object]:
+        """What readers of the file want to know, worked out from the raw samples."""
+        return {name: getattr(self, name) for name in FIGURES}
 
     @property
     def samples_ns(self) -> tuple[float, ...]:
@@ -187,6 +217,8 @@ class Latency(_Kept):
 class Methods(_Kept):
     """The same call by several methods, the one to believe last."""
 
+    kind: ClassVar[str] = "methods"
+
     latencies: tuple[Latency, ...]
 
     @property
@@ -207,6 +239,8 @@ class StageTimes:
 @dataclass(frozen=True)
 class StagesResult(_Kept):
     """A pipeline: each stage, and all of it from the first stage's start until its work was done."""
+
+    kind: ClassVar[str] = "stages"
 
     device: str
     device_name: str
@@ -232,13 +266,17 @@ class BatchPoint:
     peak_memory_bytes: int | None
 
     @property
+    @derived(after="peak_memory_bytes")
     def samples_per_s(self) -> float:
+        """Throughput of all batches."""
         return self.batches * self.size / self.total_ns * 1e9
 
 
 @dataclass(frozen=True)
 class Throughput(_Kept):
     """Samples per second against batch size, the best size, and what ended the search."""
+
+    kind: ClassVar[str] = "throughput"
 
     name: str
     device: str
@@ -272,6 +310,8 @@ class SizePoint:
 class Devices(_Kept):
     """A function at growing sizes on CPU and GPU."""
 
+    kind: ClassVar[str] = "devices"
+
     name: str
     cpu_name: str
     gpu: str | None
@@ -290,6 +330,8 @@ class Devices(_Kept):
 @dataclass(frozen=True)
 class Comparison(_Kept):
     """Two latencies against each other. ``ratio`` is B's median by A's: 0.8 means that B takes 20 % less."""
+
+    kind: ClassVar[str] = "comparison"
 
     a: Latency
     b: Latency

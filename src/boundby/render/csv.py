@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 
-from boundby.render import rows
 from boundby.render.text import clean
 from boundby.results.report import Report
+from boundby.results.tables import Scalar, columns, rows
 
 # What a spreadsheet takes for a formula. A leading apostrophe makes it text (the usual remedy).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -16,14 +16,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 def render(report: Report) -> str:
     """Header and rows, lines ended by ``\\n``; empty cells mean "not captured"."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, fieldnames=list(rows.REGION_COLUMNS), lineterminator="\n")
+    writer = csv.DictWriter(stream, fieldnames=list(columns("regions")), lineterminator="\n")
     writer.writeheader()
-    for row in rows.regions(report):
+    for row in rows(report, "regions"):
         writer.writerow({name: _cell(value) for name, value in row.items()})
     return stream.getvalue()
 
 
-def _cell(value: rows.Scalar) -> rows.Scalar:
+def _cell(value: Scalar) -> Scalar:
     if not isinstance(value, str):
         return value
     text = clean(value)

@@ -16,7 +16,7 @@ NOTE = "note"
 
 def shown(report: Report) -> tuple[Finding, ...]:
     """The findings that people see at once: the best ones, and every note."""
-    if report.show_all:
+    if report.analysis.show_all:
         return report.findings
     saving = [item for item in report.findings if item.severity != NOTE][:MOST_FINDINGS]
     return (*saving, *(item for item in report.findings if item.severity == NOTE))
@@ -46,10 +46,10 @@ def worst(examples: Sequence[Example]) -> str:
 def nothing_found(report: Report) -> str:
     """``No finding: 40 rules looked, and none knows a change that would save 1 % of the time.``; empty where something
     was found, or nobody looked."""
-    if not report.rules_checked or any(item.severity != NOTE for item in report.findings):
+    if not report.analysis.rules_checked or any(item.severity != NOTE for item in report.findings):
         return ""
-    least = "0.1 %" if report.show_all else "1 %"
-    rules, notes = units.plural(report.rules_checked, "rule"), len(report.findings)
+    least = "0.1 %" if report.analysis.show_all else "1 %"
+    rules, notes = units.plural(report.analysis.rules_checked, "rule"), len(report.findings)
     if notes:
         return f"No finding worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
     if not report.devices:

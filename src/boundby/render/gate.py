@@ -1,26 +1,21 @@
-"""The result of a check -> terminal, GitHub step summary, JUnit XML, JSON."""
+"""The result of a check -> terminal, GitHub step summary, JUnit XML."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
 from xml.etree import ElementTree
 
 from rich.text import Text
 
 from boundby.render.face import DIM, Face, pad
-from boundby.render.json import dumps, plain
 from boundby.render.markdown import code, escape
 from boundby.render.terminal import DEFAULT_WIDTH, MIN_WIDTH, ColorSystem, printed
 from boundby.render.text import clean
 from boundby.results.gate import GateResult, LimitResult
 
-CHECK_VERSION = 1  # 1: first published form. Keys are stable; more may be added.
-
 
 def headline(result: GateResult) -> str:
     """``1 of 3 limits broken.``"""
-    total = len(result.results)
+    total = len(result.limits)
     noun = "limit" if total == 1 else "limits"
     if result.passed:
         return f"All {total} {noun} kept." if total > 1 else "The limit is kept."
@@ -43,7 +38,7 @@ def render(
     """One line a limit, those that are broken first."""
     face = Face(max(width, MIN_WIDTH), color_system is not None, unicode)
     lines = [face.heading(f"LIMITS  {headline(result)}")]
-    for item in sorted(result.results, key=lambda item: item.kept):
+    for item in sorted(result.limits, key=lambda item: item.kept):
         style = ("bold green" if item.kept else "bold red") if face.color else ""
         mark = face.line(pad(Text(state(item), style=style), 8))
         lines += face.wrapped(f"{clean(item.limit)}: {clean(item.message)}", first=mark)
@@ -57,29 +52,10 @@ def markdown(result: GateResult) -> str:
     rows = [
         f"| {'✅' if item.kept else '❌'} {state(item)} | {code(item.limit)} | {escape(item.message)}"
         f"{f'<br><sub>{escape(item.reason)}</sub>' if item.reason else ''} |"
-        for item in sorted(result.results, key=lambda item: item.kept)
+        for item in sorted(result.limits, key=lambda item: item.kept)
     ]
     head = f"### {mark} boundby: {headline(result)}"
     return "\n".join([head, "", "|  | limit | measured |", "| --- | --- | --- |", *rows]) + "\n"
-
-
-def to_dict(result: GateResult) -> dict[str, Any]:
-    """Plain dicts, lists, strings, numbers, booleans and None."""
-    data: dict[str, Any] = plain(
-        {
-            "format_version": CHECK_VERSION,
-            "kind": "check",
-            "subject": result.subject,
-            "passed": result.passed,
-            "limits": [asdict(item) for item in result.results],
-        }
-    )
-    return data
-
-
-def json(result: GateResult) -> str:
-    """The JSON text, ended by a line break."""
-    return dumps(to_dict(result))
 
 
 def junit(result: GateResult) -> str:
@@ -87,12 +63,12 @@ def junit(result: GateResult) -> str:
     suite = ElementTree.Element(
         "testsuite",
         name="boundby",
-        tests=str(len(result.results)),
+        tests=str(len(result.limits)),
         failures=str(len(result.broken)),
         errors="0",
-        skipped=str(sum(item.skipped for item in result.results)),
+        skipped=str(sum(item.skipped for item in result.limits)),
     )
-    for item in result.results:
+    for item in result.limits:
         case = ElementTree.SubElement(
             suite, "testcase", classname=f"boundby.{_xml(_file(result.subject))}", name=_xml(item.limit)
         )

@@ -246,7 +246,7 @@ def _checks(checks: Sequence[Check]) -> list[tuple[str, ...]]:
 def _not_captured(report: Report) -> str:
     rows = [(escape(gap.kind), escape(gap.cost), code(gap.flag)) for gap in not_captured(report)]
     table = _table(("not captured", "so it cannot be told", "nsys profile"), "lll", rows) if rows else ""
-    unchecked = findings.could_not_check(report.not_checked, every=report.show_all)
+    unchecked = findings.could_not_check(report.not_checked, every=report.analysis.show_all)
     skipped = "\n".join(f"- Could not check {code(rules)}, because {escape(reason)}" for reason, rules in unchecked)
     body = "\n\n".join(filter(None, (table, skipped)))
     return _folded("Not captured", body) if body else ""

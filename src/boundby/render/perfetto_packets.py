@@ -17,7 +17,8 @@ import numpy.typing as npt
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import UserError
 from boundby.model.intervals import first_free_lanes
-from boundby.render.text import clean, valid
+from boundby.render.text import clean
+from boundby.results.codec import valid
 
 BoolArray = npt.NDArray[np.bool_]
 Value = str | int | float | bool

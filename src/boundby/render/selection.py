@@ -31,7 +31,7 @@ class Selection:
 
 def select(report: Report, min_share: float | None = None) -> Selection:
     """Regions of at least ``min_share`` of the account, or of the host's time (hidden work has no account)."""
-    threshold = max(DEFAULT_MIN_SHARE if min_share is None else min_share, report.min_share)
+    threshold = max(DEFAULT_MIN_SHARE if min_share is None else min_share, report.analysis.min_share)
     whole = window_total(report)
     named = [region for region in report.regions if region.path]
     weights = [_weight(region, whole) for region in named]

@@ -54,9 +54,8 @@ def outlook(verdict: Verdict, window_ns: int) -> str:
     if verdict.without_ns is not None:
         saved = window_ns - verdict.without_ns
     text = f"{_capitalised(WITHOUT[main])}: {_saving(saved, window_ns)}"
-    if verdict.bound == "mixed" and verdict.runner_up and verdict.runner_up.cause in WITHOUT:
-        other = verdict.runner_up
-        return f"{text}; {WITHOUT[other.cause]}: {_saving(other.saving_ns, window_ns)}."
+    if verdict.bound == "mixed" and verdict.runner_up in WITHOUT:
+        return f"{text}; {WITHOUT[verdict.runner_up]}: {_saving(verdict.runner_up_saving_ns or 0, window_ns)}."
     if verdict.bound_next in BOUND_LABEL and verdict.bound_next not in ("unknown", "hidden"):
         text += f", then {BOUND_LABEL[verdict.bound_next]}"
     return f"{text}."
@@ -64,12 +63,10 @@ def outlook(verdict: Verdict, window_ns: int) -> str:
 
 def next_best(verdict: Verdict, window_ns: int) -> str:
     """The runner-up and what it would save; empty where there is none (a mixed verdict has named it)."""
-    other = verdict.runner_up
-    if other is None or other.cause not in WITHOUT or verdict.bound == "mixed":
+    saving_ns = verdict.runner_up_saving_ns or 0
+    if verdict.runner_up not in WITHOUT or verdict.bound == "mixed" or saving_ns <= WORTH_NAMING * window_ns:
         return ""
-    if other.saving_ns <= WORTH_NAMING * window_ns:
-        return ""
-    return f"Next best: {WITHOUT[other.cause]}, {change(other.saving_ns, window_ns)}."
+    return f"Next best: {WITHOUT[verdict.runner_up]}, {change(saving_ns, window_ns)}."
 
 
 def change(saving_ns: int, window_ns: int) -> str:
@@ -129,8 +126,8 @@ def circumstances(report: Report) -> tuple[str, ...]:
     if report.trace.nsys_version:
         parts.append(f"nsys {clean(report.trace.nsys_version)}")
     parts.append(window(report))
-    if report.region_glob:
-        parts.append(f"regions {clean(report.region_glob)}")
+    if report.analysis.region_glob:
+        parts.append(f"regions {clean(report.analysis.region_glob)}")
     if report.trace.command:
         parts.append(file_name(report))
     return tuple(part for part in parts if part)
@@ -153,12 +150,12 @@ def window(report: Report) -> str:
         return f"{units.duration(length)} of host time" if length is not None else ""
     longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
     span = units.duration(longest.window_ns)
-    if report.window == "gpu":
+    if report.analysis.window == "gpu":
         text = f"{span} from first to last GPU work"
-    elif report.window == "all":
+    elif report.analysis.window == "all":
         text = f"{span}, the whole trace"
     else:
-        text = f"{span}, window {clean(report.window)}"
+        text = f"{span}, window {clean(report.analysis.window)}"
     return f"{text} (+ {units.duration(longest.startup_ns)} startup)" if longest.startup_ns > 0 else text
 
 

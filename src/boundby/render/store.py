@@ -10,7 +10,6 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
@@ -18,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from boundby.__about__ import __version__
 from boundby.model.errors import OutputError, UserError
-from boundby.render import rows
-from boundby.render.json import plain
-from boundby.render.text import valid
-from boundby.render.write import NSYS_MAGIC, SQLITE_MAGIC, reason
-from boundby.results.report import FORMAT_VERSION, RegionReport, Report
+from boundby.results.codec import to_plain, valid
+from boundby.results.report import Report
+from boundby.results.tables import Scalar, columns, rows
+from boundby.results.write import NSYS_MAGIC, SQLITE_MAGIC, reason
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -48,10 +46,10 @@ REPORT_COLUMNS: dict[str, type] = {
 _REPORT_KEY = {"id": int, "report_id": int}
 TABLES: dict[str, dict[str, type]] = {
     "reports": REPORT_COLUMNS,
-    "devices": {**_REPORT_KEY, **rows.DEVICE_COLUMNS},
-    "threads": {**_REPORT_KEY, **rows.THREAD_COLUMNS},
-    "regions": {**_REPORT_KEY, "parent_id": int, **rows.REGION_COLUMNS, "instance_ns": str},
-    "findings": {**_REPORT_KEY, "region_id": int, **rows.FINDING_COLUMNS, "evidence": str, "examples": str},
+    "devices": {**_REPORT_KEY, **columns("devices")},
+    "threads": {**_REPORT_KEY, **columns("threads")},
+    "regions": {**_REPORT_KEY, "parent_id": int, **columns("regions"), "instance_ns": str},
+    "findings": {**_REPORT_KEY, "region_id": int, **columns("findings"), "evidence": str, "examples": str},
 }
 _FOREIGN_KEYS = {
     "report_id": ("report_id", "reports", "id"),
@@ -200,37 +198,41 @@ def _make_room(database: Database, table: str, columns: Mapping[str, type]) -> N
 def _add(database: Database, report: Report, now: datetime) -> int:
     report_id = _next_id(database, "reports")
     _insert(database, "reports", [{"id": report_id, **_report_row(report, now)}])
-    for table, found in (("devices", rows.devices(report)), ("threads", rows.threads(report))):
-        first = _next_id(database, table)
-        _insert(database, table, [{"id": first + i, "report_id": report_id, **row} for i, row in enumerate(found)])
     first = _next_id(database, "regions")
     ids = {_key(region.domain, region.path): first + i for i, region in enumerate(report.regions)}
-    parents = [ids.get(_key(region.domain, region.path[:-1])) if region.path else None for region in report.regions]
-    regions = [
-        {"id": first + i, "report_id": report_id, "parent_id": parents[i], **row, "instance_ns": _instances(region)}
-        for i, (region, row) in enumerate(zip(report.regions, rows.regions(report), strict=True))
-    ]
-    _insert(database, "regions", regions)
     by_path = {region.path: first + i for i, region in reversed(list(enumerate(report.regions)))}
-    first = _next_id(database, "findings")
-    findings = [
-        {
-            "id": first + i,
-            "report_id": report_id,
-            "region_id": by_path.get(finding.region) if finding.region is not None else None,
-            **row,
-            "evidence": json.dumps(plain(finding.evidence), ensure_ascii=False, allow_nan=False),
-            "examples": json.dumps(plain([asdict(one) for one in finding.examples]), ensure_ascii=False),
-        }
-        for i, (finding, row) in enumerate(zip(report.findings, rows.findings(report), strict=True))
-    ]
-    _insert(database, "findings", findings)
+    more: dict[str, list[dict[str, Scalar]]] = {
+        "devices": [{} for _ in report.devices],
+        "threads": [{} for _ in report.threads],
+        "regions": [
+            {
+                "parent_id": ids.get(_key(region.domain, region.path[:-1])) if region.path else None,
+                "instance_ns": _json(region.instance_ns),
+            }
+            for region in report.regions
+        ],
+        "findings": [
+            {
+                "region_id": by_path.get(finding.region) if finding.region is not None else None,
+                "evidence": _json(finding.evidence),
+                "examples": _json(finding.examples),
+            }
+            for finding in report.findings
+        ],
+    }
+    for table, added in more.items():
+        first = _next_id(database, table)
+        plain = rows(report, table)
+        whole = [
+            {"id": first + i, "report_id": report_id} | row | own
+            for i, (row, own) in enumerate(zip(plain, added, strict=True))
+        ]
+        _insert(database, table, whole)
     return report_id
 
 
-def _instances(region: RegionReport) -> str:
-    found = region.instance_ns
-    return json.dumps({"host": found.host_ns, "projected": found.projected_ns}, separators=(",", ":"))
+def _json(value: object) -> str:
+    return json.dumps(to_plain(value), ensure_ascii=False, allow_nan=False)
 
 
 def _key(domain: str, path: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -253,22 +255,22 @@ def _table(database: Database, name: str) -> Any:
     return database[name]
 
 
-def _report_row(report: Report, now: datetime) -> dict[str, rows.Scalar]:
+def _report_row(report: Report, now: datetime) -> dict[str, Scalar]:
     trace = report.trace
-    row: dict[str, rows.Scalar] = {
+    row: dict[str, Scalar] = {
         "created_utc": now.astimezone(timezone.utc).isoformat(timespec="seconds"),
         "path": trace.path,
         "source": trace.source,
         "command": trace.command,
         "tool_version": __version__,
-        "format_version": FORMAT_VERSION,
+        "format_version": report.format_version,
         "nsys_version": trace.nsys_version,
         "schema_version": trace.schema_version,
         "duration_ns": trace.duration_ns,
-        "window": report.window,
-        "region_glob": report.region_glob,
-        "min_share": report.min_share,
-        "captured": json.dumps(asdict(trace.captured)),
-        "warnings": json.dumps([plain(asdict(warning)) for warning in trace.warnings], ensure_ascii=False),
+        "window": report.analysis.window,
+        "region_glob": report.analysis.region_glob,
+        "min_share": report.analysis.min_share,
+        "captured": _json(trace.captured),
+        "warnings": _json(trace.warnings),
     }
     return {name: valid(value) if isinstance(value, str) else value for name, value in row.items()}

@@ -115,7 +115,7 @@ def _findings(report: Report, face: Face) -> list[Text]:
         style = SEVERITY_STYLE.get(severity, STRONG) if face.color else STRONG
         line = face.line(f"{rank:>2} ", pad(Text(severity, style=style), 11), f"{saving:>{width}}  ")
         line.append_text(face.line((f"boundby explain {clean(finding.rule)}", DIM)))
-        lines += [line, *_finding(finding, face, in_full=report.show_all)]
+        lines += [line, *_finding(finding, face, in_full=report.analysis.show_all)]
     more, healthy = findings.left_out(report), findings.nothing_found(report)
     lines += face.wrapped(more, style=DIM) if more else []
     if healthy:
@@ -214,7 +214,7 @@ def _not_captured(report: Report, face: Face) -> list[Text]:
         lines += [face.heading(text) for text in face.wrapped(NOT_CAPTURED)]
         for gap in gaps:
             lines += face.wrapped(f"{gap.cost}  {face.arrow} {gap.flag}", first=pad(gap.kind, kind + 2))
-    for reason, rules in findings.could_not_check(report.not_checked, every=report.show_all):
+    for reason, rules in findings.could_not_check(report.not_checked, every=report.analysis.show_all):
         lines += face.wrapped(f"Could not check {rules}, because {reason}.", style=DIM)
     return lines
 

@@ -26,15 +26,6 @@ def _visible(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii") if category in _HIDDEN else char
 
 
-def valid(text: str) -> str:
-    """The same text, fit for UTF-8: only lone surrogates (undecodable bytes of a trace) are replaced."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return "".join("\N{REPLACEMENT CHARACTER}" if "\ud800" <= c <= "\udfff" else c for c in text)
-    return text
-
-
 def shorten(text: str, width: int, ellipsis: str = "...") -> str:
     """At most ``width`` terminal cells: the middle goes, since both ends of a name tell it apart."""
     from rich.cells import cell_len

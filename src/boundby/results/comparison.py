@@ -6,12 +6,12 @@ runs with different counts can be set side by side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from boundby.results.report import Finding, Verdict
-
-COMPARISON_VERSION = 1  # 1: first published form. Keys are stable; more may be added.
+from boundby.results.codec import Flat, Least, OneOf, Path, Times, derived
+from boundby.results.report import Finding, Verdict, Viewed
+from boundby.results.saved import Saved
 
 #: What a test of instances can say. ``faster`` and ``slower`` are significant and large enough to matter.
 SIGNIFICANCE = ("faster", "slower", "same", "too_few", "not_tested")
@@ -21,58 +21,59 @@ SIGNIFICANCE = ("faster", "slower", "same", "too_few", "not_tested")
 class Side:
     """One of the two runs."""
 
-    path: str
-    command: str | None
-    gpus: tuple[str, ...]  # names of those that did work
-    nsys_version: str | None
-    window: str  # which one was chosen
-    total_ns: int  # all devices' windows (threads' time, without GPU work)
-    found_high: int  # findings of high severity
+    path: Annotated[str, "The report's file."]
+    command: Annotated[str | None, "What ran."]
+    gpus: Annotated[tuple[str, ...], "Names of the GPUs that did work."]
+    nsys_version: Annotated[str | None, "The nsys that captured it."]
+    window: Annotated[str, "The window that was analysed."]
+    total_ns: Annotated[int, "All devices' windows; threads' time without GPU work."]
+    found_high: Annotated[int, "Findings of high severity."]
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why the two may not be comparable. ``code`` is a stable slug."""
+    """Why the two may not be comparable."""
 
-    code: str
-    message: str
+    code: Annotated[str, "A stable slug."]
+    message: Annotated[str, "A sentence."]
 
 
 @dataclass(frozen=True)
 class Significance:
     """Whether the typical instance changed, judged by how much instances of each run differ among themselves."""
 
-    status: str  # one of SIGNIFICANCE
-    series: str = ""  # "host" or "projected": which durations were tested
-    instances_before: int = 0  # durations tested
-    instances_after: int = 0
-    median_before_ns: float | None = None
-    median_after_ns: float | None = None
-    change: float | None = None  # of the median: -0.25 is a quarter less
-    change_low: float | None = None  # 95 % confidence interval of the change
-    change_high: float | None = None
-    p_value: float | None = None  # two-sided, adjusted for the number of regions tested
-    reason: str = ""  # why nothing was tested, or why it is no more than "same"
+    status: Annotated[str, OneOf(SIGNIFICANCE), "faster and slower are significant."]
+    series: Annotated[str, "host or projected: which durations were tested; empty: none."] = ""
+    instances_before: Annotated[int, "Durations tested."] = 0
+    instances_after: Annotated[int, "Durations tested."] = 0
+    median_before_ns: Annotated[float | None, "Median."] = None
+    median_after_ns: Annotated[float | None, "Median."] = None
+    change: Annotated[float | None, "Of the median: -0.25 is a quarter less."] = None
+    change_low: Annotated[float | None, "Lower end of the 95 % confidence interval of the change."] = None
+    change_high: Annotated[float | None, "Upper end."] = None
+    p_value: Annotated[float | None, "Two-sided, adjusted for the number of regions tested."] = None
+    reason: Annotated[str, "Why nothing was tested, or why it is no more than same."] = ""
 
     @property
     def is_change(self) -> bool:
         return self.status in ("faster", "slower")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Account:
     """One run's half of a device or region: its account, how often it ran, its verdict."""
 
-    name: str  # "GPU 0", "Host", or the region's last name
-    path: tuple[str, ...]
-    total_ns: int
-    time: Mapping[str, int]
-    instances: int
-    verdict: Verdict
-    host_ns: int = 0  # of all instances
-    syncs: int = 0
+    name: Annotated[str, "Device, or the region's last name."]  # "GPU 0", "Host"
+    path: Annotated[Path, "Path of a region."] = ()
+    instances: Annotated[int, "How often it ran; of a device, how many steps (1 where they are the same)."]
+    total_ns: Annotated[int, "The account's time of all instances."]
+    time: Annotated[Times, "Nanoseconds of every cause, of all instances."]
+    host_ns: Annotated[int, "Host time of all instances."] = 0
+    sync_count: Annotated[int, "Blocking syncs."] = 0
+    verdict: Annotated[Verdict, Flat(("bound", "mixed_of", "confidence", "saving_ns"))]
 
     @property
+    @derived(after="total_ns")
     def each_ns(self) -> float:
         """The account's time per instance."""
         return self.total_ns / self.instances if self.instances else 0.0
@@ -84,20 +85,20 @@ class Account:
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """A device (or the host's threads together, without GPU work) in both runs; one of the two can be missing.
+    """A device (or the host's threads together, without GPU work) in both runs; one of the two can be missing."""
 
-    ``steps_before`` and ``steps_after``: how often the steps ran where that differs, else None. Then times are set
-    side by side per step, and ``instances`` of the accounts says so.
-    """
-
-    before: Account | None
-    after: Account | None
-    is_per_step: bool = False
-    utilization_before: float | None = None
-    utilization_after: float | None = None
+    before: Annotated[Account | None, "In the earlier run; null where it is only in the other."]
+    after: Annotated[Account | None, "In the later run; null where it is only in the other."]
+    is_per_step: Annotated[
+        bool, "Whether instances of the accounts are steps, since the runs took different numbers of them."
+    ] = False
+    gpu_utilization_before: Annotated[float | None, "Busy part of the earlier window."] = None
+    gpu_utilization_after: Annotated[float | None, "Busy part of the later window."] = None
 
     @property
+    @derived(after="is_per_step")
     def change(self) -> float | None:
+        """Change of each_ns."""
         return _change(self.before, self.after)
 
 
@@ -105,100 +106,112 @@ class DeviceChange:
 class RegionChange:
     """A region in both runs, or only in one (the other is None)."""
 
-    before: Account | None
-    after: Account | None
-    domain: str
-    how: str  # "path" | "similar" | "" (not matched)
-    similarity: float  # 1.0 where paths are the same
+    before: Annotated[Account | None, "In the earlier run; null where it is only in the other."]
+    after: Annotated[Account | None, "In the later run; null where it is only in the other."]
+    domain: Annotated[str, "NVTX domain."]
+    matched_by: Annotated[str | None, OneOf(("path", "similar")), "How it was matched; null: only in one report."]
+    similarity: Annotated[float, "1 where nothing on the path was renamed."]
     significance: Significance
 
     @property
     def path(self) -> tuple[str, ...]:
         """Where it is now, else where it was."""
-        found = self.after or self.before
-        return found.path if found else ()
+        account = self.after or self.before
+        return account.path if account else ()
 
     @property
+    @derived(after="similarity")
     def change(self) -> float | None:
-        """Of the account's time per instance; None where there is nothing to set it against."""
+        """Change of each_ns: the account's mean time per instance; null where there is nothing to set it against."""
         return _change(self.before, self.after)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FindingChange:
-    """What became of a finding. ``unchecked``: the later run lacks the data of its rule.
+    """What became of a finding: the later one where it remains.
 
     ``measured_ns`` is the whole change of the region (or the window). To the finding's credit is no more than
     ``cause_ns``, the change of the ``cause`` that its remedy takes away, shared by all ``together``.
     """
 
-    status: str  # "resolved" | "new" | "remains" | "unchecked"
-    finding: Finding  # the later one where it remains
-    before_saving_ns: tuple[int, int] | None
-    after_saving_ns: tuple[int, int] | None
-    measured_ns: int | None = None  # resolved: by how much its region (or the window) became shorter
-    is_region_gone: bool = False  # resolved only in that its region is not there any more
-    was: Finding | None = None  # remains: the earlier one
-    trend: str = (
-        ""  # remains: "improved" or "worse" where what it can save, else what it costs, changed by a quarter or more
-    )
-    cause: str = ""  # resolved: the cause that its remedy takes away, where a rule has one
-    cause_ns: int | None = None  # resolved: by how much that cause became shorter there
-    together: int = 1  # resolved: findings whose credit these two figures are
+    status: Annotated[
+        str,
+        OneOf(("new", "resolved", "remains", "unchecked")),
+        "unchecked: the later report lacks the data of its rule.",
+    ]
+    finding: Annotated[Finding, Flat(("rule", "severity", "title", "region"))]
+    saving_before_ns: Annotated[tuple[int, int] | None, "What it promised before: low, high."] = None
+    saving_after_ns: Annotated[tuple[int, int] | None, "What it promises now: low, high."] = None
+    measured_ns: Annotated[
+        int | None,
+        "Resolved: by how much its region (or the window) became shorter, for as many instances as before.",
+    ] = None
+    is_region_gone: Annotated[bool, "Resolved only in that its region is not there any more."] = False
+    title_before: Annotated[str | None, "Remains: what was found before."] = None
+    region_before: Annotated[Path | None, "Remains: path of its region before."] = None
+    trend: Annotated[
+        str | None,
+        OneOf(("improved", "worse")),
+        "Remains: where what it can save (else what it costs) changed by a quarter or more.",
+    ] = None
+    cause: Annotated[str | None, "Resolved: the cause that the rule's remedy takes away."] = None
+    cause_ns: Annotated[
+        int | None, "Resolved: by how much that cause became shorter there, for as many instances as before."
+    ] = None
+    together: Annotated[int, Least(1), "Resolved: how many findings share measured_ns and cause_ns."] = 1
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A prediction made on the earlier run, set against what the later run measured.
+    """A prediction made on the earlier run, set against what the later run measured."""
 
-    ``removed``: the part of the cause that is gone (1: all of it). ``expected_ns``: the prediction for that part,
-    ``baseline - removed * (baseline - predicted)``. ``error``: of that against the measured time.
-    """
-
-    subject: str  # "GPU 0" or a region
-    scenario: str
-    causes: tuple[str, ...]
-    baseline_ns: float
-    predicted_ns: float
-    removed: float
-    expected_ns: float
-    measured_ns: float
-    also: tuple[str, ...] = ()  # other causes that changed by much: then the error is not the prediction's alone
+    subject: Annotated[str, "GPU or region."]
+    scenario: Annotated[str, "Scenario id."]
+    causes: Annotated[tuple[str, ...], "What the scenario takes away."]
+    baseline_ns: Annotated[float, "Measured before, per step where is_per_step."]
+    predicted_ns: Annotated[float, "Predicted with all of the cause gone."]
+    removed: Annotated[float, "The part of the cause that is gone."]
+    expected_ns: Annotated[float, "The prediction for that part: baseline - removed * (baseline - predicted)."]
+    measured_ns: Annotated[float, "Measured after."]
+    also: Annotated[
+        tuple[str, ...], "Other causes that changed by much: then the error is not the prediction's alone."
+    ] = ()
 
     @property
+    @derived(after="also")
     def error(self) -> float:
+        """Of expected_ns against measured_ns."""
         return (self.expected_ns - self.measured_ns) / self.measured_ns if self.measured_ns else 0.0
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Everything one comparison found. ``boundby.compare_runs`` returns it; every format is made from it."""
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Saved, Viewed):
+    """What changed between two runs. ``boundby.compare_runs`` returns it; every format is made from it."""
 
-    before: Side
-    after: Side
-    devices: tuple[DeviceChange, ...]
-    regions: tuple[RegionChange, ...]  # depth first as in the later report; those that are gone come last
-    findings: tuple[FindingChange, ...] = ()
-    predictions: tuple[Prediction, ...] = ()
-    doubts: tuple[Doubt, ...] = ()
-    steps: tuple[str, ...] | None = None  # the region taken as the program's steps
+    kind: ClassVar[str] = "comparison"
+    written_by: ClassVar[str] = "boundby compare BEFORE AFTER --format json -o result.json"
+
+    before: Annotated[Side, "The earlier run."]
+    after: Annotated[Side, "The later run."]
+    doubts: Annotated[tuple[Doubt, ...], "Why the two may not be comparable."] = ()
+    steps: Annotated[Path | None, "Path of the region taken as the program's step, in the later report."] = None
+    devices: Annotated[
+        tuple[DeviceChange, ...], "Each device in both runs; without GPU work the host's threads together."
+    ]
+    regions: Annotated[
+        tuple[RegionChange, ...],
+        "Every region of either report, depth first as in the later one, those that are gone last.",
+    ]
+    findings: Annotated[tuple[FindingChange, ...], "What became of findings."] = ()
+    predictions: Annotated[
+        tuple[Prediction, ...], "Predictions made on the earlier run, set against what the later one measured."
+    ] = ()
 
     @property
     def is_one_program(self) -> bool:
         """False where neither the command nor any region is the same: then nothing became faster or slower."""
         matched = any(item.path and item.before is not None and item.after is not None for item in self.regions)
         return matched or not any(doubt.code == "command" for doubt in self.doubts)
-
-    def to_dict(self) -> dict[str, object]:
-        """The JSON form as plain dicts and lists."""
-        from boundby.render.comparison.json import to_dict
-
-        return to_dict(self)
-
-    def _repr_html_(self) -> str:
-        from boundby.render.comparison.html import fragment
-
-        return fragment(self)
 
 
 def _change(before: Account | None, after: Account | None) -> float | None:

@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from boundby.results.codec import OneOf, derived
+from boundby.results.saved import Saved
 
 
 @dataclass(frozen=True)
 class Measured:
     """One value that a limit was held against."""
 
-    subject: str  # "step/loss", "GPU 0", or "" for the whole
-    value: float | None  # None: not captured
-    kept: bool
+    subject: Annotated[str, "Region or device; empty: the whole."]  # "step/loss", "GPU 0"
+    value: Annotated[float | None, "null: it cannot be told."]
+    kept: Annotated[bool, "Whether this one kept the limit."]
 
 
 @dataclass(frozen=True)
 class LimitResult:
-    """``message`` says in one sentence what was measured. ``unit``: ns, fraction, count, per_ms, bytes."""
+    """One limit."""
 
-    limit: str  # as written
-    kept: bool
-    unit: str
-    message: str
-    measured: tuple[Measured, ...] = ()
-    reason: str = ""  # why the limit is there, in its author's words
-    skipped: bool = False  # nothing to hold it against, and the budget allows that
+    limit: Annotated[str, "As written."]
+    kept: Annotated[bool, "Whether it was kept."]
+    unit: Annotated[str, OneOf(("ns", "fraction", "count", "per_ms", "bytes")), "Of the measured values."]
+    message: Annotated[str, "What was measured, in a sentence."]
+    measured: Annotated[tuple[Measured, ...], "The values it was held against."] = ()
+    reason: Annotated[str, "Why the limit is there, in its author's words."] = ""
+    skipped: Annotated[bool, "Optional, and nothing to hold it against."] = False
 
 
 @dataclass(frozen=True)
-class GateResult:
-    """All limits of one check. ``subject`` names what was checked."""
+class GateResult(Saved):
+    """All limits of one check."""
 
-    subject: str
-    results: tuple[LimitResult, ...]
+    kind: ClassVar[str] = "check"
+    written_by: ClassVar[str] = "boundby check REPORT --json"
+    names_tool: ClassVar[bool] = False
+
+    subject: Annotated[str, "What was checked: of a comparison, the later report."]
+    limits: Annotated[tuple[LimitResult, ...], "One entry a limit."]
 
     @property
+    @derived(after="subject")
     def passed(self) -> bool:
-        return all(result.kept for result in self.results)
+        """Whether every limit was kept."""
+        return all(result.kept for result in self.limits)
 
     @property
     def broken(self) -> tuple[LimitResult, ...]:
-        return tuple(result for result in self.results if not result.kept)
+        return tuple(result for result in self.limits if not result.kept)

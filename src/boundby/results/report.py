@@ -1,343 +1,500 @@
 """The result of an analysis, as plain frozen data. Renderers read it and do no arithmetic on traces.
 
-All times are integer nanoseconds. ``None`` means "not captured"; zero is a measured zero.
+Fields stand in the order of the JSON (docs/json.md), which is written and read by these annotations, as flat tables
+and the schema are: a new field needs no more than its line here and its value. All times are integer nanoseconds.
+``None`` means "not captured"; zero is a measured zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from boundby.model.causes import BOUNDS
+from boundby.results.codec import (
+    LATER,
+    NO_COLUMN,
+    UNWRITTEN,
+    Column,
+    Flat,
+    Least,
+    Named,
+    Natural,
+    NonNegative,
+    OneOf,
+    Path,
+    Times,
+    derived,
+)
+from boundby.results.saved import Saved
 from boundby.trace.facts import Captured, GpuInfo, TraceWarning
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT_VERSION = 1  # 1: first published form (docs/json.md). Keys are stable; more may be added.
+CONFIDENCES = ("high", "medium", "low")
+SEVERITIES = ("high", "medium", "low", "note")  # of findings, worst first
+
+
+class Viewed:
+    """A result that notebooks show as HTML, where a renderer has offered to."""
+
+    view: ClassVar[Callable[[Any], str] | None] = None
+
+    def _repr_html_(self) -> str | None:
+        view = type(self).view
+        return None if view is None else view(self)
+
+
+@dataclass(frozen=True)
+class AnalysisSummary:
+    """What was asked for."""
+
+    window: Annotated[str, "gpu, all, START:END or nvtx:NAME."] = "gpu"
+    skip_first: Annotated[Natural, "Instances of the steps left out at the start."] = 0
+    region_glob: Annotated[str | None, "Only regions that match were kept."] = None
+    device_ids: Annotated[tuple[int, ...], "Only these devices; empty: all."] = ()
+    process_ids: Annotated[tuple[int, ...], "Only these processes; empty: all."] = ()
+    min_share: Annotated[NonNegative, "Only regions of at least this fraction were kept."] = 0.0
+    fold: Annotated[bool, "Whether numbered names share a region."] = True
+    rules_checked: Annotated[Natural, "Rules that looked and had what they need; 0: none was asked."] = 0
+    rules_disabled: Annotated[tuple[str, ...], "Rules that were left out."] = ()
+    thresholds: Annotated[Mapping[str, float], "Thresholds that were changed, as rule.name."] = field(
+        default_factory=dict
+    )
+    show_all: Annotated[bool, "Whether findings below 1 % of the window are here too."] = False
 
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """What was analysed: the file, what ran, and what the capture holds."""
+    """The report that was read."""
 
-    path: str
-    source: str  # "nsys-sqlite" | "nsys-rep" | "nsys-qdrep"
-    nsys_version: str | None = None
-    schema_version: str | None = None
-    command: str | None = None
-    gpus: tuple[GpuInfo, ...] = ()
+    path: Annotated[str, "As it was given."]
+    source: Annotated[str, "Kind of file: nsys-sqlite, nsys-rep or nsys-qdrep."]
+    nsys_version: Annotated[str | None, "Version of nsys that captured it."] = None
+    schema_version: Annotated[str | None, "Version of the export's schema."] = None
+    command: Annotated[str | None, "What was profiled."] = None
+    duration_ns: Annotated[Natural | None, "First to last event of any kind, nanoseconds."] = None
+    gpus: Annotated[tuple[GpuInfo, ...], "The GPUs that the report lists."] = ()
     captured: Captured = field(default_factory=Captured)
-    warnings: tuple[TraceWarning, ...] = ()
-    duration_ns: int | None = None  # first to last event of any kind
+    warnings: Annotated[tuple[TraceWarning, ...], "What lowers certainty."] = ()
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Count, sum and the usual order statistics of a set of durations, in nanoseconds."""
+    """Durations: count, sum and the usual order statistics, nanoseconds."""
 
-    count: int
-    total_ns: int
-    mean_ns: float
-    median_ns: float
-    p95_ns: float
-    max_ns: int
+    count: Annotated[Natural, "How many.", NO_COLUMN]
+    total_ns: Annotated[Natural, "Sum."]
+    mean_ns: Annotated[NonNegative, "Mean."]
+    median_ns: Annotated[NonNegative, "Median."]
+    p95_ns: Annotated[NonNegative, "95th percentile."]
+    max_ns: Annotated[Natural, "Longest."]
 
 
 @dataclass(frozen=True)
 class Gaps:
     """Idle intervals between busy ones."""
 
-    count: int
-    total_ns: int
-    longest_ns: int
+    count: Annotated[Natural, "How many."]
+    total_ns: Annotated[Natural, "Sum, nanoseconds."]
+    longest_ns: Annotated[Natural, "Longest, nanoseconds."]
 
 
 @dataclass(frozen=True)
 class Kernels:
-    count: int
-    total_ns: int  # sum of durations: can exceed the time covered where kernels overlap
-    median_ns: float | None
+    """Kernels."""
+
+    count: Annotated[Natural, "How many."]
+    total_ns: Annotated[Natural, "Sum of durations, nanoseconds; overlapping kernels count each."]
+    median_ns: Annotated[NonNegative | None, "Median duration, nanoseconds; null without kernels."]
 
 
 @dataclass(frozen=True)
 class ApiCalls:
-    calls: int
-    total_ns: int
-    per_ms: float | None  # calls per millisecond of host time
+    """CUDA API calls; nested runtime/driver pairs count once."""
+
+    calls: Annotated[Natural, "How many."]
+    total_ns: Annotated[Natural, "Time inside them, nanoseconds."]
+    per_ms: Annotated[NonNegative | None, "Calls per millisecond of host time."]
 
 
 @dataclass(frozen=True)
 class Syncs:
     """Blocking syncs: calls in which the host waits for the device."""
 
-    count: int
-    blocked_ns: int
-    per_ms: float | None
+    count: Annotated[Natural, "How many."]
+    blocked_ns: Annotated[Natural, "Time the host waited, nanoseconds."]
+    per_ms: Annotated[NonNegative | None, "Syncs per millisecond of host time."]
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies of one direction. ``total_ns`` sums durations; bandwidth is bytes over that sum."""
+    """Copies of one direction."""
 
-    count: int
-    bytes: int
-    total_ns: int
-    pageable_count: int
-    small_count: int  # at most 1 KiB: typical of a scalar read back
-    bandwidth_bytes_per_s: float | None
-    by_memory: Mapping[str, int] = field(default_factory=dict)  # "pageable -> device": bytes
+    count: Annotated[Natural, "How many."]
+    bytes: Annotated[Natural, "Bytes."]
+    total_ns: Annotated[Natural, "Sum of durations, nanoseconds."]
+    pageable_count: Annotated[Natural, "Copies from or to pageable host memory."]
+    small_count: Annotated[Natural, "Copies of at most 1 KiB: typical of a scalar read back."]
+    bandwidth_bytes_per_s: Annotated[NonNegative | None, "Bytes per second over total_ns."]
+    by_memory: Annotated[Mapping[str, Natural], "Bytes by kinds of memory, such as 'pageable -> device'."] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
 class LaunchLatency:
-    """Start of the launching call to start of the operation."""
+    """Start of the launching API call to start of the operation, nanoseconds."""
 
-    median_ns: float
-    p95_ns: float
+    median_ns: Annotated[float, Named("median"), "Median."]
+    p95_ns: Annotated[float, Named("p95"), "95th percentile."]
 
 
 @dataclass(frozen=True)
 class Saving:
-    """How much shorter the window would be without one cause, by the account (an estimate)."""
+    """One cause and what removing it would save: how much shorter the window would be (an estimate)."""
 
-    cause: str
-    saving_ns: int
+    cause: Annotated[str, "Cause key."]
+    saving_ns: Annotated[int, "Nanoseconds."]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the classic checklist: a measured value set against its rule of thumb."""
+    """One line of the classic checklist: a value set against its rule of thumb."""
 
-    name: str
-    value: str
-    reading: str
-    points_to: str | None  # a bound it speaks for, if any
+    name: Annotated[str, "What was measured."]
+    value: Annotated[str, "The value, for people."]
+    reading: Annotated[str, "What the value says."]
+    points_to: Annotated[str | None, "The bound it speaks for, if any."]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a device or a region is bound by, how sure, and what would come next."""
+    """What a device, thread or region is bound by, how sure, and what would come next."""
 
-    bound: str  # one of causes.BOUNDS
-    confidence: str  # "high" | "medium" | "low"
-    reasons: tuple[str, ...] = ()  # why the confidence is not higher
-    saving_ns: int | None = None  # of removing the bound; None for hidden and unknown
-    runner_up: Saving | None = None
-    bound_next: str | None = None
-    mixed_of: tuple[str, str] | None = None
-    because: str = ""  # the two or three numbers that decide it, one short clause
-    savings: tuple[Saving, ...] = ()  # every removable cause, best first
-    without_ns: int | None = None  # the window without the bound alone, by replay (devices)
-    decided_by: str = "account"  # "replay" where the trace's dependencies decided, else "account"
+    bound: Annotated[str, OneOf(BOUNDS), "What it is bound by: the cause whose removal would save the most time."]
+    confidence: Annotated[str, OneOf(CONFIDENCES), "How sure the verdict is."]
+    reasons: Annotated[tuple[str, ...], "Why the confidence is not higher."] = ()
+    because: Annotated[
+        str,
+        "The two or three numbers that decide the verdict, one short clause.",
+        Column(after="bound_next"),
+    ] = ""
+    saving_ns: Annotated[
+        int | None,
+        "Nanoseconds the window would be shorter without the bound (an estimate); null for hidden and unknown.",
+    ] = None
+    runner_up: Annotated[str | None, "The cause whose removal would save second most."] = None
+    runner_up_saving_ns: Annotated[int | None, "Nanoseconds the window would be shorter without the runner-up."] = None
+    bound_next: Annotated[str | None, "What it would be bound by once the bound is removed."] = None
+    without_ns: Annotated[
+        Natural | None,
+        "The device's window without the bound alone, predicted by replay, nanoseconds; null for regions and where"
+        " nothing was replayed.",
+        NO_COLUMN,
+    ] = None
+    decided_by: Annotated[
+        str,
+        OneOf(("replay", "account")),
+        "What decided the verdict: a replay of the trace's dependencies, or the account alone.",
+        NO_COLUMN,
+    ] = "account"
+    mixed_of: Annotated[tuple[str, str] | None, "The two causes of a mixed verdict."] = None
+    savings: Annotated[tuple[Saving, ...], "Every removable cause, best first."] = ()
 
 
 @dataclass(frozen=True)
-class DeviceReport:
-    """One device's account over its window. ``time`` sums to the window to the nanosecond."""
+class Window:
+    """The span that was accounted for."""
 
-    id: int
-    name: str
-    window_start_ns: int
-    window_end_ns: int
-    busy_ns: int
-    idle_ns: int
-    startup_ns: int
-    shutdown_ns: int
-    time: Mapping[str, int]
-    gaps: Gaps
-    kernels: Kernels
+    start_ns: Annotated[int, "Nanoseconds on the trace's clock; can be negative."]
+    end_ns: Annotated[int, "Nanoseconds on the trace's clock."]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """Copies of all directions together."""
+
+    count: int
+    bytes: int
+    total_ns: int
+
+
+class _WithCopies:
+    """What devices and regions have in common beyond their fields."""
+
+    memcpy: Mapping[str, Copies]
+
+    @property
+    @derived(after="memcpy", is_key=False)
+    def copied(self) -> Annotated[Copied, Column("copy")]:
+        """Copies of all directions together."""
+        each = self.memcpy.values()
+        return Copied(
+            sum(copies.count for copies in each),
+            sum(copies.bytes for copies in each),
+            sum(copies.total_ns for copies in each),
+        )
+
+
+Memcpy = Annotated[Mapping[str, Copies], "Copies by direction: HtoD, DtoH, DtoD, PtoP, ..."]
+Latency = Annotated[
+    LaunchLatency | None,
+    Named("launch_latency_ns"),
+    "Start of the launching API call to start of the operation; null without launches.",
+]
+QueueDepth = Annotated[NonNegative | None, "Operations launched and not yet started: median at launches."]
+BlockedOn = Annotated[Mapping[str, Natural], "What the host slept on: nanoseconds by kind (lock, sleep, file, ...)."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceReport(_WithCopies):
+    """A device's account, verdict and figures."""
+
+    id: Annotated[Natural, "Device id, as in trace.gpus.", Column("device")]
+    name: Annotated[str, "Name of the GPU."]
+    window: Window
+    busy_ns: Annotated[Natural, "Nanoseconds in which at least one operation ran (a union, not a sum)."]
+    idle_ns: Annotated[Natural, "Nanoseconds in which none ran; busy_ns + idle_ns is the window."]
+    startup_ns: Annotated[Natural, "Nanoseconds from the trace's first event to the window."]
+    shutdown_ns: Annotated[Natural, "Nanoseconds from the window to the trace's last event."]
+    cpu_utilization: Annotated[
+        NonNegative | None, "Of the launching threads over the window, a fraction; null where not captured."
+    ]
+    host_active_ns: Annotated[
+        Natural | None,
+        "Nanoseconds in which the launching thread neither waits for the device nor sleeps; null where not captured.",
+    ]
+    verdict: Annotated[Verdict, Flat(), Column(after="name")]
+    time: Annotated[Times, Column(""), "The account: nanoseconds by cause; they sum to the window."]
+    gaps: Annotated[Gaps, Column("gap")]
+    kernels: Annotated[Kernels, Column("kernel")]
     api: ApiCalls
     sync: Syncs
-    memcpy: Mapping[str, Copies]
-    launch_latency: LaunchLatency | None
-    queue_depth_median: float | None
-    queue_depth_max: int | None
-    cpu_utilization: float | None  # of the launching threads, over the window
-    host_active_ns: int | None  # launching thread neither waits for the device nor sleeps
-    verdict: Verdict
-    checklist: tuple[Check, ...] = ()
-    graphs: Kernels | None = None  # CUDA graphs traced as one operation each; None: none were
-    clock_shift_ns: int = 0  # added to device times to put them on the host's clock
-    processes: tuple[int, ...] = ()
+    memcpy: Memcpy
+    launch_latency: Latency
+    queue_depth_median: QueueDepth
+    queue_depth_max: Annotated[Natural | None, "Most operations launched and not yet started."]
+    clock_shift_ns: Annotated[int, "Nanoseconds added to device times to put them on the host's clock."] = 0
+    processes: Annotated[tuple[int, ...], "Ids of the processes that used the device."] = ()
+    checklist: Annotated[tuple[Check, ...], "The classic checklist with measured values."] = ()
+    graphs: Annotated[Kernels | None, UNWRITTEN] = None  # CUDA graphs traced as one operation each; None: none were
 
     @property
+    @derived(after="window", is_key=False)
     def window_ns(self) -> int:
-        return self.window_end_ns - self.window_start_ns
+        """Length of the window."""
+        return self.window.end_ns - self.window.start_ns
 
     @property
-    def gpu_utilization(self) -> float:
+    @derived(after="shutdown_ns")
+    def gpu_utilization(self) -> NonNegative:
+        """busy_ns as a fraction of the window."""
         return self.busy_ns / self.window_ns if self.window_ns else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ThreadReport:
-    """A host thread's account, for traces without GPU work. ``time`` sums to ``total_ns``."""
+    """A host thread's account and verdict, for traces without GPU work."""
 
-    pid: int
-    tid: int
-    name: str
-    total_ns: int  # time covered by the thread's ranges (or the whole trace, without ranges)
-    time: Mapping[str, int]
-    blocked_on: Mapping[str, int]  # "lock", "sleep", "file", ...: ns
-    cpu_utilization: float | None
-    verdict: Verdict
+    pid: Annotated[Natural, "Process id."]
+    tid: Annotated[Natural, "Thread id."]
+    name: Annotated[str, "Thread name."]
+    total_ns: Annotated[Natural, "Nanoseconds covered by the thread's ranges (the whole trace, without ranges)."]
+    cpu_utilization: Annotated[NonNegative | None, "Fraction of total_ns on a CPU; null where not captured."]
+    verdict: Annotated[Verdict, Flat(), Column(after="name")]
+    time: Annotated[Times, Column(""), "The account: nanoseconds by cause; they sum to total_ns."]
+    blocked_on: BlockedOn
 
 
 @dataclass(frozen=True)
 class Instances:
-    """Durations of a region's instances in order of time; of many, a few hundred taken evenly.
+    """Durations of the instances in order of time; of many, a few hundred taken evenly. They tell how much instances
+    differ, so that a comparison can tell a change from chance."""
 
-    They tell how much instances differ, so that a comparison can tell a change from chance.
-    """
+    host_ns: Annotated[tuple[int, ...], Named("host"), "Host durations in nanoseconds."] = ()
+    projected_ns: Annotated[
+        tuple[int, ...],
+        Named("projected"),
+        "Projected durations of the instances that launched GPU work, in nanoseconds.",
+    ] = ()
 
-    host_ns: tuple[int, ...] = ()
-    projected_ns: tuple[int, ...] = ()  # only of instances that launched GPU work
 
+@dataclass(frozen=True, kw_only=True)
+class RegionReport(_WithCopies):
+    """All ranges with one path in one domain, summed over devices and threads."""
 
-@dataclass(frozen=True)
-class RegionReport:
-    """All instances of one NVTX path in one domain, summed over devices and threads."""
-
-    path: tuple[str, ...]
-    domain: str
-    instances: int
-    host: Distribution
-    projected: Distribution | None
-    time: Mapping[str, int]  # with descendants
-    time_exclusive: Mapping[str, int]  # without
-    verdict: Verdict
-    gpu_utilization: float | None  # over the projected intervals
-    gpu_utilization_host: float | None  # over the host intervals
-    cpu_utilization: float | None
-    gaps: Gaps
+    path: Annotated[Path, "Names from the outermost range inwards. The root has [] and holds what no range owns."]
+    domain: Annotated[str, "NVTX domain; empty for the default one."]
+    instances: Annotated[Natural, "Ranges with this path."]
+    share: Annotated[NonNegative, "Fraction of all devices' windows (or all threads' time), descendants included."]
+    verdict: Annotated[Verdict, Flat()]
+    time: Annotated[Times, Column(""), "The account with descendants: nanoseconds by cause, summed over devices."]
+    time_exclusive: Annotated[
+        Times,
+        Column("exclusive"),
+        "The account without descendants; over all regions these sum to the windows.",
+    ]
+    host: Annotated[Distribution, "Host intervals of the instances."]
+    projected: Annotated[Distribution | None, "Projected intervals of the instances; null where nothing was launched."]
+    gpu_utilization: Annotated[NonNegative | None, "Busy fraction of the projected intervals."]
+    gpu_utilization_host: Annotated[NonNegative | None, "Busy fraction of the host intervals."]
+    cpu_utilization: Annotated[NonNegative | None, "Fraction of the host intervals on a CPU; null where not captured."]
+    gaps: Annotated[Gaps, Column("gap")]
+    kernels: Annotated[Kernels, Column("kernel")]
     api: ApiCalls
     sync: Syncs
-    memcpy: Mapping[str, Copies]
-    kernels: Kernels
-    launch_latency: LaunchLatency | None
-    queue_depth_median: float | None
-    blocked_on: Mapping[str, int]  # what the host slept on inside the region's own thread
-    share: float  # of all devices' windows (or all threads' time)
-    graphs: Kernels | None = None
-    threads: int = 1
-    open_instances: int = 0  # ranges that never closed: cut off at the end of the trace
-    instance_ns: Instances = Instances()  # empty for the root, and in results of an earlier boundby
-    found: bool = False  # found in the launches by boundby, not annotated in the program
+    memcpy: Memcpy
+    launch_latency: Latency
+    queue_depth_median: QueueDepth
+    blocked_on: BlockedOn
+    threads: Annotated[Natural, "Threads that opened such ranges."] = 1
+    open_instances: Annotated[Natural, "Ranges that never closed: cut off at the end of the trace."] = 0
+    found: Annotated[bool, LATER, "Found in the launches by boundby, not annotated in the program."] = False
+    instance_ns: Annotated[Instances, LATER] = Instances()  # empty for the root
+    graphs: Annotated[Kernels | None, UNWRITTEN] = None
 
     @property
+    @derived(after="path", is_key=False)
+    def name(self) -> str:
+        """The last name of the path."""
+        return self.path[-1] if self.path else ""
+
+    @property
+    @derived(after="name", is_key=False)
+    def depth(self) -> int:
+        """How many ranges deep."""
+        return len(self.path)
+
+    @property
+    @derived(after="verdict", is_key=False)
     def total_ns(self) -> int:
+        """The account's time with descendants."""
         return sum(self.time.values())
 
     @property
-    def depth(self) -> int:
-        return len(self.path)
+    @derived(after="time", is_key=False)
+    def exclusive_ns(self) -> int:
+        """The account's time without descendants."""
+        return sum(self.time_exclusive.values())
+
+    @property
+    @derived(after="time_exclusive", is_column=False)
+    def host_ns(self) -> Natural:
+        """Sum of the host intervals, nanoseconds."""
+        return self.host.total_ns
+
+    @property
+    @derived(after="host_ns", is_column=False)
+    def projected_ns(self) -> Natural | None:
+        """Sum of the projected intervals (first start to last end of the GPU work launched inside), nanoseconds; null
+        where nothing was launched."""
+        return self.projected.total_ns if self.projected else None
 
 
 @dataclass(frozen=True)
 class Example:
-    """One instance of what a finding is about, to look up in a timeline.
+    """One instance of what a finding is about, to look up in a timeline."""
 
-    ``start_ns`` is on the host's clock, as calls, ranges and the times of regions are. Of an operation on a device
-    whose clock is off that is what the trace holds plus the device's ``clock_shift_ns``.
-    """
-
-    start_ns: int
-    duration_ns: int
-    what: str  # "cudaStreamSynchronize in aten::item, train.py:31"
-
-
-SEVERITIES = ("high", "medium", "low", "note")  # of findings, worst first
+    start_ns: Annotated[
+        int,
+        "When it begins, on the host's clock: of an operation on a device whose clock is off, what the trace holds plus"
+        " the device's clock_shift_ns.",
+    ]
+    duration_ns: Annotated[Natural, "How long it takes."]
+    what: Annotated[str, "Call or kernel, operator, source."]  # "cudaStreamSynchronize in aten::item, train.py:31"
 
 
 @dataclass(frozen=True)
 class Finding:
     """Something to change (or to know): where, the evidence, what the change would save, and how to make it."""
 
-    rule: str
-    severity: str  # one of SEVERITIES; note: nothing is saved, but averages or verdicts suffer
-    title: str
-    region: tuple[str, ...] | None
-    evidence: Mapping[str, object]
-    saving_ns: tuple[int, int] | None  # low, high
-    advice: tuple[str, ...]
-    docs: str  # the page of the rule
-    examples: tuple[Example, ...] = ()  # the worst instances, longest first
-    instances: int = 1  # how many alike this stands for
-    disproof: str = ""  # what would prove it wrong
+    rule: Annotated[str, "Rule id."]
+    severity: Annotated[
+        str, "How grave: high, medium, low; or note: nothing is saved, but averages or verdicts suffer."
+    ]
+    title: Annotated[str, "One sentence."]
+    region: Annotated[Path | None, "Path of the region it is about."] = None
+    evidence: Annotated[Mapping[str, object], "The numbers it rests on; keys depend on the rule."] = field(
+        default_factory=dict
+    )
+    saving_ns: Annotated[tuple[int, int] | None, "Estimated saving, [low, high] in nanoseconds."] = None
+    advice: Annotated[tuple[str, ...], Column(joined="\n"), "What to change, each a next step."] = ()
+    docs: Annotated[str, "The page of the rule."] = ""
+    examples: Annotated[tuple[Example, ...], "The worst instances, longest first."] = ()
+    instances: Annotated[int, Least(1), "How many alike the finding stands for."] = 1
+    disproof: Annotated[str, "What would prove it wrong."] = ""
+
+    @property
+    @derived(after="saving_ns", is_key=False)
+    def saving_low_ns(self) -> int | None:
+        """The least that the change would save."""
+        return self.saving_ns[0] if self.saving_ns else None
+
+    @property
+    @derived(after="saving_low_ns", is_key=False)
+    def saving_high_ns(self) -> int | None:
+        """The most that the change would save."""
+        return self.saving_ns[1] if self.saving_ns else None
 
 
 @dataclass(frozen=True)
 class NotChecked:
-    """A rule that lacked its data, or failed. ``could_matter``: what it looks for could be worth telling here."""
+    """A rule that lacked its data, or failed."""
 
-    rule: str
-    reason: str
-    could_matter: bool = True
+    rule: Annotated[str, "Rule id."]
+    reason: Annotated[str, "What was missing."]
+    could_matter: Annotated[bool, "Whether what the rule looks for could be worth telling, by the account."] = True
 
 
 @dataclass(frozen=True)
 class WhatIf:
     """A device's window as a scenario would leave it, predicted by replay."""
 
-    scenario: str
-    predicted_ns: int
-    baseline_ns: int
-    device: int = 0
+    scenario: Annotated[str, "Scenario id."]
+    predicted_ns: Annotated[Natural, "Predicted length of the window, nanoseconds."]
+    baseline_ns: Annotated[Natural, "Measured length of the window, nanoseconds."]
+    device: Annotated[int, "Device id."] = 0
 
     @property
-    def speedup(self) -> float:
-        return self.baseline_ns / self.predicted_ns if self.predicted_ns else float("inf")
+    @derived(after="device")
+    def speedup(self) -> NonNegative | None:
+        """baseline_ns / predicted_ns; null where nothing would remain."""
+        return self.baseline_ns / self.predicted_ns if self.predicted_ns else None
 
 
-@dataclass(frozen=True)
-class Report:
-    """Everything one analysis found. ``boundby.analyze`` returns it; every format is made from it."""
+@dataclass(frozen=True, kw_only=True)
+class Report(Saved, Viewed):
+    """What a GPU program is bound by, from one NVIDIA Nsight Systems report. ``boundby.analyze`` returns it; every
+    format is made from it."""
 
+    analysis: AnalysisSummary = AnalysisSummary()
     trace: TraceSummary
-    devices: tuple[DeviceReport, ...]
-    threads: tuple[ThreadReport, ...]  # only where there is no GPU work
-    regions: tuple[RegionReport, ...]  # depth first, siblings by time; the root has path ()
-    findings: tuple[Finding, ...] = ()
-    not_checked: tuple[NotChecked, ...] = ()
-    what_if: tuple[WhatIf, ...] = ()
-    window: str = "gpu"
-    region_glob: str | None = None
-    min_share: float = 0.0
-    skip_first: int = 0
-    device_ids: tuple[int, ...] = ()  # empty: all
-    process_ids: tuple[int, ...] = ()
-    fold: bool = True
-    rules_checked: int = 0  # rules that looked and had what they need; 0: none was asked
-    rules_disabled: tuple[str, ...] = ()
-    thresholds: Mapping[str, float] = field(default_factory=dict)  # "rule.name": value, where users changed it
-    show_all: bool = False  # findings below 1 % of the window too
-
-    def to_dict(self) -> dict[str, object]:
-        """The JSON form (docs/json.md) as plain dicts and lists."""
-        from boundby.render.json import to_dict
-
-        return to_dict(self)
+    devices: Annotated[tuple[DeviceReport, ...], "One account per device with GPU work."]
+    threads: Annotated[
+        tuple[ThreadReport, ...], "One account per annotated host thread, only where there is no GPU work."
+    ] = ()
+    regions: Annotated[tuple[RegionReport, ...], "Depth first, siblings by time; the root first."]
+    findings: Annotated[tuple[Finding, ...], "What to change, best first."] = ()
+    not_checked: Annotated[tuple[NotChecked, ...], "Rules that lacked their data."] = ()
+    what_if: Annotated[tuple[WhatIf, ...], "Predictions with a cost removed."] = ()
 
     def regions_frame(self) -> pd.DataFrame:
-        """One row per region as a pandas frame (needs pandas)."""
-        from boundby.render.frames import regions_frame
+        """One row per region, the root (path ``""``) included, as a pandas frame (needs pandas)."""
+        from boundby.results.tables import frame
 
-        return regions_frame(self)
+        return frame(self, "regions")
 
     def devices_frame(self) -> pd.DataFrame:
         """One row per device as a pandas frame (needs pandas)."""
-        from boundby.render.frames import devices_frame
+        from boundby.results.tables import frame
 
-        return devices_frame(self)
+        return frame(self, "devices")
 
     def findings_frame(self) -> pd.DataFrame:
         """One row per finding, best first, as a pandas frame (needs pandas)."""
-        from boundby.render.frames import findings_frame
+        from boundby.results.tables import frame
 
-        return findings_frame(self)
-
-    def _repr_html_(self) -> str:
-        from boundby.render.html import fragment
-
-        return fragment(self)
+        return frame(self, "findings")

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 
 @dataclass(frozen=True)
 class TraceWarning:
-    """Something about the trace that lowers certainty. ``code`` is a stable slug with a docs anchor."""
+    """Something about the trace that lowers certainty."""
 
-    code: str
-    message: str
+    code: Annotated[str, "Stable slug."]  # with an anchor in the docs
+    message: Annotated[str, "One sentence."]
 
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """One GPU that the report lists. ``id`` is the device id used in the account."""
+    """One GPU that the report lists."""
 
-    id: int
-    name: str
-    used: bool = True
+    id: Annotated[int, "Device id, as used in the account."]
+    name: Annotated[str, "Name."]
+    used: Annotated[bool, "Whether any work ran on it."] = True
 
 
 @dataclass(frozen=True)
 class Captured:
     """Which kinds of data the report holds."""
 
-    kernels: bool = False
-    cuda_api: bool = False
-    memcpy: bool = False
-    sync: bool = False
-    nvtx: bool = False
-    osrt: bool = False
-    cpu_scheduling: bool = False
-    cpu_samples: bool = False
-    gpu_metrics: bool = False
-    cuda_graphs: bool = False
-    backtraces: bool = False  # of samples, CUDA calls or OS calls
-    python_stacks: bool = False
+    kernels: Annotated[bool, "Kernels."] = False
+    cuda_api: Annotated[bool, "CUDA runtime and driver calls."] = False
+    memcpy: Annotated[bool, "Memory copies and sets."] = False
+    sync: Annotated[bool, "Synchronization records."] = False
+    nvtx: Annotated[bool, "NVTX ranges."] = False
+    osrt: Annotated[bool, "OS runtime calls."] = False
+    cpu_scheduling: Annotated[bool, "Which thread ran on which CPU, when."] = False
+    cpu_samples: Annotated[bool, "CPU samples."] = False
+    gpu_metrics: Annotated[bool, "GPU metrics."] = False
+    cuda_graphs: Annotated[bool, "CUDA graph executions."] = False
+    backtraces: Annotated[bool, "Backtraces of CPU samples, CUDA calls or OS runtime calls."] = False
+    python_stacks: Annotated[bool, "Python backtraces."] = False

@@ -25,6 +25,7 @@ from boundby.results.report import (
     Syncs,
     ThreadReport,
     Verdict,
+    Window,
 )
 from boundby.stats.device import KernelFigures, copies_by_region, device_gaps, kernel_figures, operations_in_windows
 from boundby.stats.figures import Figures
@@ -88,8 +89,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
     return DeviceReport(
         id=gpu.id,
         name=gpu.name,
-        window_start_ns=device.low_ns - device.shift.shift_ns,
-        window_end_ns=device.high_ns - device.shift.shift_ns,
+        window=Window(device.low_ns - device.shift.shift_ns, device.high_ns - device.shift.shift_ns),
         busy_ns=window - gaps.total_ns,
         idle_ns=gaps.total_ns,
         startup_ns=max(device.low_ns - trace.span_ns[0], 0),
@@ -152,6 +152,7 @@ def threads(timeline: Timeline) -> tuple[ThreadReport, ...]:
                     _verdict(decide(time, 0), confidence, host_because(time, blocked), is_replayed=False),
                     saving_ns=None,
                     runner_up=None,
+                    runner_up_saving_ns=None,
                     bound_next=None,
                 ),
             )
@@ -332,14 +333,15 @@ def _latency(figures: KernelFigures, region: int) -> LaunchLatency | None:
 def _verdict(decision: Decision, confidence: Confidence, clause: str, *, is_replayed: bool) -> Verdict:
     named = decision.mixed_of[0] if decision.mixed_of else decision.bound
     gains = tuple(saving for saving in decision.savings if saving.saving_ns > 0)
-    rest = [saving for saving in gains if saving.cause != named]
     is_decided = decision.bound not in ("hidden", "unknown")
+    second = next((saving for saving in gains if saving.cause != named), None) if is_decided else None
     return Verdict(
         bound=decision.bound,
         confidence=confidence.level,
         reasons=confidence.reasons,
         saving_ns=next((saving.saving_ns for saving in decision.savings if saving.cause == named), None),
-        runner_up=rest[0] if rest and is_decided else None,
+        runner_up=second.cause if second else None,
+        runner_up_saving_ns=second.saving_ns if second else None,
         bound_next=decision.bound_next,
         mixed_of=decision.mixed_of,
         because=clause,

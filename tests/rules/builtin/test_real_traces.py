@@ -27,7 +27,7 @@ def analyzed(name: str) -> Report:
 def test_findings_can_be_looked_up(name: str) -> None:
     report = analyzed(name)
     assert not [item for item in report.not_checked if "failed" in item.reason]
-    assert report.rules_checked + len(report.not_checked) == len(builtin())
+    assert report.analysis.rules_checked + len(report.not_checked) == len(builtin())
     regions = {region.path for region in report.regions}
     longest = max((device.window_ns for device in report.devices), default=0)
     for finding in report.findings:

@@ -118,7 +118,7 @@ def _gate(result: GateResult | None) -> dict[str, object] | None:
         return None
     rows = [
         {"kept": item.kept, "state": gate.state(item), "limit": clean(item.limit), "message": clean(item.message)}
-        for item in sorted(result.results, key=lambda item: item.kept)
+        for item in sorted(result.limits, key=lambda item: item.kept)
     ]
     return {"headline": gate.headline(result), "passed": result.passed, "rows": rows}
 

@@ -180,7 +180,7 @@ def bounds(item: RegionChange, arrow: str) -> str:
 
 def renamed(item: RegionChange) -> str:
     """Where a region was matched by more than its path."""
-    if item.how != "similar" or item.before is None or item.after is None:
+    if item.matched_by != "similar" or item.before is None or item.after is None:
         return ""
     old, new = item.before.path, item.after.path
     sure = f"{item.similarity:.2f}"
@@ -293,12 +293,12 @@ def finding(item: FindingChange) -> str:
 
 def finding_word(item: FindingChange) -> str:
     """``resolved``, ``still there``, ``improved``: what became of it."""
-    return TREND_WORDS.get(item.trend, FINDING_WORDS[item.status])
+    return TREND_WORDS.get(item.trend or "", FINDING_WORDS[item.status])
 
 
 def finding_figures(item: FindingChange) -> str:
     """What it was, what was promised and what came of it, in one phrase."""
-    old, new = item.before_saving_ns, item.after_saving_ns
+    old, new = item.saving_before_ns, item.saving_after_ns
     if item.status == "remains":
         return "; ".join(filter(None, (_was(item), _still_saves(old, new))))
     if item.status == "resolved":
@@ -318,11 +318,11 @@ def _still_saves(old: tuple[int, int] | None, new: tuple[int, int] | None) -> st
 
 def _was(item: FindingChange) -> str:
     """What it said before: the words that differ where these are few, all of it where it was worded in another way."""
-    was = item.was
-    if was is None or item.finding.severity == NOTE:
+    if item.title_before is None or item.finding.severity == NOTE:
         return ""
-    old, new = (clean(found.title).rstrip(".").split() for found in (was, item.finding))
-    place = region_name(was.region) if was.region and was.region != item.finding.region else ""
+    old, new = (clean(title).rstrip(".").split() for title in (item.title_before, item.finding.title))
+    moved = item.region_before if item.region_before != item.finding.region else None
+    place = region_name(moved) if moved else ""
     if [_worded(word) for word in old] != [_worded(word) for word in new]:
         return f"was {place}: {' '.join(old)}" if place else f"was: {' '.join(old)}"
     differ = [number for number, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]
@@ -349,7 +349,7 @@ def _credit(item: FindingChange) -> str:
     if gone is None:
         return ""
     what = "its region" if item.finding.region else "the window"
-    if item.cause_ns is not None:
+    if item.cause_ns is not None and item.cause is not None:
         what = f"{SHORT_LABEL[item.cause]} time {'there' if item.finding.region else 'in the window'}"
     told = f"{what}: {signed(-gone)}" if gone else f"{what}: no change"
     return f"{told} (of {item.together} findings together)" if item.together > 1 else told

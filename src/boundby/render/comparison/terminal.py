@@ -69,9 +69,9 @@ def _device(device: DeviceChange, comparison: Comparison, face: Face) -> list[Te
     if one is None or other is None:
         return lines
     lines += [Text(), *_bars(one, other, face), Text(), *_causes(one, other, face)]
-    if device.utilization_before is not None and device.utilization_after is not None:
-        busy = f"GPU busy {units.percent(device.utilization_before)}, then {units.percent(device.utilization_after)}"
-        lines += face.wrapped(busy, style=DIM)
+    if device.gpu_utilization_before is not None and device.gpu_utilization_after is not None:
+        busy = (units.percent(share) for share in (device.gpu_utilization_before, device.gpu_utilization_after))
+        lines += face.wrapped(f"GPU busy {', then '.join(busy)}", style=DIM)
     return lines
 
 

@@ -87,7 +87,7 @@ def context(
     accounts = _accounts(report)
     views = [_finding(number + 1, finding, report) for number, finding in enumerate(report.findings)]
     saving = [view for view in views if view.finding.severity != findings.NOTE]
-    unchecked = findings.could_not_check(report.not_checked, every=report.show_all)
+    unchecked = findings.could_not_check(report.not_checked, every=report.analysis.show_all)
     return {
         "title": sentences.what_ran(report),
         "facts": sentences.circumstances(report),

@@ -7,7 +7,7 @@ import pytest
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
-from boundby.render import rows
+from boundby.results.tables import columns
 from tests.support import reports
 
 
@@ -37,9 +37,9 @@ def test_findings_are_rows() -> None:
 
 
 def test_empty_frames_have_their_columns() -> None:
-    assert list(reports.empty().regions_frame().columns) == list(rows.REGION_COLUMNS)
+    assert list(reports.empty().regions_frame().columns) == list(columns("regions"))
     frame = reports.empty().devices_frame()
-    assert list(frame.columns) == list(rows.DEVICE_COLUMNS)
+    assert list(frame.columns) == list(columns("devices"))
     assert frame["busy_ns"].sum() == 0
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from boundby.model.errors import OutputError
-from boundby.render import write
-from boundby.render.write import format_of, write_text
+from boundby.results import write
+from boundby.results.write import format_of, write_text
 
 
 def test_formats_by_suffix() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +14,12 @@ from hypothesis import strategies as st
 
 from boundby.model.causes import BOUNDS, CAUSE_KEYS
 from boundby.model.errors import InputError
-from boundby.render import json as report_json
-from boundby.results.report import FORMAT_VERSION, WhatIf
-from tests.support import reports
+from boundby.results import saved
+from boundby.results.report import Report, WhatIf
+from boundby.results.schema import DOCUMENTS, schema
+from tests.support import reports, schemas
 
-SCHEMA = report_json.schema()
+SCHEMA = schema(Report)
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 # The first published form, word for word: what readers were promised.
 PROMISED = {
@@ -67,62 +67,38 @@ def test_the_account_has_every_cause() -> None:
 
 @pytest.mark.parametrize("name", sorted(reports.ALL))
 def test_it_is_valid_by_the_schema(name: str) -> None:
-    VALIDATOR.validate(json.loads(report_json.render(reports.ALL[name]())))
+    VALIDATOR.validate(json.loads(saved.render(reports.ALL[name]())))
 
 
-def test_the_schema_is_a_schema_and_knows_the_model() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["properties"]["format_version"]["const"] == FORMAT_VERSION
-    assert tuple(SCHEMA["$defs"]["time"]["properties"]) == CAUSE_KEYS
-    assert tuple(SCHEMA["$defs"]["bound"]["enum"]) == BOUNDS
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_schema_is_a_schema(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema(DOCUMENTS[name]))
+
+
+def test_the_schema_knows_the_model() -> None:
+    assert SCHEMA["properties"]["format_version"]["const"] == Report.format_version
+    assert tuple(SCHEMA["$defs"]["Time"]["properties"]) == CAUSE_KEYS
+    assert tuple(SCHEMA["$defs"]["RegionReport"]["properties"]["bound"]["enum"]) == BOUNDS
 
 
 @pytest.mark.parametrize("name", sorted(reports.ALL))
 def test_every_key_is_described(name: str) -> None:
-    _described(reports.ALL[name]().to_dict(), SCHEMA, "$")
-
-
-def _described(value: object, schema: Mapping[str, Any], where: str) -> None:
-    schemas = list(_parts(schema))
-    assert any(part.get("description") for part in schemas), f"{where} has no description"
-    if isinstance(value, Mapping):
-        known = {key: sub for part in schemas for key, sub in part.get("properties", {}).items()}
-        more = next((part["additionalProperties"] for part in schemas if "additionalProperties" in part), None)
-        for key, item in value.items():
-            if more is None and not known:
-                return  # evidence: free
-            assert key in known or more, f"{where}.{key} is not in the schema"
-            if key in known:
-                _described(item, known[key], f"{where}.{key}")
-    if isinstance(value, list):
-        items = next(part["items"] for part in schemas if "items" in part)
-        for item in value:
-            if "$ref" in items or "properties" in items:
-                _described(item, items, f"{where}[]")
-
-
-def _parts(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = [schema]
-    if "$ref" in schema:
-        found += _parts(SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")])
-    for sub in (*schema.get("allOf", ()), *schema.get("anyOf", ())):
-        found += _parts(sub)
-    return found
+    schemas.assert_described(reports.ALL[name]().to_dict(), SCHEMA)
 
 
 @pytest.mark.parametrize("name", sorted(set(reports.ALL) - {"hostile"}))
 def test_round_trip(name: str) -> None:
     report = reports.ALL[name]()
-    assert report_json.from_dict(json.loads(report_json.render(report))) == report
+    assert saved.from_dict(json.loads(saved.render(report)), Report) == report
 
 
 def test_a_second_round_trip_changes_nothing_even_where_text_was_invalid() -> None:
-    once = report_json.render(reports.hostile())
-    assert report_json.render(report_json.from_dict(json.loads(once))) == once
+    once = saved.render(reports.hostile())
+    assert saved.render(saved.from_dict(json.loads(once), Report)) == once
 
 
 def test_the_text_is_stable_and_valid_utf8() -> None:
-    first, second = report_json.render(reports.hostile()), report_json.render(reports.hostile())
+    first, second = saved.render(reports.hostile()), saved.render(reports.hostile())
     assert first == second
     assert first.endswith("}\n")
     first.encode("utf-8")
@@ -132,7 +108,7 @@ def test_the_text_is_stable_and_valid_utf8() -> None:
 def test_no_number_is_infinite_or_nan() -> None:
     report = replace(reports.sample(), what_if=(WhatIf("all", 0, 5),))
     device = replace(report.devices[0], cpu_utilization=math.nan)
-    text = report_json.render(replace(report, devices=(device,)))
+    text = saved.render(replace(report, devices=(device,)))
     data = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
     assert data["what_if"][0]["speedup"] is None
     assert data["devices"][0]["cpu_utilization"] is None
@@ -154,7 +130,7 @@ def test_evidence_of_any_kind_becomes_json() -> None:
 
 
 def test_several_reports_are_an_array() -> None:
-    data = json.loads(report_json.render_many([reports.sample(), reports.empty()]))
+    data = json.loads(saved.render_many([reports.sample(), reports.empty()]))
     assert [item["trace"]["path"] for item in data] == ["reports/train.sqlite", "empty.sqlite"]
 
 
@@ -173,19 +149,19 @@ def test_several_reports_are_an_array() -> None:
 )
 def test_what_is_no_result_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(InputError, match="not a"):
-        report_json.from_dict(data)
+        saved.from_dict(data, Report)
 
 
 def test_a_later_format_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="format_version 2"):
-        report_json.from_dict({**reports.sample().to_dict(), "format_version": FORMAT_VERSION + 1})
+        saved.from_dict({**reports.sample().to_dict(), "format_version": Report.format_version + 1}, Report)
 
 
 @settings(max_examples=60)
 @given(st.data())
 def test_any_damage_gives_a_report_or_an_input_error(data: st.DataObject) -> None:
     """Drop or replace one value anywhere: never another exception."""
-    tree: Any = json.loads(report_json.render(reports.sample()))
+    tree: Any = json.loads(saved.render(reports.sample()))
     node, key = tree, data.draw(st.sampled_from(sorted(tree)))
     while isinstance(node[key], dict | list) and node[key] and data.draw(st.booleans()):
         node = node[key]
@@ -195,4 +171,4 @@ def test_any_damage_gives_a_report_or_an_input_error(data: st.DataObject) -> Non
     else:
         node[key] = data.draw(st.sampled_from([None, "x", 3, [], {}, [1], {"a": 1}]))
     with contextlib.suppress(InputError):
-        report_json.from_dict(tree)
+        saved.from_dict(tree, Report)

@@ -1,0 +1,328 @@
+"""Results <-> plain data, by the annotations of their dataclasses: JSON, its schema and flat tables all follow them.
+
+A field is written under its own name and in its own place. What is to be said beyond its type stands in ``Annotated``:
+a text (what it means, for the schema and the docs) and marks such as ``Named`` or ``Flat``. ``@derived`` properties are
+written too, and passed over when read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, TypeVar, Union
+
+from boundby.model.causes import CAUSE_KEYS
+
+Json = dict[str, Any]
+T = TypeVar("T")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclasses.dataclass(frozen=True)
+class Least:
+    """The smallest value possible."""
+
+    value: int
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOf:
+    """The only values possible."""
+
+    values: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """The key, where it is not the field's name."""
+
+    key: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Flat:
+    """The inner keys (``only`` these, if any are named) stand among those of what holds it."""
+
+    only: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """In flat tables: another ``name`` (of what has parts, their prefix), and ``after`` which field it stands.
+    ``joined``: what stands between the parts of a tuple of texts. ``is_left_out``: it has no column."""
+
+    name: str | None = None
+    after: str = ""
+    joined: str | None = None
+    is_left_out: bool = False
+
+
+class _Mark:
+    """A mark without values of its own."""
+
+
+UNWRITTEN = _Mark()  #: not in JSON, nor in tables
+LATER = _Mark()  #: came after the first published form: a saved result may lack it
+BY_CAUSE = _Mark()  #: a mapping of every cause to nanoseconds, in the order of causes
+NO_COLUMN = Column(is_left_out=True)
+
+Natural = Annotated[int, Least(0)]
+NonNegative = Annotated[float, Least(0)]
+Times = Annotated[Mapping[str, int], BY_CAUSE]
+Path = Annotated[tuple[str, ...], Column(joined="/")]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Derived:
+    after: str
+    is_key: bool
+    is_column: bool
+
+
+def derived(after: str, *, is_key: bool = True, is_column: bool = True) -> Callable[[Function], Function]:
+    """Mark the getter of a property as written ``after`` a field: as a JSON key, as a column of tables, or both. Its
+    docstring is its meaning."""
+
+    def mark(function: Function) -> Function:
+        function.__dict__["derived"] = _Derived(after, is_key, is_column)
+        return function
+
+    return mark
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """An annotation taken apart: the bare type, whether None will do, and every mark."""
+
+    bare: Any
+    is_optional: bool
+    marks: tuple[Any, ...]
+
+    def mark(self, kind: type[T]) -> T | None:
+        """The first mark of a kind."""
+        return next((mark for mark in self.marks if isinstance(mark, kind)), None)
+
+    @property
+    def origin(self) -> Any:
+        return typing.get_origin(self.bare) or self.bare
+
+    @property
+    def arguments(self) -> tuple[Kind, ...]:
+        """What a tuple or mapping holds."""
+        return tuple(kind_of(argument) for argument in typing.get_args(self.bare) if argument is not Ellipsis)
+
+    @property
+    def is_dataclass(self) -> bool:
+        return dataclasses.is_dataclass(self.bare)
+
+    @property
+    def is_series(self) -> bool:
+        """A tuple of any length."""
+        return self.origin is tuple and Ellipsis in typing.get_args(self.bare)
+
+    @property
+    def meaning(self) -> str:
+        """The text of the annotation, else the docstring of what the field holds, on one line."""
+        text = self.mark(str) or (self.bare.__doc__ if self.is_dataclass else "") or ""
+        return one_line(text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """One field or derived property of a result, in its place."""
+
+    name: str
+    kind: Kind
+    is_required: bool = False  # a field without a default
+    derived: _Derived | None = None
+
+    @property
+    def key(self) -> str:
+        """Its key in JSON."""
+        named = self.kind.mark(Named)
+        return named.key if named else self.name
+
+    @property
+    def is_key(self) -> bool:
+        return self.derived.is_key if self.derived else UNWRITTEN not in self.kind.marks
+
+    @property
+    def is_column(self) -> bool:
+        column = self.kind.mark(Column)
+        if column is not None and column.is_left_out:
+            return False
+        return self.derived.is_column if self.derived else UNWRITTEN not in self.kind.marks
+
+
+def one_line(text: str) -> str:
+    """The first paragraph of a docstring, without its line breaks."""
+    return " ".join(text.strip().split("\n\n")[0].split())
+
+
+def kind_of(annotation: Any) -> Kind:
+    """Take an annotation apart."""
+    marks: tuple[Any, ...] = ()
+    is_optional = False
+    while True:
+        if typing.get_origin(annotation) is Annotated:
+            annotation, *more = typing.get_args(annotation)
+            marks += tuple(more)
+        elif typing.get_origin(annotation) in (Union, types.UnionType):
+            (annotation,) = (one for one in typing.get_args(annotation) if one is not type(None))
+            is_optional = True
+        else:
+            return Kind(annotation, is_optional, marks)
+
+
+_MEMBERS: dict[Any, tuple[Member, ...]] = {}
+
+
+def members(kind: type[Any]) -> tuple[Member, ...]:
+    """Fields of a dataclass in order of definition, each followed by the properties derived from it."""
+    if kind not in _MEMBERS:
+        _MEMBERS[kind] = _members(kind)
+    return _MEMBERS[kind]
+
+
+def _members(kind: type[Any]) -> tuple[Member, ...]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    found = [
+        Member(field.name, kind_of(hints[field.name]), _has_no_default(field)) for field in dataclasses.fields(kind)
+    ]
+    for name, value in ((name, value) for base in kind.__mro__ for name, value in vars(base).items()):
+        mark = getattr(value.fget, "derived", None) if isinstance(value, property) else None
+        if mark is not None:
+            returned = typing.get_type_hints(value.fget, include_extras=True)["return"]
+            place = next(number for number, member in enumerate(found) if member.name == mark.after)
+            told = kind_of(Annotated[returned, one_line(value.__doc__ or "")])
+            found.insert(place + 1, Member(name, told, derived=mark))
+    return tuple(found)
+
+
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def flattened(member: Member) -> tuple[Member, ...]:
+    """The members of a flat field that are written."""
+    mark = member.kind.mark(Flat)
+    assert mark is not None
+    inner = (one for one in members(member.kind.bare) if one.is_key)
+    return tuple(one for one in inner if not mark.only or one.name in mark.only)
+
+
+def to_plain(value: Any, *, keep_infinite: bool = False) -> Any:
+    """Only what JSON has. Evidence can hold anything a rule found handy, and text anything a trace holds.
+
+    A float that is no number becomes None, or with ``keep_infinite`` an object that ``from_plain`` knows.
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return valid(value)
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return {"number": str(value)} if keep_infinite else None
+    nested = functools.partial(to_plain, keep_infinite=keep_infinite)
+    if dataclasses.is_dataclass(value):
+        return {key: nested(item) for key, item in _items(value)}
+    if isinstance(value, Mapping):
+        return {valid(str(key)): nested(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [nested(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((nested(item) for item in value), key=repr)
+    item = getattr(value, "item", None)  # a NumPy scalar
+    return nested(item()) if callable(item) else valid(str(value))
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    """Keys and values of a dataclass, in order."""
+    for member in members(type(value)):
+        if not member.is_key:
+            continue
+        item = getattr(value, member.name)
+        if member.kind.mark(Flat):
+            yield from ((one.key, _ordered(getattr(item, one.name), one.kind)) for one in flattened(member))
+        else:
+            yield member.key, _ordered(item, member.kind)
+
+
+def _ordered(value: Any, kind: Kind) -> Any:
+    """Mappings in an order of their own, whatever order they were filled in. Free ones (evidence) keep theirs."""
+    if not isinstance(value, Mapping) or not kind.arguments or kind.arguments[1].bare is object:
+        return value
+    if BY_CAUSE in kind.marks:
+        return {key: value.get(key, 0) for key in CAUSE_KEYS}
+    return {key: value[key] for key in sorted(value)}
+
+
+def from_plain(kind: type[T], data: Any) -> T:
+    """The other direction. Unknown keys are passed over (a later boundby may write more).
+
+    Raises:
+        ValueError: it is something else, or a key without a default is missing. The message names it.
+    """
+    result: T = _built(kind_of(kind), data, "it")
+    return result
+
+
+def _built(kind: Kind, data: Any, where: str) -> Any:
+    if data is None and kind.is_optional:
+        return None
+    if kind.is_dataclass:
+        return _built_dataclass(kind.bare, _checked(data, dict, where))
+    if kind.origin is tuple:
+        items, inner = _checked(data, list, where), kind.arguments
+        if kind.is_series:
+            return tuple(_built(inner[0], item, where) for item in items)
+        if len(items) != len(inner):
+            raise ValueError(f"{where}: {len(inner)} values were expected, and there are {len(items)}")
+        return tuple(_built(one, item, where) for one, item in zip(inner, items, strict=True))
+    if kind.origin is Mapping:
+        entries = _checked(data, dict, where)
+        if BY_CAUSE in kind.marks and (missing := [key for key in CAUSE_KEYS if key not in entries]):
+            raise ValueError(f"{where}: {missing[0]} is missing")
+        keys = CAUSE_KEYS if BY_CAUSE in kind.marks else entries
+        return {key: _built(kind.arguments[1], entries[key], where) for key in keys}
+    if kind.bare is object:
+        return data
+    if kind.bare is float and isinstance(data, dict) and isinstance(data.get("number"), str):
+        return float(data["number"])
+    if kind.bare is float and type(data) is int:
+        return data  # as it was written
+    return _checked(data, kind.bare, where)
+
+
+def _checked(data: Any, kind: type[Any], where: str) -> Any:
+    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
+        raise ValueError(f"{where}: {kind.__name__} was expected, and there is {data!r:.40}")
+    return data
+
+
+def _built_dataclass(kind: type[Any], data: Json) -> Any:
+    values = {}
+    for member in members(kind):
+        if member.derived or not member.is_key:
+            continue
+        if member.kind.mark(Flat):
+            values[member.name] = _built_dataclass(member.kind.bare, data)
+        elif member.key in data:
+            values[member.name] = _built(member.kind, data[member.key], member.key)
+        elif member.is_required:
+            raise ValueError(f"{member.key} is missing")
+    return kind(**values)
+
+
+def valid(text: str) -> str:
+    """The same text, fit for UTF-8: only lone surrogates (undecodable bytes of a trace) are replaced."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return "".join("\N{REPLACEMENT CHARACTER}" if "\ud800" <= c <= "\udfff" else c for c in text)
+    return text
