@@ -11,7 +11,8 @@ from statistics import median
 
 from boundby.model.causes import Cause
 from boundby.trace.tables import MemoryKind, OpKind, Trace
-from boundby.trace.vocabulary.cuda import CallClass, blocked_on, classify_call
+from boundby.trace.vocabulary.cuda import CallClass, classify_call
+from boundby.trace.vocabulary.os import blocked_on
 
 US = 1000
 DISPATCH, LAUNCH = 100 * US, 10 * US

@@ -13,8 +13,16 @@ from boundby.evidence.hotspots import PYTHON_CODE, Hotspot, hottest
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet
 from boundby.readers import read_sqlite
-from boundby.trace.frames import is_interpreter, is_plumbing, is_user_python
-from boundby.trace.stacks import Backtraces, Frames, LazyBacktraces, StackEvents, StackSource
+from boundby.trace.stacks import (
+    Backtraces,
+    Frames,
+    LazyBacktraces,
+    StackEvents,
+    StackSource,
+    is_interpreter,
+    is_plumbing,
+    is_user_python,
+)
 from tests.support.program import Program
 from tests.support.traces import trace_path
 

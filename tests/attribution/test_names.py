@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.trace.fold import fold_name
 from boundby.trace.vocabulary.cuda import (
     CallClass,
     OverheadClass,
-    blocked_on,
     classify_call,
     classify_overhead,
     is_communication,
     plain_name,
 )
+from boundby.trace.vocabulary.os import blocked_on
+from boundby.trace.vocabulary.ranges import fold_name
 
 CALLS = {
     CallClass.SYNC: "cudaDeviceSynchronize_v3020 cudaStreamSynchronize_v3020 cudaStreamSynchronize_ptsz_v7000 "

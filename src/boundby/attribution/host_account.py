@@ -12,7 +12,7 @@ from boundby.attribution.context import TraceContext
 from boundby.attribution.host_state import ELSEWHERE, HostState
 from boundby.attribution.segments import Segments
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import Int64Array, sorted_distinct
+from boundby.model.arrays import sorted_distinct
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.step_function import StepFunction, cut, simplify
@@ -86,8 +86,7 @@ def sampled(trace: Trace, thread: int) -> IntervalSet:
     period = sample_period(trace)
     if period is None:
         return EMPTY
-    low, high = np.searchsorted(trace.samples.thread, [thread, thread + 1])
-    time: Int64Array = trace.samples.start_ns[low:high]
+    time = trace.samples.of_thread(thread).start_ns
     return union(time - int(SAMPLE_REACH * period), time)
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
-from boundby.correlation.cpu_evidence import CpuEvidence, blocking_names, gather_evidence, lifetime
+from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import BoolArray, Int64Array, queue_depth, sorted_distinct
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, union
 from boundby.model.step_function import NOTHING, StepFunction, simplify
-from boundby.trace.tables import MemoryKind, OpKind, Trace
-from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_overhead
+from boundby.trace.tables import OpKind, Trace
+from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
 
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
 DISPATCH_LIMIT_NS = 100_000
@@ -51,8 +51,6 @@ class HostState:
         self._evidence: dict[int, CpuEvidence] = {}
         self._states: dict[int, StepFunction] = {}
         self._blocked: dict[int, IntervalSet] = {}
-        self._blocking_os = blocking_names(trace)
-        self._overhead_class = np.array([int(classify_overhead(name)) for name in trace.names] or [0], np.int8)
         self._process_busy: dict[int, IntervalSet] = {}
         self._waits_until = _implicit_waits(trace, calls)
         self._stalls = stalled_allocations(calls, self._busy_of, trace)
@@ -62,7 +60,7 @@ class HostState:
     def evidence(self, thread: int) -> CpuEvidence:
         """What the capture knows of the thread's scheduling."""
         if thread not in self._evidence:
-            self._evidence[thread] = gather_evidence(self._trace, thread, self._blocking_os)
+            self._evidence[thread] = gather_evidence(self._trace, thread)
         return self._evidence[thread]
 
     def blocked(self, thread: int) -> IntervalSet:
@@ -179,18 +177,15 @@ class HostState:
         return union(np.minimum(took, until), until)
 
     def _overhead(self, thread: int, kind: OverheadClass) -> IntervalSet:
-        rows = self._trace.overhead
-        low, high = np.searchsorted(rows.thread, [thread, thread + 1])
-        mine = slice(int(low), int(high))
-        chosen = self._overhead_class[rows.name[mine]] == kind
-        return union(rows.start_ns[mine][chosen], rows.end_ns[mine][chosen])
+        rows = self._trace.overhead.of_thread(thread)
+        chosen = self._trace.overhead_class[rows.name] == kind
+        return union(rows.start_ns[chosen], rows.end_ns[chosen])
 
 
 def _pageable_rows(trace: Trace, calls: Calls) -> npt.NDArray[np.intp]:
     """Operations that copy from or to pageable memory and whose call is known."""
     operations = trace.operations
-    pageable = (operations.source == MemoryKind.PAGEABLE) | (operations.target == MemoryKind.PAGEABLE)
-    return np.flatnonzero((operations.kind == OpKind.MEMCPY) & pageable & (calls.of_operation != NOTHING))
+    return np.flatnonzero((operations.kind == OpKind.MEMCPY) & operations.is_pageable & (calls.of_operation != NOTHING))
 
 
 def _pageable_copies(trace: Trace, calls: Calls) -> npt.NDArray[np.bool_]:
@@ -237,7 +232,7 @@ def stalled_allocations(calls: Calls, busy_of: Callable[[int], IntervalSet], tra
     """
     found = np.zeros(len(calls), bool)
     rows = np.flatnonzero(calls.kind == CallClass.ALLOC)
-    process = np.array([thread.process for thread in trace.threads], np.int64)[calls.thread[rows]]
+    process = trace.process_of_thread[calls.thread[rows]]
     group = calls.name[rows].astype(np.int64) * (len(trace.processes) + 1) + process
     for number in np.unique(group).tolist():
         mine = rows[group == number]

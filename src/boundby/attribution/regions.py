@@ -11,8 +11,8 @@ from boundby.attribution.nesting import depths, latest_open, nest
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array, factorize
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
-from boundby.trace.fold import fold_names
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.ranges import fold_name
 
 ROOT = 0
 
@@ -124,7 +124,7 @@ def _process_wide(trace: Trace) -> dict[int, StepFunction]:
     rows = np.flatnonzero(ranges.is_start_end)
     if len(rows) == 0:
         return {}
-    process = np.array([trace.threads[thread].process for thread in ranges.thread[rows]], np.int64)
+    process = trace.process_of_thread[ranges.thread[rows]]
     found = {}
     for number in np.unique(process).tolist():
         mine = rows[process == number]
@@ -138,7 +138,7 @@ def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) ->
     ranges = trace.ranges
     used = np.unique(ranges.name)
     texts = [trace.names[number] for number in used]
-    labels = fold_names(texts) if fold else texts
+    labels = [fold_name(text) for text in texts] if fold else texts
     index = {label: number for number, label in enumerate(sorted(set(labels)))}
     label_of_name = np.zeros(len(trace.names) + 1, np.int64)
     label_of_name[used] = [index[label] for label in labels]

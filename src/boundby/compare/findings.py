@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from boundby.results.comparison import FindingChange, RegionChange
 from boundby.results.report import Finding, Report
-from boundby.trace.fold import fold_name
+from boundby.trace.vocabulary.ranges import fold_name
 
 Path = tuple[str, ...]
 #: A finding of a place that only the later run has is taken for one of the earlier run only if it promises no more

@@ -9,7 +9,7 @@ from functools import cached_property
 from boundby.model.causes import CAUSE_KEYS
 from boundby.results.comparison import Account
 from boundby.results.report import RegionReport, Report, Verdict
-from boundby.trace.fold import fold_name
+from boundby.trace.vocabulary.ranges import fold_name
 
 Path = tuple[str, ...]
 

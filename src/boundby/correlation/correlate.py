@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, pick, rows_of
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
-from boundby.trace.vocabulary.cuda import CallClass, classify_calls
+from boundby.trace.vocabulary.cuda import CallClass
 
 # A first call counts as loading code when it takes this many times the median of the later ones, and long enough
 # that no ordinary hiccup (page fault, preemption) explains it. Real lazy loads take 1 ms to 1.3 s.
@@ -36,9 +36,7 @@ class Calls:
 
     def rows_of(self, thread: int) -> slice:
         """The rows of one thread."""
-        return slice(
-            int(np.searchsorted(self.thread, thread, "left")), int(np.searchsorted(self.thread, thread, "right"))
-        )
+        return rows_of(self.thread, thread)
 
 
 def correlate(trace: Trace) -> Calls:
@@ -47,18 +45,16 @@ def correlate(trace: Trace) -> Calls:
     outermost, start = _outermost(api.start_ns, api.end_ns, api.thread)
     rows: slice | npt.NDArray[np.intp] = slice(None) if outermost.all() else np.flatnonzero(outermost)
     root = np.cumsum(outermost) - 1  # every call's outermost call: nested ones follow theirs
-    classes = classify_calls(trace.names) if len(trace.names) else np.empty(0, np.int8)
-    kind_of_all = classes[api.name] if len(api) else np.empty(0, np.int8)
+    kind_of_all = trace.call_class[api.name]
     kind = kind_of_all[rows]
     # A call is as strong as what runs inside it: cudaMemcpy -> cuMemcpyDtoH is one blocking copy.
-    process = np.array([thread.process for thread in trace.threads], np.int64)
     launches = np.isin(kind_of_all, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
-    call_process = process[api.thread] if len(api) else np.empty(0, np.int64)
+    call_process = trace.process_of_thread[api.thread]
     operations, points = trace.operations, trace.stream_points
 
     def owner(process: npt.NDArray[np.int32], correlation: Int64Array) -> npt.NDArray[np.int64]:
         call = _join(process, correlation, api.correlation, call_process, launches)
-        return np.where(call >= 0, root[np.maximum(call, 0)] if len(api) else -1, -1)
+        return pick(root, call, -1)
 
     of_operation = owner(operations.process, operations.correlation)
     duration = (api.end_ns - start)[rows]
@@ -96,9 +92,9 @@ def _join(
     wanted = wanted_process.astype(np.int64) * stride + wanted_correlation
     order = np.lexsort((np.arange(len(key)), ~launches, key))
     place = np.minimum(np.searchsorted(key[order], wanted, side="left"), len(key) - 1)
-    found = order[place]
-    known = (key[found] == wanted) & (wanted_correlation != NO_CORRELATION) & (wanted_process >= 0)
-    return np.where(known, found, -1)
+    row = order[place]
+    is_known = (key[row] == wanted) & (wanted_correlation != NO_CORRELATION) & (wanted_process >= 0)
+    return np.where(is_known, row, -1)
 
 
 def _first_loads(

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from boundby.model.intervals import EMPTY, IntervalSet, subtract, union
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.cuda import blocked_on
+from boundby.trace.vocabulary.os import SLEEPS
 
 
 @dataclass(frozen=True)
@@ -38,42 +37,46 @@ class CpuEvidence:
         return union(both.start, both.end)
 
 
-def blocking_names(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Mask over Trace.names: OS runtime calls that block."""
-    return np.array([blocked_on(name) is not None for name in trace.names] or [False], bool)
-
-
-def gather_evidence(trace: Trace, thread: int, blocking: npt.NDArray[np.bool_]) -> CpuEvidence:
-    """What the capture knows of one thread. ``blocking``: mask over names of OS calls that block."""
+def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
+    """What the capture knows of one thread."""
     on = off = in_call = None
-    low, high = np.searchsorted(trace.schedule.thread, [thread, thread + 1])
-    if high > low:
-        time, is_in = trace.schedule.start_ns[low:high], trace.schedule.is_in[low:high]
+    switches = trace.schedule.of_thread(thread)
+    if len(switches):
+        time, is_in = switches.start_ns, switches.is_in
         last = max(trace.span_ns[1], int(time[-1]))
         # A thread last seen leaving the CPU may have ended: it is not known to sleep after that.
         until = np.append(time[1:], last if is_in[-1] else time[-1])
         # Before the first switch the thread was in the other state, but since when is not known.
         on, off = union(time[is_in], until[is_in]), union(time[~is_in], until[~is_in])
     if trace.captured.osrt:
-        low, high = np.searchsorted(trace.os_calls.thread, [thread, thread + 1])
-        rows = slice(int(low), int(high))
-        blocks = blocking[trace.os_calls.name[rows]]
-        in_call = union(trace.os_calls.start_ns[rows][blocks], trace.os_calls.end_ns[rows][blocks])
+        calls = trace.os_calls.of_thread(thread)
+        blocks = trace.sleep_kind[calls.name] >= 0
+        in_call = union(calls.start_ns[blocks], calls.end_ns[blocks])
     return CpuEvidence(on, off, in_call)
+
+
+def sleeps_of(trace: Trace, thread: int) -> dict[str, IntervalSet]:
+    """When a thread was in an OS call that blocks, by what on (`SLEEPS`)."""
+    calls = trace.os_calls.of_thread(thread)
+    kind = trace.sleep_kind[calls.name]
+    return {
+        SLEEPS[number]: union(calls.start_ns[kind == number], calls.end_ns[kind == number])
+        for number in np.unique(kind[kind >= 0]).tolist()
+    }
 
 
 def lifetime(trace: Trace, thread: int) -> tuple[int, int] | None:
     """First and last instant at which a thread shows itself in any table; None if it never does."""
     bounds: list[int] = []
     for table in (trace.api, trace.ranges, trace.os_calls):
-        low, high = np.searchsorted(table.thread, [thread, thread + 1])
-        if high > low:
-            bounds += [int(table.start_ns[low]), int(table.end_ns[low:high].max())]
+        rows = table.rows_of(thread)
+        if rows.stop > rows.start:
+            bounds += [int(table.start_ns[rows.start]), int(table.end_ns[rows].max())]
     for events in (trace.schedule, trace.samples):
-        low, high = np.searchsorted(events.thread, [thread, thread + 1])
-        if high > low:
-            bounds += [int(events.start_ns[low]), int(events.start_ns[high - 1])]
-    low, high = np.searchsorted(trace.schedule.thread, [thread, thread + 1])
-    if high > low and trace.schedule.is_in[high - 1]:
+        rows = events.rows_of(thread)
+        if rows.stop > rows.start:
+            bounds += [int(events.start_ns[rows.start]), int(events.start_ns[rows.stop - 1])]
+    switches = trace.schedule.rows_of(thread)
+    if switches.stop > switches.start and trace.schedule.is_in[switches.stop - 1]:
         bounds.append(trace.span_ns[1])  # still on a CPU when the trace ended
     return (min(bounds), max(bounds)) if bounds else None

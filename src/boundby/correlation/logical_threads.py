@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
-from boundby.correlation.cpu_evidence import blocking_names, gather_evidence
+from boundby.correlation.cpu_evidence import gather_evidence
 from boundby.model.intervals import contains
 from boundby.trace.tables import Trace
 
@@ -49,7 +49,7 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
     leader = np.arange(count, dtype=np.int64)
     lender = np.full(count, -1, np.int64)
     is_delegate = np.zeros(count, bool)
-    process = np.array([thread.process for thread in trace.threads], np.int64)
+    process = trace.process_of_thread
     is_main = np.array([thread.pid == thread.tid for thread in trace.threads], bool)
     call_count = np.bincount(calls.thread, minlength=count)
     pushed = ~trace.ranges.is_start_end
@@ -58,7 +58,6 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
         weights=(trace.ranges.end_ns - trace.ranges.start_ns)[pushed].astype(float),
         minlength=count,
     )
-    blocking = blocking_names(trace)
     for number in np.unique(process[(call_count > 0) | (covered > 0)]).tolist():
         members = np.flatnonzero(process == number)
         annotated = members[covered[members] > 0]
@@ -72,7 +71,7 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
             for other in by_calls[1:]:
                 theirs = calls.start_ns[calls.rows_of(other)]
                 group = np.flatnonzero((leader == by_calls[0]) & (call_count > 0)).tolist()
-                known = _sleep_in_turns(trace, calls, group, other, blocking)
+                known = _sleep_in_turns(trace, calls, group, other)
                 if _take_turns(issued, theirs) if known is None else known:
                     leader[other] = by_calls[0]
                     issued = np.sort(np.concatenate((issued, theirs)))
@@ -82,21 +81,19 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
     return LogicalThreads(leader, lender, is_delegate)
 
 
-def _sleep_in_turns(
-    trace: Trace, calls: Calls, members: list[int], other: int, blocking: npt.NDArray[np.bool_]
-) -> bool | None:
+def _sleep_in_turns(trace: Trace, calls: Calls, members: list[int], other: int) -> bool | None:
     """True if the thread calls while all of these sleep, and they while it does; None: not known."""
     rows = calls.rows_of(other)
     theirs = calls.start_ns[rows]
     if len(theirs) < LEAST_CALLS or not trace.captured.osrt:
         return None
-    mine = gather_evidence(trace, other, blocking).asleep
+    mine = gather_evidence(trace, other).asleep
     while_asleep = []
     for member in members:
         issued = calls.start_ns[calls.rows_of(member)]
         alive = (issued >= theirs[0]) & (issued <= theirs[-1])  # before its first call the thread may not exist
         while_asleep.append((contains(mine, issued[alive]) >= 0).mean() if alive.any() else 1.0)
-        asleep = gather_evidence(trace, member, blocking).asleep
+        asleep = gather_evidence(trace, member).asleep
         while_asleep.append((contains(asleep, theirs) >= 0).mean())
     return bool(min(while_asleep) >= ASLEEP_FRACTION)
 

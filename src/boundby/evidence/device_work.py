@@ -15,7 +15,7 @@ from boundby.model.intervals import EMPTY, Coverage, exposed, union
 from boundby.model.units import count, duration
 from boundby.results.report import Example
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.kernels import kernel_label, kinds_of_kernels
+from boundby.trace.vocabulary.kernels import kernel_label
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,6 @@ def device_work(context: RuleContext) -> DeviceWork:
             covered = Coverage(above).within(pieces.start, pieces.end)
             exposed_ns[rows[chosen[owner]]] = pieces.end - pieces.start - covered
             above = union(np.concatenate((above.start, start[chosen])), np.concatenate((above.end, end[chosen])))
-    used = np.unique(table.name[table.kind == OpKind.KERNEL])  # ranges can bring a hundred thousand names of their own
-    kinds = np.zeros(len(trace.names) + 1, np.int8)
-    kinds[used] = kinds_of_kernels([trace.names[name] for name in used])
     multiprocessors = [facts.multiprocessors for facts in trace.gpu_facts] or [0] * len(trace.gpus)
     is_kernel = computes & (table.kind == OpKind.KERNEL) & in_window
     rows = np.flatnonzero(is_kernel)
@@ -89,7 +86,7 @@ def device_work(context: RuleContext) -> DeviceWork:
         exposed_ns=exposed_ns,
         in_window=in_window,
         is_kernel=is_kernel,
-        kind=kinds[table.name],
+        kind=trace.kernel_kind[table.name],
         blocks=_of_shape(trace.shapes.blocks, table.shape),
         threads=_of_shape(trace.shapes.threads, table.shape),
         registers=_of_shape(trace.shapes.registers, table.shape),

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline
+from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.feeders import FEEDING, is_held_by_input, workers
@@ -26,7 +27,6 @@ from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example
-from boundby.trace.vocabulary.cuda import blocked_on
 
 INPUT, PHASE, WORK, WAIT, SETUP = range(5)
 
@@ -221,17 +221,11 @@ def slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str, 
 
 
 def _slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str, int]:
-    os_calls, names = context.trace.os_calls, context.trace.names
-    kinds = {number: blocked_on(names[number]) for number in np.unique(os_calls.name).tolist()}
     slept_ns: dict[str, int] = {}
     for thread in np.unique(pieces.thread[rows]).tolist():
         of_thread = rows[pieces.thread[rows] == thread]
-        low, high = np.searchsorted(os_calls.thread, [thread, thread + 1])
-        name, start_ns, end_ns = (c[low:high] for c in (os_calls.name, os_calls.start_ns, os_calls.end_ns))
-        for kind in sorted({kind for kind in kinds.values() if kind}):
-            chosen = np.isin(name, [number for number, of_number in kinds.items() if of_number == kind])
-            calls = Coverage(union(start_ns[chosen], end_ns[chosen]))
-            if inside := int(calls.within(pieces.start_ns[of_thread], pieces.end_ns[of_thread]).sum()):
+        for kind, asleep in sleeps_of(context.trace, thread).items():
+            if inside := int(Coverage(asleep).within(pieces.start_ns[of_thread], pieces.end_ns[of_thread]).sum()):
                 slept_ns[kind] = slept_ns.get(kind, 0) + inside
     return slept_ns
 

@@ -16,8 +16,7 @@ from pathlib import PurePath
 import numpy as np
 
 from boundby.model.intervals import IntervalSet, contains
-from boundby.trace.frames import is_interpreter, is_plumbing, is_user_python
-from boundby.trace.stacks import Backtraces, StackSource
+from boundby.trace.stacks import Backtraces, StackSource, is_interpreter, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
 
 LEVELS = ("leaf", "user", "python")

@@ -24,11 +24,9 @@ from boundby.attribution.nesting import depths
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.step_function import NOTHING
-from boundby.trace.fold import fold_name
-from boundby.trace.frames import describe_frame, is_plumbing, is_user_python
-from boundby.trace.libraries import is_library
-from boundby.trace.stacks import Backtraces, StackSource
+from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.ranges import fold_name
 
 _OPERATOR = re.compile(
     r"^(?:struct |class )?(?:aten|prims?|_?c10d?(?:_functional)?|nccl|torch\w*|quantized|fbgemm|xformers\w*"
@@ -84,7 +82,7 @@ def is_operator(name: str) -> bool:
 def operators_of(timeline: Timeline) -> Operators:
     """The operators around every call: on its own thread, else (a helper thread) what it borrows."""
     trace, parent = timeline.trace, timeline.ownership.regions.range_parent
-    is_of_library = np.array([is_library(domain) for domain in trace.domains] or [False], bool)[trace.ranges.domain]
+    is_of_library = trace.in_library
     names, name_of_range = _operator_names(trace, is_of_library)
     is_op = name_of_range >= 0
     # Of each range, and in a last place of no range: the innermost operator range at or above it, below the user's; the

@@ -22,7 +22,7 @@ from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example
 from boundby.stats.device import SMALL_COPY_BYTES
-from boundby.trace.tables import Direction, MemoryKind, OpKind
+from boundby.trace.tables import Direction, OpKind
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
 
 OPERATOR, ALLOCATION, READBACK, PAGEABLE, CALL, COPY, TAKEN_OVER = range(7)
@@ -156,7 +156,7 @@ def _copies(context: RuleContext) -> _Copies:
     to_host[call] = table.direction[rows] == Direction.DTOH
     to_device[call] = table.direction[rows] == Direction.HTOD
     small[call] = table.bytes[rows] <= SMALL_COPY_BYTES
-    pageable[call] = (table.source[rows] == MemoryKind.PAGEABLE) | (table.target[rows] == MemoryKind.PAGEABLE)
+    pageable[call] = table.is_pageable[rows]
     start = calls.end_ns.copy()
     start[call] = table.start_ns[rows]
     return _Copies(to_host, to_device, small, pageable, start)

@@ -64,6 +64,12 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
     return picked
 
 
+def rows_of(column: npt.NDArray[Any], value: int) -> slice:
+    """The rows that hold a value, in a column that is sorted."""
+    low, high = np.searchsorted(column, [value, value + 1]).tolist()
+    return slice(low, high)
+
+
 def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> Int64Array:
     """For each operation, how many launched before it (itself excluded) had not started when it was launched."""
     launched = np.searchsorted(np.sort(launch), launch, side="left")

@@ -81,7 +81,7 @@ def _nested(timeline: Timeline, rows: Rows) -> list[_Lane]:
 
 def _overlapping(trace: Trace, rows: Rows) -> list[_Lane]:
     """Start/end ranges by process, each in the first lane that is free when it starts."""
-    process = np.array([thread.process for thread in trace.threads] or [0], np.int64)[trace.ranges.thread[rows]]
+    process = trace.process_of_thread[trace.ranges.thread[rows]]
     lanes = []
     for number in np.unique(process).tolist():
         mine = rows[process == number]

@@ -113,7 +113,7 @@ def build_chains(timeline: Timeline) -> Chains:
 
 def _leading(timeline: Timeline, chain: Int, is_call: npt.NDArray[np.bool_]) -> dict[int, tuple[int, int, int, int]]:
     """Of each chain but the leading one of its process (the one with most calls): its nodes, and the leading one's."""
-    process = np.array([thread.process for thread in timeline.trace.threads], np.int64)
+    process = timeline.trace.process_of_thread
     first = np.flatnonzero(np.append(True, chain[1:] != chain[:-1])[: len(chain)])
     bounds = np.append(first, len(chain)).tolist()
     nodes = {int(chain[low]): (low, high) for low, high in itertools.pairwise(bounds)}

@@ -85,7 +85,7 @@ def read_points(timeline: Timeline) -> Points:
         column[calls.of_point[known]] = values[known]
         return column
 
-    process = np.array([thread.process for thread in trace.threads] or [0], np.int32)[calls.thread]
+    process = trace.process_of_thread[calls.thread].astype(np.int32)
     stream, event, device = told(rows.stream, np.int64), told(rows.event, np.int64), told(rows.device, np.int32)
     return Points(command, stream, event, device, process)
 

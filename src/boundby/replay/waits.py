@@ -12,7 +12,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, factorize
 from boundby.replay.events import CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
-from boundby.trace.tables import MemoryKind, OpKind
+from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
 Int = npt.NDArray[np.int64]
@@ -204,11 +204,10 @@ def _copies(timeline: Timeline) -> tuple[Edges, BoolArray]:
     """Copies that hold their call until they end, or (``by_start``) until they start."""
     table, calls = timeline.trace.operations, timeline.calls
     by_start = np.zeros(len(calls), bool)
-    pageable = (table.source == MemoryKind.PAGEABLE) | (table.target == MemoryKind.PAGEABLE)
     copies = np.flatnonzero((table.kind == OpKind.MEMCPY) & (calls.of_operation >= 0))
     call = calls.of_operation[copies]
     end = calls.end_ns[call]
-    waits = ((calls.kind[call] == CallClass.BLOCKING_COPY) | pageable[copies]) & (end > table.start_ns[copies])
+    waits = ((calls.kind[call] == CallClass.BLOCKING_COPY) | table.is_pageable[copies]) & (end > table.start_ns[copies])
     until_start = waits & (end < table.end_ns[copies])
     by_start[call[until_start]] = True
     return Edges(call[waits], copies[waits].astype(np.int64)), by_start

@@ -16,7 +16,7 @@ from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import Int64Array
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.cuda import blocked_on
+from boundby.trace.vocabulary.os import SLEEPS
 
 # From the waker's signal to the run of the thread it woke: a few microseconds, some tens on a busy machine.
 WAKE_LIMIT_NS = 60_000
@@ -72,11 +72,11 @@ def find_wakes(timeline: Timeline) -> Wakes:
     trace = timeline.trace
     if not trace.captured.osrt or len(trace.os_calls) == 0:
         return NO_WAKES
-    kinds = [blocked_on(name) for name in trace.names] or [None]
-    waits = np.array([kind in _WAITS for kind in kinds], bool)[trace.os_calls.name]
-    sure = np.array([kind == _HAND_OVER for kind in kinds], bool)[trace.os_calls.name]
+    kind = trace.sleep_kind[trace.os_calls.name]
+    waits = np.isin(kind, [SLEEPS.index(what) for what in _WAITS])
+    sure = kind == SLEEPS.index(_HAND_OVER)
     waits &= trace.os_calls.end_ns - trace.os_calls.start_ns >= LEAST_WAIT_NS
-    process = np.array([thread.process for thread in trace.threads], np.int64)
+    process = trace.process_of_thread
     parts = []
     for number in np.unique(process[timeline.calls.thread]).tolist():
         members = np.flatnonzero(process == number)

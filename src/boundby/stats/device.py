@@ -114,11 +114,10 @@ def copies_by_region(timeline: Timeline, chosen: OperationSet) -> list[dict[str,
         if not mine.any():
             continue
         part, region = table.take(mine), chosen.region[mine]
-        pageable = (part.source == MemoryKind.PAGEABLE) | (part.target == MemoryKind.PAGEABLE)
         small = part.bytes <= SMALL_COPY_BYTES
         count, size = sums(regions, region), sums(regions, region, part.bytes)
         time = sums(regions, region, part.end_ns - part.start_ns)
-        of_pageable, of_small = sums(regions, region[pageable]), sums(regions, region[small])
+        of_pageable, of_small = sums(regions, region[part.is_pageable]), sums(regions, region[small])
         by_memory = _bytes_by_memory(regions, region, part.source, part.target, part.bytes)
         for number in np.flatnonzero(count).tolist():
             total = int(time[number])

@@ -11,11 +11,12 @@ from boundby.attribution.host_account import sample_period
 from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
+from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, clip, complement, intersect, overlay, union
 from boundby.stats.spread import sums
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.cuda import blocked_on
+from boundby.trace.vocabulary.os import SLEEPS
 
 Int = npt.NDArray[np.int64]
 
@@ -90,10 +91,9 @@ def _cpu(timeline: Timeline, thread: int, start: Int, end: Int) -> tuple[Int, In
         on, off = Coverage(evidence.on_cpu).within(start, end), Coverage(evidence.off_cpu).within(start, end)
         return on, on + off
     period = sample_period(timeline.trace) if len(timeline.trace.samples) else None
-    low, high = np.searchsorted(timeline.trace.samples.thread, [thread, thread + 1])
-    if period is None or low == high:
+    time = timeline.trace.samples.of_thread(thread).start_ns
+    if period is None or len(time) == 0:
         return None
-    time = timeline.trace.samples.start_ns[low:high]
     count = np.searchsorted(time, end) - np.searchsorted(time, start)
     return np.minimum(count * period, end - start).astype(np.int64), end - start
 
@@ -104,14 +104,13 @@ def host_figures(timeline: Timeline) -> HostFigures:
     regions = timeline.ownership.regions
     size = len(regions)
     cpu, cpu_of, active, threads = (np.zeros(size, np.int64) for _ in range(4))
-    sleeps = _Sleeps(trace)
-    own_os = {what: np.zeros(size, np.int64) for what in sleeps.kinds}
+    own_os = {what: np.zeros(size, np.int64) for what in SLEEPS}
     spans = _spans(timeline)
     calls = _calls_by_region(timeline, np.flatnonzero(_within(timeline.calls.start_ns, spans)))
     low, high = min(trace.span_ns[0], *(s[0] for s in spans)), max(trace.span_ns[1], *(s[1] for s in spans))
     active_of: dict[int, Coverage] = {}
     for thread in _active_threads(trace):
-        _count_os_calls(timeline, thread, spans, sleeps, own_os)
+        _count_os_calls(timeline, thread, spans, own_os)
         rows = np.flatnonzero((trace.ranges.thread == thread) & timeline.counted_ranges)
         if len(rows) == 0:
             continue
@@ -132,7 +131,7 @@ def host_figures(timeline: Timeline) -> HostFigures:
         syncs=calls[2],
         blocked_ns=calls[3],
         os_blocked_ns={what: regions.accumulate(values) for what, values in own_os.items()},
-        idle_on_ns={what: regions.accumulate(values) for what, values in _idle_on(timeline, sleeps).items()},
+        idle_on_ns={what: regions.accumulate(values) for what, values in _idle_on(timeline).items()},
         cpu_ns=cpu,
         cpu_of_ns=cpu_of,
         active_ns=active,
@@ -174,33 +173,10 @@ def _calls_by_region(timeline: Timeline, rows: npt.NDArray[np.intp]) -> tuple[In
     )
 
 
-class _Sleeps:
-    """OS calls that block, by thread and by what they wait on."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._table = trace.os_calls
-        waits = [blocked_on(name) for name in trace.names]
-        self.kinds = sorted({what for what in waits if what})
-        number = {what: index for index, what in enumerate(self.kinds)}
-        self._of_name = np.array([number[what] if what else -1 for what in waits] or [-1])
-
-    def of(self, thread: int) -> dict[str, IntervalSet]:
-        """The sleeping times of one thread, by kind."""
-        low, high = np.searchsorted(self._table.thread, [thread, thread + 1])
-        rows = slice(int(low), int(high))
-        start, end, what = self._table.start_ns[rows], self._table.end_ns[rows], self._of_name[self._table.name[rows]]
-        return {
-            self.kinds[number]: union(start[what == number], end[what == number])
-            for number in np.unique(what[what >= 0]).tolist()
-        }
-
-
-def _count_os_calls(
-    timeline: Timeline, thread: int, spans: list[tuple[int, int]], sleeps: _Sleeps, own: dict[str, Int]
-) -> None:
+def _count_os_calls(timeline: Timeline, thread: int, spans: list[tuple[int, int]], own: dict[str, Int]) -> None:
     """Add a thread's sleeps to the regions of its own ranges; a thread that only borrows a range adds nothing."""
     evidence, ranges = timeline.host_state.evidence(thread), timeline.trace.ranges
-    for what, asleep in sleeps.of(thread).items():
+    for what, asleep in sleeps_of(timeline.trace, thread).items():
         if evidence.off_cpu is not None:
             asleep = intersect(asleep, evidence.asleep)
         row = timeline.ownership.ranges_at(thread, asleep.start)
@@ -209,9 +185,9 @@ def _count_os_calls(
         np.add.at(own[what], timeline.ownership.region_of(row[mine]), (asleep.end - asleep.start)[mine])
 
 
-def _idle_on(timeline: Timeline, sleeps: _Sleeps) -> dict[str, Int]:
+def _idle_on(timeline: Timeline) -> dict[str, Int]:
     """What the responsible threads slept on while devices idled for it, by kind and region."""
-    kinds = (*sleeps.kinds, "preempted", "unknown")
+    kinds = (*SLEEPS, "preempted", "unknown")
     total = {what: np.zeros(len(timeline.ownership.regions), np.int64) for what in kinds}
     for segments in (*(d.segments for d in timeline.devices), *(t.segments for t in timeline.threads)):
         blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
@@ -219,7 +195,7 @@ def _idle_on(timeline: Timeline, sleeps: _Sleeps) -> dict[str, Int]:
             mine = blocked[segments.thread[blocked] == thread]
             idle = IntervalSet(segments.start_ns[mine], segments.end_ns[mine])
             rest = idle.end - idle.start
-            for what, asleep in sleeps.of(thread).items():
+            for what, asleep in sleeps_of(timeline.trace, thread).items():
                 pieces = overlay(idle, asleep)
                 region = segments.region[mine[pieces.left]].astype(np.int64)
                 np.add.at(total[what], region, pieces.end - pieces.start)
@@ -274,16 +250,15 @@ def staging_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: i
 
 def off_cpu_without_call(trace: Trace, thread: int) -> str:
     """What a thread was off the CPU for when it was in no OS call: preempted, if its process's calls were captured."""
-    process = trace.threads[thread].process
-    seen = {trace.threads[int(other)].process for other in np.unique(trace.os_calls.thread)}
-    return "preempted" if process in seen else "unknown"
+    seen = trace.process_of_thread[np.unique(trace.os_calls.thread)]
+    return "preempted" if trace.threads[thread].process in seen else "unknown"
 
 
 def blocked_inside(timeline: Timeline, thread: int, covered: IntervalSet) -> dict[str, int]:
     """How long a thread slept inside the given times, by what for, longest first."""
     evidence = timeline.host_state.evidence(thread)
     found = {}
-    for what, asleep in _Sleeps(timeline.trace).of(thread).items():
+    for what, asleep in sleeps_of(timeline.trace, thread).items():
         if evidence.off_cpu is not None:
             asleep = intersect(asleep, evidence.asleep)
         found[what] = intersect(asleep, covered).total

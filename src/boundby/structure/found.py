@@ -20,7 +20,6 @@ from boundby.model.arrays import Int64Array
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
 from boundby.structure.phases import find_changes
-from boundby.trace.libraries import is_library
 from boundby.trace.tables import OpKind, Ranges, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -59,7 +58,7 @@ def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Tr
     found: list[_Found] = []
     if len(calls) == 0 or len(trace.operations) == 0:
         return trace
-    process = np.array([thread.process for thread in trace.threads], np.int64)
+    process = trace.process_of_thread
     first_operation = _first_operations(trace, calls)
     launching = np.flatnonzero(first_operation >= 0)
     for number in np.unique(process[calls.thread[launching]]).tolist():
@@ -87,8 +86,7 @@ def _first_operations(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
 def _is_annotated(trace: Trace, of_process: npt.NDArray[np.bool_], launch_ns: Int64Array) -> bool:
     """True if a range of the process, on whatever thread, is open at any of its launches."""
     ranges = trace.ranges
-    library = np.array([is_library(domain) for domain in trace.domains] or [False], bool)
-    own = of_process[ranges.thread] & ~library[ranges.domain]
+    own = of_process[ranges.thread] & ~trace.in_library
     covered = union(ranges.start_ns[own], ranges.end_ns[own])
     return bool((contains(covered, launch_ns) >= 0).any())
 
@@ -194,8 +192,7 @@ def _times(
 
 def _library_ranges(trace: Trace, thread: int) -> IntervalSet:
     """When the thread is inside a range that a library opened about itself."""
-    library = np.array([is_library(domain) for domain in trace.domains] or [False], bool)
-    mine = (trace.ranges.thread == thread) & library[trace.ranges.domain] & ~trace.ranges.is_start_end
+    mine = (trace.ranges.thread == thread) & trace.in_library & ~trace.ranges.is_start_end
     return union(trace.ranges.start_ns[mine], trace.ranges.end_ns[mine])
 
 

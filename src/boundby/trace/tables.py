@@ -7,18 +7,22 @@ processes are dense indexes into ``Trace.threads`` and ``Trace.processes``; name
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, rows_of
 from boundby.trace.facts import Captured, GpuInfo, TraceWarning
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
+from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
+from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
+from boundby.trace.vocabulary.os import sleep_kind
+from boundby.trace.vocabulary.ranges import is_library
 
 NO_CORRELATION = 0  # CUPTI numbers calls from 1; managed-memory migrations carry 0
 
@@ -61,41 +65,72 @@ TableT = TypeVar("TableT", bound="Table")
 class Table:
     """Columns of equal length. ``take`` picks rows of every column at once."""
 
+    # The columns that rows are ordered by ("-": descending), so that nothing depends on the order in a file.
+    ORDER: ClassVar[tuple[str, ...]] = ()
+
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))
 
-    def take(self: TableT, rows: npt.NDArray[Any]) -> TableT:
-        """The table of the given rows (an index array or a boolean mask)."""
+    def take(self: TableT, rows: npt.NDArray[Any] | slice) -> TableT:
+        """The table of the given rows (an index array, a boolean mask or a slice)."""
         return replace(self, **{column.name: getattr(self, column.name)[rows] for column in fields(self)})
+
+    def rows_of(self, thread: int) -> slice:
+        """The rows of one thread, in a table ordered by thread."""
+        return rows_of(getattr(self, "thread"), thread)  # noqa: B009 - not every table has the column
+
+    def of_thread(self: TableT, thread: int) -> TableT:
+        """The table of one thread's rows."""
+        return self.take(self.rows_of(thread))
+
+    def sorted(self: TableT, names: Sequence[str] = ()) -> TableT:
+        """The rows in the table's own order; ``name`` counts by its text in ``names``."""
+
+        def keys(columns: Sequence[str]) -> list[npt.NDArray[Any]]:
+            values = {column: getattr(self, column.removeprefix("-")) for column in columns}
+            return [
+                -values[column]
+                if column[0] == "-"
+                else _text_ranks(values[column], names)
+                if column == "name"
+                else values[column]
+                for column in columns
+            ]
+
+        leading = keys(self.ORDER[:_LEADING])
+        order = np.lexsort(leading[::-1])
+        tied = np.ones(max(len(order) - 1, 0), bool)
+        for key in leading:
+            tied &= key[order[1:]] == key[order[:-1]]
+        if tied.any():
+            order = np.lexsort((*keys(self.ORDER[_LEADING:])[::-1], *leading[::-1]))
+        return self.take(order)
 
     @classmethod
     def empty(cls: type[TableT]) -> TableT:
-        return cls(**{column.name: np.empty(0, _DTYPES.get(column.name, np.int64)) for column in fields(cls)})
+        return cls(**{column.name: np.empty(0, _DTYPES[str(column.type)]) for column in fields(cls)})
 
 
-_DTYPES: dict[str, type] = {
-    "device": np.int32,
-    "process": np.int32,
-    "thread": np.int32,
-    "stream": np.int64,
-    "kind": np.int8,
-    "name": np.int32,
-    "direction": np.int8,
-    "source": np.int8,
-    "target": np.int8,
-    "domain": np.int32,
-    "is_start_end": np.bool_,
-    "is_open": np.bool_,
-    "is_in": np.bool_,
-    "is_communication": np.bool_,
-    "shape": np.int32,
-    "is_record": np.bool_,
-}
+# The first columns of an order tell nearly all rows apart; the others are only looked at where they do not.
+_LEADING = 3
+_DTYPES = {"Int64Array": np.int64, "Int32Array": np.int32, "Int8Array": np.int8, "BoolArray": np.bool_}
+
+
+def _text_ranks(name: Int32Array, names: Sequence[str]) -> Int64Array:
+    """A number for every row that sorts as its text does, whatever index the text has."""
+    used, inverse = np.unique(name, return_inverse=True)
+    texts = [names[number] for number in used.tolist()]
+    order = sorted(range(len(used)), key=texts.__getitem__)
+    ranks = np.empty(len(used), np.int64)
+    ranks[order] = np.arange(len(used))
+    return ranks[inverse]
 
 
 @dataclass(frozen=True)
 class Operations(Table):
     """GPU operations, ordered by device, start, end and then every other column."""
+
+    ORDER = ("device", "start_ns", "end_ns", "kind", "process", "stream", "correlation", "name", "bytes")
 
     start_ns: Int64Array
     end_ns: Int64Array
@@ -115,6 +150,12 @@ class Operations(Table):
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.start_ns):  # not given: no shape is known
             object.__setattr__(self, "shape", np.full(len(self.start_ns), -1, np.int32))
+
+    @cached_property
+    def is_pageable(self) -> BoolArray:
+        """From or to pageable memory."""
+        pageable: BoolArray = (self.source == MemoryKind.PAGEABLE) | (self.target == MemoryKind.PAGEABLE)
+        return pageable
 
 
 @dataclass(frozen=True)
@@ -142,6 +183,8 @@ class GpuFacts:
 class ApiCalls(Table):
     """CUDA runtime and driver calls, ordered by thread, start, -end."""
 
+    ORDER = ("thread", "start_ns", "-end_ns", "correlation", "name")
+
     start_ns: Int64Array
     end_ns: Int64Array
     thread: Int32Array
@@ -152,6 +195,8 @@ class ApiCalls(Table):
 @dataclass(frozen=True)
 class Ranges(Table):
     """NVTX ranges, ordered by thread, start, -end. Ranges left open end where the trace ends."""
+
+    ORDER = ("thread", "start_ns", "-end_ns", "name", "domain")
 
     start_ns: Int64Array
     end_ns: Int64Array
@@ -166,6 +211,8 @@ class Ranges(Table):
 class Intervals(Table):
     """Named host intervals: OS runtime calls, profiler overhead. Ordered by thread, start, -end."""
 
+    ORDER = ("thread", "start_ns", "-end_ns", "name")
+
     start_ns: Int64Array
     end_ns: Int64Array
     thread: Int32Array
@@ -176,6 +223,8 @@ class Intervals(Table):
 class Schedule(Table):
     """Context switches, ordered by thread and time."""
 
+    ORDER = ("thread", "start_ns", "is_in")
+
     start_ns: Int64Array
     thread: Int32Array
     is_in: BoolArray
@@ -184,6 +233,8 @@ class Schedule(Table):
 @dataclass(frozen=True)
 class Samples(Table):
     """CPU samples, ordered by thread and time. A thread is sampled only while it runs."""
+
+    ORDER = ("thread", "start_ns")
 
     start_ns: Int64Array
     thread: Int32Array
@@ -195,6 +246,8 @@ class StreamPoints(Table):
 
     A call is known by its process and correlation id, and what it does by its name.
     """
+
+    ORDER = ("process", "correlation", "device", "stream", "event", "is_record")
 
     process: Int32Array
     correlation: Int64Array
@@ -276,3 +329,36 @@ class Trace:
     def process_of_thread(self) -> Int64Array:
         """The process of each of ``threads``: an index into ``processes``."""
         return np.array([thread.process for thread in self.threads], np.int64)
+
+    @cached_property
+    def in_library(self) -> BoolArray:
+        """Per range: whether a library opened it about itself."""
+        return np.array([is_library(domain) for domain in self.domains], bool)[self.ranges.domain]
+
+    @cached_property
+    def call_class(self) -> Int8Array:
+        """Per name: the CallClass of the CUDA call of that name. Like the other classes of names, one more entry than
+        there are names: the last is for -1, no name."""
+        return self._classify(self.api.name, classify_call, CallClass.OTHER)
+
+    @cached_property
+    def sleep_kind(self) -> Int8Array:
+        """Per name: what the OS runtime call of that name blocks on, a place in SLEEPS; -1 where it does not."""
+        return self._classify(self.os_calls.name, sleep_kind, -1)
+
+    @cached_property
+    def overhead_class(self) -> Int8Array:
+        """Per name: the OverheadClass of the row of that name."""
+        return self._classify(self.overhead.name, classify_overhead, OverheadClass.NONE)
+
+    @cached_property
+    def kernel_kind(self) -> Int8Array:
+        """Per name: the KernelKind of the kernel of that name."""
+        return self._classify(self.operations.name, kind_of_kernel, KernelKind.OTHER)
+
+    def _classify(self, used: Int32Array, classify: Callable[[str], int], otherwise: int) -> Int8Array:
+        """Each text that a column uses is looked at once."""
+        classes = np.full(len(self.names) + 1, int(otherwise), np.int8)
+        numbers = np.unique(used[used >= 0])
+        classes[numbers] = [int(classify(self.names[number])) for number in numbers.tolist()]
+        return classes

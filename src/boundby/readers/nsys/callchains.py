@@ -15,21 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import factorize
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize
 from boundby.readers.nsys.columns import MISSING, Database, as_text
 from boundby.readers.nsys.database import open_readonly
 from boundby.readers.nsys.identity import Identities
 from boundby.trace.facts import TraceWarning
-from boundby.trace.stacks import (
-    Backtraces,
-    BoolArray,
-    Frames,
-    Int32Array,
-    Int64Array,
-    StackEvents,
-    StackSource,
-    no_backtraces,
-)
+from boundby.trace.stacks import Backtraces, Frames, StackEvents, StackSource, no_backtraces
 
 PYTHON_DOMAIN = "Python Backtrace"  # nsys 2023.4 to 2024.2 create it for both Python options
 _MARK = 34

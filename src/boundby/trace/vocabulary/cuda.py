@@ -1,4 +1,4 @@
-"""What a CUDA API call or an OS runtime call is, told from its name alone.
+"""What a CUDA API call is, told from its name alone.
 
 Sync types and their ENUM labels differ between nsys versions (tests/readers/test_facts.py), names do not.
 """
@@ -6,13 +6,8 @@ Sync types and their ENUM labels differ between nsys versions (tests/readers/tes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
-
-import numpy as np
-
-from boundby.model.arrays import Int8Array
 
 
 class CallClass(IntEnum):
@@ -63,43 +58,6 @@ def classify_call(name: str) -> CallClass:
     if _LAUNCH.search(plain) and "Callback" not in plain and "HostFunc" not in plain:
         return CallClass.LAUNCH
     return CallClass.OTHER
-
-
-def classify_calls(names: Iterable[str]) -> Int8Array:
-    """``classify_call`` of every name, as an array indexed like ``names``."""
-    return np.array([classify_call(name) for name in names], np.int8)
-
-
-# What an OS runtime call waits on. nsys records only calls that can block; those not named here (mmap, open,
-# ioctl, pthread_create ...) work in the kernel on the thread's own behalf and count as running.
-_BLOCKED_ON: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("lock", re.compile(r"mutex_(?:timed|clock)?lock|rwlock_\w*(?:rd|wr)lock|spin_lock|flock|futex|lockf")),
-    ("condition", re.compile(r"cond_(?:timed|clock)?wait|barrier_wait|sem_(?:timed|clock)?wait|semop|semtimedop")),
-    ("sleep", re.compile(r"sleep|pause$|sigsuspend|sigwait|sigtimedwait|alarm")),
-    (
-        "thread or process",
-        re.compile(r"pthread_(?:timed|try|clock)?join|^wait(?:pid|id|3|4)?$|^system$|^p(?:open|close)$"),
-    ),
-    ("poll", re.compile(r"poll|select|epoll_p?wait|getevents|io_uring")),
-    ("network", re.compile(r"recv|send(?!file)|accept|connect|getaddrinfo|gethostby|shutdown$")),
-    ("queue", re.compile(r"^mq_|msgrcv|msgsnd")),
-    (
-        "file",
-        re.compile(
-            r"^(?:__)?p?(?:read|write)(?:v2?|64)?(?:_chk)?$|fread|fwrite|fgets|fgetc|fputs|getc|getline|fscanf|fsync"
-            r"|fdatasync|sync_file_range|sendfile|copy_file_range|fflush|fputc|fclose|vfprintf|readahead|splice"
-        ),
-    ),
-)
-
-
-def blocked_on(name: str) -> str | None:
-    """What a thread waits on inside an OS runtime call, or None where the call does not block."""
-    plain = name.rsplit("@", 1)[0]
-    for what, pattern in _BLOCKED_ON:
-        if pattern.search(plain):
-            return what
-    return None
 
 
 _COMMUNICATION = re.compile(

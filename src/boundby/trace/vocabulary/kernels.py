@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from enum import IntEnum
-
-import numpy as np
-
-from boundby.model.arrays import Int8Array
 
 
 class KernelKind(IntEnum):
@@ -92,11 +87,6 @@ _MOST_LABEL = 60
 def kind_of_kernel(name: str) -> KernelKind:
     """The kind of a kernel by its demangled name."""
     return next((kind for kind, pattern in _KINDS if pattern.search(name)), KernelKind.OTHER)
-
-
-def kinds_of_kernels(names: Iterable[str]) -> Int8Array:
-    """``kind_of_kernel`` of every name, as an array indexed like ``names``."""
-    return np.array([kind_of_kernel(name) for name in names], np.int8)
 
 
 def kernel_label(name: str) -> str:

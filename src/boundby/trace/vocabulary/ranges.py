@@ -1,9 +1,8 @@
-"""Numbered range names fold into one: ``iteration_12`` -> ``iteration_*``."""
+"""What the names of NVTX ranges and domains say: numbered ones fold into one, libraries annotate themselves."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 # PyTorch's emit_nvtx and nsys --pytorch append these to operator names: ", seq = 893, op_id = 7, sizes = [[...]]".
 _OPERATOR_DETAIL = re.compile(r",?\s*\b(?:seq|op_id|stashed seq|sizes|input_op_ids|ScopeHandle)\s*[=:].*$")
@@ -30,6 +29,14 @@ def fold_name(name: str) -> str:
     return _STEP_WORD.sub(r"\1*", _COUNTER.sub("*", folded)) or name
 
 
-def fold_names(names: Iterable[str]) -> list[str]:
-    """``fold_name`` of every name."""
-    return [fold_name(name) for name in names]
+# Domains of libraries that annotate themselves: their ranges are neither the user's regions nor operators.
+_LIBRARY_DOMAIN = re.compile(
+    r"^(?:nccl|nvshmem|cub|cccl|thrust|cublas|cublaslt|cudnn|cusparse|cusolver|cufft|curand|nvjpeg|tensorrt|"
+    r"dali|cudf|libcudf|raft|libkvikio|rmm|librmm|ucx|mpi|openmpi|nvcomp)\b",
+    re.IGNORECASE,
+)
+
+
+def is_library(domain: str) -> bool:
+    """True for the domain of a library that annotates itself."""
+    return bool(_LIBRARY_DOMAIN.match(domain))

@@ -1,0 +1,42 @@
+"""What a thread waits on inside an OS runtime call, told from the call's name alone."""
+
+from __future__ import annotations
+
+import re
+
+# What an OS runtime call waits on. nsys records only calls that can block; those not named here (mmap, open,
+# ioctl, pthread_create ...) work in the kernel on the thread's own behalf and count as running.
+_BLOCKED_ON: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("lock", re.compile(r"mutex_(?:timed|clock)?lock|rwlock_\w*(?:rd|wr)lock|spin_lock|flock|futex|lockf")),
+    ("condition", re.compile(r"cond_(?:timed|clock)?wait|barrier_wait|sem_(?:timed|clock)?wait|semop|semtimedop")),
+    ("sleep", re.compile(r"sleep|pause$|sigsuspend|sigwait|sigtimedwait|alarm")),
+    (
+        "thread or process",
+        re.compile(r"pthread_(?:timed|try|clock)?join|^wait(?:pid|id|3|4)?$|^system$|^p(?:open|close)$"),
+    ),
+    ("poll", re.compile(r"poll|select|epoll_p?wait|getevents|io_uring")),
+    ("network", re.compile(r"recv|send(?!file)|accept|connect|getaddrinfo|gethostby|shutdown$")),
+    ("queue", re.compile(r"^mq_|msgrcv|msgsnd")),
+    (
+        "file",
+        re.compile(
+            r"^(?:__)?p?(?:read|write)(?:v2?|64)?(?:_chk)?$|fread|fwrite|fgets|fgetc|fputs|getc|getline|fscanf|fsync"
+            r"|fdatasync|sync_file_range|sendfile|copy_file_range|fflush|fputc|fclose|vfprintf|readahead|splice"
+        ),
+    ),
+)
+
+#: What a call can block on; `sleep_kind` counts in this order.
+SLEEPS: tuple[str, ...] = tuple(sorted(what for what, _ in _BLOCKED_ON))
+
+
+def blocked_on(name: str) -> str | None:
+    """What a thread waits on inside an OS runtime call, or None where the call does not block."""
+    plain = name.rsplit("@", 1)[0]
+    return next((what for what, pattern in _BLOCKED_ON if pattern.search(plain)), None)
+
+
+def sleep_kind(name: str) -> int:
+    """The place of ``blocked_on`` in `SLEEPS`; -1 where the call does not block."""
+    what = blocked_on(name)
+    return -1 if what is None else SLEEPS.index(what)
