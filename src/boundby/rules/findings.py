@@ -97,7 +97,8 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
         evidence["saving_by"] = "replay" if context.is_replayed else "account"
     if severity is None:
         severity = _severity(saving, context.longest_window_ns)
-        if severity == "high" and not context.is_replayed:  # a share of the account is less sure than a replay
+        # A share of the account is less sure than a replay.
+        if severity == "high" and (match.is_unsure or not context.is_replayed):
             severity = "medium"
     if severity not in SEVERITIES:
         raise ValueError(f"{severity!r} is no severity")

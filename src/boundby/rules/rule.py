@@ -64,6 +64,10 @@ class Threshold:
     unit: str  # "ns", "fraction", "count", ...
     reason: str
 
+    def of(self, context: RuleContext, rule_id: str) -> float:
+        """Its value for a rule, as the user set it, else its own."""
+        return context.thresholds.get((rule_id, self.name), self.value)
+
 
 @dataclass(frozen=True)
 class Match:
@@ -79,6 +83,20 @@ class Match:
     severity: str | None = None  # None: by the saving
     instances: int = 1  # how many alike it stands for
     cost_ns: int | None = None  # what it costs by its own words: no saving is told as more
+    is_unsure: bool = False  # perhaps nothing is saved: at most of medium severity
+
+
+def note(
+    title: str,
+    evidence: Mapping[str, object],
+    advice: str,
+    *,
+    region: int | None = None,
+    examples: tuple[Example, ...] = (),
+    instances: int = 1,
+) -> Match:
+    """What saves nothing by itself: averages mislead, or the trace limits what can be told."""
+    return Match(region, title, evidence, None, (advice,), examples, "note", instances)
 
 
 @dataclass(frozen=True)
@@ -100,8 +118,7 @@ class Rule:
 
     def threshold(self, context: RuleContext, name: str) -> float:
         """A threshold as the user set it, else its own value. Raises KeyError for a name that it does not have."""
-        own = {threshold.name: threshold.value for threshold in self.thresholds}
-        return context.thresholds.get((self.id, name), own[name])
+        return {threshold.name: threshold for threshold in self.thresholds}[name].of(context, self.id)
 
     @cached_property
     def text(self) -> str:

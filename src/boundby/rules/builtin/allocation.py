@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import call_evidence, call_place, init_saving, setup_calls
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
 from boundby.rules.rule import Match, Rule, Threshold
-from boundby.trace.vocabulary.cuda import plain_name
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     rows = setup_calls(context).steady
-    calls = context.calls
-    total = int((calls.end_ns - calls.start_ns)[rows].sum())
+    total = int(context.call_ns[rows].sum())
     if len(rows) < RULE.threshold(context, "count") or total < context.least_ns:
         return
     yield Match(
@@ -24,43 +22,34 @@ def _check(context: RuleContext) -> Iterator[Match]:
         f"{', '.join(context.named_calls(rows, 2))}",
         evidence=call_evidence(context, rows),
         saving_ns=init_saving(context, rows, RULE.threshold(context, "avoided_least")),
-        advice=_advice(context, rows),
+        advice=_advice(context.framework, context.call_totals(rows)[0][0]),
         examples=context.call_examples(rows),
         instances=len(rows),
         cost_ns=total,
     )
 
 
-def _advice(context: RuleContext, rows: Rows) -> tuple[str, ...]:
-    names = context.trace.names
-    calls = context.calls
-    duration_of: dict[str, int] = {}
-    for name, length in zip(calls.name[rows].tolist(), (calls.end_ns - calls.start_ns)[rows].tolist(), strict=True):
-        plain = plain_name(names[name])
-        duration_of[plain] = duration_of.get(plain, 0) + length
-    worst = max(sorted(duration_of), key=lambda name: duration_of[name])
-    if "Host" in worst:
+def _advice(framework: str, call: str) -> tuple[str, ...]:
+    """What to do about calls of which ``call`` takes the most time."""
+    if "Host" in call:
+        loader = ("DataLoader(..., pin_memory=True) keeps pinned buffers by itself",)
         return (
-            f"{worst} pins or unpins host memory, which takes far longer than allocating it: pin buffers once, before "
+            f"{call} pins or unpins host memory, which takes far longer than allocating it: pin buffers once, before "
             "the loop, and use them again",
-            *(("DataLoader(..., pin_memory=True) keeps pinned buffers by itself",) if _is_torch(context) else ()),
+            *(loader if framework == "torch" else ()),
         )
-    if _is_torch(context):
+    if framework == "torch":
         return (
             "PyTorch's allocator calls cudaMalloc only for memory it does not hold: no torch.cuda.empty_cache() in the "
             "loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where shapes vary",
             "Run the largest batch first, so that later ones find their memory there",
         )
-    if context.framework == "cudf":
+    if framework == "cudf":
         return ("rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool",)
     return (
         "Allocate before the loop and use the memory again, or take it from a pool: cudaMallocAsync and cudaFreeAsync "
-        f"in place of {worst}",
+        f"in place of {call}",
     )
-
-
-def _is_torch(context: RuleContext) -> bool:
-    return context.framework == "torch"
 
 
 RULE = Rule(

@@ -7,46 +7,42 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.device_work import device_work, named_top, operation_examples, place_of, saving_without, scaled
+from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
-from boundby.rules.builtin.comm_straggler import waited_ns
+from boundby.rules.builtin._collectives import waited_ns
+from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work = device_work(context)
-    rows = np.flatnonzero(context.operations.is_communication & work.in_window)
-    exposed, total = int(work.exposed_ns[rows].sum()), int(work.duration_ns[rows].sum())
+    rows = np.flatnonzero(context.operations.is_communication & device_work(context).in_window)
+    collectives = KernelSet(context, rows)
+    exposed = collectives.exposed_ns
     devices = max(len(context.timeline.devices), 1)
-    if exposed < context.least_ns or exposed < RULE.threshold(context, "share_fraction") * context.window_ns:
-        return
-    waited = min(sum(waited_ns(context).values()), exposed)
-    if exposed - waited < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.window_ns):
-        return  # it is waiting for a late device: comm-straggler says so
-    hidden = 1 - exposed / max(total, 1)
-    yield Match(
-        region=place_of(context, rows),
-        title=f"communication takes {duration(exposed // devices)}{' a GPU' if devices > 1 else ''} that no kernel "
-        f"hides, {percent(exposed / max(context.window_ns, 1))} of the window",
-        evidence={
+    worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.window_ns)
+    if exposed < worth or exposed - min(waited_ns(context), exposed) < worth:
+        return  # little, or waiting for a late device: comm-straggler says so
+    hidden = max(1 - exposed / max(collectives.total_ns, 1), 0.0)
+    yield collectives.match(
+        f"communication takes {duration(exposed // devices)}{' a GPU' if devices > 1 else ''} that no kernel hides, "
+        f"{percent(exposed / max(context.window_ns, 1))} of the window",
+        {
             "exposed_ns": exposed,
-            "total_ns": total,
-            "hidden_fraction": round(max(hidden, 0.0), 4),
-            "count": len(rows),
+            "total_ns": collectives.total_ns,
+            "hidden_fraction": round(hidden, 4),
+            "count": len(collectives),
             "devices": devices,
-            "kernels": named_top(context, rows),
+            "kernels": collectives.named(),
         },
-        saving_ns=scaled(saving_without(context, Cause.GPU_COMM, rows), RULE.threshold(context, "hidden_least"), 1.0),
-        advice=(
+        collectives.saving_without(Cause.GPU_COMM, RULE.threshold(context, "hidden_least")),
+        (
             "Start each collective as soon as its data are ready, on a stream of its own, while the rest of backward "
             "runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one all_reduce after backward "
             "hides nothing",
-            f"Fewer bytes: bf16 gradients (ddp comm hook bf16_compress_hook), no_sync() while accumulating gradients; "
-            f"{counted(len(rows), 'collective', 'collectives: join small ones')}",
+            "Fewer bytes: bf16 gradients (ddp comm hook bf16_compress_hook), no_sync() while accumulating gradients; "
+            f"{counted(len(collectives), 'collective', 'collectives: join small ones')}",
         ),
-        examples=operation_examples(context, rows),
-        instances=len(rows),
         cost_ns=exposed,
     )
 

@@ -8,116 +8,106 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.device_work import TopKernel, device_work, named_top, operation_examples, place_of, top_kernels
+from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import Occupancy, attention, elementwise_chains, theoretical_occupancy
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
-from boundby.rules.builtin.small_blocks import small_block_rows
-from boundby.rules.builtin.small_grid import small_grid_rows
+from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.builtin._shapes import small_block_rows, small_grid_rows
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
 
 # Kernels of libraries and compilers are tuned already; layout conversions have a rule of their own.
 _TUNED = (*MATMULS, KernelKind.ATTENTION, KernelKind.MULTI_TENSOR, KernelKind.LAYOUT, KernelKind.FUSED)
+_OPENMP = re.compile("^nvkernel_|_gpu|__omp")
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work = device_work(context)
-    kernels = np.flatnonzero(work.is_kernel)
+    kernels = KernelSet(context, np.flatnonzero(work.is_kernel))
     if len(kernels) == 0:
         return
-    top = top_kernels(context, kernels, 1)[0]
-    exposed = int(work.exposed_ns[top.rows].sum())
-    share = top.total_ns / max(int(work.duration_ns[kernels].sum()), 1)
+    label, hot = kernels.by_label()[0]
+    share = hot.total_ns / max(kernels.total_ns, 1)
     if share < RULE.threshold(context, "share_fraction"):
         return
-    if (
-        exposed < RULE.threshold(context, "window_fraction") * context.window_ns
-        or np.isin(work.kind[top.rows], _TUNED).all()
-    ):
+    too_short = hot.exposed_ns < RULE.threshold(context, "window_fraction") * context.window_ns
+    if too_short or np.isin(work.kind[hot.rows], _TUNED).all():
         return
-    told = np.concatenate(
-        (
-            small_grid_rows(context),
-            small_block_rows(context),
-            elementwise_chains(context).rows,
-            attention(context).between,
-        )
+    others = (
+        small_grid_rows(context),
+        small_block_rows(context),
+        elementwise_chains(context).rows,
+        attention(context).between,
     )
-    if int(work.duration_ns[np.intersect1d(top.rows, told)].sum()) > top.total_ns // 2:
+    of_others = np.intersect1d(hot.rows, np.concatenate(others))
+    if int(work.duration_ns[of_others].sum()) > hot.total_ns // 2:
         return  # another rule says what is wrong with it
     # The surer end: what the trace leaves open may hide another kernel that ends as late.
-    halved = context.saving_by_speed(top.rows, 2.0, 2.0)
+    halved = context.saving_by_speed(hot.rows, 2.0, 2.0)
     if halved is not None and halved[0] < context.least_ns:
         return  # whatever it takes, something else decides how long the program runs
-    saved = None if halved is None else min(halved[0], top.total_ns // 2)
-    yield _match(context, top, share, exposed / max(context.window_ns, 1), saved)
+    saved_ns = None if halved is None else min(halved[0], hot.total_ns // 2)
+    yield _match(hot, label, share, saved_ns, kernels.named())
 
 
-def _match(context: RuleContext, top: TopKernel, share: float, of_window: float, saved_ns: int | None) -> Match:
-    work, trace = device_work(context), context.trace
-    longest = int(top.rows[np.argmax(work.duration_ns[top.rows])])
-    device = int(trace.operations.device[longest])
-    shape = int(work.threads[longest]), int(work.registers[longest]), int(work.shared_bytes[longest])
-    occupancy = theoretical_occupancy(trace.gpu_facts[device], *shape) if trace.gpu_facts else None
-    median = round(float(np.median(work.duration_ns[top.rows])))
+def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named: list[str]) -> Match:
+    context, longest, work = hot.context, hot.longest, device_work(hot.context)
+    of_window = hot.exposed_ns / max(context.window_ns, 1)
+    median = round(float(np.median(hot.duration_ns)))
+    blocks, threads = int(work.blocks[longest]), int(work.threads[longest])
+    registers, shared_bytes = int(work.registers[longest]), int(work.shared_bytes[longest])
+    facts = context.trace.gpu_facts
+    device = int(context.operations.device[longest])
+    occupancy = theoretical_occupancy(facts[device], threads, registers, shared_bytes) if facts else None
     evidence: dict[str, object] = {
-        "kernel": top.label,
-        "count": len(top.rows),
-        "total_ns": top.total_ns,
+        "kernel": label,
+        "count": len(hot),
+        "total_ns": hot.total_ns,
         "median_ns": median,
         "share_of_summed_kernel_durations_fraction": round(share, 4),
         "share_of_window_in_the_account_fraction": round(of_window, 4),
         "saving_if_twice_as_fast_ns": saved_ns,
-        "kernels": named_top(context, np.flatnonzero(work.is_kernel)),
+        "kernels": named,
     }
     grid = ""
-    if work.blocks[longest]:
-        evidence["blocks"] = int(work.blocks[longest])
-        evidence["threads_per_block"] = shape[0]
-        evidence["registers_per_thread"] = shape[1] or None
-        evidence["shared_bytes_per_block"] = shape[2]
-        grid = f", {work.blocks[longest]:,} block{'s' if work.blocks[longest] > 1 else ''} of {shape[0]:,} threads"
+    if blocks:
+        evidence["blocks"] = blocks
+        evidence["threads_per_block"] = threads
+        evidence["registers_per_thread"] = registers or None
+        evidence["shared_bytes_per_block"] = shared_bytes
+        grid = f", {blocks:,} block{'s' if blocks > 1 else ''} of {threads:,} threads"
     if occupancy is not None:
         evidence["theoretical_occupancy_fraction"] = round(occupancy.fraction, 4)
         evidence["occupancy_limited_by"] = occupancy.limit
-    return Match(
-        region=place_of(context, top.rows),
-        title=f"{top.label} takes {percent(share)} of the sum of all kernels' durations: {count(len(top.rows))} x "
+    scale = f"For scale: twice as fast, it would save {duration(saved_ns)}; whether it can be, only ncu tells"
+    return hot.match(
+        f"{label} takes {percent(share)} of the sum of all kernels' durations: {count(len(hot))} x "
         f"{duration(median)}{grid}",
-        evidence=evidence,
-        saving_ns=None,  # how far it is from its limit cannot be seen in a timeline
-        advice=(
-            *_profile_advice(context, longest, top.label),
-            *_scale_advice(saved_ns),
-            *_occupancy_advice(context, top, occupancy),
+        evidence,
+        None,  # how far it is from its limit cannot be seen in a timeline
+        (
+            *_profile_advice(context, longest, label),
+            *(() if saved_ns is None else (scale,)),
+            *_occupancy_advice(context, label, occupancy),
         ),
-        examples=operation_examples(context, top.rows),
-        instances=len(top.rows),
         severity="medium" if of_window >= RULE.threshold(context, "medium_fraction") else "low",
     )
 
 
-def _scale_advice(saved_ns: int | None) -> tuple[str, ...]:
-    if saved_ns is None:
-        return ()
-    return (f"For scale: twice as fast, it would save {duration(saved_ns)}; whether it can be, only ncu tells",)
-
-
-def _occupancy_advice(context: RuleContext, top: TopKernel, occupancy: Occupancy | None) -> tuple[str, ...]:
+def _occupancy_advice(context: RuleContext, label: str, occupancy: Occupancy | None) -> tuple[str, ...]:
     if occupancy is None or occupancy.fraction > RULE.threshold(context, "occupancy_fraction"):
         return ()
     if occupancy.limit not in ("registers", "shared memory"):
         return ()
     return (
-        f"{top.label} can hold only {percent(occupancy.fraction)} of the warps that fit ({occupancy.limit}): see in "
-        "Nsight Compute whether latency is its limit before changing that",
+        f"{label} can hold only {percent(occupancy.fraction)} of the warps that fit ({occupancy.limit}): see in Nsight "
+        "Compute whether latency is its limit before changing that",
     )
 
 
 def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ...]:
-    work, trace = device_work(context), context.trace
-    name = trace.names[trace.operations.name[row]]
+    work, name = device_work(context), context.trace.names[context.operations.name[row]]
     plain = re.match(r"\w+", label)
     profile = (
         f"ncu --set full --launch-count 3 --kernel-name regex:{plain[0] if plain else 'KERNEL'} PROGRAM tells whether "
@@ -127,7 +117,7 @@ def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ..
         return (profile, "Compile the model (torch.compile), or replace the operation by one that does less")
     threads = int(work.blocks[row]) * int(work.threads[row])
     few = 0 < threads < RULE.threshold(context, "filling_threads") * int(work.multiprocessors[row])
-    if few and (name.startswith("nvkernel_") or "_gpu" in name or "__omp" in name):
+    if few and _OPENMP.search(name):
         return (profile, f"OpenMP and OpenACC: {threads:,} threads do not fill this GPU: collapse nested loops")
     return (profile,)
 

@@ -6,21 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import Int, Rows, RuleContext
-from boundby.evidence.device_work import device_work, place_of, saving_without, scaled
-from boundby.evidence.transfers import (
-    LARGE_BYTES,
-    Transfer,
-    bandwidth_of,
-    copy_evidence,
-    copy_examples,
-    is_upload,
-    link_rate,
-    most_common_device,
-    transfers,
-)
+from boundby.evidence.context import Int, RuleContext
+from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, is_upload, link_rate, transfers
 from boundby.model.causes import Cause
-from boundby.model.units import bandwidth, count, duration, size
+from boundby.model.units import bandwidth, count, counted, duration, size
+from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule, Threshold
 
 # So often a copy of one size may be the same data each time.
@@ -60,97 +50,74 @@ _PINNED: dict[str, tuple[str, ...]] = {
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work = device_work(context)
     rows = transfers(context).rows(Transfer.PAGEABLE)
-    region = context.timeline.launch_region[rows]
-    for number in np.unique(_outermost(context, region)).tolist():
-        mine = rows[_outermost(context, region) == number]
-        if int(work.exposed_ns[mine].sum()) < context.least_ns:
+    outermost = _outermost(context, context.timeline.launch_region[rows])
+    for region in np.unique(outermost).tolist():
+        copies = CopySet(context, rows[outermost == region])
+        if copies.exposed_ns < context.least_ns:
             continue
-        if is_upload(context, mine):
-            yield _upload(context, mine)
-        elif (match := _pinning(context, mine)) is not None:
+        if is_upload(context, copies.rows):
+            yield _upload(copies)
+        elif (match := _pinning(copies)) is not None:
             yield match
 
 
 def _outermost(context: RuleContext, region: Int) -> Int:
     """The outermost region around each: loading a model and feeding it are different stories."""
-    tree = context.tree
-    found: Int = region.copy()
-    for _ in range(int(tree.depth.max(initial=0))):
-        found = np.where(tree.depth[found] > 1, tree.parent[found], found)
-    return found
+    depth, parent = context.tree.depth, context.tree.parent
+    outermost: Int = region.copy()
+    for _ in range(int(depth.max(initial=0))):
+        outermost = np.where(depth[outermost] > 1, parent[outermost], outermost)
+    return outermost
 
 
-def _upload(context: RuleContext, rows: Rows) -> Match:
-    evidence = copy_evidence(context, rows)
-    total, byte_count = int(str(evidence["total_ns"])), int(str(evidence["bytes"]))
-    return Match(
-        region=place_of(context, rows),
-        title=f"{_copies(rows, 'uploads', 'upload')} {size(byte_count)} from pageable memory in {duration(total)}, "
-        "while no kernel runs",
-        evidence={**evidence, "is_upload": True},
-        saving_ns=(0, saving_without(context, Cause.GPU_COPY, rows)[1]),
-        advice=_UPLOADS[context.framework],
-        examples=copy_examples(context, rows),
-        instances=len(rows),
-        cost_ns=total,
+def _upload(copies: CopySet) -> Match:
+    return copies.match(
+        f"{counted(len(copies), 'copy uploads', 'copies upload')} {size(copies.byte_count)} from pageable memory in "
+        f"{duration(copies.total_ns)}, while no kernel runs",
+        copies.evidence(is_upload=True),
+        (0, copies.saving_without(Cause.GPU_COPY)[1]),
+        _UPLOADS[copies.context.framework],
+        cost_ns=copies.total_ns,
     )
 
 
-def _pinning(context: RuleContext, rows: Rows) -> Match | None:
-    rate = bandwidth_of(context, rows)
-    expected, source = _expected(context, rows)
+def _pinning(copies: CopySet) -> Match | None:
+    context = copies.context
+    rate = copies.bytes_per_ns
+    expected, source = _expected(copies)
+    least = RULE.threshold(context, "pinned_least")
     if expected is None:
-        least, most = RULE.threshold(context, "pinned_least"), RULE.threshold(context, "pinned_most")
+        most = RULE.threshold(context, "pinned_most")
     else:
         most = min(expected / rate if rate else 1.0, RULE.threshold(context, "most"))
-        least = min(RULE.threshold(context, "pinned_least"), most)
+        least = min(least, most)
     if most < RULE.threshold(context, "worth"):
         return None  # as fast as pinned already: what is left is the wait, which the rules on syncs tell
-    evidence = copy_evidence(context, rows)
-    total, byte_count = int(str(evidence["total_ns"])), int(str(evidence["bytes"]))
-    to_device = int(str(evidence["to_device_count"]))
-    way = f"{'from' if to_device == len(rows) else 'to' if to_device == 0 else 'from or to'} pageable memory"
-    return Match(
-        region=place_of(context, rows),
-        title=f"{_copies(rows, f'{way} moves', f'{way} move')} {size(byte_count)} in {duration(total)}, at "
-        f"{bandwidth(rate * 1e9)}",
-        evidence={
-            **evidence,
-            "is_upload": False,
-            "expected_from": source,
-            "assumed_speed_up": [least, round(most, 2)],
-        },
+    to_device, (common, times) = copies.to_device, copies.common_size
+    way = f"{'from' if to_device == len(copies) else 'to' if to_device == 0 else 'from or to'} pageable memory"
+    once = f"{count(times)} of them are {size(common)} each: if their content does not change, upload it once"
+    return copies.match(
+        f"{counted(len(copies), f'copy {way} moves', f'copies {way} move')} {size(copies.byte_count)} in "
+        f"{duration(copies.total_ns)}, at {bandwidth(rate * 1e9)}",
+        copies.evidence(is_upload=False, expected_from=source, assumed_speed_up=[least, round(most, 2)]),
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
-        saving_ns=scaled(saving_without(context, Cause.GPU_COPY, rows), 1 - 1 / least, 1 - 1 / most),
-        advice=(*_PINNED.get(context.framework, _PINNED["cuda"]), *_constant(evidence)),
-        examples=copy_examples(context, rows),
-        instances=len(rows),
-        cost_ns=total,
+        copies.saving_without(Cause.GPU_COPY, 1 - 1 / least, 1 - 1 / most),
+        (*_PINNED.get(context.framework, _PINNED["cuda"]), *((once,) if _OFTEN <= times <= to_device else ())),
+        cost_ns=copies.total_ns,
     )
 
 
-def _copies(rows: Rows, one: str, several: str) -> str:
-    return f"1 copy {one}" if len(rows) == 1 else f"{count(len(rows))} copies {several}"
-
-
-def _constant(evidence: dict[str, object]) -> tuple[str, ...]:
-    times, common = int(str(evidence["commonest_size_count"])), int(str(evidence["commonest_size_bytes"]))
-    if times < _OFTEN or int(str(evidence["to_device_count"])) < times:
-        return ()
-    return (f"{count(times)} of them are {size(common)} each: if their content does not change, upload it once",)
-
-
-def _expected(context: RuleContext, rows: Rows) -> tuple[float | None, str]:
+def _expected(copies: CopySet) -> tuple[float | None, str]:
     """The rate that pinned copies reach here, in GB/s: as measured in this trace, else by the link."""
-    table = context.operations
+    context, table = copies.context, copies.context.operations
     pinned = transfers(context).rows(Transfer.PINNED)
-    pinned = pinned[(table.bytes[pinned] >= LARGE_BYTES) & np.isin(table.direction[pinned], table.direction[rows])]
+    alike = np.isin(table.direction[pinned], table.direction[copies.rows])
+    pinned = pinned[(table.bytes[pinned] >= LARGE_BYTES) & alike]
     if len(pinned):
         return bandwidth_of(context, pinned), f"{len(pinned)} pinned copies of this trace"
-    link = link_rate(context, most_common_device(context, rows))
-    return (None, "common experience") if link is None else (link[0], link[1])
+    commonest_device = int(np.bincount(table.device[copies.rows]).argmax())
+    return link_rate(context, commonest_device) or (None, "common experience")
 
 
 RULE = Rule(

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from boundby.evidence.context import CannotCheckError, Rows, RuleContext
-from boundby.evidence.device_work import (
-    device_work,
-    kernel_name,
-    named_top,
-    operation_examples,
-    place_of,
-    saving_by_speed,
-)
+from boundby.evidence.context import CannotCheckError, RuleContext
+from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.kernels import WARP
+from boundby.model.causes import Cause
 from boundby.model.units import count, counted, duration, percent
+from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.builtin._shapes import distinct_shapes, small_block_rows
 from boundby.rules.rule import Match, Rule, Threshold
-
-
-def small_block_rows(context: RuleContext) -> Rows:
-    """Kernels with more than one block, of fewer threads than a warp has."""
-    work = device_work(context)
-    return np.flatnonzero(work.is_kernel & (work.threads > 0) & (work.threads < WARP) & (work.blocks > 1))
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -32,39 +20,30 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     if not (work.threads[work.is_kernel] > 0).any():
         raise CannotCheckError("the trace tells no launch shapes")
-    rows = small_block_rows(context)
-    exposed = int(work.exposed_ns[rows].sum())
-    if exposed < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
+    kernels = KernelSet(
+        context,
+        small_block_rows(context),
+        lambda row: f"{kernel_name(context, row)}, {work.blocks[row]} blocks of {work.threads[row]}",
+    )
+    share = RULE.threshold(context, "share_fraction")
+    if kernels.exposed_ns < max(context.least_ns, share * context.longest_window_ns):
         return
-    lanes = float(np.average(work.threads[rows] / WARP, weights=work.duration_ns[rows]))
-    longest = int(rows[np.argmax(work.duration_ns[rows])])
-    total = int(work.duration_ns[rows].sum())
-    yield Match(
-        region=place_of(context, rows),
-        title=f"{counted(len(rows), 'kernel', 'kernels')} ({duration(total)}) "
-        f"{'has' if len(rows) == 1 else 'have'} blocks smaller than a warp: "
-        f"{percent(1 - lanes)} of their lanes idle",
-        evidence={
-            "count": len(rows),
-            "total_ns": total,
-            "share_of_kernel_time_fraction": round(exposed / max(work.busy_kernels_ns(), 1), 4),
-            "threads_per_block": sorted({int(value) for value in work.threads[rows]})[:5],
-            "lanes_used_fraction": round(lanes, 4),
-            "kernels": named_top(context, rows),
-        },
-        saving_ns=saving_by_speed(
-            context, rows, RULE.threshold(context, "full_least"), min(1 / lanes, RULE.threshold(context, "full_most"))
+    lanes = kernels.mean(work.threads[kernels.rows] / WARP)
+    least, most = RULE.threshold(context, "full_least"), RULE.threshold(context, "full_most")
+    blocks, threads = count(int(work.blocks[kernels.longest])), int(work.threads[kernels.longest])
+    yield kernels.match(
+        f"{counted(len(kernels), 'kernel', 'kernels')} ({duration(kernels.total_ns)}) "
+        f"{'has' if len(kernels) == 1 else 'have'} blocks smaller than a warp: {percent(1 - lanes)} of their "
+        "lanes idle",
+        kernels.evidence(
+            threads_per_block=distinct_shapes(work.threads[kernels.rows]), lanes_used_fraction=round(lanes, 4)
         ),
-        advice=(
-            f"{kernel_name(context, longest)} launches {count(int(work.blocks[longest]))} blocks of "
-            f"{int(work.threads[longest])} threads: launch blocks of 128 or 256 threads and "
-            f"{count(int(work.blocks[longest]))} x {int(work.threads[longest])} / 256 of them",
+        kernels.saving_by_speed(least, min(1 / lanes, most)),
+        (
+            f"{kernel_name(context, kernels.longest)} launches {blocks} blocks of {threads} threads: launch "
+            f"blocks of 128 or 256 threads and {blocks} x {threads} / 256 of them",
             "Numba: kernel[(n + 255) // 256, 256](data); CuPy and Triton: block sizes that are multiples of 32",
         ),
-        examples=operation_examples(
-            context, rows, lambda row: f"{kernel_name(context, row)}, {work.blocks[row]} blocks of {work.threads[row]}"
-        ),
-        instances=len(rows),
     )
 
 
@@ -72,6 +51,7 @@ RULE = Rule(
     id="small-blocks",
     title="Blocks smaller than a warp",
     group="gpu_compute",
+    cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
     thresholds=(

@@ -6,19 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.device_work import device_work, kernel_name, place_of
+from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext
+from boundby.evidence.device_work import device_work, kernel_name
 from boundby.model.intervals import Coverage, union
 from boundby.model.units import count, duration
 from boundby.results.report import Example
+from boundby.rules.builtin._operations import OperationSet
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import OpKind, StreamRole
 from boundby.trace.vocabulary.cuda import plain_name
-
-Int = npt.NDArray[np.int64]
-Bool = npt.NDArray[np.bool_]
 
 # CUPTI's number of the default stream of a process's first context, and what nsys writes where there is none.
 DEFAULT_STREAMS = (0, 7)
@@ -28,76 +25,74 @@ RELEASE_NS = 6_000
 LEAST_HOLD_NS = 10_000
 # The default stream serialises only if the two sides (nearly) never run at once.
 MOST_OVERLAP = 0.01
+# Explicit waits for events explain as much if there is one for so many operations.
+WAITS_SHARE = 0.5
+_NEVER = np.iinfo(np.int64).min // 2
 
 
 @dataclass(frozen=True)
 class Held:
     """Operations that were launched and free to run on their own stream, and began when the other side ended."""
 
-    rows: npt.NDArray[np.intp]
+    rows: Rows
     held_ns: Int
     sides_ns: tuple[int, int]  # busy time of the default stream and of all others
 
 
 def _held(context: RuleContext, device: int, process: int) -> Held | None:
     """None where there are not both sides, or where they do run at once."""
-    timeline = context.timeline
-    table, calls = timeline.trace.operations, timeline.calls
-    work = device_work(context)
-    mine = np.flatnonzero(
-        (table.device == device) & (table.process == process) & work.in_window & (table.kind != OpKind.MIGRATION)
-    )
-    default, independent = _roles(context, process, table.stream[mine])
-    mine, default = mine[~independent], default[~independent]
+    table, calls = context.operations, context.calls
+    of_process = (table.device == device) & (table.process == process) & device_work(context).in_window
+    rows = np.flatnonzero(of_process & (table.kind != OpKind.MIGRATION))
+    default, independent = _roles(context, process, table.stream[rows])
+    rows, default = rows[~independent], default[~independent]
     if not default.any() or default.all():
         return None
-    sides = [union(table.start_ns[mine[side]], table.end_ns[mine[side]]) for side in (default, ~default)]
+    start, end, stream = table.start_ns[rows], table.end_ns[rows], table.stream[rows]
+    sides = [union(start[side], end[side]) for side in (default, ~default)]
     together = int(Coverage(sides[0]).within(sides[1].start, sides[1].end).sum())
     if together > MOST_OVERLAP * min(side.total for side in sides):
         return None
-    order = np.lexsort((table.end_ns[mine], table.start_ns[mine], table.stream[mine]))
-    before = np.full(len(mine), np.iinfo(np.int64).min // 2, np.int64)
-    same = table.stream[mine[order[1:]]] == table.stream[mine[order[:-1]]]
-    before[order[1:]] = np.where(same, table.end_ns[mine[order[:-1]]], before[order[1:]])
-    call = timeline.calls.of_operation[mine]
-    launched = np.where(call >= 0, calls.start_ns[np.maximum(call, 0)], table.start_ns[mine])
-    ready = np.maximum(launched, before)
-    released = np.zeros(len(mine), np.int64)
+    order = np.lexsort((end, start, stream))
+    before = np.full(len(rows), _NEVER, np.int64)  # the end of the operation before it on its stream
+    before[order[1:]] = np.where(stream[order[1:]] == stream[order[:-1]], end[order[:-1]], _NEVER)
+    call = calls.of_operation[rows]
+    ready = np.maximum(np.where(call >= 0, calls.start_ns[np.maximum(call, 0)], start), before)
+    released = np.zeros(len(rows), np.int64)  # the last end of the other side
     for side, others in ((default, sides[1]), (~default, sides[0])):
-        place = np.searchsorted(others.end, table.start_ns[mine[side]], side="right") - 1
-        released[side] = np.where(place >= 0, others.end[np.maximum(place, 0)], np.iinfo(np.int64).min // 2)
-    start = table.start_ns[mine]
-    chosen = (call >= 0) & (start - released <= RELEASE_NS) & (released - ready >= LEAST_HOLD_NS)
-    return Held(mine[chosen], (released - ready)[chosen], (sides[0].total, sides[1].total))
+        place = np.searchsorted(others.end, start[side], side="right") - 1
+        released[side] = np.where(place >= 0, others.end[np.maximum(place, 0)], _NEVER)
+    held_ns = released - ready
+    chosen = (call >= 0) & (start - released <= RELEASE_NS) & (held_ns >= LEAST_HOLD_NS)
+    return Held(rows[chosen], held_ns[chosen], (sides[0].total, sides[1].total))
 
 
 def _roles(context: RuleContext, process: int, stream: Int) -> tuple[Bool, Bool]:
     """Masks of work on the default stream, and on streams that do not wait for it."""
-    told = context.trace.streams
-    mine = told.process == process
-    null = told.stream[mine & (told.kind == StreamRole.NULL)]
-    independent = told.stream[mine & (told.kind == StreamRole.INDEPENDENT)]
+    streams = context.trace.streams
+    of_process = streams.process == process
+    null = streams.stream[of_process & (streams.kind == StreamRole.NULL)]
+    independent = streams.stream[of_process & (streams.kind == StreamRole.INDEPENDENT)]
     return np.isin(stream, null if len(null) else DEFAULT_STREAMS), np.isin(stream, independent)
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    timeline = context.timeline
-    if not len(timeline.calls):
+    if not len(context.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells when an operation was launched")
-    trace = timeline.trace
-    names = np.array([plain_name(name).endswith("StreamWaitEvent") for name in trace.names] or [False], bool)
-    waits = int(names[trace.api.name].sum())
+    calls = context.trace.api.name
+    waits = int(context.names_where(calls, lambda name: plain_name(name).endswith("StreamWaitEvent"))[calls].sum())
+    worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)
     for device in context.timeline.devices:
         for process in np.unique(device.operations.table.process).tolist():
             held = _held(context, device.index, process)
-            if held is None or len(held.rows) < RULE.threshold(context, "count_least") or waits >= len(held.rows) / 2:
-                continue  # explicit waits for events explain as much
+            if held is None or len(held.rows) < RULE.threshold(context, "count_least"):
+                continue
             total = int(held.held_ns.sum())
             most = min(total, *held.sides_ns)
-            if most < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
+            if waits >= WAITS_SHARE * len(held.rows) or most < worth:
                 continue
             yield Match(
-                region=place_of(context, held.rows),
+                region=OperationSet(context, held.rows).region,
                 title=f"the default stream and the others take turns: {count(len(held.rows))} operations held up, "
                 f"{duration(total)} in all",
                 evidence={
@@ -109,30 +104,27 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 },
                 saving_ns=(0, most),
                 advice=(
-                    "Put no work on the default stream beside others: torch.cuda.stream(s) for all of it, or "
-                    "compile with "
-                    "nvcc --default-stream per-thread, or make the other streams with cudaStreamNonBlocking",
+                    "Put no work on the default stream beside others: torch.cuda.stream(s) for all of it, or compile "
+                    "with nvcc --default-stream per-thread, or make the other streams with cudaStreamNonBlocking",
                     "What is gained depends on whether their kernels fit on the GPU together: test it",
                 ),
                 examples=_examples(context, held),
                 instances=len(held.rows),
-                severity="medium" if most >= 0.1 * context.longest_window_ns else None,
+                is_unsure=True,
             )
 
 
 def _examples(context: RuleContext, held: Held) -> tuple[Example, ...]:
-    start = context.operations.start_ns
-    found = []
-    for place in np.lexsort((held.rows, -held.held_ns))[:3].tolist():
-        row, held_ns = int(held.rows[place]), int(held.held_ns[place])
-        found.append(Example(int(start[row]) - held_ns, held_ns, f"{_what(context, row)} held up"))
-    return tuple(found)
-
-
-def _what(context: RuleContext, row: int) -> str:
+    """Those that are held up longest."""
     table = context.operations
-    name = kernel_name(context, row) if table.kind[row] == OpKind.KERNEL else OpKind(int(table.kind[row])).name.lower()
-    return f"{name} on stream {table.stream[row]}"
+    examples = []
+    for number in np.lexsort((held.rows, -held.held_ns))[:3].tolist():
+        row, held_ns = int(held.rows[number]), int(held.held_ns[number])
+        kind = OpKind(int(table.kind[row]))
+        name = kernel_name(context, row) if kind == OpKind.KERNEL else kind.name.lower()
+        what = f"{name} on stream {table.stream[row]} held up"
+        examples.append(Example(int(table.start_ns[row]) - held_ns, held_ns, what))
+    return tuple(examples)
 
 
 RULE = Rule(

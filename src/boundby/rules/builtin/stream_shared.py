@@ -7,57 +7,60 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.device_work import device_work, operation_examples, place_of
+from boundby.evidence.device_work import device_work
 from boundby.model.units import count, duration
+from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
+
+# Kernels with more blocks than this, a multiprocessor, take as long side by side.
+_SMALL = 0.5
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    timeline, work = context.timeline, device_work(context)
-    if not len(timeline.calls):
+    calls, table, work = context.calls, context.operations, device_work(context)
+    if not len(calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells which thread launched what")
-    table, call = timeline.trace.operations, timeline.calls.of_operation
-    rows = np.flatnonzero(work.is_kernel & (call >= 0))
-    if not len(rows):
-        return
-    leader = timeline.logical_threads.leader[timeline.calls.thread[call[rows]]]
+    rows = np.flatnonzero(work.is_kernel & (calls.of_operation >= 0))
+    leader = context.timeline.logical_threads.leader[calls.thread[calls.of_operation[rows]]]
     if len(np.unique(leader)) < 2:
         return
     if not (work.blocks[rows] > 0).any() or not (work.multiprocessors[rows] > 0).any():
         raise CannotCheckError("the trace tells no launch shapes, so not whether kernels would fit side by side")
+    is_small = (work.blocks[rows] > 0) & (work.blocks[rows] <= _SMALL * work.multiprocessors[rows])
     key = np.stack((table.device[rows], table.process[rows], table.stream[rows]), axis=1)
-    for device, process, stream in np.unique(key, axis=0).tolist():
-        mine = np.flatnonzero((key == (device, process, stream)).all(axis=1))
-        mine = mine[np.argsort(table.start_ns[rows[mine]], kind="stable")]
-        leaders, of_leader = np.unique(leader[mine], return_inverse=True)
+    streams, of_row = np.unique(key, axis=0, return_inverse=True)
+    worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)
+    for number, (_, _, stream) in enumerate(streams.tolist()):
+        here = np.flatnonzero(of_row.ravel() == number)
+        here = here[np.argsort(table.start_ns[rows[here]], kind="stable")]
+        leaders, of_leader = np.unique(leader[here], return_inverse=True)
         if len(leaders) < 2 or int((np.diff(of_leader) != 0).sum()) < RULE.threshold(context, "turns_least"):
             continue
-        here = rows[mine]
-        small = (work.blocks[here] > 0) & (work.blocks[here] <= 0.5 * work.multiprocessors[here])
         # Time of small kernels by thread: all but the longest's could run beside it.
-        by_leader = np.bincount(of_leader, weights=np.where(small, work.exposed_ns[here], 0))
-        most = int(by_leader.sum() - by_leader.max())
-        if most < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
+        small_ns = np.bincount(of_leader, weights=np.where(is_small[here], work.exposed_ns[rows[here]], 0))
+        most = int(small_ns.sum() - small_ns.max())
+        if most < worth:
             continue
+        small = int(is_small[here].sum())
         yield Match(
-            region=place_of(context, here),
-            title=f"{len(leaders)} threads launch onto stream {stream}; {count(int(small.sum()))} kernels too small "
-            f"for the GPU run one after the other, {duration(int(by_leader.sum()))}",
+            region=KernelSet(context, rows[here]).region,
+            title=f"{len(leaders)} threads launch onto stream {stream}; {count(small)} kernels too small for the GPU "
+            f"run one after the other, {duration(int(small_ns.sum()))}",
             evidence={
                 "threads": len(leaders),
                 "stream": stream,
                 "kernels": len(here),
-                "small_kernels": int(small.sum()),
-                "small_kernels_ns": int(by_leader.sum()),
+                "small_kernels": small,
+                "small_kernels_ns": int(small_ns.sum()),
             },
             saving_ns=(0, most),
             advice=(
                 "Give each thread a stream of its own: with torch.cuda.stream(torch.cuda.Stream()): in the thread "
                 "(CUDA C++: cudaStreamNonBlocking, or nvcc --default-stream per-thread)",
             ),
-            examples=operation_examples(context, here[small]),
-            instances=int(small.sum()),
-            severity="medium" if most >= 0.1 * context.longest_window_ns else None,
+            examples=KernelSet(context, rows[here[is_small[here]]]).examples(),
+            instances=small,
+            is_unsure=True,
         )
 
 

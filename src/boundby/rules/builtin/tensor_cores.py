@@ -7,12 +7,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Rows, RuleContext
-from boundby.evidence.device_work import device_work, named_top, operation_examples, place_of, saving_by_speed
+from boundby.evidence.context import CannotCheckError, RuleContext
+from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
+from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
+
+Capability = tuple[int, int]
 
 # Compute capabilities and names of GPUs without tensor cores: before Volta, and the GTX 16 series (7.5 without them).
 _FIRST_WITH_TENSOR_CORES = (7, 0)
@@ -21,7 +24,7 @@ _NO_TENSOR_CORES = re.compile(r"GTX 1[06]|\bMX\d{3}|TITAN X|Quadro [PMK]\d|T[456
 
 # How many times faster large products run on tensor cores than in FP32, as programs (not peak rates) see it. GPUs of
 # data centres have 8 to 16 times the peak; GeForce GPUs 2 times in BF16 and none in TF32. Memory and shapes take much.
-_SPEED_UP: dict[tuple[int, int], tuple[float, float]] = {
+_SPEED_UP: dict[Capability, tuple[float, float]] = {
     (7, 0): (2.0, 4.0),
     (7, 2): (2.0, 4.0),
     (7, 5): (1.5, 3.5),
@@ -33,70 +36,58 @@ _SPEED_UP: dict[tuple[int, int], tuple[float, float]] = {
     (10, 0): (3.0, 8.0),
     (12, 0): (1.3, 2.5),
 }
+_UNKNOWN_SPEED_UP = (1.3, 3.0)  # a GPU that is not listed: what consumers' and data centres' GPUs have in common
 _FALLBACK_ENGINE = re.compile(r"convolve|float_engine")
 # cuDNN runs these engines where shapes or layout fit no better one; other precision need not change that.
 _FALLBACK_SPEED_UP = (1.2, 3.0)
 # Here TF32 has no higher a peak rate than FP32: only 16 bits gain.
 _TF32_GAINS_LITTLE = ((8, 6), (8, 9), (12, 0))
+# TF32 was switched on if the products that use it take this part of the time of all.
+_TF32_IS_ON = 0.1
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work, trace = device_work(context), context.trace
     long_enough = work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns"))
-    products = np.flatnonzero(work.is_kernel & np.isin(work.kind, MATMULS))
     for kind in (KernelKind.MATMUL_FP32, KernelKind.MATMUL_TF32):
-        rows = np.flatnonzero(long_enough & (work.kind == kind))
-        share = int(work.exposed_ns[rows].sum()) / max(work.busy_kernels_ns(), 1)
-        if share < RULE.threshold(context, "share_fraction") or int(work.exposed_ns[rows].sum()) < context.least_ns:
+        kernels = KernelSet(context, np.flatnonzero(long_enough & (work.kind == kind)))
+        if kernels.share < RULE.threshold(context, "share_fraction") or kernels.exposed_ns < context.least_ns:
             continue
-        device = int(np.bincount(trace.operations.device[rows]).argmax())
+        device = int(np.bincount(context.operations.device[kernels.rows]).argmax())
         capability = trace.gpu_facts[device].capability if trace.gpu_facts else (0, 0)
-        name = trace.gpus[device].name
+        gpu = trace.gpus[device].name
         if capability == (0, 0):
-            raise CannotCheckError(f"the trace does not tell the compute capability of {name}")
-        if capability < _FIRST_WITH_TENSOR_CORES or _NO_TENSOR_CORES.search(name):
+            raise CannotCheckError(f"the trace does not tell the compute capability of {gpu}")
+        if capability < _FIRST_WITH_TENSOR_CORES or _NO_TENSOR_CORES.search(gpu):
             continue
-        if kind == KernelKind.MATMUL_FP32:
-            yield _from_fp32(context, rows, products, share, name, capability)
-        else:
-            yield _from_tf32(context, rows, share, name)
+        yield _from_tf32(kernels, gpu) if kind == KernelKind.MATMUL_TF32 else _from_fp32(kernels, gpu, capability)
 
 
-def _from_fp32(
-    context: RuleContext, rows: Rows, products: Rows, share: float, gpu: str, capability: tuple[int, int]
-) -> Match:
-    work, trace = device_work(context), context.trace
-    least, most = _SPEED_UP.get(capability, (1.3, 3.0))
-    names = trace.operations.name[rows]
-    fallback = np.array([bool(_FALLBACK_ENGINE.search(trace.names[name])) for name in names])
-    if int(work.duration_ns[rows[fallback]].sum()) > int(work.duration_ns[rows].sum()) // 2:
-        least, most = _FALLBACK_SPEED_UP
-    tf32 = products[work.kind[products] == KernelKind.MATMUL_TF32]
-    tf32_is_on = int(work.duration_ns[tf32].sum()) >= 0.1 * int(work.duration_ns[products].sum())
-    total = int(work.duration_ns[rows].sum())
-    return Match(
-        region=place_of(context, rows),
-        title=f"{counted(len(rows), 'FP32 matrix kernel', 'FP32 matrix kernels')} ({percent(share)} of kernel time) "
-        f"{'leaves' if len(rows) == 1 else 'leave'} the tensor cores unused",
-        evidence={
-            "count": len(rows),
-            "total_ns": total,
-            "share_of_kernel_time_fraction": round(share, 4),
-            "gpu": gpu,
-            "compute_capability": f"{capability[0]}.{capability[1]}",
-            "assumed_speed_up": [least, most],
-            "tf32_kernels_in_trace": len(tf32),
-            "kernels": named_top(context, rows),
-        },
-        saving_ns=saving_by_speed(context, rows, least, most),
-        advice=_advice(named_top(context, rows, 1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
-        examples=operation_examples(context, rows),
-        instances=len(rows),
-        cost_ns=total,
+def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
+    context, work = kernels.context, device_work(kernels.context)
+    is_fallback = context.names_where(context.operations.name[kernels.rows], _FALLBACK_ENGINE.search)
+    fallback = kernels.rows[is_fallback[context.operations.name[kernels.rows]]]
+    mostly_fallback = int(work.duration_ns[fallback].sum()) > kernels.total_ns // 2
+    speed_up = _FALLBACK_SPEED_UP if mostly_fallback else _SPEED_UP.get(capability, _UNKNOWN_SPEED_UP)
+    products = work.is_kernel & np.isin(work.kind, MATMULS)
+    tf32 = work.is_kernel & (work.kind == KernelKind.MATMUL_TF32)
+    tf32_is_on = int(work.duration_ns[tf32].sum()) >= _TF32_IS_ON * int(work.duration_ns[products].sum())
+    return kernels.match(
+        f"{counted(len(kernels), 'FP32 matrix kernel', 'FP32 matrix kernels')} ({percent(kernels.share)} of kernel "
+        f"time) {'leaves' if len(kernels) == 1 else 'leave'} the tensor cores unused",
+        kernels.evidence(
+            gpu=gpu,
+            compute_capability=f"{capability[0]}.{capability[1]}",
+            assumed_speed_up=list(speed_up),
+            tf32_kernels_in_trace=int(tf32.sum()),
+        ),
+        kernels.saving_by_speed(*speed_up),
+        _advice(kernels.named(1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
+        cost_ns=kernels.total_ns,
     )
 
 
-def _advice(kernel: str, capability: tuple[int, int], *, tf32_is_on: bool) -> tuple[str, ...]:
+def _advice(kernel: str, capability: Capability, *, tf32_is_on: bool) -> tuple[str, ...]:
     if capability < _FIRST_WITH_TF32:
         return (
             f"Run the model in mixed precision, so that {kernel} becomes an FP16 kernel: "
@@ -123,31 +114,20 @@ def _advice(kernel: str, capability: tuple[int, int], *, tf32_is_on: bool) -> tu
     )
 
 
-def _from_tf32(context: RuleContext, rows: Rows, share: float, gpu: str) -> Match:
-    work = device_work(context)
-    least, most = RULE.threshold(context, "bf16_least"), RULE.threshold(context, "bf16_most")
-    return Match(
-        region=place_of(context, rows),
-        title=f"{counted(len(rows), 'TF32 matrix kernel', 'TF32 matrix kernels')} ({percent(share)} of kernel time, "
-        f"{duration(int(work.duration_ns[rows].sum()))}) "
-        f"{'runs' if len(rows) == 1 else 'run'} at half the tensor cores' BF16 rate",
-        evidence={
-            "count": len(rows),
-            "total_ns": int(work.duration_ns[rows].sum()),
-            "share_of_kernel_time_fraction": round(share, 4),
-            "gpu": gpu,
-            "assumed_speed_up": [least, most],
-            "kernels": named_top(context, rows),
-        },
-        saving_ns=saving_by_speed(context, rows, least, most),
-        advice=(
+def _from_tf32(kernels: KernelSet, gpu: str) -> Match:
+    least, most = (RULE.threshold(kernels.context, name) for name in ("bf16_least", "bf16_most"))
+    return kernels.match(
+        f"{counted(len(kernels), 'TF32 matrix kernel', 'TF32 matrix kernels')} ({percent(kernels.share)} of kernel "
+        f"time, {duration(kernels.total_ns)}) {'runs' if len(kernels) == 1 else 'run'} at half the tensor cores' BF16 "
+        "rate",
+        kernels.evidence(gpu=gpu, assumed_speed_up=[least, most]),
+        kernels.saving_by_speed(least, most),
+        (
             'with torch.autocast("cuda", dtype=torch.bfloat16): around forward and loss halves the bytes and doubles '
             "the peak rate of these kernels",
             "Convolutions: model.to(memory_format=torch.channels_last) as well, or cuDNN converts layouts around them",
         ),
-        examples=operation_examples(context, rows),
-        instances=len(rows),
-        cost_ns=int(work.duration_ns[rows].sum()),
+        cost_ns=kernels.total_ns,
     )
 
 

@@ -6,26 +6,21 @@ from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
 from boundby.model.units import duration, percent
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold, note
 
 
-def check(context: RuleContext) -> Iterator[Match]:
-    gpus = context.trace.gpus
+def _check(context: RuleContext) -> Iterator[Match]:
     for device in context.timeline.devices:
-        shift = device.shift.shift_ns
+        shift, early = device.shift.shift_ns, device.shift.early_fraction
         if abs(shift) < RULE.threshold(context, "shift"):
             continue
-        yield Match(
-            region=None,
-            title=f"GPU {gpus[device.index].id}'s clock was off by {duration(abs(shift))}, so latencies are not known",
-            evidence={"shift_ns": shift, "started_before_launch_fraction": device.shift.early_fraction},
-            saving_ns=None,
-            advice=(
-                f"Busy time and kernels are right; gaps right after launches may be longer than shown "
-                f"({percent(device.shift.early_fraction)} of the operations start before their launch). Capture again, "
-                "with another nsys, if it matters",
-            ),
-            severity="note",
+        gpu = context.trace.gpus[device.index].id
+        yield note(
+            f"GPU {gpu}'s clock was off by {duration(abs(shift))}, so latencies are not known",
+            {"shift_ns": shift, "started_before_launch_fraction": early},
+            "Busy time and kernels are right; gaps right after launches may be longer than shown "
+            f"({percent(early)} of the operations start before their launch). Capture again, with another nsys, if it "
+            "matters",
         )
 
 
@@ -33,7 +28,7 @@ RULE = Rule(
     id="trace-clock-skew",
     title="The GPU's clock is off from the host's",
     group="trace",
-    check=check,
+    check=_check,
     needs=("kernels",),
     thresholds=(
         Threshold("shift", 10_000, "ns", "A shift below the usual launch latency moves no gap to another cause."),

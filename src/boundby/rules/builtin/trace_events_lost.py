@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.rules.rule import Match, Rule
+from boundby.rules.rule import Match, Rule, note
 
 _LOST = re.compile(
     r"\b(?:dropp|discard|truncat|overflow)\w*|\blost\b|events? (?:were|was|have been) (?:not|missed)"
@@ -19,38 +19,30 @@ _CODES = frozenset({"export-incomplete", "broken-rows"})
 _BESIDE = re.compile(r"symbol|GPU metrics|perf event|kernel IP", re.IGNORECASE)
 
 
-def check(context: RuleContext) -> Iterator[Match]:
-    told = [
-        warning.message
+def _check(context: RuleContext) -> Iterator[Match]:
+    messages = [
+        " ".join(warning.message.split())
         for warning in context.trace.warnings
-        if warning.code in _CODES
-        or (
-            warning.code.startswith("profiler-")
-            and _LOST.search(warning.message)
-            and not _BESIDE.search(warning.message)
-        )
+        if warning.code in _CODES or (warning.code.startswith("profiler-") and _is_loss(warning.message))
     ]
-    if not told:
-        return
-    first = " ".join(told[0].split())
-    yield Match(
-        region=None,
-        title=f"events are missing: {first[:160].rstrip('.')}",
-        evidence={"messages": [" ".join(message.split()) for message in told], "count": len(told)},
-        saving_ns=None,
-        advice=(
+    if messages:
+        yield note(
+            f"events are missing: {messages[0][:160].rstrip('.')}",
+            {"messages": messages, "count": len(messages)},
             "Capture a shorter time (--duration, or --capture-range around some steps), export again, and compare: "
             "gaps in this trace may be events that were lost",
-        ),
-        severity="note",
-        instances=len(told),
-    )
+            instances=len(messages),
+        )
+
+
+def _is_loss(message: str) -> bool:
+    return bool(_LOST.search(message)) and not _BESIDE.search(message)
 
 
 RULE = Rule(
     id="trace-events-lost",
     title="Events were lost or rows are damaged: gaps may be none",
     group="trace",
-    check=check,
+    check=_check,
     needs=("kernels",),
 )

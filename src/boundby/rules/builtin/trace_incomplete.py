@@ -7,42 +7,35 @@ from collections.abc import Iterator
 from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold, note
 
 
-def check(context: RuleContext) -> Iterator[Match]:
+def _check(context: RuleContext) -> Iterator[Match]:
     captured = context.trace.captured
-    least = RULE.threshold(context, "share")
+    least_ns = RULE.threshold(context, "share") * context.window_ns
     unknown = context.time_ns(Cause.UNATTRIBUTED)
-    if unknown >= least * context.window_ns:
+    if unknown >= least_ns:
         why = "no CUDA API calls were captured" if not captured.cuda_api else "the trace does not show by what"
-        yield _match(
-            context,
+        yield note(
             f"{percent(unknown / context.window_ns)} of the time the GPU idles and {why}",
-            unknown,
+            {"unexplained_ns": unknown, "unexplained_fraction": unknown / context.window_ns},
             "Capture with -t cuda,nvtx,osrt --cpuctxsw=process-tree (boundby profile does), from the program's start",
         )
     guessed = context.time_ns(Cause.CPU) + context.time_ns(Cause.HOST_BLOCKED)
-    if not captured.osrt and not captured.cpu_scheduling and guessed >= least * context.window_ns:
-        yield _match(
-            context,
+    if not captured.osrt and not captured.cpu_scheduling and guessed >= least_ns:
+        yield note(
             f"{duration(guessed)} ({percent(guessed / context.window_ns)}) count as the host's own work, but the "
             "thread may have slept",
-            guessed,
+            {"unexplained_ns": guessed, "unexplained_fraction": guessed / context.window_ns},
             "Capture with -t osrt and --cpuctxsw=process-tree: then work, files, locks and sleeps are told apart",
         )
-
-
-def _match(context: RuleContext, title: str, ns: int, advice: str) -> Match:
-    evidence = {"unexplained_ns": ns, "unexplained_fraction": ns / context.window_ns}
-    return Match(None, title, evidence, None, (advice,), severity="note")
 
 
 RULE = Rule(
     id="trace-incomplete",
     title="Data that were not captured leave much of the time unexplained",
     group="trace",
-    check=check,
+    check=_check,
     needs=("kernels",),
     thresholds=(Threshold("share", 0.10, "fraction", "Less unexplained time cannot turn a clear verdict round."),),
 )

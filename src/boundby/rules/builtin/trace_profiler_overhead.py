@@ -6,41 +6,32 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from boundby.attribution.regions import ROOT
 from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule, Threshold, note
 from boundby.trace.vocabulary.cuda import OverheadClass, classify_overhead
 
 
-def check(context: RuleContext) -> Iterator[Match]:
+def _check(context: RuleContext) -> Iterator[Match]:
     held = context.time_ns(Cause.PROFILER)
-    share = held / context.window_ns if context.window_ns else 0.0
+    share = held / max(context.window_ns, 1)
     if share < RULE.threshold(context, "share"):
         return
-    trace = context.trace
-    table = trace.overhead
-    own = np.array([classify_overhead(name) == OverheadClass.PROFILER for name in trace.names] or [False])
-    rows = np.flatnonzero(own[table.name] & context.in_windows(table.start_ns))
-    took = (table.end_ns - table.start_ns)[rows]
-    order = rows[np.lexsort((rows, -took))][:3]
-    yield Match(
-        region=0,
-        title=f"the GPU idles {duration(held)} ({percent(share)}) under the profiler's own work",
-        evidence={"gpu_idle_ns": held, "gpu_idle_fraction": share, "profiler_intervals": len(rows)},
-        saving_ns=None,
-        advice=(
-            "Capture less: without --cudabacktrace and --python-backtrace, with --sample=none --cpuctxsw=none, and for "
-            "a shorter time. Times and shares here hold for the profiled run only",
-        ),
-        examples=tuple(
-            Example(
-                int(table.start_ns[row]), int(table.end_ns[row] - table.start_ns[row]), trace.names[table.name[row]]
-            )
-            for row in order.tolist()
-        ),
-        severity="note",
+    table, names = context.trace.overhead, context.trace.names
+    is_profiler = context.names_where(table.name, lambda name: classify_overhead(name) == OverheadClass.PROFILER)
+    rows = np.flatnonzero(is_profiler[table.name] & context.in_windows(table.start_ns))
+    length = table.end_ns - table.start_ns
+    longest = rows[np.lexsort((rows, -length[rows]))][:3].tolist()
+    yield note(
+        f"the GPU idles {duration(held)} ({percent(share)}) under the profiler's own work",
+        {"gpu_idle_ns": held, "gpu_idle_fraction": share, "profiler_intervals": len(rows)},
+        "Capture less: without --cudabacktrace and --python-backtrace, with --sample=none --cpuctxsw=none, and for a "
+        "shorter time. Times and shares here hold for the profiled run only",
+        region=ROOT,
+        examples=tuple(Example(int(table.start_ns[row]), int(length[row]), names[table.name[row]]) for row in longest),
         instances=max(len(rows), 1),
     )
 
@@ -49,7 +40,7 @@ RULE = Rule(
     id="trace-profiler-overhead",
     title="The profiler's own work slows the program down",
     group="trace",
-    check=check,
+    check=_check,
     needs=("kernels",),
     thresholds=(
         Threshold("share", 0.05, "fraction", "Below, it changes no verdict: causes are told apart from 3 % on."),

@@ -5,49 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.device_work import device_work, named_top, operation_examples, place_of, saving_by_speed
+from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import attention
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
+from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work, found = device_work(context), attention(context)
-    exposed = int(work.exposed_ns[found.between].sum())
-    share = exposed / max(work.busy_kernels_ns(), 1)
-    if found.instances < RULE.threshold(context, "count") or exposed < context.least_ns:
+    written_out = attention(context)
+    kernels = KernelSet(context, written_out.between)
+    if written_out.instances < RULE.threshold(context, "count") or kernels.exposed_ns < context.least_ns:
         return
-    if share < RULE.threshold(context, "share_fraction"):
+    if kernels.share < RULE.threshold(context, "share_fraction"):
         return
     least, most = RULE.threshold(context, "fused_least"), RULE.threshold(context, "fused_most")
-    total = int(work.duration_ns[found.between].sum())
-    backward = found.instances - found.forward
-    yield Match(
-        region=place_of(context, found.between),
-        title=f"attention is written out {count(found.instances)} times: {count(len(found.between))} kernels between "
-        f"its matrix products take {duration(total)}, {percent(share)} of kernel time",
-        evidence={
-            "count": found.instances,
-            "forward_count": found.forward,
-            "backward_count": backward,
-            "kernels_between": len(found.between),
-            "total_ns": total,
-            "share_of_kernel_time_fraction": round(share, 4),
-            "matrix_products_ns": int(work.duration_ns[found.products].sum()),
-            "assumed_speed_up": [least, most],
-            "kernels": named_top(context, found.between),
-        },
-        saving_ns=saving_by_speed(context, found.between, least, most),
-        advice=(
+    yield kernels.match(
+        f"attention is written out {count(written_out.instances)} times: {count(len(kernels))} kernels between its "
+        f"matrix products take {duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
+        kernels.evidence(
+            count=written_out.instances,
+            forward_count=written_out.forward,
+            backward_count=written_out.instances - written_out.forward,
+            kernels_between=len(kernels),
+            matrix_products_ns=int(device_work(context).duration_ns[written_out.products].sum()),
+            assumed_speed_up=[least, most],
+        ),
+        kernels.saving_by_speed(least, most),
+        (
             "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) in place of "
             "q @ k.transpose(-2, -1), mask, softmax and @ v",
             "A custom mask goes in as attn_mask=; in 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the "
             "memory-efficient one",
         ),
-        examples=operation_examples(context, found.between),
-        instances=found.instances,
-        cost_ns=total,
+        instances=written_out.instances,
+        cost_ns=kernels.total_ns,
     )
 
 

@@ -1,0 +1,199 @@
+"""What the rules on operations of the device share: the figures of those that a match is about, and the match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs
+from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.transfers import bandwidth_of
+from boundby.model.causes import Cause
+from boundby.model.units import bandwidth, count, duration, size
+from boundby.results.report import Example
+from boundby.rules.rule import Match
+from boundby.trace.tables import Direction
+
+_WAY = {Direction.HTOD: "host to device", Direction.DTOH: "device to host"}
+
+
+@dataclass(frozen=True)
+class OperationSet:
+    """The operations that a match is about: ``rows`` of ``context.operations``."""
+
+    context: RuleContext
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def duration_ns(self) -> Int:
+        """The duration of each."""
+        return device_work(self.context).duration_ns[self.rows]
+
+    @property
+    def total_ns(self) -> int:
+        """Their durations, summed."""
+        return int(self.duration_ns.sum())
+
+    @property
+    def exposed_ns(self) -> int:
+        """The time in which they run and nothing that counts before them does."""
+        return int(device_work(self.context).exposed_ns[self.rows].sum())
+
+    @property
+    def region(self) -> int:
+        """The region that launched them, weighted by their time."""
+        return self.context.place(self.context.timeline.launch_region[self.rows], np.maximum(self.duration_ns, 1))
+
+    def examples(self) -> tuple[Example, ...]:
+        """The longest of them."""
+        longest = self.rows[np.lexsort((self.rows, -self.duration_ns))][:MOST_EXAMPLES]
+        start_ns, length_ns = self.context.operations.start_ns, device_work(self.context).duration_ns
+        return tuple(
+            Example(int(start_ns[row]), int(length_ns[row]), self.name_of(int(row))) for row in longest.tolist()
+        )
+
+    def name_of(self, row: int) -> str:
+        """What one of them is called."""
+        return kernel_name(self.context, row)
+
+    def per_device(self) -> list[tuple[int, Rows]]:
+        """Devices, and the rows that ran there."""
+        device = self.context.operations.device[self.rows]
+        return [(one, self.rows[device == one]) for one in np.unique(device).tolist()]
+
+    def saving_without(self, cause: Cause, least: float = 1.0, most: float = 1.0) -> SavingNs:
+        """What is saved if ``least`` to ``most`` of their time, which the account has as ``cause``, is gone: by replay,
+        else by what they hold of the account."""
+        low, high = self.context.saving((cause.key,), operations=self.rows) or (0, self._most_exposed_ns())
+        return round(low * least), round(high * most)
+
+    def saving_by_speed(self, least: float, most: float) -> SavingNs:
+        """What is saved if they run ``least`` to ``most`` times as fast: by replay, else by their share."""
+        by_share = (0, round(self._most_exposed_ns() * (1 - 1 / most)))
+        return self.context.saving_by_speed(self.rows, least, most) or by_share
+
+    def _most_exposed_ns(self) -> int:
+        """What they hold of a device: the most of any, as devices run side by side."""
+        exposed_ns = device_work(self.context).exposed_ns
+        return max((int(exposed_ns[rows].sum()) for _, rows in self.per_device()), default=0)
+
+    def match(
+        self,
+        title: str,
+        evidence: dict[str, object],
+        saving_ns: SavingNs | None,
+        advice: tuple[str, ...],
+        *,
+        cost_ns: int | None = None,
+        severity: str | None = None,
+        instances: int | None = None,
+    ) -> Match:
+        """The match on all of them, or on so many ``instances``."""
+        instances = len(self) if instances is None else instances
+        region, examples = self.region, self.examples()
+        return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns)
+
+
+@dataclass(frozen=True)
+class KernelSet(OperationSet):
+    """Kernels. ``name`` says what one is called as an example, where its label is not enough."""
+
+    name: Callable[[int], str] | None = None
+
+    @property
+    def share(self) -> float:
+        """Their part of the time in which kernels run."""
+        return self.exposed_ns / max(device_work(self.context).busy_kernels_ns(), 1)
+
+    @property
+    def longest(self) -> int:
+        """The row of the one that takes longest."""
+        return int(self.rows[np.argmax(self.duration_ns)])
+
+    def name_of(self, row: int) -> str:
+        """What one of them is called."""
+        return kernel_name(self.context, row) if self.name is None else self.name(row)
+
+    def mean(self, values: npt.NDArray[np.floating | np.integer]) -> float:
+        """The mean of one value a kernel, weighted by their time."""
+        return float(np.average(values, weights=self.duration_ns))
+
+    def by_label(self) -> list[tuple[str, KernelSet]]:
+        """Those of each label, most time first."""
+        distinct, index = np.unique(self.context.operations.name[self.rows], return_inverse=True)
+        rows_of: dict[str, list[Rows]] = {}
+        for number in range(len(distinct)):
+            rows = self.rows[index == number]
+            rows_of.setdefault(kernel_name(self.context, int(rows[0])), []).append(rows)
+        sets = [(label, KernelSet(self.context, np.sort(np.concatenate(rows)))) for label, rows in rows_of.items()]
+        return sorted(sets, key=lambda item: (-item[1].total_ns, item[0]))
+
+    def named(self, most: int = 5) -> list[str]:
+        """``label: 12 x, 3.40 ms`` of those that take most of the time, for evidence."""
+        return [f"{label}: {count(len(one))} x, {duration(one.total_ns)}" for label, one in self.by_label()[:most]]
+
+    def evidence(self, **figures: object) -> dict[str, object]:
+        """How many, how long, these figures, and which."""
+        return {
+            "count": len(self),
+            "total_ns": self.total_ns,
+            "share_of_kernel_time_fraction": round(self.share, 4),
+            **figures,
+            "kernels": self.named(),
+        }
+
+
+@dataclass(frozen=True)
+class CopySet(OperationSet):
+    """Copies, or migrations of managed memory."""
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes that they move."""
+        return int(self.context.operations.bytes[self.rows].sum())
+
+    @property
+    def bytes_per_ns(self) -> float:
+        """Their rate: GB/s."""
+        return bandwidth_of(self.context, self.rows)
+
+    @property
+    def to_device(self) -> int:
+        """How many go from the host to the device."""
+        return int((self.context.operations.direction[self.rows] == Direction.HTOD).sum())
+
+    @property
+    def common_size(self) -> tuple[int, int]:
+        """The size that most of their bytes come in, and how many have it."""
+        distinct, times = np.unique(self.context.operations.bytes[self.rows], return_counts=True)
+        best = int(np.lexsort((distinct, -(distinct * times)))[0])
+        return int(distinct[best]), int(times[best])
+
+    def name_of(self, row: int) -> str:
+        """``16.8 MB host to device at 12.3 GB/s``."""
+        table, one = self.context.operations, CopySet(self.context, np.array([row]))
+        way = _WAY.get(Direction(int(table.direction[row])), "copy")
+        return f"{size(one.byte_count)} {way} at {bandwidth(one.byte_count / max(one.total_ns, 1) * 1e9)}"
+
+    def evidence(self, **figures: object) -> dict[str, object]:
+        """Counts, bytes, time, rate, the commonest size, how much of it no kernel hides, and these figures."""
+        call = np.unique(self.context.calls.of_operation[self.rows])
+        common, times = self.common_size
+        return {
+            "count": len(self),
+            "bytes": self.byte_count,
+            "to_device_count": self.to_device,
+            "total_ns": self.total_ns,
+            "exposed_ns": self.exposed_ns,
+            "calls_ns": int(self.context.call_ns[call[call >= 0]].sum()) if call.max() >= 0 else None,
+            "bandwidth_bytes_per_s": round(self.bytes_per_ns * 1e9),
+            "commonest_size_bytes": common,
+            "commonest_size_count": times,
+            **figures,
+        }

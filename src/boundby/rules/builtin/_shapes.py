@@ -1,0 +1,68 @@
+"""Kernels whose launch shape leaves the GPU empty: a rule speaks about each kind, and other rules leave them out.
+
+Thresholds of `small-grid` are here, since they say which kernels are its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.evidence.context import Int, Rows, RuleContext, once
+from boundby.evidence.device_work import device_work
+from boundby.evidence.kernels import WARP
+from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.rule import Threshold
+from boundby.trace.tables import OpKind
+
+SMALL_GRID = "small-grid"
+KERNEL_NS = Threshold("kernel_ns", 20_000, "ns", "Shorter kernels are a matter of launching: see launch-overhead.")
+FILL = Threshold("fill_fraction", 0.5, "blocks per multiprocessor", "Above half, filling the rest gains little.")
+ALONE = Threshold("alone_fraction", 0.9, "fraction", "Kernels that run together fill the GPU together.")
+# So many different shapes are shown as evidence.
+_MOST_SHAPES = 5
+
+
+@once
+def small_block_rows(context: RuleContext) -> Rows:
+    """Kernels with more than one block, of fewer threads than a warp has."""
+    work = device_work(context)
+    return np.flatnonzero(work.is_kernel & (work.threads > 0) & (work.threads < WARP) & (work.blocks > 1))
+
+
+@once
+def few_block_rows(context: RuleContext) -> Rows:
+    """Long kernels on few of the multiprocessors."""
+    work = device_work(context)
+    long_enough = work.is_kernel & (work.duration_ns >= KERNEL_NS.of(context, SMALL_GRID))
+    small = (work.blocks > 0) & (work.blocks <= FILL.of(context, SMALL_GRID) * work.multiprocessors)
+    return np.flatnonzero(long_enough & small)
+
+
+@once
+def small_grid_rows(context: RuleContext) -> Rows:
+    """Those of them that no other kernel shares the device with for more than the rest of their time."""
+    work, table = device_work(context), context.operations
+    computes = work.in_window & (table.kind <= OpKind.GRAPH)
+    alone = [np.zeros(0, np.intp)]
+    for device, rows in KernelSet(context, few_block_rows(context)).per_device():
+        others = np.flatnonzero(computes & (table.device == device))
+        begun, ended = np.sort(table.start_ns[others]), np.sort(table.end_ns[others])
+        own = work.duration_ns[rows]
+        start, end = table.start_ns[rows], table.end_ns[rows]
+        busy = _time_since(begun, end) - _time_since(ended, end) - _time_since(begun, start) + _time_since(ended, start)
+        alone.append(rows[busy - own <= (1 - ALONE.of(context, SMALL_GRID)) * own])
+    return np.sort(np.concatenate(alone))
+
+
+def _time_since(events: Int, instants: Int) -> Int:
+    """The time from each event (ascending) to an instant after it, summed over events. Shape of ``instants``."""
+    before = np.searchsorted(events, instants)
+    summed: Int = before * instants - np.append(0, np.cumsum(events))[before]
+    return summed
+
+
+def distinct_shapes(values: npt.NDArray[np.integer]) -> list[int]:
+    """Different numbers of blocks or threads, smallest first, for evidence."""
+    distinct: list[int] = np.unique(values)[:_MOST_SHAPES].tolist()
+    return distinct
