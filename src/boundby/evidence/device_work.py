@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import MOST_EXAMPLES, Bool, Int, Rows, RuleContext, SavingNs, once
+from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.model.arrays import Int32Array
-from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, exposed, union
-from boundby.model.units import count, duration
-from boundby.results.report import Example
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
 
@@ -43,15 +39,6 @@ class DeviceWork:
     def busy_kernels_ns(self) -> int:
         """Time in which kernels run, over all devices."""
         return int(self.exposed_ns[self.is_kernel].sum())
-
-
-@dataclass(frozen=True)
-class TopKernel:
-    """All kernels of one label."""
-
-    label: str
-    rows: Rows
-    total_ns: int
 
 
 @once
@@ -103,67 +90,11 @@ def _of_shape(column: Int, shape: Int32Array) -> Int | Int32Array:
     return (figures if figures.max() > np.iinfo(np.int32).max else figures.astype(np.int32))[shape]
 
 
-def place_of(context: RuleContext, rows: Rows) -> int:
-    """The region that launched these operations, weighted by their time."""
-    weight = np.maximum(device_work(context).duration_ns[rows], 1)
-    return context.place(context.timeline.launch_region[rows], weight)
-
-
 def kernel_name(context: RuleContext, row: int) -> str:
     """The label of the kernel in a row."""
     return kernel_label(context.trace.names[context.operations.name[row]])
 
 
-def operation_examples(
-    context: RuleContext, rows: Rows, what: Callable[[int], str] | None = None
-) -> tuple[Example, ...]:
-    """The longest of these operations as examples. ``what`` names a row."""
-    start_ns, duration_ns = context.operations.start_ns, context.operations.end_ns - context.operations.start_ns
-    longest = rows[np.lexsort((rows, -duration_ns[rows]))][:MOST_EXAMPLES].tolist()
-    return tuple(
-        Example(int(start_ns[row]), int(duration_ns[row]), what(row) if what else kernel_name(context, row))
-        for row in longest
-    )
-
-
-def top_kernels(context: RuleContext, rows: Rows, most: int = 5) -> list[TopKernel]:
-    """The kernels, by label, that take most of the time of these rows, most first."""
-    duration_ns = device_work(context).duration_ns
-    distinct, index = np.unique(context.operations.name[rows], return_inverse=True)
-    of_label: dict[str, list[int]] = {}
-    for number, name in enumerate(distinct.tolist()):
-        of_label.setdefault(kernel_label(context.trace.names[name]), []).append(number)
-    kernels = []
-    for label, numbers in of_label.items():
-        of_kernel = rows[np.isin(index, numbers)]
-        kernels.append(TopKernel(label, of_kernel, int(duration_ns[of_kernel].sum())))
-    return sorted(kernels, key=lambda one: (-one.total_ns, one.label))[:most]
-
-
-def named_top(context: RuleContext, rows: Rows, most: int = 5) -> list[str]:
-    """``label: 12 x, 3.40 ms`` of each of the top kernels, for evidence."""
-    top = top_kernels(context, rows, most)
-    return [f"{one.label}: {count(len(one.rows))} x, {duration(one.total_ns)}" for one in top]
-
-
-def saving_by_speed(context: RuleContext, rows: Rows, least: float, most: float) -> SavingNs:
-    """What running these ``least`` to ``most`` times as fast saves: by replay, else by their share."""
-    replayed = context.saving_by_speed(rows, least, most)
-    return (0, round(_most_exposed(context, rows) * (1 - 1 / most))) if replayed is None else replayed
-
-
-def saving_without(context: RuleContext, cause: Cause, rows: Rows) -> SavingNs:
-    """What these taking no time would save: by replay, else by what they hold of the account."""
-    replayed = context.saving((cause.key,), operations=rows)
-    return (0, _most_exposed(context, rows)) if replayed is None else replayed
-
-
 def scaled(saving: SavingNs, least: float, most: float) -> SavingNs:
     """A part of a saving: from ``least`` of its low to ``most`` of its high end."""
     return round(saving[0] * least), round(saving[1] * most)
-
-
-def _most_exposed(context: RuleContext, rows: Rows) -> int:
-    """Time that these alone hold of a device: the most of any, as devices run side by side."""
-    exposed_ns, device = device_work(context).exposed_ns, context.operations.device
-    return max((int(exposed_ns[rows[device[rows] == one]].sum()) for one in np.unique(device[rows])), default=0)

@@ -8,12 +8,11 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import MOST_EXAMPLES, Bool, Int, Rows, RuleContext, SavingNs, once
-from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
+from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import optimizer_kernels
 from boundby.model.arrays import factorize
 from boundby.model.causes import Cause
-from boundby.results.report import Example
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -237,53 +236,3 @@ def _spread(thread: npt.NDArray[np.int32], sequence: Rows, part: npt.NDArray[np.
     following = np.searchsorted(sequence, np.arange(len(thread)))
     is_same_thread = np.append(thread[sequence], -1)[following] == thread
     return np.where(is_same_thread, np.append(part, np.int8(-1))[following], np.int8(-1))
-
-
-def launch_evidence(context: RuleContext, found: Launches, rows: Rows) -> dict[str, object]:
-    """Counts, the host's time from launch to launch, the kernels' own, and how far they fill the GPU."""
-    work, operations, gap = device_work(context), found.operation[rows], found.gap_ns[rows]
-    gap = gap[gap >= 0]
-    evidence: dict[str, object] = {
-        "count": len(rows),
-        "kernel_median_ns": round(float(np.median(work.duration_ns[operations]))),
-        "launch_to_launch_median_ns": round(float(np.median(gap))) if len(gap) else None,
-    }
-    with_shape = operations[(work.blocks[operations] > 0) & (work.multiprocessors[operations] > 0)]
-    if len(with_shape):
-        evidence["small_grid_fraction"] = round(small_grid_share(context, operations), 4)
-        evidence["multiprocessors"] = int(work.multiprocessors[with_shape].max())
-    return evidence
-
-
-def small_grid_share(context: RuleContext, operations: Rows) -> float:
-    """Share of these kernels, of those whose shape is told, with fewer blocks than the GPU has multiprocessors."""
-    work = device_work(context)
-    with_shape = operations[(work.blocks[operations] > 0) & (work.multiprocessors[operations] > 0)]
-    return float((work.blocks[with_shape] < work.multiprocessors[with_shape]).mean()) if len(with_shape) else 0.0
-
-
-def worth_a_look(context: RuleContext, rows: Rows, least: float, share: float) -> bool:
-    """Whether these launches are enough, in number and of all, and the GPU idles for launches at all."""
-    enough = len(rows) >= least and len(rows) >= share * len(launches(context).call)
-    return enough and context.time_ns(Cause.CUDA_API) >= context.least_ns
-
-
-def launch_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
-    """The longest waits of the host from one launch to the next."""
-    found, start_ns = launches(context), context.calls.start_ns
-    later = rows[found.gap_ns[rows] >= 0]
-    longest = later[np.lexsort((later, -found.gap_ns[later]))][:MOST_EXAMPLES]
-    return tuple(
-        Example(
-            start_ns=int(start_ns[found.call[row]] - found.gap_ns[row]),
-            duration_ns=int(found.gap_ns[row]),
-            what=f"from the launch before to that of {kernel_name(context, int(found.operation[row]))}",
-        )
-        for row in longest.tolist()
-    )
-
-
-def launch_place(context: RuleContext, found: Launches, rows: Rows) -> int:
-    """The region that made these launches, each counting alike."""
-    region = context.timeline.launch_region[found.operation[rows]]
-    return context.place(region, np.ones(len(rows), np.int64))

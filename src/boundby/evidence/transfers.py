@@ -10,9 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
-from boundby.evidence.device_work import device_work, operation_examples
-from boundby.model.units import bandwidth, size
-from boundby.results.report import Example
+from boundby.evidence.device_work import device_work
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
 # Below this a copy is latency, not bandwidth: a scalar, a flag, an index.
@@ -27,7 +25,6 @@ HOST_BYTES_PER_NS = 20.0
 # Of a one-time upload, kernels fill no more than this part of its span.
 UPLOAD_KERNELS = 0.05
 
-_WAY = {Direction.HTOD: "host to device", Direction.DTOH: "device to host"}
 
 # What large copies from pinned memory reach over 16 lanes of PCI Express, in GB/s: three quarters of the link's rate.
 _OF_GENERATION = {3: 12.0, 4: 24.0, 5: 50.0}
@@ -134,46 +131,3 @@ def is_upload(context: RuleContext, rows: Rows) -> bool:
     inside = work.is_kernel & (table.start_ns >= low) & (table.start_ns < high)
     to_device = bool((table.direction[rows] == Direction.HTOD).all())
     return to_device and int(work.exposed_ns[inside].sum()) <= UPLOAD_KERNELS * (high - low)
-
-
-def common_size(context: RuleContext, rows: Rows) -> tuple[int, int]:
-    """The size that most of these copies' bytes come in, and how many have it."""
-    distinct, count = np.unique(context.operations.bytes[rows], return_counts=True)
-    best = int(np.lexsort((distinct, -(distinct * count)))[0])
-    return int(distinct[best]), int(count[best])
-
-
-def copy_evidence(context: RuleContext, rows: Rows) -> dict[str, object]:
-    """Counts, bytes, time, rate, the commonest size, and how much of it no kernel hides."""
-    work, table = device_work(context), context.operations
-    common, times = common_size(context, rows)
-    call = np.unique(context.calls.of_operation[rows])
-    call = call[call >= 0]
-    return {
-        "count": len(rows),
-        "bytes": int(table.bytes[rows].sum()),
-        "to_device_count": int((table.direction[rows] == Direction.HTOD).sum()),
-        "total_ns": int(work.duration_ns[rows].sum()),
-        "exposed_ns": int(work.exposed_ns[rows].sum()),
-        "calls_ns": int(context.call_ns[call].sum()) if len(call) else None,
-        "bandwidth_bytes_per_s": round(bandwidth_of(context, rows) * 1e9),
-        "commonest_size_bytes": common,
-        "commonest_size_count": times,
-    }
-
-
-def copy_examples(context: RuleContext, rows: Rows) -> tuple[Example, ...]:
-    """The longest of these copies: way, size and rate of each."""
-    table = context.operations
-
-    def what(row: int) -> str:
-        way = _WAY.get(Direction(int(table.direction[row])), "copy")
-        taken = max(int(table.end_ns[row] - table.start_ns[row]), 1)
-        return f"{size(int(table.bytes[row]))} {way} at {bandwidth(int(table.bytes[row]) / taken * 1e9)}"
-
-    return operation_examples(context, rows, what)
-
-
-def most_common_device(context: RuleContext, rows: Rows) -> int:
-    """The device that most of these copies go to or come from."""
-    return int(np.bincount(context.operations.device[rows]).argmax())
