@@ -15,7 +15,6 @@ from boundby.model.causes import CAUSE_KEYS, Cause
 from boundby.plot_data import build_plot_data
 from boundby.plot_data import lanes as lanes_module
 from boundby.plot_data import ranges as ranges_module
-from boundby.plot_data.instances import warm_up
 from boundby.results.plot_data import AccountLane, PlotData, RangeLane
 from tests.attribution.strategies import host_sequences
 from tests.support.program import Program
@@ -100,23 +99,6 @@ def test_warm_up_is_told_apart() -> None:
     assert series.host_median_ns == 430 * US
     assert int(series.host.counts.sum()) == 18
     assert series.index.tolist() == list(range(20))
-
-
-@pytest.mark.parametrize(
-    ("durations", "expected"),
-    [
-        ([50, 30, *[10] * 10], 2),
-        ([10] * 12, 0),
-        ([50, 10, 50, *[10] * 9], 1),  # only the run from the first one on
-        ([50, 10, 10, 10, 10, 10], 0),  # too few to compare with
-        ([30] * 8 + [10] * 8, 8),
-        ([30] * 9 + [10] * 3, 0),  # more than half of them are not the first
-        ([14, *[10, 11, 12, 13, 14, 15] * 3], 0),  # within the spread of the later ones
-        ([10, *[30] * 11], 0),  # a fast start is no warm-up
-    ],
-)
-def test_the_warm_up_rule(durations: list[int], expected: int) -> None:
-    assert warm_up(np.array(durations, np.int64)) == expected
 
 
 def test_tables_and_gaps_name_what_ran() -> None:

@@ -15,6 +15,7 @@ from boundby.attribution.regions import Ownership, Regions
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import SelectionError
 from boundby.model.units import duration
+from boundby.structure.steps import find_steps
 from boundby.trace.tables import Trace
 
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
@@ -165,21 +166,15 @@ def _after_first(window: Window, context: TraceContext, operations: DeviceOperat
 
 
 def step_region(trace: Trace, regions: Regions) -> int | None:
-    """The region that looks like the steps of the program: of the outermost repeated ones the one that takes most."""
-    ranges = trace.ranges
-    count = np.bincount(regions.of_range, minlength=len(regions))
-    covered = np.bincount(
-        regions.of_range, weights=(ranges.end_ns - ranges.start_ns).astype(float), minlength=len(regions)
-    )
-    candidates = np.flatnonzero(count > 1)
-    if len(candidates) == 0:
-        return None
-    return int(candidates[np.lexsort((candidates, -covered[candidates], regions.depth[candidates]))[0]])
+    """The region that looks like the steps of the program, by its host time; None: nothing repeats."""
+    instances = np.bincount(regions.of_range, minlength=len(regions))
+    time_ns = np.zeros(len(regions), np.int64)
+    np.add.at(time_ns, regions.of_range, trace.ranges.end_ns - trace.ranges.start_ns)
+    return find_steps(zip(regions.depth.tolist(), instances.tolist(), time_ns.tolist(), strict=True))
 
 
 def _step_ranges(window: Window, trace: Trace, regions: Regions, low: int, high: int) -> npt.NDArray[np.intp]:
-    """The instances that ``skip_first`` counts, in order: of the named range, else of the region that looks
-    like the steps of the program: the outermost repeated one that covers the most time."""
+    """The instances that ``skip_first`` counts, in order: of the named range, else of the program's steps."""
     ranges = trace.ranges
     if window.range_glob is not None:
         rows = matching_ranges(trace, regions, window.range_glob)

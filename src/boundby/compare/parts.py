@@ -9,6 +9,7 @@ from functools import cached_property
 from boundby.model.causes import CAUSE_KEYS
 from boundby.results.comparison import Account
 from boundby.results.report import RegionReport, Report, Verdict
+from boundby.structure.steps import find_steps
 from boundby.trace.vocabulary.ranges import fold_name
 
 Path = tuple[str, ...]
@@ -110,6 +111,6 @@ def _parent(known: dict[tuple[str, Path], Part], root: Part, path: Path, domain:
 
 
 def steps_of(parts: Sequence[Part]) -> Part | None:
-    """What looks like the steps of the program: of the outermost repeated regions the one with most host time."""
-    repeated = [part for part in parts if part.path and part.instances > 1]
-    return min(repeated, key=lambda part: (len(part.path), -part.host_ns, part.path), default=None)
+    """What looks like the steps of the program, by host time."""
+    steps = find_steps((len(part.path), part.instances, part.host_ns) for part in parts)
+    return None if steps is None else parts[steps]

@@ -9,11 +9,8 @@ import numpy as np
 from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.host_idleness import SETUP, host_pieces
 from boundby.evidence.initialization import setup_calls
-
-# At most so many first instances are warm-up: later ones that differ are variance.
-MOST_WARM_UP_SHARE = 0.34
-# The last of them count only while their excess is this share of the largest: beside 50 ms, 0.1 ms is nothing.
-LEAST_EXCESS = 0.1
+from boundby.stats.instances import instance_lengths
+from boundby.structure.steps import count_warm_up
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class Repeated:
     region: int
     start_ns: Int
     host_ns: Int  # how long the range was open
-    length_ns: Int  # how long it took, see repeated_regions
+    length_ns: Int  # how long it took, see instance_lengths
     thread: int
     warm_up: int
 
@@ -36,10 +33,7 @@ class Repeated:
 def repeated_regions(context: RuleContext, slower: float) -> list[Repeated]:
     """Regions with three instances or more that cover a part of the window worth telling, no one inside another.
 
-    An instance takes as long as its range was open, or its work on the device lasted; but where instances overlap on
-    the device because the host runs ahead, no longer than from the end of the one before to its own.
-
-    The first instances count as warm-up as long as they take ``slower`` times the median of all, at most a third.
+    ``slower``: how many times the median first instances must take to count as warm-up.
     """
     timeline, tree, ranges = context.timeline, context.tree, context.trace.ranges
     taken = np.zeros(len(tree), bool)
@@ -53,27 +47,12 @@ def repeated_regions(context: RuleContext, slower: float) -> list[Repeated]:
             continue
         rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
         host = ranges.end_ns[rows] - ranges.start_ns[rows]
-        first, last = timeline.projected_start_ns[rows], timeline.projected_end_ns[rows]
-        launched = last >= first  # elsewhere both are the ends of the number range, whose difference overflows
-        length = np.where(launched, np.maximum(host, np.where(launched, last, 0) - np.where(launched, first, 0)), host)
-        length[1:] = np.clip(np.diff(np.where(launched, last, ranges.end_ns[rows])), 0, length[1:])
+        length = instance_lengths(timeline, rows)
         if int(length.sum()) >= context.least_ns:
             taken[region] = True
-            warm_up = _warm_up(length, slower)
+            warm_up = count_warm_up(length, slower)
             repeated.append(Repeated(region, ranges.start_ns[rows], host, length, int(ranges.thread[rows[0]]), warm_up))
     return repeated
-
-
-def _warm_up(length: Int, slower: float) -> int:
-    usual = float(np.median(length))
-    slow = length > slower * usual
-    warm_up = int(np.argmin(slow)) if not slow.all() else 0
-    if warm_up > MOST_WARM_UP_SHARE * len(length):
-        return 0
-    excess = length - usual
-    while warm_up > 1 and excess[warm_up - 1] < LEAST_EXCESS * excess[:warm_up].max():
-        warm_up -= 1
-    return warm_up
 
 
 def setup_inside(context: RuleContext, item: Repeated) -> int:

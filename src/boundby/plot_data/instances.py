@@ -8,7 +8,9 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int64Array
 from boundby.plot_data.index import RegionIndex
-from boundby.results.plot_data import WARM_UP_RULE, InstanceSeries, Spread
+from boundby.results.plot_data import InstanceSeries, Spread
+from boundby.stats.instances import instance_lengths
+from boundby.structure.steps import count_warm_up
 
 # Regions with a series of their own: those with the most time.
 MOST_REGIONS = 40
@@ -20,8 +22,6 @@ LEAST_INSTANCES = 200
 BARS = 40
 LAST_BAR_FROM = 0.99
 LEAST_FOR_LAST_BAR = 100  # instances: of fewer, one is more than that 1 %
-
-_MAD_TO_DEVIATION = 1.4826  # of a normal distribution
 
 Rows = npt.NDArray[np.intp]
 
@@ -43,13 +43,21 @@ def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSer
     order = np.lexsort((rows, ranges.start_ns[rows], region))
     bounds = np.searchsorted(region[order], [chosen, chosen + 1])
     return tuple(
-        _series(index.one(number), ranges.start_ns[rows[mine]], host[mine], projected[mine], most)
+        _series(
+            index.one(number),
+            ranges.start_ns[rows[mine]],
+            host[mine],
+            projected[mine],
+            count_warm_up(instance_lengths(timeline, rows[mine][~ranges.is_open[rows[mine]]])),
+            most,
+        )
         for number, mine in zip(chosen.tolist(), [order[low:high] for low, high in bounds.T.tolist()], strict=True)
     )
 
 
-def _series(region: int, start: Int64Array, host: Int64Array, projected: Int64Array, most: int) -> InstanceSeries:
-    warm = max(warm_up(host), warm_up(projected) if (projected >= 0).all() else 0)
+def _series(
+    region: int, start: Int64Array, host: Int64Array, projected: Int64Array, warm: int, most: int
+) -> InstanceSeries:
     shown = _thin(np.maximum(host, projected), most)
     launched = projected >= 0
     later = np.arange(len(host)) >= warm
@@ -67,22 +75,6 @@ def _series(region: int, start: Int64Array, host: Int64Array, projected: Int64Ar
         host=_spread(host[later]),
         projected=_spread(projected[later & launched]) if (later & launched).any() else None,
     )
-
-
-def warm_up(duration_ns: npt.NDArray[np.int64]) -> int:
-    """How many of the first instances, in order of time, are warm-up: the longest run from the first one on in which
-    each took ``factor`` times the median of the second half or more, and ``spreads`` robust deviations above it."""
-    rule = WARM_UP_RULE
-    count = len(duration_ns)
-    if count < rule.at_least:
-        return 0
-    later = duration_ns[count // 2 :].astype(np.float64)
-    usual = float(np.median(later))
-    deviation = _MAD_TO_DEVIATION * float(np.median(np.abs(later - usual)))
-    limit = max(rule.factor * usual, usual + rule.spreads * deviation)
-    usually = np.flatnonzero(duration_ns <= limit)
-    first = int(usually[0]) if len(usually) else 0
-    return first if first <= rule.most * count else 0
 
 
 def _thin(duration_ns: Int64Array, most: int) -> Rows:

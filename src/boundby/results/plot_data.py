@@ -145,7 +145,7 @@ class InstanceSeries:
     """Durations of a region's instances in order of time.
 
     ``index`` is the instance's number; where there are too many, of each run of neighbours only the shortest and the
-    longest are kept (``thinned``). The first ``warm_up`` instances differ from the later ones: see WARM_UP_RULE.
+    longest are kept (``thinned``). The first ``warm_up`` instances differ from the later ones: see structure/steps.py.
     Medians are of all instances after warm-up.
     """
 
@@ -225,19 +225,6 @@ class PlotData:
     copies: tuple[CopyRow, ...]
     syncs: tuple[SyncRow, ...]  # most idle time first, then most blocked time
     syncs_left_out: int
-
-
-@dataclass(frozen=True)
-class WarmUpRule:
-    """When the first instances of a region count as warm-up: see timeline.plot_data.instances."""
-
-    at_least: int = 8  # instances: with fewer there is no "later" to compare with
-    factor: float = 1.25  # times the median of the second half
-    spreads: float = 5.0  # and this many robust standard deviations (1.4826 MAD) above it
-    most: float = 0.5  # of the instances at most
-
-
-WARM_UP_RULE = WarmUpRule()
 
 
 def _ratio(part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> Float64Array:

@@ -18,6 +18,21 @@ KEPT = 240
 KEPT_OF_SMALL, SMALL_SHARE = 60, 0.002
 
 
+def instance_lengths(timeline: Timeline, rows: npt.NDArray[np.intp]) -> Int:
+    """How long each of these ranges (of one region, in order of start) took.
+
+    As long as the range was open, or its work on the device lasted; but where instances overlap on the device because
+    the host runs ahead, no longer than from the end of the one before to its own.
+    """
+    ranges = timeline.trace.ranges
+    host = ranges.end_ns[rows] - ranges.start_ns[rows]
+    first, last = timeline.projected_start_ns[rows], timeline.projected_end_ns[rows]
+    launched = last >= first  # elsewhere both are the ends of the number range, whose difference overflows
+    length = np.where(launched, np.maximum(host, np.where(launched, last, 0) - np.where(launched, first, 0)), host)
+    length[1:] = np.clip(np.diff(np.where(launched, last, ranges.end_ns[rows])), 0, length[1:])
+    return length
+
+
 @dataclass(frozen=True)
 class Series:
     """Durations grouped by region, in each group in order of start: region r has ``first[r]:first[r + 1]``."""

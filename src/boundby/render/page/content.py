@@ -24,8 +24,9 @@ from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.missing import not_captured
 from boundby.render.selection import longest_window, window_total
 from boundby.render.text import clean, region_name
-from boundby.results.plot_data import WARM_UP_RULE, PlotData
+from boundby.results.plot_data import PlotData
 from boundby.results.report import Check, Finding, Report, Verdict
+from boundby.structure.steps import SLOWER
 
 BEST_FINDINGS = 3
 MOST_GAPS_LISTED = 25
@@ -122,7 +123,7 @@ def context(
         "short": SHORT_LABEL,
         "letter": LETTER,
         "bound_label": BOUND_LABEL,
-        "rule": WARM_UP_RULE,
+        "slower": SLOWER,
         "bound_phrase": sentences.bound_phrase,
         "legend": _legend(report),
         "cpu_sources": sorted({lane.cpu_source for lane in plot_data.lanes if lane.cpu_source}) if plot_data else [],

@@ -12,6 +12,7 @@ from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
 from boundby.model.units import count, duration, duration_range
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
+from boundby.structure.steps import SLOWER
 
 
 def repeated(context: RuleContext) -> list[Repeated]:
@@ -82,7 +83,7 @@ RULE = Rule(
     group="init",
     check=_check,
     thresholds=(
-        Threshold("slower", 1.5, "times the median", "Ordinary steps differ by less."),
+        Threshold("slower", SLOWER, "times the median", "Ordinary steps differ by less."),
         Threshold("excess_fraction", 0.01, "fraction of the window", "Less changes no average that matters."),
         Threshold("told_fraction", 0.5, "fraction of the excess", "What is mostly loading is told as loading, once."),
     ),
