@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boundby.capture import machine
-from boundby.capture.facts import environment_of, find_python, look_at_git, look_at_python
+from boundby.capture.facts import environment_of, find_python, look_at_git, look_at_python, nvtx_trap
 from boundby.capture.locate import Nsys
 from boundby.capture.machine import (
     container_kind,
@@ -21,7 +21,6 @@ from boundby.capture.machine import (
     why_no_counters,
     why_no_sampling,
 )
-from boundby.capture.trap import nvtx_trap
 
 
 def write(root: Path, place: str, text: str) -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from boundby.capture import doctor
 from boundby.capture.doctor import Check, Diagnosis, Status, examine
+from boundby.capture.facts import NSYS_TAKES_IT, NVTX_TOO_NEW
 from boundby.capture.locate import Nsys, version_numbers
 from boundby.capture.machine import Gpu, look_at_machine
-from boundby.capture.trap import NSYS_TAKES_IT, NVTX_TOO_NEW
 from tests.cli.conftest import Ran
 from tests.support.nsys import fake_nsys
 

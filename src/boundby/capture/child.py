@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import selectors
+import shutil
 import signal
 import subprocess
 import time
@@ -103,6 +104,17 @@ def run_child(
         _end(child)
         raise
     return Finished(child.returncode, output.finish())
+
+
+def ask(command: Sequence[str], timeout_s: float, folder: Path | None = None) -> Finished | None:
+    """Run a small program for what it says; None where it is missing or does not answer."""
+    path = shutil.which(command[0])
+    if path is None:
+        return None
+    try:
+        return run_child([path, *command[1:]], env=os.environ, folder=folder, timeout_s=timeout_s)
+    except (ChildTimeoutError, OSError):
+        return None
 
 
 def _read(child: subprocess.Popen[bytes], output: _Output, deadline: float | None) -> None:

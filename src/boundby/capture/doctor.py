@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from boundby.capture import facts, flags
-from boundby.capture.flags import UNKNOWN_SUPPORT
+from boundby.capture import facts, flags, machine
+from boundby.capture.child import ask
+from boundby.capture.diagnostics import count_rows, warnings_in
+from boundby.capture.facts import NVTX_FIX, Python, nvtx_trap
+from boundby.capture.flags import UNKNOWN_SUPPORT, Options
+from boundby.capture.folder import RunFolder
 from boundby.capture.locate import Nsys, Unusable, candidates, find_nsys
-from boundby.capture.machine import (
-    Machine,
-    container_kind,
-    has_capability,
-    is_admin_only,
-    is_seccomp_filtered,
-    look_at_machine,
-    perf_event_paranoid,
-    read_number,
-)
-from boundby.capture.roundtrip import ROUND_TRIP_FAILED, RoundTrip, round_trip
-from boundby.capture.torchcheck import look_at_torch
-from boundby.capture.trap import NVTX_FIX, nvtx_trap
-from boundby.model.errors import ToolError
+from boundby.capture.machine import Machine, look_at_machine
+from boundby.capture.profile import Request, export_report, find_report, record_once
+from boundby.model.errors import ToolError, UserError
 
 Status = Literal["ok", "note", "warning", "failed", "skipped"]
 #: A recording of minutes takes a few hundred MB, and its export several times that.
 LITTLE_ROOM_BYTES = 5 << 30
 NO_ROOM_BYTES = 200 << 20
+#: The recording that proves that recording works: a program of a second with so many NVTX ranges.
+EXPECTED_RANGES = 20
+START_LIMIT_S = 60.0
+_PROGRAM = f"""\
+import time
+try:
+    import nvtx
+except ImportError:
+    nvtx = None
+for number in range({EXPECTED_RANGES}):
+    if nvtx is None:
+        time.sleep(0.05)
+    else:
+        with nvtx.annotate("boundby doctor"):
+            time.sleep(0.05)
+"""
+TORCH_TIMEOUT_S = 120.0
+_ASK_TORCH = """\
+import json, torch
+print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.is_available()]))
+"""
 
 
 @dataclass(frozen=True)
@@ -60,174 +77,238 @@ class Diagnosis:
 def examine(nsys: Path | None = None, python: Path | None = None, *, quick: bool = False) -> Iterator[Check]:
     """The checks, one by one as they are done. ``python``: the interpreter of the programs to be profiled.
 
-    ``quick`` leaves out the round trip.
+    ``quick`` leaves out the recording.
     """
-    machine = look_at_machine()
-    asked = facts.look_at_python(python or facts.default_python())
-    tool: Nsys | None = None
-    try:
-        tool = find_nsys(nsys)
-        yield _nsys(tool)
-    except ToolError as error:
-        yield Check("nsys", "failed", error.message, error.next_step)
-    yield _importer(tool)
-    trip = round_trip(tool, machine, asked) if tool is not None and not quick else None
-    yield _round_trip(tool, trip)
-    yield _nvtx(tool, asked, trip)
-    yield _perf(machine, tool)
-    yield _ptrace(machine.root)
-    yield _container(machine)
-    yield _gpu(machine)
-    yield _counters(machine)
-    yield _torch(asked, machine)
-    yield from _disks()
+    here = _Here(nsys, python, quick)
+    for name, look in _CHECKS.items():
+        yield Check(name, *look(here))
 
 
-def _nsys(nsys: Nsys) -> Check:
+@dataclass(frozen=True)
+class RoundTrip:
+    """What came back of a recording. ``ranges`` is None where the program could open none."""
+
+    seconds: float
+    ranges: int | None
+
+
+class _Here:
+    """What the checks look at, each asked for once."""
+
+    def __init__(self, nsys: Path | None, python: Path | None, quick: bool) -> None:
+        self.quick = quick
+        self.machine: Machine = look_at_machine()
+        self.python: Python | None = facts.look_at_python(python or Path(sys.executable))
+        self.nsys: Nsys | None = None
+        self.no_nsys: ToolError | None = None
+        try:
+            self.nsys = find_nsys(nsys)
+        except ToolError as error:
+            self.no_nsys = error
+
+    @cached_property
+    def trip(self) -> RoundTrip | UserError | None:
+        """What a recording gave, or why it failed; None: there was none."""
+        if self.nsys is None or self.quick:
+            return None
+        try:
+            return _round_trip(self.nsys, self.machine, self.python)
+        except UserError as error:
+            return error
+
+    @property
+    def has_all_ranges(self) -> bool:
+        """Whether NVTX ranges are known to be recorded."""
+        return isinstance(self.trip, RoundTrip) and self.trip.ranges == EXPECTED_RANGES
+
+
+Answer = tuple[Status, str] | tuple[Status, str, str]
+
+
+def _round_trip(nsys: Nsys, here: Machine, python: Python | None) -> RoundTrip:
+    """Record a second of a known program as ``boundby profile`` would, export it, and count what came back."""
+    request = Request((python.executable if python else sys.executable, "-c", _PROGRAM), Options())
+    support = flags.probe_support(nsys)
+    plan = flags.plan(request.options, support, here, nsys, request.program)
+    with tempfile.TemporaryDirectory(prefix="boundby-", ignore_cleanup_errors=True) as place:
+        folder = RunFolder(Path(place), True)
+        ran = record_once(request, nsys, support, plan, folder, lambda _: None, start_limit_s=START_LIMIT_S)
+        if ran.started and ran.exit_code:
+            raise ToolError(f"The program ended with exit code {ran.exit_code} under nsys.", "Does it run without?")
+        export_report(find_report(folder, ran, request.options, nsys), folder.export, nsys)
+        ranges = count_rows(folder.export, "NVTX_EVENTS", "eventType = 59")
+        has_nvtx = python is not None and "nvtx" in python.packages
+        is_trapped = any("payload extension is incompatible" in text for text in warnings_in(folder.export))
+        return RoundTrip(ran.duration_s, ranges if has_nvtx or is_trapped else None)
+
+
+def _nsys(here: _Here) -> Answer:
+    nsys = here.nsys
+    if nsys is None:
+        assert here.no_nsys is not None
+        return "failed", here.no_nsys.message, here.no_nsys.next_step
     others = [each for each in candidates() if each.path != nsys.path]
     also = ", ".join(each.release for each in others if isinstance(each, Nsys))
     broken = ", ".join(str(each.path) for each in others if isinstance(each, Unusable))
     found = f"{nsys.release} in {nsys.path} ({nsys.found_in})"
     found += f"; also here: {also}" if also else ""
-    if broken:
-        return Check("nsys", "note", f"{found}; does not run: {broken}")
-    return Check("nsys", "ok", found)
+    return ("note", f"{found}; does not run: {broken}") if broken else ("ok", found)
 
 
-def _importer(nsys: Nsys | None) -> Check:
-    if nsys is None:
-        return Check("importer", "skipped", "no nsys")
-    if nsys.importer is not None:
-        return Check("importer", "ok", str(nsys.importer))
-    return Check(
-        "importer",
+def _importer(here: _Here) -> Answer:
+    if here.nsys is None:
+        return "skipped", "no nsys"
+    if here.nsys.importer is not None:
+        return "ok", str(here.nsys.importer)
+    return (
         "note",
         "no QdstrmImporter beside nsys, so it may leave only a .qdstrm; the round trip shows it",
         "If it does: put the folders target-linux-* and host-linux-* of one nsys side by side.",
     )
 
 
-def _round_trip(nsys: Nsys | None, trip: RoundTrip | None) -> Check:
-    name = "round trip"
-    if nsys is None or trip is None:
-        return Check(name, "skipped", "no nsys" if nsys is None else "left out (--quick)")
-    if trip.problem is not None:
-        return Check(name, "failed", trip.problem, trip.advice)
+def _recording(here: _Here) -> Answer:
+    trip = here.trip
+    if trip is None:
+        return "skipped", "no nsys" if here.nsys is None else "left out (--quick)"
+    if isinstance(trip, UserError):
+        return "failed", trip.message, trip.next_step
     found = f"recorded, exported and read {trip.seconds:.1f} s of a program"
     if trip.ranges is None:
-        return Check(name, "ok", f"{found} (without NVTX: this Python has no nvtx package)")
-    if trip.ranges == trip.expected:
-        return Check(name, "ok", f"{found}: all {trip.expected} NVTX ranges came back")
-    return Check(name, "failed", f"{found}: {trip.ranges} of {trip.expected} NVTX ranges came back", ROUND_TRIP_FAILED)
+        return "ok", f"{found} (without NVTX: this Python has no nvtx package)"
+    if here.has_all_ranges:
+        return "ok", f"{found}: all {EXPECTED_RANGES} NVTX ranges came back"
+    advice = "Without NVTX ranges no time belongs to any region: see the check of the nvtx package."
+    return "failed", f"{found}: {trip.ranges} of {EXPECTED_RANGES} NVTX ranges came back", advice
 
 
-def _nvtx(nsys: Nsys | None, python: facts.Python | None, trip: RoundTrip | None) -> Check:
-    name = "nvtx package"
+def _nvtx(here: _Here) -> Answer:
+    python = here.python
     if python is None:
-        return Check(name, "skipped", "no Python to ask")
+        return "skipped", "no Python to ask"
     version = python.packages.get("nvtx")
     if version is None:
         advice = "To annotate programs without CUDA: pip install nvtx==0.2.11 (newer ones need nsys 2024.4 or later)."
-        return Check(name, "note", f"not installed for {python.executable}", advice)
-    trap = nvtx_trap(python.packages, nsys) if nsys is not None else None
-    if trap is not None and not (trip is not None and trip.ranges == trip.expected):
-        return Check(name, "failed", f"{trap} ({python.executable})", NVTX_FIX)
-    return Check(name, "ok", f"{version} for {python.executable}")
+        return "note", f"not installed for {python.executable}", advice
+    trap = nvtx_trap(python.packages, here.nsys) if here.nsys is not None else None
+    if trap is not None and not here.has_all_ranges:
+        return "failed", f"{trap} ({python.executable})", NVTX_FIX
+    return "ok", f"{version} for {python.executable}"
 
 
-def _perf(machine: Machine, nsys: Nsys | None) -> Check:
-    paranoid = perf_event_paranoid(machine.root)
+def _sampling(here: _Here) -> Answer:
+    paranoid = machine.perf_event_paranoid(here.machine.root)
     setting = f"kernel.perf_event_paranoid is {paranoid}" if paranoid is not None else "no perf_event_paranoid here"
-    if machine.no_sampling is None:
-        reason = flags.why_no_scheduling(UNKNOWN_SUPPORT, machine, nsys) if nsys is not None else None
+    if here.machine.no_sampling is None:
+        reason = flags.why_no_scheduling(UNKNOWN_SUPPORT, here.machine, here.nsys) if here.nsys is not None else None
         if reason is not None:
-            return Check("CPU sampling", "warning", f"permitted, but {reason}", "Record with a newer nsys.")
-        return Check("CPU sampling", "ok", f"permitted; {setting}")
-    return Check(
-        "CPU sampling",
+            return "warning", f"permitted, but {reason}", "Record with a newer nsys."
+        return "ok", f"permitted; {setting}"
+    return (
         "warning",
-        f"{machine.no_sampling}: no context switches and samples, so computing and sleeping are hard to tell apart",
+        f"{here.machine.no_sampling}: no context switches and samples, so computing and sleeping are hard to tell "
+        "apart",
         "As root: sysctl kernel.perf_event_paranoid=2. In a container: also --cap-add=PERFMON (or SYS_ADMIN).",
     )
 
 
-def _ptrace(root: Path) -> Check:
-    scope = read_number(root / "proc/sys/kernel/yama/ptrace_scope")
+def _ptrace(here: _Here) -> Answer:
+    scope = machine.read_number(here.machine.root / "proc/sys/kernel/yama/ptrace_scope")
     if scope is None:
-        return Check("ptrace", "ok", "not restricted (no Yama)")
+        return "ok", "not restricted (no Yama)"
     if scope < 3:
-        return Check("ptrace", "ok", f"kernel.yama.ptrace_scope is {scope}; boundby starts programs itself")
-    return Check("ptrace", "note", f"kernel.yama.ptrace_scope is {scope}: nsys cannot attach to a running program")
+        return "ok", f"kernel.yama.ptrace_scope is {scope}; boundby starts programs itself"
+    return "note", f"kernel.yama.ptrace_scope is {scope}: nsys cannot attach to a running program"
 
 
-def _container(machine: Machine) -> Check:
-    kind = container_kind(machine.root)
-    limits = [] if has_capability("SYS_ADMIN", machine.root) else ["no CAP_SYS_ADMIN"]
-    limits += ["seccomp filter"] if is_seccomp_filtered(machine.root) else []
+def _container(here: _Here) -> Answer:
+    root = here.machine.root
+    kind = machine.container_kind(root)
     if kind is None:
-        return Check("container", "ok", "none seen")
-    found = f"{kind}{f' ({chr(44).join(limits)})' if limits else ''}"
-    if machine.no_sampling is not None:
-        advice = "Start it with --cap-add=SYS_ADMIN, and if that is not enough --security-opt seccomp=unconfined."
-        return Check("container", "warning", f"{found}: it keeps nsys from sampling", advice)
-    return Check("container", "ok", found)
+        return "ok", "none seen"
+    limits = [] if machine.has_capability("SYS_ADMIN", root) else ["no CAP_SYS_ADMIN"]
+    limits += ["seccomp filter"] if machine.is_seccomp_filtered(root) else []
+    found = f"{kind} ({', '.join(limits)})" if limits else kind
+    if here.machine.no_sampling is None:
+        return "ok", found
+    advice = "Start it with --cap-add=SYS_ADMIN, and if that is not enough --security-opt seccomp=unconfined."
+    return "warning", f"{found}: it keeps nsys from sampling", advice
 
 
-def _gpu(machine: Machine) -> Check:
-    if machine.gpus:
-        names = ", ".join(gpu.name for gpu in machine.gpus)
-        return Check("GPU", "ok", f"{names}; driver {machine.driver or 'unknown'}")
-    if shutil.which("nvidia-smi") is not None or machine.driver is not None:
+def _gpu(here: _Here) -> Answer:
+    gpus, driver = here.machine.gpus, here.machine.driver
+    if gpus:
+        return "ok", f"{', '.join(gpu.name for gpu in gpus)}; driver {driver or 'unknown'}"
+    if shutil.which("nvidia-smi") is not None or driver is not None:
         advice = "Does nvidia-smi work? In a container: start it with --gpus all (and the NVIDIA container toolkit)."
-        return Check("GPU", "warning", "a driver but no GPU", advice)
-    return Check("GPU", "note", "no NVIDIA GPU or driver: recordings tell only of the host")
+        return "warning", "a driver but no GPU", advice
+    return "note", "no NVIDIA GPU or driver: recordings tell only of the host"
 
 
-def _counters(machine: Machine) -> Check:
-    name = "GPU counters"
-    if not machine.gpus:
-        return Check(name, "skipped", "no GPU")
-    if machine.no_counters is None:
-        how = "for everyone" if not is_admin_only(machine.root) else "as administrator"
-        return Check(name, "ok", f"permitted {how}")
+def _counters(here: _Here) -> Answer:
+    if not here.machine.gpus:
+        return "skipped", "no GPU"
+    if here.machine.no_counters is None:
+        who = "as administrator" if machine.is_admin_only(here.machine.root) else "for everyone"
+        return "ok", f"permitted {who}"
     advice = (
         "CUDA tracing works without; GPU metrics need root, or the driver option NVreg_RestrictProfilingToAdminUsers=0 "
         "(https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
     )
-    return Check(name, "warning", machine.no_counters, advice)
+    return "warning", here.machine.no_counters, advice
 
 
-def _torch(python: facts.Python | None, machine: Machine) -> Check:
+def _torch(here: _Here) -> Answer:
+    """What ``import torch`` gives in the program's Python. It takes seconds, so only this command does it."""
+    python = here.python
     if python is None:
-        return Check("torch", "skipped", "no Python to ask")
+        return "skipped", "no Python to ask"
     if "torch" not in python.packages:
-        return Check("torch", "note", f"not installed for {python.executable}")
-    told = look_at_torch(Path(python.executable))
-    if told is None:
+        return "note", f"not installed for {python.executable}"
+    answer = ask([python.executable, "-c", _ASK_TORCH], TORCH_TIMEOUT_S)
+    said = answer.lines[-1:] if answer is not None and answer.returncode == 0 else ()
+    try:
+        version, cuda, is_available = json.loads("".join(said))
+    except ValueError:
         advice = f'Try: {python.executable} -c "import torch"'
-        return Check("torch", "warning", f"{python.packages['torch']} does not import", advice)
-    if told.cuda is None:
-        advice = "Install a CUDA build." if machine.gpus else ""
-        return Check("torch", "warning" if machine.gpus else "note", f"{told.version}, built without CUDA", advice)
-    if not told.is_available:
-        status: Status = "warning" if machine.gpus else "note"
-        advice = "Is the driver new enough for this build? nvidia-smi shows up to which CUDA it goes." * bool(
-            machine.gpus
-        )
-        return Check("torch", status, f"{told.version} for CUDA {told.cuda}, which sees no GPU", advice)
-    return Check("torch", "ok", f"{told.version} for CUDA {told.cuda}")
+        return "warning", f"{python.packages['torch']} does not import", advice
+    lacks: Status = "warning" if here.machine.gpus else "note"
+    if cuda is None:
+        return lacks, f"{version}, built without CUDA", "Install a CUDA build." if here.machine.gpus else ""
+    if not is_available:
+        advice = "Is the driver new enough for this build? nvidia-smi shows up to which CUDA it goes."
+        return lacks, f"{version} for CUDA {cuda}, which sees no GPU", advice if here.machine.gpus else ""
+    return "ok", f"{version} for CUDA {cuda}"
 
 
-def _disks() -> Iterator[Check]:
-    places = {"this folder": Path.cwd(), "temporary folder": Path(tempfile.gettempdir())}
-    for name, place in places.items():
-        free = shutil.disk_usage(place).free
-        found = f"{free / (1 << 30):.1f} GB free in {place}"
-        if not os.access(place, os.W_OK):
-            yield Check(f"disk, {name}", "warning", f"{place} cannot be written", "Record from another, or with -o.")
-        elif free < NO_ROOM_BYTES:
-            yield Check(f"disk, {name}", "failed", found, "Free some space (TMPDIR names another temporary folder).")
-        elif free < LITTLE_ROOM_BYTES:
-            yield Check(f"disk, {name}", "warning", found, "Enough for a minute or two of recording, not for hours.")
-        else:
-            yield Check(f"disk, {name}", "ok", found)
+def _disk(place: Callable[[], Path]) -> Callable[[_Here], Answer]:
+    def look(_here: _Here) -> Answer:
+        folder = place()
+        free = shutil.disk_usage(folder).free
+        found = f"{free / (1 << 30):.1f} GB free in {folder}"
+        if not os.access(folder, os.W_OK):
+            return "warning", f"{folder} cannot be written", "Record from another, or with -o."
+        if free < NO_ROOM_BYTES:
+            return "failed", found, "Free some space (TMPDIR names another temporary folder)."
+        if free < LITTLE_ROOM_BYTES:
+            return "warning", found, "Enough for a minute or two of recording, not for hours."
+        return "ok", found
+
+    return look
+
+
+#: What is asked, in this order.
+_CHECKS: dict[str, Callable[[_Here], Answer]] = {
+    "nsys": _nsys,
+    "importer": _importer,
+    "round trip": _recording,
+    "nvtx package": _nvtx,
+    "CPU sampling": _sampling,
+    "ptrace": _ptrace,
+    "container": _container,
+    "GPU": _gpu,
+    "GPU counters": _counters,
+    "torch": _torch,
+    "disk, this folder": _disk(Path.cwd),
+    "disk, temporary folder": _disk(lambda: Path(tempfile.gettempdir())),
+}

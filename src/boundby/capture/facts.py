@@ -8,14 +8,18 @@ import platform
 import re
 import shutil
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from boundby.__about__ import __version__
-from boundby.capture.machine import Machine, ask
+from boundby.capture.child import ask
+from boundby.capture.flags import Plan
+from boundby.capture.locate import Nsys, version_numbers
+from boundby.capture.machine import Machine
+from boundby.capture.session import Ran
 
 FORMAT_VERSION = 1
 GIT_TIMEOUT_S = 10.0
@@ -41,6 +45,11 @@ PACKAGES = (
     *("transformers", "accelerate", "lightning", "pytorch-lightning", "deepspeed", "flash-attn", "xformers"),
     *("nvidia-cudnn-cu12", "nvidia-cublas-cu12", "nvidia-nccl-cu12", "boundby"),
 )
+#: From this version on, the nvtx package asks for a part of NVTX that nsys did not have ...
+NVTX_TOO_NEW = (0, 2, 12)
+#: ... before this version: it then records no range of the package at all, and says so only in its diagnostics.
+NSYS_TAKES_IT = (2024, 3)
+NVTX_FIX = "Install nvtx==0.2.11 there (pip install nvtx==0.2.11), or record with nsys 2024.4 or later."
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*\Z")
 _ASK = """\
 import json, platform, sys
@@ -74,11 +83,6 @@ def find_python(program: Sequence[str]) -> Path | None:
     return None if first is None else _of_first_line(Path(first))
 
 
-def default_python() -> Path:
-    """The Python whose packages count where no program is known: the one that boundby is installed for."""
-    return Path(sys.executable)
-
-
 def look_at_python(interpreter: Path | None, folder: Path | None = None) -> Python | None:
     """Ask an interpreter for its version and the packages that matter; None where it does not answer."""
     if interpreter is None:
@@ -91,6 +95,16 @@ def look_at_python(interpreter: Path | None, folder: Path | None = None) -> Pyth
         return Python(str(told["executable"]), str(told["version"]), dict(told["packages"]))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def nvtx_trap(packages: Mapping[str, str], nsys: Nsys) -> str | None:
+    """What is wrong with a Python's nvtx package under this nsys; None where nothing is."""
+    version = packages.get("nvtx")
+    if version is None or version_numbers(version) < NVTX_TOO_NEW or not nsys.version_tuple:
+        return None
+    if nsys.version_tuple >= NSYS_TAKES_IT:
+        return None
+    return f"the nvtx package {version} records no range under nsys {nsys.release}, and no error says so"
 
 
 def look_at_git(folder: Path) -> dict[str, Any] | None:
@@ -126,14 +140,41 @@ def look_at_host(machine: Machine) -> dict[str, Any]:
     }
 
 
+def of_run(
+    ran: Ran,
+    plan: Plan,
+    nsys: Nsys,
+    machine: Machine,
+    python: Python | None,
+    *,
+    program: Sequence[str],
+    torch_ops: bool,
+    source: Mapping[str, Any] | None,
+    started: datetime,
+) -> dict[str, Any]:
+    """All of run.json."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "tool": {"name": "boundby", "version": __version__},
+        "command": list(program),
+        "working_folder": str(Path.cwd()),
+        "torch_ops": torch_ops,
+        "started": started.isoformat(timespec="seconds"),
+        "duration_s": round(ran.duration_s, 3),
+        "exit_code": ran.exit_code,
+        "stopped_by": "duration" if ran.outlived else ran.stopped_by.name if ran.stopped_by else None,
+        "nsys": {"version": nsys.version, "path": str(nsys.path), "arguments": list(plan.arguments)},
+        "not_recorded": [{"what": each.what, "reason": each.reason} for each in plan.lacks],
+        "host": look_at_host(machine),
+        "python": python and {"version": python.version, "path": python.executable, "packages": python.packages},
+        "git": source,
+        "environment": environment_of(os.environ),
+    }
+
+
 def environment_of(env: Mapping[str, str]) -> dict[str, str]:
     """The variables on the allow-list that are set."""
     return {name: env[name] for name in sorted(ENVIRONMENT) if name in env}
-
-
-def tool() -> dict[str, str]:
-    """Who wrote the file."""
-    return {"name": "boundby", "version": __version__}
 
 
 def _of_first_line(path: Path) -> Path | None:

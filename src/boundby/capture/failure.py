@@ -1,4 +1,4 @@
-"""Say why nsys failed, from how it ended, what it wrote last, and what it was given.
+"""Say why nsys failed, or left nothing to analyse: from how it ended, what it wrote last, and what it was given.
 
 The texts looked for are those of a real nsys, 2022.4 to 2024.2. Other failures are told in nsys' own words.
 """
@@ -8,13 +8,21 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from boundby.capture.child import Finished
 from boundby.capture.locate import Nsys, version_numbers
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
 
-_DISK_FULL = re.compile(r"disk is full|No space left on device|Disk quota exceeded|disk I/O error")
+if TYPE_CHECKING:
+    from boundby.capture.flags import Options
+    from boundby.capture.session import Ran
+
+_DISK_FULL = re.compile(
+    r"disk is full|No space left on device|Disk quota exceeded|disk I/O error|ProtobufSerializeException"
+)
 _TOO_NEW = (
     re.compile(r"Report was created in [\w ]+ version \(([\w.-]+)\), newer than your current version"),
     re.compile(r"Version number is invalid: ([\w.@-]+)"),  # nsys 2022, of reports of 2023 and later
@@ -32,6 +40,9 @@ _HEADER_BYTES = 256
 #: How much of what nsys said goes into a message.
 _LINES_QUOTED = 3
 _QUOTED_CHARACTERS = 400
+#: Less room than this is none: the smallest report takes 0.2 MB, and nsys writes it twice.
+NO_ROOM_BYTES = 1 << 20
+_DOCTOR = "boundby doctor looks for the cause."
 _ROOM_STEP = "Free some space, or choose a folder on another disk (for temporary files: TMPDIR)."
 
 
@@ -87,9 +98,9 @@ def import_error(finished: Finished, stream: Path, nsys: Nsys) -> UserError:
     )
 
 
-def disk_full(name: str) -> OutputError:
-    """There is no room for what was to be written."""
-    return OutputError(f"The disk is full: there was no room for {name}.", _ROOM_STEP)
+def disk_full(name: str, rescue: str = "") -> OutputError:
+    """There is no room for what was to be written; ``rescue``: what is left of it."""
+    return OutputError(f"The disk is full: there was no room for {name}.{rescue}", _ROOM_STEP)
 
 
 def last_lines(finished: Finished) -> str:
@@ -136,3 +147,47 @@ def _too_new(report: Path, needed: str, nsys: Nsys, exactly: bool) -> ToolError:
         f"{report.name} was captured with nsys {release} and needs {which}; {nsys.path} is {nsys.release}.",
         "Name one with --nsys, or run nsys export --type=sqlite where it was captured and give the .sqlite.",
     )
+
+
+def why_no_report(ran: Ran, options: Options, folder: Path, nsys: Nsys) -> UserError:
+    """Why nsys left no report of a run in this folder."""
+    said = last_lines(ran.said)
+    if ran.nsys_signal is not None and not ran.hung:
+        problem = (
+            f"nsys was killed by {signal.Signals(ran.nsys_signal).name} while it recorded; the program was stopped."
+        )
+        why = "The system does that when memory runs out: record less, with --duration or --capture-range."
+        return ToolError(problem, why if ran.nsys_signal == signal.SIGKILL else _DOCTOR)
+    if ran.hung or not ran.started:
+        return ToolError(f"nsys {nsys.release} did not start the program. {said}", _DOCTOR)
+    if _DISK_FULL.search(ran.said.text) or shutil.disk_usage(folder).free < NO_ROOM_BYTES:
+        kept = next((path for path in ran.files if path.is_file()), None)
+        rescue = f" nsys left what it had in {kept}: boundby analyze {kept}." if kept is not None else ""
+        return disk_full(f"the report in {folder}", rescue)
+    if options.capture_range is not None:
+        hint = "Its name must be exactly that of an NVTX range, which begins after the program has started."
+        if options.capture_range == "cudaProfilerApi":
+            hint = "It begins where the program calls torch.cuda.profiler.start() (cudaProfilerStart)."
+        problem = f"Nothing was recorded: the program never entered the capture range {options.capture_range}."
+        return InputError(problem, hint)
+    if options.delay_s and ran.duration_s:
+        return InputError(
+            f"Nothing was recorded: the program ended before the {options.delay_s:g} s of --delay were over.",
+            "Give a shorter --delay, or let the program run longer.",
+        )
+    return ToolError(f"nsys {nsys.release} ended without an error, but wrote no report. {said}", _DOCTOR)
+
+
+def why_no_events(warnings: Sequence[str]) -> UserError:
+    """Why a report holds nothing, in the profiler's own words."""
+    said = f" The profiler says: {' / '.join(warnings[:3])}" if warnings else ""
+    return InputError(
+        f"The report is there, but it holds no events.{said}",
+        "Does the program use CUDA or NVTX, and did it run for more than an instant? boundby doctor checks the rest.",
+    )
+
+
+def check_room(folder: Path, what: str) -> None:
+    """Refuse to begin where nothing fits: an nsys without room for its temporary files does not say so, it hangs."""
+    if shutil.disk_usage(folder).free < NO_ROOM_BYTES:
+        raise disk_full(f"{what} {folder}")

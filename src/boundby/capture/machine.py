@@ -8,12 +8,10 @@ import errno
 import os
 import platform
 import re
-import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundby.capture.child import ChildTimeoutError, Finished, run_child
+from boundby.capture.child import ask
 
 #: nvidia-smi wakes up sleeping GPUs, which can take seconds each.
 SMI_TIMEOUT_S = 30.0
@@ -131,17 +129,6 @@ def container_kind(root: Path = Path("/")) -> str | None:
         return "Kubernetes"
     groups = _read(root / "proc/1/cgroup")
     return "a container" if re.search(r"docker|kubepods|containerd|lxc", groups) else None
-
-
-def ask(command: Sequence[str], timeout_s: float, folder: Path | None = None) -> Finished | None:
-    """Run a small program for what it says; None where it is missing or does not answer."""
-    path = shutil.which(command[0])
-    if path is None:
-        return None
-    try:
-        return run_child([path, *command[1:]], env=os.environ, folder=folder, timeout_s=timeout_s)
-    except (ChildTimeoutError, OSError):
-        return None
 
 
 def read_number(path: Path) -> int | None:

@@ -15,17 +15,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from boundby.capture import diagnostics, facts, flags, folder, handover, launcher, nothing, privacy, session
+from boundby.capture import diagnostics, facts, failure, flags, folder, handover, launcher, privacy, session
 from boundby.capture.child import Progress
 from boundby.capture.export import export_sqlite
-from boundby.capture.facts import Python
-from boundby.capture.failure import last_lines
+from boundby.capture.facts import NVTX_FIX, nvtx_trap
 from boundby.capture.flags import Options, Plan, Support
 from boundby.capture.folder import RunFolder
 from boundby.capture.locate import Nsys, find_nsys
-from boundby.capture.machine import Machine, look_at_machine
+from boundby.capture.machine import look_at_machine
 from boundby.capture.session import Ran, Say
-from boundby.capture.trap import NVTX_FIX, nvtx_trap
 from boundby.model.errors import OutputError, UserError
 
 #: What nsys says of arguments that it does not take.
@@ -83,7 +81,7 @@ def record(request: Request, *, say: Say) -> Recording:
         session.GaveUpError: the user interrupted twice.
     """
     check_program(request.program)
-    nothing.check_room(Path(tempfile.gettempdir()), "temporary files of nsys in")
+    failure.check_room(Path(tempfile.gettempdir()), "temporary files of nsys in")
     nsys = find_nsys(request.nsys)
     support = flags.probe_support(nsys)
     machine = look_at_machine()
@@ -99,19 +97,29 @@ def record(request: Request, *, say: Say) -> Recording:
     if trap is not None:
         say(f"{trap}. {NVTX_FIX}")
     try:
-        nothing.check_room(made.path, "a report in")
+        failure.check_room(made.path, "a report in")
         ran, chosen = _run(request, nsys, support, chosen, made, say)
     except BaseException:
         _clear(made)
         raise
-    report = _find_report(made)
-    problem = None
-    if report is None:
-        problem = nothing.why_no_report(ran, request.options, made, nsys)
+    try:
+        report = find_report(made, ran, request.options, nsys)
+    except UserError as problem:
         _clear(made)
-    else:
-        write_facts(made, _facts(request, nsys, chosen, machine, python, source, now, ran))
-    return Recording(made, ran, nsys, report, problem)
+        return Recording(made, ran, nsys, None, problem)
+    told = facts.of_run(
+        ran,
+        chosen,
+        nsys,
+        machine,
+        python,
+        program=request.program,
+        torch_ops=request.torch_ops,
+        source=source,
+        started=now,
+    )
+    write_facts(made, told)
+    return Recording(made, ran, nsys, report, None)
 
 
 def complete(recording: Recording, *, progress: Callable[[str, float | None], None] | None = None) -> Path:
@@ -129,13 +137,28 @@ def complete(recording: Recording, *, progress: Callable[[str, float | None], No
         if progress is not None:
             progress("exporting with nsys", fraction)
 
-    told: Progress | None = exporting if progress is not None else None
-    export_sqlite(recording.report, made.export, nsys, progress=told)
-    diagnostics.add_diagnostics(recording.report, made.export, nsys)
-    privacy.strip_environment(made.export)
-    if not diagnostics.has_events(made.export):
-        raise nothing.why_no_events(made.export)
+    export_report(recording.report, made.export, nsys, progress=exporting if progress is not None else None)
     return made.export
+
+
+def find_report(made: RunFolder, ran: Ran, options: Options, nsys: Nsys) -> Path:
+    """What nsys left of a run, the report or the raw stream. Raises UserError where it left neither, and why."""
+    for path in (made.report, made.path / folder.STREAM):
+        if path.is_file() and path.stat().st_size:
+            return path
+    raise failure.why_no_report(ran, options, made.path, nsys)
+
+
+def export_report(report: Path, export: Path, nsys: Nsys, *, progress: Progress | None = None) -> None:
+    """Export a report, with the profiler's own messages and without the environment's values.
+
+    Raises UserError, also where nothing was recorded.
+    """
+    export_sqlite(report, export, nsys, progress=progress)
+    diagnostics.add_diagnostics(report, export, nsys)
+    privacy.strip_environment(export)
+    if not diagnostics.has_events(export):
+        raise failure.why_no_events(diagnostics.warnings_in(export))
 
 
 def _clear(made: RunFolder) -> None:
@@ -170,17 +193,17 @@ def _run(request: Request, nsys: Nsys, support: Support, full: Plan, made: RunFo
 
     An nsys that refuses its arguments is given the plainest ones; a failure of another kind may pass.
     """
-    ran = _run_once(request, nsys, support, full, made, say)
+    ran = record_once(request, nsys, support, full, made, say)
     if not _may_try_again(ran, request):
         return ran, full
     if not _REFUSED.search(ran.said.text):
-        say(f"nsys failed to start, trying again. {last_lines(ran.said)}")
-        ran = _run_once(request, nsys, support, full, made, say)
+        say(f"nsys failed to start, trying again. {failure.last_lines(ran.said)}")
+        ran = record_once(request, nsys, support, full, made, say)
         if not _may_try_again(ran, request):
             return ran, full
     plain = flags.plain(request.options, full)
-    say(f"nsys would not start with all that is wanted, so only the plain traces. {last_lines(ran.said)}")
-    return _run_once(request, nsys, support, plain, made, say), plain
+    say(f"nsys would not start with all that is wanted, so only the plain traces. {failure.last_lines(ran.said)}")
+    return record_once(request, nsys, support, plain, made, say), plain
 
 
 def _may_try_again(ran: Ran, request: Request) -> bool:
@@ -189,7 +212,17 @@ def _may_try_again(ran: Ran, request: Request) -> bool:
     return not any(f"--{name}" in ran.said.text for name in flags.flag_names(request.options.nsys_args))
 
 
-def _run_once(request: Request, nsys: Nsys, support: Support, chosen: Plan, made: RunFolder, say: Say) -> Ran:
+def record_once(
+    request: Request,
+    nsys: Nsys,
+    support: Support,
+    chosen: Plan,
+    made: RunFolder,
+    say: Say,
+    *,
+    start_limit_s: float = session.START_LIMIT_S,
+) -> Ran:
+    """Run the program under nsys with exactly these arguments; what that leaves lies in the folder."""
     with tempfile.TemporaryDirectory(prefix="boundby-", ignore_cleanup_errors=True) as place:
         private = Path(place)
         notes = private / "torch-ops"
@@ -199,7 +232,7 @@ def _run_once(request: Request, nsys: Nsys, support: Support, chosen: Plan, made
         given = handover.prepare(private, env)
         name = f"boundby-{uuid.uuid4().hex[:12]}"
         command = flags.command_line(nsys, chosen, made.path.absolute() / "report", name, support)
-        ran = session.run_session(command, request.program, given, nsys, name, say=say)
+        ran = session.run_session(command, request.program, given, nsys, name, say=say, start_limit_s=start_limit_s)
         if request.torch_ops and ran.started:
             for complaint in launcher.complaints(launcher.read_notes(notes)):
                 say(complaint)
@@ -214,37 +247,3 @@ def _rescued(ran: Ran, private: Path) -> Ran:
         moved = {path: Path(shutil.move(path, Path(tempfile.gettempdir()) / path.name)) for path in inside}
         files = [moved.get(path, path) for path in files]
     return replace(ran, files=tuple(files))
-
-
-def _find_report(made: RunFolder) -> Path | None:
-    found = (made.report, made.path / folder.STREAM)
-    return next((path for path in found if path.is_file() and path.stat().st_size), None)
-
-
-def _facts(
-    request: Request,
-    nsys: Nsys,
-    chosen: Plan,
-    machine: Machine,
-    python: Python | None,
-    source: Mapping[str, Any] | None,
-    now: datetime,
-    ran: Ran,
-) -> dict[str, Any]:
-    return {
-        "format_version": facts.FORMAT_VERSION,
-        "tool": facts.tool(),
-        "command": list(request.program),
-        "working_folder": str(Path.cwd()),
-        "torch_ops": request.torch_ops,
-        "started": now.isoformat(timespec="seconds"),
-        "duration_s": round(ran.duration_s, 3),
-        "exit_code": ran.exit_code,
-        "stopped_by": "duration" if ran.outlived else ran.stopped_by.name if ran.stopped_by else None,
-        "nsys": {"version": nsys.version, "path": str(nsys.path), "arguments": list(chosen.arguments)},
-        "not_recorded": [{"what": each.what, "reason": each.reason} for each in chosen.lacks],
-        "host": facts.look_at_host(machine),
-        "python": python and {"version": python.version, "path": python.executable, "packages": python.packages},
-        "git": source,
-        "environment": facts.environment_of(os.environ),
-    }
