@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -205,17 +206,24 @@ def test_a_percent_sign_in_the_folder_is_no_pattern(new: Nsys) -> None:
     assert "--output=/a/50%%/report" in command
 
 
-def wrapped(nsys: Nsys, folder: Path, body: str) -> Nsys:
-    """The real nsys behind a few lines of shell."""
-    folder.mkdir()
-    path = folder / "nsys"
-    path.write_text(f'#!/bin/sh\nreal="{nsys.path}"\n{body}\nexec "$real" "$@"\n')
-    path.chmod(0o755)
-    return Nsys(path, nsys.version, "--nsys")
+Behind = Callable[[str], Profiler]
+
+
+@pytest.fixture
+def behind(nsys: Nsys, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Behind:
+    """Runs in this process, with the real nsys behind a few lines of shell."""
+
+    def make(body: str) -> Profiler:
+        path = tmp_path / "nsys"
+        path.write_text(f'#!/bin/sh\nreal="{nsys.path}"\n{body}\nexec "$real" "$@"\n')
+        path.chmod(0o755)
+        return Profiler(Nsys(path, nsys.version, "--nsys"), tmp_path, capfd)
+
+    return make
 
 
 @pytest.mark.nsys
-def test_a_real_nsys_that_lacks_flags(nsys: Nsys, tmp_path: Path) -> None:
+def test_a_real_nsys_that_lacks_flags(nsys: Nsys, behind: Behind) -> None:
     if nsys.version_tuple < flags.SAMPLES_SINCE:
         pytest.skip("it hangs if it is not told not to watch the scheduler")
     lacking = "wait kill backtrace cpuctxsw session-new"
@@ -225,7 +233,7 @@ for word; do for flag in {lacking}; do
   case "$word" in --$flag=*) echo "unrecognised option '$word'" >&2; exit 1;; esac
 done; done
 if [ "$1 $2" = "profile --help" ]; then "$real" "$@" | {hide}; exit; fi"""
-    ran = Profiler(wrapped(nsys, tmp_path / "bin", body), tmp_path).run("exit", "3")
+    ran = behind(body).run("exit", "3")
     assert ran.code == 3, ran.err
     assert "without CPU scheduling and samples: " in ran.err
     assert "would not start" not in ran.err
@@ -233,10 +241,10 @@ if [ "$1 $2" = "profile --help" ]; then "$real" "$@" | {hide}; exit; fi"""
 
 
 @pytest.mark.nsys
-def test_an_nsys_that_refuses_what_its_help_offers(nsys: Nsys, tmp_path: Path) -> None:
+def test_an_nsys_that_refuses_what_its_help_offers(behind: Behind) -> None:
     body = """
 for word; do case "$word" in --sample=process-tree) echo "Illegal --sample argument." >&2; exit 1;; esac; done"""
-    ran = Profiler(wrapped(nsys, tmp_path / "bin", body), tmp_path).run("exit", "3")
+    ran = behind(body).run("exit", "3")
     if "--sample=process-tree" not in str(ran.facts) and "cannot" in ran.err:
         pytest.skip("nothing is sampled here")
     assert ran.code == 3, ran.err
@@ -246,25 +254,23 @@ for word; do case "$word" in --sample=process-tree) echo "Illegal --sample argum
 
 
 @pytest.mark.nsys
-def test_an_nsys_that_stumbles_is_tried_again(nsys: Nsys, tmp_path: Path) -> None:
+def test_an_nsys_that_stumbles_is_tried_again(tmp_path: Path, behind: Behind) -> None:
     body = f"""
 if [ "$1 $2" != "profile --help" ] && [ "$1" = profile ] && [ ! -e {tmp_path}/stumbled ]; then
   touch {tmp_path}/stumbled; echo "Connection to Agent lost." >&2; exit 1
 fi"""
-    ran = Profiler(wrapped(nsys, tmp_path / "bin", body), tmp_path).run("exit", "0")
+    ran = behind(body).run("exit", "0")
     assert ran.code == 0, ran.err
     assert "nsys failed to start, trying again. It said: Connection to Agent lost." in ran.err
     assert ran.facts["nsys"]["arguments"][0] == "--trace=cuda,cudnn,cublas,nvtx,osrt"
 
 
 @pytest.mark.nsys
-def test_a_killed_nsys_is_told_and_the_program_ended(nsys: Nsys, tmp_path: Path) -> None:
+def test_a_killed_nsys_is_told_and_the_program_ended(behind: Behind) -> None:
     body = """
 if [ "$1" = profile ] && [ "$2" != --help ]; then "$real" "$@" & sleep 2; kill -9 $$; fi"""
-    started = Profiler(wrapped(nsys, tmp_path / "bin", body), tmp_path).start(
-        [], [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"]
-    )
-    ran = started.finish()
+    program = [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"]
+    ran = behind(body).run_program([], program)
     assert ran.code == 2
     assert "nsys was killed by SIGKILL while it recorded; the program was stopped." in ran.err
     assert not ran.folder.exists()

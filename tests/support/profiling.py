@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from boundby.capture.locate import Nsys
+from boundby.cli.main import main
 from tests.support.nsys import REPOSITORY
 
 #: One run takes 2 to 3 s; more when others use the machine too.
@@ -137,6 +140,8 @@ class Profiler:
 
     nsys: Nsys
     place: Path
+    capfd: pytest.CaptureFixture[str] | None = None
+    """Where it is given, runs to the end are made in this process: one start of Python less."""
 
     @property
     def program(self) -> Path:
@@ -166,9 +171,24 @@ class Profiler:
         """Start the program of this module."""
         return self.start(options, [sys.executable, self.program, *arguments], env)
 
-    def run(self, *arguments: str, options: Sequence[str] = ("--format=none",), stdin: str = "") -> Ran:
+    def run(self, *arguments: str, options: Sequence[str] = ("--format=none",)) -> Ran:
         """Run the program of this module to its end."""
-        return self.behaving(*arguments, options=options).finish(stdin)
+        return self.run_program(options, [sys.executable, self.program, *arguments])
+
+    def run_program(self, options: Sequence[str], program: Sequence[str | Path]) -> Ran:
+        """Run any program to its end."""
+        if self.capfd is None:
+            return self.start(options, program).finish()
+        folder = self.place / "out"
+        arguments = ["profile", f"--nsys={self.nsys.path}", f"-o{folder}", *options, "--", *map(str, program)]
+        before = Path.cwd()
+        os.chdir(self.place)
+        try:
+            code = main(arguments)
+        finally:
+            os.chdir(before)
+        out, err = self.capfd.readouterr()
+        return Ran(code, out, err, folder)
 
 
 def processes_with(mark: str) -> list[str]:
