@@ -7,7 +7,7 @@ of them), then single long stretches (a phase that runs on the CPU), then work a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.feeders import FEEDING, is_held_by_input, workers
-from boundby.evidence.hotspots import PYTHON_CODE, UNKNOWN, Hotspot, hottest
+from boundby.evidence.hotspots import UNKNOWN, Hotspot, hottest
 from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
 from boundby.model.arrays import pick
@@ -39,11 +39,10 @@ INPUT_NAME = re.compile(
 # One stretch is a phase of its own from this share of the window, if no more than so many are half as long: many alike
 # are what every step does, and no phase.
 PHASE_SHARE, PHASE_ALIKE = 0.05, 3
-# What a reader takes in: more places than this stand as one, more functions are not named, longer names are cut.
-MOST_PLACES, MOST_HOTSPOTS, LONGEST_SYMBOL = 8, 3, 60
+# What a reader takes in: more places than this stand as one, more functions are not named.
+MOST_PLACES, MOST_HOTSPOTS = 8, 3
 # Pieces that are this much of a region's host time stand for all of it.
 MOST_OF = 0.9
-_TEMPLATE, _ARGUMENTS = re.compile(r"<[^<>]*>"), re.compile(r"\([^()]*\)")
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,13 @@ class HostPieces:
 
 @dataclass(frozen=True)
 class Place:
-    """Pieces of one region."""
+    """Pieces of one region, or of several places that are told as one."""
 
     region: int
     rows: Rows
     total_ns: int
     times: int  # intervals between two calls: a gap can hold several pieces
+    parts: tuple[Place, ...] = ()  # the places that it stands for, most time first; empty: only itself
 
 
 @once
@@ -158,23 +158,25 @@ def _fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> B
     return fed
 
 
-def places(context: RuleContext, pieces: HostPieces, rows: Rows) -> list[Place]:
+def places(context: RuleContext, rows: Rows) -> list[Place]:
     """The pieces by region, most time first: every region that holds enough by itself, and one place for the rest."""
+    pieces = host_pieces(context)
     length = pieces.end_ns - pieces.start_ns
     total = np.zeros(len(context.tree), np.int64)
     np.add.at(total, pieces.region[rows], length[rows])
     large = np.flatnonzero(total >= context.least_ns)
     large = large[np.lexsort((large, -total[large]))][:MOST_PLACES]
     rest = rows[~np.isin(pieces.region[rows], large)]
-    by_region = [place_of_pieces(pieces, region, rows[pieces.region[rows] == region]) for region in large.tolist()]
+    by_region = [place_at(context, region, rows[pieces.region[rows] == region]) for region in large.tolist()]
     if pieces.total_ns(rest) >= context.least_ns:
-        by_region.append(place_of_pieces(pieces, context.place(pieces.region[rest], length[rest]), rest))
+        by_region.append(place_at(context, context.place(pieces.region[rest], length[rest]), rest))
     return by_region
 
 
-def place_of_pieces(pieces: HostPieces, region: int, rows: Rows) -> Place:
+def place_at(context: RuleContext, region: int, rows: Rows, parts: tuple[Place, ...] = ()) -> Place:
     """These pieces as one place."""
-    return Place(region, rows, pieces.total_ns(rows), len(np.unique(pieces.call[rows])))
+    pieces = host_pieces(context)
+    return Place(region, rows, pieces.total_ns(rows), len(np.unique(pieces.call[rows])), parts)
 
 
 @once
@@ -185,13 +187,14 @@ def behind_input(context: RuleContext) -> str:
         pieces = host_pieces(context)
     except CannotCheckError:
         return ""
-    waits = [pieces.intervals(place.rows) for place in places(context, pieces, pieces.of_kind(INPUT))]
+    waits = [pieces.intervals(place.rows) for place in places(context, pieces.of_kind(INPUT))]
     return " (worth it once the GPU no longer waits for input)" if is_held_by_input(context, waits) else ""
 
 
-def saving(context: RuleContext, pieces: HostPieces, place: Place) -> SavingNs:
+def saving(context: RuleContext, place: Place) -> SavingNs:
     """What the program would save without these stretches of work and sleep: of all such time in the region, where the
     pieces are most of it, else of the intervals that they lie in."""
+    pieces = host_pieces(context)
     inside = np.unique(pieces.region[place.rows])  # several, where places are told as one
     whole = pieces.total_ns(np.flatnonzero(np.isin(pieces.region, inside)))
     causes = host_causes(pieces, place.rows)
@@ -215,9 +218,9 @@ def ending_calls(pieces: HostPieces, rows: Rows) -> Rows:
     return calls[calls >= 0]
 
 
-def slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str, int]:
-    """What the threads slept on in the pieces, by the OS runtime calls that they were in; largest first."""
-    return dict(sorted(_slept_on(context, pieces, rows).items(), key=lambda item: (-item[1], item[0])))
+def slept_on(context: RuleContext, rows: Rows) -> dict[str, int]:
+    """What the threads slept on in these pieces, by the OS runtime calls that they were in; largest first."""
+    return dict(sorted(_slept_on(context, host_pieces(context), rows).items(), key=lambda item: (-item[1], item[0])))
 
 
 def _slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str, int]:
@@ -230,11 +233,10 @@ def _slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str,
     return slept_ns
 
 
-def hot_functions(
-    context: RuleContext, pieces: HostPieces, rows: Rows, threads: Iterable[int] | None = None
-) -> tuple[Hotspot, ...]:
+def hot_functions(context: RuleContext, rows: Rows, threads: Iterable[int] | None = None) -> tuple[Hotspot, ...]:
     """The sampled functions in which the host was meanwhile: the program's own Python ones, else the innermost that
     are no plumbing. ``threads`` None: those of the pieces."""
+    pieces = host_pieces(context)
     chosen = sorted(set(np.unique(pieces.thread[rows]).tolist()) if threads is None else set(threads))
     inside = pieces.intervals(rows)
     for level in ("python", "user"):
@@ -244,32 +246,16 @@ def hot_functions(
     return ()
 
 
-def named(spots: Sequence[Hotspot]) -> list[str]:
-    """``decode (libjpeg.so) 61 %``, for evidence."""
-    return [f"{short_symbol(spot.symbol)} ({spot.module}) {spot.share:.0%}" for spot in spots]
-
-
-def short_symbol(symbol: str) -> str:
-    """A function's name without template parameters and arguments: ``ns::Class::method``."""
-    if symbol == PYTHON_CODE:
-        return "Python code"
-    short = symbol.replace("(anonymous namespace)::", "")
-    for pattern in (_TEMPLATE, _ARGUMENTS):
-        while (shorter := pattern.sub("", short)) != short:
-            short = shorter
-    short = short.removesuffix(" const").strip().rsplit(" ", 1)[-1] or symbol
-    return short if len(short) <= LONGEST_SYMBOL else f"...{short[3 - LONGEST_SYMBOL :]}"
-
-
 def is_seen(context: RuleContext) -> bool:
     """Whether the trace tells if the host computed or slept; else its own code is all that can be said."""
     captured = context.trace.captured
     return captured.cpu_scheduling or captured.osrt or captured.cpu_samples
 
 
-def examples(context: RuleContext, pieces: HostPieces, rows: Rows, does: str = "is busy") -> tuple[Example, ...]:
+def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]:
     """The longest intervals between two calls, each with all its pieces together, and the call that ended it.
     ``does``: what the host does there, as the title says it (``sleeps``)."""
+    pieces = host_pieces(context)
     calls, index = np.unique(pieces.call[rows], return_inverse=True)
     length, start = np.zeros(len(calls), np.int64), np.full(len(calls), np.iinfo(np.int64).max)
     np.add.at(length, index, (pieces.end_ns - pieces.start_ns)[rows])

@@ -9,6 +9,7 @@ that was recorded of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -22,6 +23,9 @@ from boundby.trace.tables import Trace
 LEVELS = ("leaf", "user", "python")
 PYTHON_CODE = "(Python code)"  # the interpreter itself
 UNKNOWN = "(unknown)"
+# Longer names are cut.
+LONGEST_SYMBOL = 60
+_TEMPLATE, _ARGUMENTS = re.compile(r"<[^<>]*>"), re.compile(r"\([^()]*\)")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,28 @@ class Hotspot:
     module: str
     samples: int
     share: float  # of the samples counted
+
+    @property
+    def short_symbol(self) -> str:
+        """The function as people call it."""
+        return short_symbol(self.symbol)
+
+    @property
+    def label(self) -> str:
+        """``decode (libjpeg.so) 61 %``."""
+        return f"{self.short_symbol} ({self.module}) {self.share:.0%}"
+
+
+def short_symbol(symbol: str) -> str:
+    """A function's name without template parameters and arguments: ``ns::Class::method``."""
+    if symbol == PYTHON_CODE:
+        return "Python code"
+    short = symbol.replace("(anonymous namespace)::", "")
+    for pattern in (_TEMPLATE, _ARGUMENTS):
+        while (shorter := pattern.sub("", short)) != short:
+            short = shorter
+    short = short.removesuffix(" const").strip().rsplit(" ", 1)[-1] or symbol
+    return short if len(short) <= LONGEST_SYMBOL else f"...{short[3 - LONGEST_SYMBOL :]}"
 
 
 def hottest(

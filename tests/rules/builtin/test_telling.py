@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from boundby.evidence.host_idleness import short_symbol
-from boundby.evidence.hotspots import PYTHON_CODE
+from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.launches import Launches
 from boundby.results.report import Finding
 from boundby.rules.builtin.cuda_graphs import _sequences

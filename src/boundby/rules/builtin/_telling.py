@@ -2,102 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from boundby.attribution.regions import ROOT
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.host_idleness import HostPieces, Place, times
+from boundby.evidence.device_work import scaled
+from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
+from boundby.evidence.hotspots import Hotspot
 from boundby.model.units import duration
+from boundby.rules.rule import Match
 
 # More places than this are counted, not named.
 MOST_NAMED = 3
 # A stretch stands for its place if it is this share of it.
 MOST_OF_IT = 0.5
 
-
-@dataclass(frozen=True)
-class Folded:
-    """Places to be told as one: ``place`` holds all their pieces, ``parts`` are in order of their time."""
-
-    place: Place
-    parts: tuple[Place, ...]
-
-    @property
-    def is_one(self) -> bool:
-        return len(self.parts) == 1
+Key = TypeVar("Key")
 
 
-def fold(
-    context: RuleContext, pieces: HostPieces, found: list[Place], key: Callable[[Place], object]
-) -> Iterator[tuple[Folded, object]]:
-    """Places of equal ``key`` (their advice) together, most time first, with the key."""
-    groups: dict[object, list[Place]] = {}
-    for place in found:
+def match(
+    context: RuleContext,
+    place: Place,
+    title: str,
+    does: str,
+    *,
+    evidence: dict[str, object],
+    advice: tuple[str, ...],
+    removed_least: float | None,
+    asleep_fraction: float | None = None,
+    spots: Sequence[Hotspot] = (),
+) -> Match:
+    """A finding on a place. ``does``: what the host does there; ``removed_least``: the fraction of what the program
+    would save without it that a change is sure to bring (None: it is a note, and saves nothing)."""
+    shared: dict[str, object] = {
+        "idle_ns": place.total_ns,
+        "count": place.times,
+        "share_of_window_fraction": round(place.total_ns / max(context.window_ns, 1), 4),
+    }
+    if asleep_fraction is not None:
+        shared["host_asleep_fraction"] = round(asleep_fraction, 3)
+    if place.parts:
+        shared["places"] = [f"{_name(context, part)}: {times(part)}" for part in place.parts]
+    hottest: dict[str, object] = {"hottest_functions": [spot.label for spot in spots]} if spots else {}
+    return Match(
+        region=place.region,
+        title=title,
+        evidence={**shared, **evidence, **hottest},
+        saving_ns=None if removed_least is None else scaled(saving(context, place), removed_least, 1.0),
+        advice=advice,
+        examples=examples(context, place.rows, does),
+        severity="note" if removed_least is None else None,
+        instances=place.times,
+        cost_ns=None if removed_least is None else place.total_ns,
+    )
+
+
+def asleep_share(context: RuleContext, place: Place) -> float:
+    """The share of a place's time in which the host sleeps."""
+    pieces = host_pieces(context)
+    return pieces.total_ns(pieces.asleep(place.rows)) / max(place.total_ns, 1)
+
+
+def fold(context: RuleContext, places: list[Place], key: Callable[[Place], Key]) -> Iterator[tuple[Place, Key]]:
+    """Places of equal ``key`` (their advice) as one, most time first, with the key."""
+    groups: dict[Key, list[Place]] = {}
+    for place in places:
         groups.setdefault(key(place), []).append(place)
-    for told, parts in groups.items():
-        ordered = sorted(parts, key=lambda one: (-one.total_ns, one.region))
-        if len(ordered) == 1:
-            yield Folded(ordered[0], (ordered[0],)), told
+    for of_group, parts in groups.items():
+        if len(parts) == 1:
+            yield parts[0], of_group
             continue
-        rows = np.sort(np.concatenate([one.rows for one in ordered]))
-        whole = Place(
-            _around(context, [one.region for one in ordered]),
-            rows,
-            pieces.total_ns(rows),
-            len(np.unique(pieces.call[rows])),
-        )
-        yield Folded(whole, tuple(ordered)), told
+        ordered = tuple(sorted(parts, key=lambda part: (-part.total_ns, part.region)))
+        rows = np.sort(np.concatenate([part.rows for part in ordered]))
+        yield place_at(context, _around(context, [part.region for part in ordered]), rows, ordered), of_group
 
 
 def _around(context: RuleContext, regions: list[int]) -> int:
     """The innermost region around all of these."""
-    parent = context.tree.parent
     chains = []
     for region in regions:
         chain = [region]
         while chain[-1] != ROOT:
-            chain.append(int(parent[chain[-1]]))
+            chain.append(int(context.tree.parent[chain[-1]]))
         chains.append(chain)
     return next(region for region in chains[0] if all(region in chain for chain in chains))
 
 
-def where_and_when(context: RuleContext, pieces: HostPieces, folded: Folded) -> str:
+def where_and_when(context: RuleContext, place: Place) -> str:
     """``: 212 ms in one stretch``, `` between LOAD and FIT: 212 ms in one stretch``, or of several places
     ``: 617 ms in 2 places: LOAD 600 ms, FIT 17.0 ms``."""
-    if folded.is_one:
-        place = folded.parts[0]
-        between = neighbours(context, pieces, place.rows) if place.region == ROOT else ""
+    if not place.parts:
+        between = neighbours(context, place.rows) if place.region == ROOT else ""
         return f"{f' {between}' if between else ''}: {times(place)}"
-    named = [f"{_name(context, pieces, one)} {duration(one.total_ns)}" for one in folded.parts[:MOST_NAMED]]
-    more = len(folded.parts) - len(named)
+    named = [f"{_name(context, part)} {duration(part.total_ns)}" for part in place.parts[:MOST_NAMED]]
+    more = len(place.parts) - len(named)
     return (
-        f": {duration(folded.place.total_ns)} in {len(folded.parts)} places: {', '.join(named)}"
+        f": {duration(place.total_ns)} in {len(place.parts)} places: {', '.join(named)}"
         f"{f', {more} more' if more else ''}"
     )
 
 
-def named_places(context: RuleContext, pieces: HostPieces, folded: Folded) -> list[str]:
-    """Every place with its time, for evidence."""
-    return [f"{_name(context, pieces, one)}: {times(one)}" for one in folded.parts]
-
-
-def _name(context: RuleContext, pieces: HostPieces, place: Place) -> str:
-    if len(np.unique(pieces.region[place.rows])) > 1:
+def _name(context: RuleContext, place: Place) -> str:
+    if len(np.unique(host_pieces(context).region[place.rows])) > 1:
         return "smaller ones"
     path = context.path(place.region)
-    return "/".join(path[-2:]) or neighbours(context, pieces, place.rows) or "outside of all ranges"
+    return "/".join(path[-2:]) or neighbours(context, place.rows) or "outside of all ranges"
 
 
-def neighbours(context: RuleContext, pieces: HostPieces, rows: Rows) -> str:
+def neighbours(context: RuleContext, rows: Rows) -> str:
     """``between COPY and FIT``: the ranges around these stretches, or around most of them; empty without ranges."""
+    pieces = host_pieces(context)
     total: dict[str, int] = {}
     for call in np.unique(pieces.call[rows]).tolist():
-        mine = rows[pieces.call[rows] == call]
-        place = _between(context, pieces, mine)
-        total[place] = total.get(place, 0) + pieces.total_ns(mine)
+        stretch = rows[pieces.call[rows] == call]
+        place = _between(context, stretch)
+        total[place] = total.get(place, 0) + pieces.total_ns(stretch)
     place, time = min(total.items(), key=lambda item: (-item[1], item[0]))
     if not place or time == sum(total.values()):
         return place
@@ -106,18 +128,18 @@ def neighbours(context: RuleContext, pieces: HostPieces, rows: Rows) -> str:
     return f"outside of all ranges ({duration(time)} of it {place})"
 
 
-def _between(context: RuleContext, pieces: HostPieces, rows: Rows) -> str:
+def _between(context: RuleContext, rows: Rows) -> str:
     """The ranges of its threads before and after one stretch; of those that end or begin together the outermost."""
-    ranges, names = context.trace.ranges, context.trace.names
+    pieces, ranges, names = host_pieces(context), context.trace.ranges, context.trace.names
     here = np.flatnonzero(np.isin(ranges.thread, np.unique(pieces.thread[rows])))
     middle = (int(pieces.start_ns[rows].min()) + int(pieces.end_ns[rows].max())) // 2
     before, after = here[ranges.end_ns[here] <= middle], here[ranges.start_ns[here] >= middle]
     last = before[np.lexsort((before, ranges.start_ns[before], -ranges.end_ns[before]))][:1]
     following = after[np.lexsort((after, -ranges.end_ns[after], ranges.start_ns[after]))][:1]
-    told = [_quoted(names[ranges.name[row]]) for row in (*last.tolist(), *following.tolist())]
-    if len(told) == 2:
-        return f"between {told[0]} and {told[1]}"
-    return "" if not told else f"after {told[0]}" if len(last) else f"before {told[0]}"
+    found = [_quoted(names[ranges.name[row]]) for row in (*last.tolist(), *following.tolist())]
+    if len(found) == 2:
+        return f"between {found[0]} and {found[1]}"
+    return "" if not found else f"after {found[0]}" if len(last) else f"before {found[0]}"
 
 
 def _quoted(name: str) -> str:

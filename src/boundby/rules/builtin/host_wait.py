@@ -8,12 +8,11 @@ import numpy as np
 
 from boundby.evidence.collectives import MESSAGE_NAME, Late, latecomer
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.device_work import scaled
-from boundby.evidence.host_idleness import WAIT, HostPieces, Place, examples, host_pieces, places, saving, slept_on
+from boundby.evidence.host_idleness import WAIT, Place, host_pieces, places, slept_on
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range
-from boundby.rules.builtin._telling import fold, named_places, where_and_when
+from boundby.rules.builtin._telling import fold, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.stacks import StackSource
 
@@ -42,61 +41,48 @@ ADVICE = {
 }
 UNNAMED = (
     "The thread was scheduled out and no OS call says why: more runnable threads than cores (too many workers, "
-    "OMP_NUM_THREADS, "
-    "another job), page faults, or a call that was not traced (capture with --trace=osrt)"
+    "OMP_NUM_THREADS, another job), page faults, or a call that was not traced (capture with --trace=osrt)"
 )
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    pieces = host_pieces(context)
-    found = places(context, pieces, pieces.of_kind(WAIT))
-    for folded, key in fold(context, pieces, found, lambda place: _cause(context, pieces, place)):
-        place = folded.place
-        what, late = key if isinstance(key, tuple) else (None, None)
-        slept = slept_on(context, pieces, place.rows) if context.trace.captured.osrt else {}
-        gil = _gil_share(context, pieces, place.rows)
-        evidence: dict[str, object] = {
-            "idle_ns": place.total_ns,
-            "count": place.times,
-            "share_of_window_fraction": round(place.total_ns / max(context.window_ns, 1), 4),
-        }
-        if not folded.is_one:
-            evidence["places"] = named_places(context, pieces, folded)
-        if slept:
+    waits = places(context, host_pieces(context).of_kind(WAIT))
+    for place, (what, late) in fold(context, waits, lambda place: _cause(context, place)):
+        evidence: dict[str, object] = {}
+        if slept := _slept(context, place):
             evidence["slept_on_ns"] = slept
-        if gil:
+        if gil := _gil_share(context, place.rows):
             evidence["waiting_with_gil_in_backtrace_fraction"] = round(gil, 3)
         if late is not None:
             evidence |= {"late_process": late.pid, "late_process_inside_ns": late.inside_ns}
             evidence["other_processes_inside_ns"] = [late.least_ns, late.most_ns]
         on = "the interpreter's lock (GIL)" if what == "GIL" else what
         does = "waits" if what == MESSAGES else "sleeps"
-        yield Match(
-            region=place.region,
-            title=f"the host {does} while the GPU idles{f', on {on}' if on else ''}"
-            f"{f', mostly for process {late.pid}' if late else ''}{where_and_when(context, pieces, folded)}",
+        yield match(
+            context,
+            place,
+            f"the host {does} while the GPU idles{f', on {on}' if on else ''}"
+            f"{f', mostly for process {late.pid}' if late else ''}{where_and_when(context, place)}",
+            f"{does} on {on}" if on else does,
             evidence=evidence,
-            saving_ns=scaled(saving(context, pieces, place), RULE.threshold(context, "removed_least"), 1.0),
-            advice=(_advice(what) if late is None else _late_advice(late),),
-            examples=examples(context, pieces, place.rows, f"{does} on {on}" if on else does),
-            instances=place.times,
-            cost_ns=place.total_ns,
+            advice=(_late_advice(late) if late else ADVICE[what] if what else UNNAMED,),
+            removed_least=RULE.threshold(context, "removed_least"),
         )
 
 
-def _cause(context: RuleContext, pieces: HostPieces, place: Place) -> tuple[str | None, Late | None]:
+def _cause(context: RuleContext, place: Place) -> tuple[str | None, Late | None]:
     """What the host waits on in a place, and for messages which process comes late."""
     if any(MESSAGE_NAME.search(name) for name in context.path(place.region)[-1:]):
         return MESSAGES, latecomer(context, place.region)
-    if _gil_share(context, pieces, place.rows) >= RULE.threshold(context, "gil_fraction"):
+    if _gil_share(context, place.rows) >= RULE.threshold(context, "gil_fraction"):
         return "GIL", None
-    slept = slept_on(context, pieces, place.rows) if context.trace.captured.osrt else {}
+    slept = _slept(context, place)
     is_named = sum(slept.values()) >= RULE.threshold(context, "named_fraction") * place.total_ns
     return (next(iter(slept)) if slept and is_named else None), None
 
 
-def _advice(what: str | None) -> str:
-    return ADVICE[what] if what else UNNAMED
+def _slept(context: RuleContext, place: Place) -> dict[str, int]:
+    return slept_on(context, place.rows) if context.trace.captured.osrt else {}
 
 
 def _late_advice(late: Late) -> str:
@@ -107,21 +93,21 @@ def _late_advice(late: Late) -> str:
     )
 
 
-def _gil_share(context: RuleContext, pieces: HostPieces, rows: Rows) -> float:
+def _gil_share(context: RuleContext, rows: Rows) -> float:
     """Of the pieces' time in OS calls that carry a backtrace, the fraction that waited for the GIL."""
-    trace = context.trace
+    trace, pieces = context.trace, host_pieces(context)
     if not trace.captured.backtraces:
         return 0.0
     stacks, calls, inside = trace.backtraces.load(), trace.os_calls, Coverage(pieces.intervals(rows))
     is_gil = np.array([name in GIL_FUNCTIONS for name in stacks.names] or [False], bool)
     waited, of_gil = 0, 0
     for thread in np.unique(pieces.thread[rows]).tolist():
-        mine = stacks.rows(StackSource.OS, thread)
+        events = stacks.rows(StackSource.OS, thread)
         low, high = np.searchsorted(calls.thread, [thread, thread + 1]).tolist()
-        place = low + np.searchsorted(calls.start_ns[low:high], stacks.events.start_ns[mine])
-        known = place < high
-        place, stack = place[known], stacks.events.stack[mine][known]
-        spent = inside.within(calls.start_ns[place], calls.end_ns[place])
+        call = low + np.searchsorted(calls.start_ns[low:high], stacks.events.start_ns[events])
+        known = call < high
+        call, stack = call[known], stacks.events.stack[events][known]
+        spent = inside.within(calls.start_ns[call], calls.end_ns[call])
         for number, ns in zip(stack[spent > 0].tolist(), spent[spent > 0].tolist(), strict=True):
             waited += ns
             of_gil += ns * bool(is_gil[stacks.frames.symbol[stacks.frames_of(number)]].any())

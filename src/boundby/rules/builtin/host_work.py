@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.device_work import scaled
-from boundby.evidence.host_idleness import (
-    WORK,
-    HostPieces,
-    Place,
-    examples,
-    host_pieces,
-    hot_functions,
-    is_seen,
-    named,
-    places,
-    saving,
-    short_symbol,
-)
-from boundby.evidence.hotspots import PYTHON_CODE
+from boundby.evidence.host_idleness import WORK, Place, host_pieces, hot_functions, is_seen, places
+from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
-from boundby.rules.builtin._telling import fold, named_places, where_and_when
+from boundby.rules.builtin._telling import fold, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
 
 
@@ -30,47 +17,33 @@ def _check(context: RuleContext) -> Iterator[Match]:
     pieces = host_pieces(context)
     rows = pieces.of_kind(WORK)
     is_warm = warm_regions(context)[pieces.region[rows]]
-    yield from _told(context, pieces, rows[~is_warm], in_warm_up=False)
-    yield from _told(context, pieces, rows[is_warm], in_warm_up=True)
+    yield from _matches(context, rows[~is_warm], in_warm_up=False)
+    yield from _matches(context, rows[is_warm], in_warm_up=True)
 
 
-def _told(context: RuleContext, pieces: HostPieces, rows: Rows, *, in_warm_up: bool) -> Iterator[Match]:
+def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[Match]:
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
     does = "computes" if is_seen(context) else "runs its own code (or sleeps: not captured)"
-    named_so = "set-up or warm-up by its name, where " if in_warm_up else ""
-    found = places(context, pieces, rows)
-    for folded, key in fold(context, pieces, found, lambda place: _hottest(context, pieces, place)):
-        place, hot = folded.place, str(key)
-        spots = hot_functions(context, pieces, place.rows)
-        evidence: dict[str, object] = {
-            "idle_ns": place.total_ns,
-            "count": place.times,
-            "share_of_window_fraction": round(place.total_ns / max(context.window_ns, 1), 4),
-        }
-        if not folded.is_one:
-            evidence["places"] = named_places(context, pieces, folded)
-        if spots:
-            evidence["hottest_functions"] = named(spots)
-        yield Match(
-            region=place.region,
-            title=f"{named_so}the host {does} while the GPU idles{where_and_when(context, pieces, folded)}"
+    by_name = "set-up or warm-up by its name, where " if in_warm_up else ""
+    for place, hot in fold(context, places(context, rows), lambda place: _hottest(context, place)):
+        spots = hot_functions(context, place.rows)
+        yield match(
+            context,
+            place,
+            f"{by_name}the host {does} while the GPU idles{where_and_when(context, place)}"
             f"{f', mostly in {hot}' if hot else ''}",
-            evidence=evidence,
-            saving_ns=None
-            if in_warm_up
-            else scaled(saving(context, pieces, place), RULE.threshold(context, "removed_least"), 1.0),
+            does,
+            evidence={},
             advice=_warm_advice(context) if in_warm_up else _advice(context, hot, is_sampled=bool(spots)),
-            examples=examples(context, pieces, place.rows, does),
-            severity="note" if in_warm_up else None,
-            instances=place.times,
-            cost_ns=None if in_warm_up else place.total_ns,
+            removed_least=None if in_warm_up else RULE.threshold(context, "removed_least"),
+            spots=spots,
         )
 
 
-def _hottest(context: RuleContext, pieces: HostPieces, place: Place) -> str:
+def _hottest(context: RuleContext, place: Place) -> str:
     """The function that most samples of a place fall into; empty where none is known."""
-    spots = hot_functions(context, pieces, place.rows)
-    return short_symbol(spots[0].symbol) if spots else ""
+    spots = hot_functions(context, place.rows)
+    return spots[0].short_symbol if spots else ""
 
 
 def _warm_advice(context: RuleContext) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from boundby.model.units import duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import Direction, MemoryKind, OpKind
-from boundby.trace.vocabulary.cuda import plain_name
 
 # Ranges and calls are named if they cover this share of the start; a range gives way to one inside it that covers most.
 _MOST = 0.5
@@ -32,67 +31,52 @@ class _Covering:
     covered_ns: int
 
 
-def first_work_ns(context: RuleContext) -> int | None:
-    """When the trace's first GPU work starts, on the host's clock; None where there is none."""
-    start = context.operations.start_ns
-    return int(start.min()) if len(start) else None
-
-
-def is_told(context: RuleContext) -> bool:
-    """Whether the start is long enough to be told, and lies before the window."""
-    high = first_work_ns(context)
-    if high is None or any(device.low_ns < high for device in context.timeline.devices):
-        return False  # the window holds the time before it
-    trace = context.trace
-    startup = high - trace.span_ns[0]
-    run = int(trace.operations.end_ns.max()) - trace.span_ns[0]
-    return (
-        startup >= RULE.threshold(context, "startup_ns")
-        and startup >= RULE.threshold(context, "startup_fraction") * run
-    )
-
-
 def _check(context: RuleContext) -> Iterator[Match]:
-    high = first_work_ns(context)
-    if high is None or not is_told(context):
+    trace, calls, operations = context.trace, context.calls, context.operations
+    if not len(operations):
         return
-    timeline = context.timeline
-    calls, trace = timeline.calls, timeline.trace
-    low = trace.span_ns[0]
-    startup, work = high - low, int(trace.operations.end_ns.max()) - high
+    low, high = trace.span_ns[0], int(operations.start_ns.min())
+    if any(device.low_ns < high for device in context.timeline.devices):
+        return  # the window holds the time before the first GPU work
+    startup, work = high - low, int(operations.end_ns.max()) - high
+    if startup < max(
+        RULE.threshold(context, "startup_ns"), RULE.threshold(context, "startup_fraction") * (startup + work)
+    ):
+        return
     share = startup / max(startup + work, 1)
     rows = np.flatnonzero((calls.start_ns < high) & (calls.end_ns > low))
-    clipped = np.minimum(calls.end_ns[rows], high) - calls.start_ns[rows]
-    in_cuda = union(calls.start_ns[rows], np.minimum(calls.end_ns[rows], high)).total
+    ends = np.minimum(calls.end_ns[rows], high)
+    in_cuda = union(calls.start_ns[rows], ends).total
     covering = _ranges(context, low, high)
     evidence: dict[str, object] = {
         "startup_ns": startup,
         "first_to_last_gpu_work_ns": work,
         "startup_of_run_fraction": round(share, 4),
         "in_cuda_calls_ns": in_cuda if trace.captured.cuda_api else None,
-        "calls": context.named_calls(rows, 3) if len(rows) else [],
+        "calls": context.named_calls(rows, 3),
     }
     if trace.captured.osrt:
         evidence["os_calls"] = _os_calls(context, low, high)
     evidence["ranges"] = [f"{item.name}: {duration(item.covered_ns)}" for item in covering]
-    title = f"the first GPU work starts {duration(startup)} after the trace, {percent(share)} of the run"
+    what = ""
     examples: tuple[Example, ...] = (Example(low, startup, "from the first event to the first GPU work"),)
     named = [item for item in covering if item.covered_ns >= _MOST * startup]
     if in_cuda >= _MOST * startup:
-        worst = int(rows[np.lexsort((rows, -clipped))][0])
-        name, took = plain_name(trace.names[calls.name[worst]]), int(calls.end_ns[worst] - calls.start_ns[worst])
-        alone = took >= _MOST_OF_RANGE * in_cuda
-        title += f": {duration(in_cuda)} of it in CUDA calls, " if not alone else ": "
-        title += f"{duration(took)} {'of it ' if alone else ''}in one {name}"
+        worst = int(rows[np.lexsort((rows, calls.start_ns[rows] - ends))][0])
+        name, took = context.call_name(worst), int(context.call_ns[worst])
+        if took >= _MOST_OF_RANGE * in_cuda:
+            what = f": {duration(took)} of it in one {name}"
+        else:
+            what = f": {duration(in_cuda)} of it in CUDA calls, {duration(took)} in one {name}"
         examples = (Example(int(calls.start_ns[worst]), took, name),)
     elif named:
-        title += ": " + ", ".join(f"{duration(item.covered_ns)} of it in {item.name}" for item in named)
+        what = ": " + ", ".join(f"{duration(item.covered_ns)} of it in {item.name}" for item in named)
         examples = tuple(Example(item.start_ns, item.covered_ns, item.name) for item in named)
     elif trace.captured.cuda_api:
-        title += f", {duration(in_cuda)} of it in CUDA calls"
+        what = f", {duration(in_cuda)} of it in CUDA calls"
     yield Match(
         region=None,
-        title=title,
+        title=f"the first GPU work starts {duration(startup)} after the trace, {percent(share)} of the run{what}",
         evidence=evidence,
         saving_ns=None,
         advice=_advice(context, in_cuda, startup, named[0] if named else None),
@@ -103,15 +87,13 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:
     """The OS calls of the thread that launches the first work that take most of the start."""
-    timeline = context.timeline
-    start, end = timeline.trace.os_calls.start_ns, timeline.trace.os_calls.end_ns
-    threads = np.unique(timeline.calls.thread)
-    inside = np.isin(timeline.trace.os_calls.thread, threads) & (start >= low) & (end <= high)
-    names = timeline.trace.os_calls.name[inside]
+    os_calls, names = context.trace.os_calls, context.trace.names
+    inside = np.isin(os_calls.thread, np.unique(context.calls.thread))
+    inside &= (os_calls.start_ns >= low) & (os_calls.end_ns <= high)
     total: dict[str, int] = {}
-    for name, length in zip(names.tolist(), (end - start)[inside].tolist(), strict=True):
-        text = timeline.trace.names[name]
-        total[text] = total.get(text, 0) + length
+    lengths = (os_calls.end_ns - os_calls.start_ns)[inside]
+    for name, length in zip(os_calls.name[inside].tolist(), lengths.tolist(), strict=True):
+        total[names[name]] = total.get(names[name], 0) + length
     ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))[:3]
     return [f"{name}: {duration(length)}" for name, length in ranked]
 
@@ -119,8 +101,7 @@ def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:
 def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
     """The ranges that cover most of the start, no one inside another; a range that holds little but another gives way
     to that one. A range may end after the first GPU work: its part before it counts."""
-    timeline = context.timeline
-    ranges, parent = timeline.trace.ranges, timeline.ownership.regions.range_parent
+    ranges, parent = context.trace.ranges, context.tree.range_parent
     covered = np.minimum(ranges.end_ns, high) - np.maximum(ranges.start_ns, low)
     rows = np.flatnonzero((parent < 0) & (covered > 0))
     rows = rows[np.lexsort((rows, -covered[rows]))][:3]
@@ -132,7 +113,7 @@ def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
             if best < 0 or covered[best] < _MOST_OF_RANGE * covered[row]:
                 break
             row = best
-        name = timeline.trace.names[ranges.name[row]]
+        name = context.trace.names[ranges.name[row]]
         found.append(_Covering(row, name, max(int(ranges.start_ns[row]), low), int(covered[row])))
     return found
 
@@ -144,7 +125,7 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
             "show one GPU only (CUDA_VISIBLE_DEVICES=0), and build for this GPU; from CUDA 11.7, "
             "CUDA_MODULE_LOADING=LAZY loads code when it is needed (the default since 12.2)",
         )
-    if not _is_python(context):
+    if not context.is_python:
         return (
             "It is host code before the first launch, or the driver that makes the context, which no call in the trace "
             "shows: nsys profile --sample=process-tree, or perf record -g, shows which functions",
@@ -165,9 +146,7 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
 
 def _uploaded_bytes(context: RuleContext, covering: _Covering) -> int:
     """What calls inside this range, on its thread, copy to devices from pageable memory."""
-    timeline = context.timeline
-    trace, calls = timeline.trace, timeline.calls
-    table = trace.operations
+    ranges, calls, table = context.trace.ranges, context.calls, context.operations
     rows = np.flatnonzero(
         (table.kind == OpKind.MEMCPY)
         & (table.direction == Direction.HTOD)
@@ -175,16 +154,10 @@ def _uploaded_bytes(context: RuleContext, covering: _Covering) -> int:
         & (calls.of_operation >= 0)
     )
     call = calls.of_operation[rows]
-    inside = calls.thread[call] == trace.ranges.thread[covering.row]
-    inside &= calls.start_ns[call] >= trace.ranges.start_ns[covering.row]
-    inside &= calls.start_ns[call] < trace.ranges.end_ns[covering.row]
+    inside = calls.thread[call] == ranges.thread[covering.row]
+    inside &= calls.start_ns[call] >= ranges.start_ns[covering.row]
+    inside &= calls.start_ns[call] < ranges.end_ns[covering.row]
     return int(table.bytes[rows[inside]].sum())
-
-
-def _is_python(context: RuleContext) -> bool:
-    trace = context.trace
-    started = [(trace.command or "").split(" ")[0], *(process.name for process in trace.processes)]
-    return context.framework in ("torch", "cudf") or any("python" in name for name in started)
 
 
 RULE = Rule(
