@@ -98,8 +98,8 @@ def test_different_counts_are_set_side_by_side_per_step() -> None:
 
 def test_a_saved_result_compares_as_the_report_does() -> None:
     before, after = pairs.run(pairs.training()), pairs.run(pairs.training(reads=0), 3)
-    saved = [saved.from_dict(json.loads(saved.render(report)), Report) for report in (before, after)]
-    assert compare(*saved).to_dict() == compare(before, after).to_dict()
+    read = [saved.from_dict(json.loads(saved.render(report)), Report) for report in (before, after)]
+    assert compare(*read).to_dict() == compare(before, after).to_dict()
 
 
 def test_a_result_of_an_earlier_boundby_has_no_significance() -> None:

@@ -231,7 +231,7 @@ def test_a_budget() -> None:
         ("[[limit]]\ncheck = 'findings == 0'\nwhen = 1", "line 3: a limit has no 'when'"),
         ("[[limit]]\ncheck = 5", "line 2: check is not a string"),
         ("steps = 5\nlimits = ['findings == 0']", "line 1: steps is not"),
-        ("limitz = ['findings == 0']", "line 1: there is no timeline 'limitz'"),
+        ("limitz = ['findings == 0']", "line 1: there is no setting 'limitz'"),
         ("limits = ['\"a\".time < 1']", "line 1"),
     ],
 )

@@ -43,7 +43,7 @@ def test_infinite_numbers_survive() -> None:
     ("text", "says"),
     [
         ("", "no JSON"),
-        ("[]", "not a result of boundby measure"),
+        ("[]", "holds 0 results"),
         ('{"kind": "report"}', "not a result of boundby measure"),
         (render(made.latency()).replace('"format_version": 1', '"format_version": 2'), "has format_version 2"),
         (render(made.latency()).replace('"first_call_ns"', '"other"'), "first_call_ns is missing"),

@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
-from boundby.results.report import ApiCalls, Copies, Gaps, Syncs
+from boundby.model.causes import BOUNDS, BUSY_CAUSES, CAUSES, REMOVABLE, Cause
+from boundby.results.report import ApiCalls, Check, Copies, Gaps, Syncs
 from boundby.trace.facts import Captured
-from boundby.verdict.checklist import because, checklist
-from boundby.verdict.confidence import host_confidence, judge
-from boundby.verdict.verdict import decide, decide_host
+from boundby.verdict.bound import Case, Decision, decide
+from boundby.verdict.checklist import Signs, checklist
+from boundby.verdict.verdict import judge
 
 ALL = Captured(
     kernels=True, cuda_api=True, memcpy=True, sync=True, nvtx=True, osrt=True, cpu_scheduling=True, cpu_samples=True
 )
 Shares = dict[str, int]
+MS = 1_000_000
 
 
 def account(**shares: int) -> dict[Cause, int]:
@@ -42,54 +43,69 @@ def account(**shares: int) -> dict[Cause, int]:
     ],
 )
 def test_bounds(shares: Shares, active: int, bound: str, following: str | None) -> None:
-    decision = decide(account(**shares), active * 1_000_000)
+    decision = decide(Case(time=account(**shares), host_active_ns=active * 1_000_000))
     assert decision.bound == bound
     assert decision.bound_next == following
 
 
 def test_two_causes_alike_are_mixed() -> None:
-    decision = decide(account(gpu_compute=200, cpu=410, cuda_api=390), 990_000_000)
-    assert (decision.bound, decision.mixed_of) == ("mixed", ("cpu", "cuda_api"))
+    verdict = judge(Case(time=account(gpu_compute=200, cpu=410, cuda_api=390), host_active_ns=990_000_000))
+    assert (verdict.bound, verdict.mixed_of) == ("mixed", ("cpu", "cuda_api"))
+    assert (verdict.saving_ns, verdict.runner_up, verdict.runner_up_saving_ns) == (410 * MS, "cuda_api", 390 * MS)
 
 
 def test_a_saturated_device_says_how_close_the_host_is() -> None:
-    decision = decide(account(gpu_compute=970, device_wait=30), 930_000_000)
-    assert decision.host_limit_fraction == pytest.approx(0.07)
-    clause = because(
-        decision,
-        account(gpu_compute=970, device_wait=30),
-        instances=1,
-        sync=Syncs(0, 0, 0.0),
-        api=ApiCalls(0, 0, 0.0),
-        memcpy={},
-        blocked_on={},
-    )
-    assert "the host would limit 7 % below" in clause
+    case = Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=930_000_000)
+    assert decide(case).host_limit_fraction == pytest.approx(0.07)
+    assert "the host would limit 7 % below" in judge(case).because
 
 
 def test_nothing_of_its_own_is_hidden() -> None:
-    assert decide(account(), 0).bound == "hidden"
+    assert decide(Case(time=account())) == Decision("hidden")
 
 
 def test_a_region_saves_no_more_than_the_one_around_it() -> None:
-    most = {"gpu_compute": 100_000_000}
-    decision = decide(account(gpu_compute=800, cpu=200), 210_000_000, most)
+    time = account(gpu_compute=800, cpu=200)
+    decision = decide(Case(time=time, host_active_ns=210_000_000, most={"gpu_compute": 100_000_000}))
     assert decision.bound == "gpu_compute"
     assert decision.savings[0].saving_ns == 100_000_000
 
 
+def test_what_is_replayed_decides_over_the_account() -> None:
+    time, replayed = account(gpu_compute=500, sync=300, cpu=200), {"sync": 50 * MS, "cpu": 400 * MS, "gpu_compute": 0}
+    verdict = judge(Case(time=time, replayed=replayed, following={"sync": 90 * MS}, alone_ns={"cpu": 600 * MS}))
+    assert (verdict.bound, verdict.decided_by) == ("cpu", "replay")
+    assert (verdict.saving_ns, verdict.bound_next, verdict.without_ns) == (400 * MS, "sync", 600 * MS)
+
+
+def test_a_part_that_replay_cannot_shorten_is_hidden_unless_its_time_is_fixed() -> None:
+    nothing = {"sync": 0, "cpu": 0, "gpu_compute": 0}
+    for fixed, bound in ((100, "hidden"), (600, "unknown")):
+        case = Case(time=account(gpu_compute=1_000 - fixed, device_wait=fixed), replayed=nothing, is_saturated=False)
+        assert judge(case).bound == "unknown"
+        verdict = judge(replace(case, is_part=True))
+        assert (verdict.bound, verdict.saving_ns) == (bound, None)
+
+
+def test_what_a_thread_alone_would_save_is_not_told() -> None:
+    verdict = judge(Case(time=account(cpu=700, host_blocked=300), is_thread=True, has_gpu_work=False))
+    assert (verdict.bound, verdict.saving_ns, verdict.runner_up, verdict.bound_next) == ("cpu", None, None, None)
+    assert verdict.because == "on CPU 70 %, asleep 30 %"
+
+
 def test_host_regions_are_judged_on_host_time() -> None:
-    calls, waits = ApiCalls(3, 500, None), Syncs(1, 400, None)
-    assert decide_host(1000, 600, calls, waits, 0).bound == "cpu"
-    assert decide_host(1000, 100, calls, waits, 0).bound == "sync"
-    assert decide_host(1000, 100, calls, waits, 700).bound == "host_blocked"
-    assert decide_host(0, 0, ApiCalls(0, 0, None), Syncs(0, 0, None), 0).bound == "hidden"
+    case = Case(time=account(), host_ns=1_000, api=ApiCalls(3, 500, None), sync=Syncs(1, 400, None))
+    assert decide(replace(case, host_active_ns=600)).bound == "cpu"
+    assert decide(replace(case, host_active_ns=100)).bound == "sync"
+    assert decide(replace(case, host_active_ns=100, asleep_ns=700)).bound == "host_blocked"
+    assert decide(replace(case, operations=1)).bound == "hidden"
+    assert decide(Case(time=account(), host_ns=0, host_active_ns=5)).bound == "hidden"
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=len(CAUSES), max_size=len(CAUSES)), st.integers(0, 10**10))
 def test_savings_are_possible(values: list[int], active: int) -> None:
     time = dict(zip(CAUSES, values, strict=True))
-    decision = decide(time, active)
+    decision = decide(Case(time=time, host_active_ns=active))
     for saving in decision.savings:
         assert 0 <= saving.saving_ns <= time[Cause[saving.cause.upper()]]
     assert {saving.cause for saving in decision.savings} <= {cause.key for cause in REMOVABLE}
@@ -99,74 +115,87 @@ def test_savings_are_possible(values: list[int], active: int) -> None:
     assert gpu <= sum(values) + 3
 
 
+@given(st.lists(st.integers(0, 10**9), min_size=len(CAUSES), max_size=len(CAUSES)), st.booleans(), st.integers(0, 9))
+def test_every_case_has_a_verdict_and_a_clause(values: list[int], has_gpu_work: bool, operations: int) -> None:
+    time = dict(zip(CAUSES, values, strict=True))
+    verdict = judge(Case(time=time, has_gpu_work=has_gpu_work, operations=operations, host_ns=1, host_active_ns=1))
+    assert verdict.bound in BOUNDS
+    assert verdict.because
+
+
 def test_missing_data_lowers_the_confidence_and_is_named() -> None:
     time = account(gpu_compute=300, cpu=700)
-    decision = decide(time, 900_000_000)
+    known = Case(time=time, host_active_ns=900_000_000, captured=ALL, operations=1000)
 
-    def level(captured: Captured = ALL, *, operations: int = 1000, shifted: bool = False, known: bool = True) -> str:
-        found = judge(decision, time, captured, operations=operations, clock_shifted=shifted, has_cpu_evidence=known)
-        assert bool(found.reasons) == (found.level != "high")
-        return found.level
+    def level(case: Case) -> str:
+        verdict = judge(case)
+        assert bool(verdict.reasons) == (verdict.confidence != "high")
+        return verdict.confidence
 
-    assert level() == "high"
-    assert level(known=False) == "medium"
-    assert level(shifted=True) == "medium"
-    assert level(operations=3, known=False) == "medium"  # few operations say little of a device, not of a host
-    assert level(replace(ALL, cuda_api=False)) == "low"
+    assert level(known) == "high"
+    assert level(replace(known, has_cpu_evidence=False)) == "medium"
+    assert level(replace(known, is_clock_shifted=True)) == "medium"
+    assert level(replace(known, unreliable="it is cut")) == "medium"
+    few = replace(known, operations=3, has_cpu_evidence=False)
+    assert level(few) == "medium"  # few operations say little of a device, not of a host
+    assert level(replace(known, captured=replace(ALL, cuda_api=False))) == "low"
 
 
 def test_unattributed_time_lowers_the_confidence() -> None:
     for unattributed, level in ((40, "high"), (100, "medium"), (300, "low")):
         time = account(cpu=1000 - unattributed, unattributed=unattributed)
-        found = judge(decide(time, 10**9), time, ALL, operations=99, clock_shifted=False, has_cpu_evidence=True)
-        assert found.level == level
-        assert host_confidence(time, has_cpu_evidence=True).level == level
-    assert host_confidence(account(cpu=1), has_cpu_evidence=False).level == "low"
+        case = Case(time=time, host_active_ns=10**9, captured=ALL, operations=99)
+        assert judge(case).confidence == level
+        assert judge(replace(case, has_gpu_work=False)).confidence == level
+    assert judge(Case(time=account(cpu=1), has_gpu_work=False, has_cpu_evidence=False)).confidence == "low"
+
+
+def checks_of(signs: Signs, bounds: tuple[str, ...] | None = None) -> dict[str, Check]:
+    return {check.name: check for check in checklist(signs, bounds)}
+
+
+GAPS, API, SYNC = Gaps(5, 900, 500), ApiCalls(10, 4 * 10**8, 40.0), Syncs(7, 300, 2.0)
 
 
 def test_the_checklist_reads_its_numbers() -> None:
     copies = {"DtoH": Copies(10, 80, 100, 10, 10, 1.0)}
-    gaps, api, sync = Gaps(5, 900, 500), ApiCalls(10, 4 * 10**8, 40.0), Syncs(7, 300, 2.0)
-    checks = {
-        check.name: check
-        for check in checklist(account(gpu_compute=50, host_blocked=950), gaps, api, sync, copies, 0.1, 0, 10**9)
-    }
+    case = Case(time=account(gpu_compute=50, host_blocked=950), api=API, sync=SYNC, memcpy=copies)
+    checks = checks_of(Signs(case, GAPS, 0.1))
     assert checks["GPU utilization"].points_to == "host_blocked"
     assert checks["CUDA API calls"].points_to == "cuda_api"
     assert checks["Blocking syncs"].points_to == "sync"
     assert "10 small DtoH copies" in checks["Blocking syncs"].reading
     assert checks["Copies"].points_to is None
-    none = checklist(account(gpu_compute=950), gaps, ApiCalls(0, 0, None), sync, {}, None, 0, 10**9)
-    assert {check.value for check in none} >= {"not captured", "95 %"}
+    none = checklist(Signs(Case(time=account(gpu_compute=1000), sync=SYNC), GAPS, None))
+    assert {check.value for check in none} >= {"not captured", "100 %"}
 
 
 def test_a_spinning_thread_is_not_a_working_one() -> None:
-    gaps, api, sync = Gaps(0, 0, 0), ApiCalls(1, 1, 0.1), Syncs(1, 900, 0.1)
     for active, points_to in ((10**7, None), (95 * 10**7, "cpu")):
-        checks = checklist(account(gpu_compute=1000), gaps, api, sync, {}, 0.99, active, 10**9)
-        assert next(check for check in checks if check.name == "CPU utilization").points_to == points_to
+        case = Case(
+            time=account(gpu_compute=1000), host_active_ns=active, api=ApiCalls(1, 1, 0.1), sync=Syncs(1, 900, 0.1)
+        )
+        assert checks_of(Signs(case, Gaps(0, 0, 0), 0.99))["CPU utilization"].points_to == points_to
 
 
 def test_a_host_that_stages_pageable_copies_does_not_spin() -> None:
-    gaps, sync = Gaps(0, 0, 0), Syncs(1, 10**7, 0.1)
-    api = ApiCalls(10, 97 * 10**7, 0.1)
-    found = checklist(account(gpu_copy=1000), gaps, api, sync, {}, 0.99, 10**6, 10**9, staging_ns=96 * 10**7)
-    checks = {check.name: check.reading for check in found}
-    assert checks["CPU utilization"] == (
+    api, sync = ApiCalls(10, 97 * 10**7, 0.1), Syncs(1, 10**7, 0.1)
+    case = Case(time=account(gpu_copy=1000), host_active_ns=10**6, api=api, sync=sync)
+    checks = checks_of(Signs(case, Gaps(0, 0, 0), 0.99, staging_ns=96 * 10**7))
+    assert checks["CPU utilization"].reading == (
         "over 90 %, but its own work takes under 1 % of the time: otherwise it copies pageable memory"
     )
-    assert checks["CUDA API calls"] == (
+    assert checks["CUDA API calls"].reading == (
         "0 % of the time is spent in calls that do not wait, 96 % in copies of pageable memory"
     )
 
 
 def test_a_sign_that_speaks_for_another_bound_says_what_that_costs() -> None:
-    gaps, api, sync = Gaps(5, 900, 500), ApiCalls(10, 4 * 10**8, 40.0), Syncs(7, 300, 2.0)
-    time = {**account(gpu_compute=0), **account(cpu=980, sync=10, cuda_api=10)}
-    found = checklist(time, gaps, api, sync, {}, 0.95, 95 * 10**7, 10**9, bounds=("cpu",))
-    checks = {check.name: check for check in found}
-    assert {check.points_to for check in found} == {None, "cpu"}
+    time = account(cpu=980, sync=10, cuda_api=10)
+    signs = Signs(Case(time=time, host_active_ns=95 * 10**7, api=API, sync=SYNC), GAPS, 0.95)
+    checks = checks_of(signs, ("cpu",))
+    assert {check.points_to for check in checks.values()} == {None, "cpu"}
     assert checks["Blocking syncs"].reading.endswith("; many, but the GPU idles for them 1 % of the time")
     assert checks["CUDA API calls"].reading.endswith(", but the GPU idles for it 1 % of the time")
-    agreeing = checklist(time, gaps, api, sync, {}, 0.95, 95 * 10**7, 10**9, bounds=("cuda_api", "sync"))
-    assert {check.points_to for check in agreeing} == {None, "cuda_api", "sync"}
+    agreeing = checks_of(signs, ("cuda_api", "sync"))
+    assert {check.points_to for check in agreeing.values()} == {None, "cuda_api", "sync"}

@@ -64,8 +64,8 @@ def from_dict(data: object, *kinds: type[S], where: str = "This") -> S:
     """The result, one of ``kinds``, that ``to_dict`` wrote. Raises InputError for anything else."""
     command = " ".join(kinds[0].written_by.split()[:2])
     how = f"Write one with: {kinds[0].written_by}"
-    if isinstance(data, Sequence) and not isinstance(data, str) and data:
-        if len(data) > 1:
+    if isinstance(data, list):  # of several reports
+        if len(data) != 1:
             raise InputError(f"{where} holds {len(data)} results.", "Give a file with one.")
         data = data[0]
     version = data.get("format_version") if isinstance(data, Mapping) else None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.units import percent
-from boundby.trace.facts import Captured
-from boundby.verdict.verdict import MIXED_WITHIN, Decision
+from boundby.results.report import CONFIDENCES
+from boundby.verdict.bound import MIXED_WITHIN, Case, Decision
 
 # Shares of the window above which something lowers the confidence by one step, or by two: a twentieth cannot turn a
 # verdict that leads clearly, a fifth can.
@@ -19,69 +18,49 @@ GUESSED_HOST = 0.10  # host time split into cpu and blocked without scheduling d
 CLOSE_CALL = 2 * MIXED_WITHIN
 FEW_OPERATIONS = 20  # fewer are an anecdote
 
-_LEVELS = ("high", "medium", "low")
+Doubt = tuple[int, str]  # by how many steps it lowers the confidence, and why
 
 
-@dataclass(frozen=True)
-class Confidence:
-    level: str
-    reasons: tuple[str, ...]
+def confidence(case: Case, decision: Decision) -> tuple[str, tuple[str, ...]]:
+    """Level and reasons, in order of weight."""
+    doubts = list(_doubts(case, decision) if case.has_gpu_work else _doubts_of_host(case))
+    lost = sum(steps for steps, _ in doubts)
+    return CONFIDENCES[min(lost, len(CONFIDENCES) - 1)], tuple(reason for _, reason in doubts)
 
 
-def judge(
-    decision: Decision,
-    time: Mapping[Cause, int],
-    captured: Captured,
-    *,
-    unreliable: str | None = None,
-    operations: int,
-    clock_shifted: bool,
-    has_cpu_evidence: bool,
-) -> Confidence:
-    """Confidence in one decision. Reasons come in order of weight."""
-    window = sum(time.values())
-    if window == 0:
-        return Confidence("high", ())
-    lost = 0
-    reasons: list[str] = []
-
-    def lower(steps: int, reason: str) -> None:
-        nonlocal lost
-        lost += steps
-        reasons.append(reason)
-
-    def share(*causes: Cause) -> float:
-        return sum(time[cause] for cause in causes) / window
-
-    if not captured.cuda_api:
-        lower(2, "CUDA API calls were not captured, so idle time has no owner")
-    if (unexplained := share(Cause.UNATTRIBUTED)) >= UNEXPLAINED_SOME:
-        lower(2 if unexplained >= UNEXPLAINED_MUCH else 1, f"{percent(unexplained)} of the time is unattributed")
-    if not has_cpu_evidence and share(Cause.CPU, Cause.HOST_BLOCKED) >= GUESSED_HOST:
-        lower(1, "neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked")
-    if unreliable is not None and captured.cuda_api:
-        lower(1, f"the trace cannot be replayed reliably: {unreliable}")
-    if share(Cause.PROFILER) >= PROFILER_SOME:
-        lower(1, f"{percent(share(Cause.PROFILER))} of the time is the profiler's own")
-    if clock_shifted:
-        lower(1, "the device's clock was off and was corrected")
-    if operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
-        lower(1, f"only {operations} GPU operations")
+def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
+    if not case.window_ns:
+        return
+    if not case.captured.cuda_api:
+        yield 2, "CUDA API calls were not captured, so idle time has no owner"
+    yield from _unexplained(case)
+    if not case.has_cpu_evidence and case.share(Cause.CPU, Cause.HOST_BLOCKED) >= GUESSED_HOST:
+        yield 1, "neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked"
+    if case.unreliable is not None and case.captured.cuda_api:
+        yield 1, f"the trace cannot be replayed reliably: {case.unreliable}"
+    if (overhead := case.share(Cause.PROFILER)) >= PROFILER_SOME:
+        yield 1, f"{percent(overhead)} of the time is the profiler's own"
+    if case.is_clock_shifted:
+        yield 1, "the device's clock was off and was corrected"
+    if case.operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
+        yield 1, f"only {case.operations} GPU operations"
     if decision.bound == "unknown":
-        lower(1, "no cause stands out")
+        yield 1, "no cause stands out"
     elif decision.mixed_of is None and decision.host_limit_fraction is None and len(decision.savings) > 1:
-        lead = (decision.savings[0].saving_ns - decision.savings[1].saving_ns) / window
-        if lead < CLOSE_CALL:
-            lower(1, f"{SHORT_LABEL[decision.savings[1].cause]} is close behind")
-    return Confidence(_LEVELS[min(lost, 2)], tuple(reasons))
+        best, second = decision.savings[:2]
+        if best.saving_ns - second.saving_ns < CLOSE_CALL * case.window_ns:
+            yield 1, f"{SHORT_LABEL[second.cause]} is close behind"
 
 
-def host_confidence(time: Mapping[Cause, int], *, has_cpu_evidence: bool) -> Confidence:
-    """Confidence in a verdict on host time alone."""
-    window = sum(time.values())
-    if not has_cpu_evidence:
-        return Confidence("low", ("neither CPU scheduling, samples nor OS calls were captured",))
-    if window and (unexplained := time[Cause.UNATTRIBUTED] / window) >= UNEXPLAINED_SOME:
-        level = "low" if unexplained >= UNEXPLAINED_MUCH else "medium"
-        return Confidence(level, (f"{percent(unexplained)} of the time is unattributed",))
-    return Confidence("high", ())
+def _doubts_of_host(case: Case) -> Iterator[Doubt]:
+    """Of a verdict on host time alone."""
+    if not case.has_cpu_evidence:
+        yield 2, "neither CPU scheduling, samples nor OS calls were captured"
+    elif case.window_ns:
+        yield from _unexplained(case)
+
+
+def _unexplained(case: Case) -> Iterator[Doubt]:
+    if (unexplained := case.share(Cause.UNATTRIBUTED)) >= UNEXPLAINED_SOME:
+        steps = 2 if unexplained >= UNEXPLAINED_MUCH else 1
+        yield steps, f"{percent(unexplained)} of the time is unattributed"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
+from boundby.attribution.host_account import ThreadAccount
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
-from boundby.model.causes import CAUSES, Cause
+from boundby.model.causes import CAUSES, REMOVABLE, Cause
 from boundby.replay import Counterfactuals
 from boundby.results.report import (
     ApiCalls,
+    Copies,
     DeviceReport,
     Distribution,
     Gaps,
@@ -24,7 +27,6 @@ from boundby.results.report import (
     RegionReport,
     Syncs,
     ThreadReport,
-    Verdict,
     Window,
 )
 from boundby.stats.device import KernelFigures, copies_by_region, device_gaps, kernel_figures, operations_in_windows
@@ -41,9 +43,22 @@ from boundby.stats.host import (
 from boundby.stats.instances import instances as instances_of
 from boundby.stats.spread import Spread
 from boundby.structure.found import is_found
-from boundby.verdict.checklist import because, checklist, host_because
-from boundby.verdict.confidence import Confidence, host_confidence, judge
-from boundby.verdict.verdict import Decision, decide, decide_host, is_saturated
+from boundby.verdict.bound import Case, is_saturated
+from boundby.verdict.checklist import Signs, checklist
+from boundby.verdict.verdict import judge
+
+
+class _Activity(TypedDict):
+    """The plain figures beside the account, which devices and regions have alike."""
+
+    gaps: Gaps
+    kernels: Kernels
+    graphs: Kernels | None
+    api: ApiCalls
+    sync: Syncs
+    memcpy: Mapping[str, Copies]
+    launch_latency: LaunchLatency | None
+    queue_depth_median: float | None
 
 
 def devices(timeline: Timeline, figures: Figures, replayed: Counterfactuals) -> tuple[DeviceReport, ...]:
@@ -52,112 +67,88 @@ def devices(timeline: Timeline, figures: Figures, replayed: Counterfactuals) -> 
 
 
 def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replayed: Counterfactuals) -> DeviceReport:
-    trace = timeline.trace
+    trace, span = timeline.trace, (device.low_ns, device.high_ns)
     chosen = operations_in_windows(timeline, [device])
     chosen = replace(chosen, region=np.zeros_like(chosen.region))  # everything at the root
-    kernels = kernel_figures(timeline, chosen)
-    copies = copies_by_region(timeline, chosen)[ROOT]
-    by_cause = device.segments.by_cause()
-    time = {cause: int(by_cause[cause]) for cause in CAUSES}
-    window = device.high_ns - device.low_ns
-    gaps = device_gaps(device)
     thread = launching_thread(timeline.calls, device)
-    cpu = logical_thread_cpu_time(timeline, thread, device.low_ns, device.high_ns) if thread is not None else None
-    active = logical_thread_active(timeline, thread, device.low_ns, device.high_ns).total if thread is not None else 0
+    cpu = logical_thread_cpu_time(timeline, thread, *span) if thread is not None else None
+    active = logical_thread_active(timeline, thread, *span).total if thread is not None else None
     processes = np.unique(device.operations.table.process)
-    calls = calls_between(timeline, processes, device.low_ns, device.high_ns)
-    has_calls = trace.captured.cuda_api
-    api = ApiCalls(calls.count, calls.total_ns, _rate(calls.count, window) if has_calls else None)
-    sync = Syncs(calls.syncs, calls.blocked_ns, _rate(calls.syncs, window) if has_calls else None)
+    calls = calls_between(timeline, processes, *span)
+    activity = _activity(
+        kernel_figures(timeline, chosen),
+        ROOT,
+        gaps=device_gaps(device),
+        memcpy=copies_by_region(timeline, chosen)[ROOT],
+        api=(calls.count, calls.total_ns),
+        sync=(calls.syncs, calls.blocked_ns),
+        over_ns=device.high_ns - device.low_ns if trace.captured.cuda_api else 0,
+    )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
-    decision = decide(
-        time, active, replayed=savings, following=replayed.following.get(device.index) if savings else None
-    )
-    confidence = judge(
-        decision,
-        time,
-        trace.captured,
-        unreliable=replayed.unreliable,
+    case = Case(
+        time=_time(device.segments.by_cause()),
+        host_active_ns=active or 0,
         operations=len(chosen.rows),
-        clock_shifted=device.shift.shift_ns != 0,
+        api=activity["api"],
+        sync=activity["sync"],
+        memcpy=activity["memcpy"],
+        blocked_on=_by_size(figures.host.idle_on_ns, ROOT),
+        captured=trace.captured,
         has_cpu_evidence=thread is not None and timeline.host_state.evidence(thread).is_known,
+        is_clock_shifted=device.shift.shift_ns != 0,
+        replayed=savings,
+        following=replayed.following.get(device.index) if savings else None,
+        alone_ns={cause.key: replayed.alone_ns(device.index, cause.key) for cause in REMOVABLE} if savings else {},
+        unreliable=replayed.unreliable,
     )
+    verdict = judge(case)
     utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
-    idle_on = _by_size(figures.host.idle_on_ns, ROOT)
-    clause = because(decision, time, instances=1, sync=sync, api=api, memcpy=copies, blocked_on=idle_on)
-    gpu = trace.gpus[device.index]
+    signs = Signs(case, activity["gaps"], utilization, staging_between(timeline, processes, *span))
     return DeviceReport(
-        id=gpu.id,
-        name=gpu.name,
+        id=trace.gpus[device.index].id,
+        name=trace.gpus[device.index].name,
         window=Window(device.low_ns - device.shift.shift_ns, device.high_ns - device.shift.shift_ns),
-        busy_ns=window - gaps.total_ns,
-        idle_ns=gaps.total_ns,
+        busy_ns=device.high_ns - device.low_ns - activity["gaps"].total_ns,
+        idle_ns=activity["gaps"].total_ns,
         startup_ns=max(device.low_ns - trace.span_ns[0], 0),
         shutdown_ns=max(trace.span_ns[1] - device.high_ns, 0),
-        time={cause.key: time[cause] for cause in CAUSES},
-        gaps=gaps,
-        kernels=_kernels(kernels, ROOT),
-        graphs=_graphs(kernels, ROOT),
-        api=api,
-        sync=sync,
-        memcpy=copies,
-        launch_latency=_latency(kernels, ROOT),
-        queue_depth_median=_number(kernels.queue_median[ROOT]),
+        time=_by_key(case.time),
         queue_depth_max=int(chosen.queue.max()) if (chosen.queue >= 0).any() else None,
         cpu_utilization=utilization,
-        host_active_ns=active if thread is not None else None,
-        verdict=replace(
-            _verdict(decision, confidence, clause, is_replayed=savings is not None),
-            without_ns=replayed.alone_ns(device.index, decision.bound) if savings else None,
-        ),
-        checklist=checklist(
-            time,
-            gaps,
-            api,
-            sync,
-            copies,
-            utilization,
-            active,
-            window,
-            staging_ns=staging_between(timeline, processes, device.low_ns, device.high_ns),
-            bounds=decision.mixed_of or (decision.bound,),
-        ),
+        host_active_ns=active,
+        verdict=verdict,
+        checklist=checklist(signs, verdict.mixed_of or (verdict.bound,)),
         clock_shift_ns=device.shift.shift_ns,
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
+        **activity,
     )
 
 
 def threads(timeline: Timeline) -> tuple[ThreadReport, ...]:
     """One report per annotated thread, for traces without GPU work."""
-    found = []
-    for account in timeline.threads:
-        record = timeline.trace.threads[account.thread]
-        by_cause = account.segments.by_cause()
-        time = {cause: int(by_cause[cause]) for cause in CAUSES}
-        cpu = cpu_time_inside(timeline, account.thread, account.covered)
-        blocked = blocked_inside(timeline, account.thread, account.covered)
-        known = timeline.host_state.evidence(account.thread).is_known or cpu is not None
-        confidence = host_confidence(time, has_cpu_evidence=known)
-        found.append(
-            ThreadReport(
-                pid=record.pid,
-                tid=record.tid,
-                name=record.name,
-                total_ns=account.total_ns,
-                time={cause.key: time[cause] for cause in CAUSES},
-                blocked_on=blocked,
-                cpu_utilization=cpu[0] / cpu[1] if cpu and cpu[1] else None,
-                # What a thread alone would save says nothing about what waits for it.
-                verdict=replace(
-                    _verdict(decide(time, 0), confidence, host_because(time, blocked), is_replayed=False),
-                    saving_ns=None,
-                    runner_up=None,
-                    runner_up_saving_ns=None,
-                    bound_next=None,
-                ),
-            )
-        )
-    return tuple(found)
+    return tuple(_thread(timeline, account) for account in timeline.threads)
+
+
+def _thread(timeline: Timeline, account: ThreadAccount) -> ThreadReport:
+    record = timeline.trace.threads[account.thread]
+    cpu = cpu_time_inside(timeline, account.thread, account.covered)
+    case = Case(
+        time=_time(account.segments.by_cause()),
+        blocked_on=blocked_inside(timeline, account.thread, account.covered),
+        has_cpu_evidence=timeline.host_state.evidence(account.thread).is_known or cpu is not None,
+        has_gpu_work=False,
+        is_thread=True,
+    )
+    return ThreadReport(
+        pid=record.pid,
+        tid=record.tid,
+        name=record.name,
+        total_ns=account.total_ns,
+        cpu_utilization=cpu[0] / cpu[1] if cpu and cpu[1] else None,
+        verdict=judge(case),
+        time=_by_key(case.time),
+        blocked_on=case.blocked_on,
+    )
 
 
 def regions(
@@ -189,88 +180,116 @@ def regions(
                 kept.add(region)
         ordered = [region for region in ordered if region == ROOT or region in kept]
     least = min_share * timeline.total_ns
-    most: dict[int, dict[str, int]] = {}  # what removing each cause in a region would save at most
-    found = []
+    shared = _Shared(timeline, figures, replayed, _all_saturated(timeline, replayed))
+    reports: dict[int, RegionReport] = {}
     for region in ordered:
         if region == ROOT or total[region] >= least:
-            report, most[region] = _region(timeline, figures, region, most.get(int(tree.parent[region])), replayed)
-            found.append(report)
-    return tuple(found)
+            reports[region] = _region(shared, region, reports.get(int(tree.parent[region])))
+    return tuple(reports.values())
 
 
-def _region(
-    timeline: Timeline, figures: Figures, region: int, most: dict[str, int] | None, replayed: Counterfactuals
-) -> tuple[RegionReport, dict[str, int]]:
-    trace, host, tree = timeline.trace, figures.host, timeline.ownership.regions
-    time = {cause: int(figures.inclusive[region, cause]) for cause in CAUSES}
+@dataclass(frozen=True)
+class _Shared:
+    """What all regions are judged by."""
+
+    timeline: Timeline
+    figures: Figures
+    replayed: Counterfactuals
+    is_saturated: bool  # every device is: then regions are judged on the devices' own work
+
+    def savings(self, region: int) -> Mapping[str, int] | None:
+        """By cause, found by replay; None: nothing that could be trusted was."""
+        if self.replayed.unreliable:
+            return None
+        if region == ROOT and len(self.timeline.devices) == 1:
+            return self.replayed.device.get(self.timeline.devices[0].index)
+        return self.replayed.region.get(region)
+
+
+def _region(shared: _Shared, region: int, parent: RegionReport | None) -> RegionReport:
+    """What lies inside a region cannot save more than removing the same cause everywhere in ``parent``."""
+    timeline, figures = shared.timeline, shared.figures
+    host, tree, projected = figures.host, timeline.ownership.regions, figures.projected
     is_root = region == ROOT
-    instances = 1 if is_root else int(figures.host_spread.count[region])
     host_ns = timeline.total_ns if is_root else int(figures.host_spread.total[region])
-    active_ns = figures.root_active_ns if is_root else int(host.active_ns[region])
-    api, sync = _host_calls(figures, region, host_ns, captured=trace.captured.cuda_api)
-    blocked, idle_on = _by_size(host.os_blocked_ns, region), _by_size(host.idle_on_ns, region)
-    found = None if replayed.unreliable else replayed.region.get(region)
-    if is_root and len(timeline.devices) == 1 and not replayed.unreliable:
-        found = replayed.device.get(timeline.devices[0].index)
-    decision = decide(
-        time,
-        active_ns,
-        None if found else most,
-        replayed=found,
-        saturated=_all_saturated(timeline, replayed) if found else None,
+    activity = _activity(
+        figures.kernels,
+        region,
+        gaps=Gaps(
+            int(projected.gap_count[region]), int(projected.gap_ns[region]), int(projected.longest_gap_ns[region])
+        ),
+        memcpy=figures.copies[region],
+        api=(int(host.api_calls[region]), int(host.api_ns[region])),
+        sync=(int(host.syncs[region]), int(host.blocked_ns[region])),
+        over_ns=host_ns if timeline.trace.captured.cuda_api else 0,
     )
-    savings = {saving.cause: saving.saving_ns for saving in decision.savings}
-    if decision.bound == "hidden" and not figures.operation_count[region]:
-        decision = decide_host(host_ns, active_ns, api, sync, sum(blocked.values()))
-    if decision.bound == "unknown" and found and not is_root and 2 * _unexplained(time) < sum(time.values()):
-        decision = replace(decision, bound="hidden")  # replayed without each of its causes, the program takes as long
-    known = bool(host.cpu_of_ns[region]) or trace.captured.osrt
-    if timeline.devices:
-        confidence = judge(
-            decision,
-            time,
-            trace.captured,
-            unreliable=None,
-            operations=int(figures.operation_count[region]),
-            clock_shifted=any(device.shift.shift_ns for device in timeline.devices),
-            has_cpu_evidence=known,
-        )
-        clause = because(
-            decision, time, instances=instances, sync=sync, api=api, memcpy=figures.copies[region], blocked_on=idle_on
-        )
-    else:
-        confidence = host_confidence(time, has_cpu_evidence=known)
-        clause = host_because(time, idle_on)
-    projected, kernels = figures.projected, figures.kernels
-    gaps = (projected.gap_count[region], projected.gap_ns[region], projected.longest_gap_ns[region])
-    report = RegionReport(
+    blocked, savings = _by_size(host.os_blocked_ns, region), shared.savings(region)
+    case = Case(
+        time=_time(figures.inclusive[region]),
+        host_active_ns=figures.root_active_ns if is_root else int(host.active_ns[region]),
+        host_ns=host_ns,
+        asleep_ns=sum(blocked.values()),
+        instances=1 if is_root else int(figures.host_spread.count[region]),
+        operations=int(figures.operation_count[region]),
+        api=activity["api"],
+        sync=activity["sync"],
+        memcpy=activity["memcpy"],
+        blocked_on=_by_size(host.idle_on_ns, region),
+        captured=timeline.trace.captured,
+        has_cpu_evidence=bool(host.cpu_of_ns[region]) or timeline.trace.captured.osrt,
+        is_clock_shifted=any(device.shift.shift_ns for device in timeline.devices),
+        has_gpu_work=bool(timeline.devices),
+        is_part=not is_root,
+        replayed=savings,
+        most={saving.cause: saving.saving_ns for saving in parent.verdict.savings} if parent else None,
+        is_saturated=shared.is_saturated if savings else None,
+    )
+    return RegionReport(
         path=tree.path(region),
         domain=tree.domain[region],
-        instances=instances,
+        instances=case.instances,
+        share=case.window_ns / timeline.total_ns if timeline.total_ns else 0.0,
+        verdict=judge(case),
+        time=_by_key(case.time),
+        time_exclusive=_by_key(_time(figures.exclusive[region])),
         host=_whole(timeline.total_ns) if is_root else _distribution(figures.host_spread, region),
         projected=_distribution(figures.projected_spread, region) if figures.projected_spread.count[region] else None,
-        time={cause.key: time[cause] for cause in CAUSES},
-        time_exclusive={cause.key: int(figures.exclusive[region, cause]) for cause in CAUSES},
-        verdict=_verdict(decision, confidence, clause, is_replayed=found is not None),
         gpu_utilization=_ratio(projected.projected_busy_ns[region], projected.projected_ns[region]),
         gpu_utilization_host=_ratio(projected.host_busy_ns[region], projected.host_ns[region]),
         cpu_utilization=_ratio(host.cpu_ns[region], host.cpu_of_ns[region]),
-        gaps=Gaps(*(int(value) for value in gaps)),
-        api=api,
-        sync=sync,
-        memcpy=figures.copies[region],
-        kernels=_kernels(kernels, region),
-        graphs=_graphs(kernels, region),
-        launch_latency=_latency(kernels, region),
-        queue_depth_median=_number(kernels.queue_median[region]),
         blocked_on=blocked,
-        share=sum(time.values()) / timeline.total_ns if timeline.total_ns else 0.0,
         threads=int(host.threads[region]),
         open_instances=int(figures.open_instances[region]),
         found=is_found(tree.domain[region]),
         instance_ns=_instances(timeline, figures, region, host_ns),
+        **activity,
     )
-    return report, savings
+
+
+def _activity(
+    kernels: KernelFigures,
+    row: int,
+    *,
+    gaps: Gaps,
+    memcpy: Mapping[str, Copies],
+    api: tuple[int, int],
+    sync: tuple[int, int],
+    over_ns: int,
+) -> _Activity:
+    """``api`` and ``sync``: count and nanoseconds. ``over_ns``: the host time that rates are of; 0: they have none."""
+    median, p95 = _number(kernels.latency_median_ns[row]), _number(kernels.latency_p95_ns[row])
+    count = int(kernels.graphs[row])
+    graphs = Kernels(count, int(kernels.graph_ns[row]), _number(kernels.graph_median_ns[row])) if count else None
+    return {
+        "gaps": gaps,
+        "kernels": Kernels(int(kernels.count[row]), int(kernels.total_ns[row]), _number(kernels.median_ns[row])),
+        "graphs": graphs,
+        "api": ApiCalls(*api, _per_ms(api[0], over_ns)),
+        "sync": Syncs(*sync, _per_ms(sync[0], over_ns)),
+        "memcpy": memcpy,
+        "launch_latency": None if median is None or p95 is None else LaunchLatency(median, p95),
+        "queue_depth_median": _number(kernels.queue_median[row]),
+    }
 
 
 def _instances(timeline: Timeline, figures: Figures, region: int, host_ns: int) -> Instances:
@@ -281,27 +300,19 @@ def _instances(timeline: Timeline, figures: Figures, region: int, host_ns: int) 
     return instances_of(figures.host_series, figures.projected_series, region, share)
 
 
-def _unexplained(time: Mapping[Cause, int]) -> int:
-    """Time of causes that no change to the program removes."""
-    return time[Cause.DEVICE_WAIT] + time[Cause.PROFILER] + time[Cause.UNATTRIBUTED]
-
-
 def _all_saturated(timeline: Timeline, replayed: Counterfactuals) -> bool:
-    """True if every device is: then regions are judged on the devices' own work."""
-    accounts = [(device.index, device.segments.by_cause()) for device in timeline.devices]
     return all(
-        is_saturated({cause: int(total[cause]) for cause in CAUSES}, replayed.device.get(index))
-        for index, total in accounts
+        is_saturated(_time(device.segments.by_cause()), replayed.device.get(device.index))
+        for device in timeline.devices
     )
 
 
-def _host_calls(figures: Figures, region: int, host_ns: int, *, captured: bool) -> tuple[ApiCalls, Syncs]:
-    calls, syncs = int(figures.host.api_calls[region]), int(figures.host.syncs[region])
-    has_rate = captured and host_ns > 0
-    return (
-        ApiCalls(calls, int(figures.host.api_ns[region]), _rate(calls, host_ns) if has_rate else None),
-        Syncs(syncs, int(figures.host.blocked_ns[region]), _rate(syncs, host_ns) if has_rate else None),
-    )
+def _time(by_cause: npt.NDArray[np.int64]) -> dict[Cause, int]:
+    return {cause: int(by_cause[cause]) for cause in CAUSES}
+
+
+def _by_key(time: Mapping[Cause, int]) -> dict[str, int]:
+    return {cause.key: ns for cause, ns in time.items()}
 
 
 def _whole(total_ns: int) -> Distribution:
@@ -316,48 +327,14 @@ def _distribution(values: Spread, region: int) -> Distribution:
     return Distribution(count, total, total / count, median, p95, int(values.longest[region]))
 
 
-def _kernels(figures: KernelFigures, region: int) -> Kernels:
-    return Kernels(int(figures.count[region]), int(figures.total_ns[region]), _number(figures.median_ns[region]))
-
-
-def _graphs(figures: KernelFigures, region: int) -> Kernels | None:
-    count = int(figures.graphs[region])
-    return Kernels(count, int(figures.graph_ns[region]), _number(figures.graph_median_ns[region])) if count else None
-
-
-def _latency(figures: KernelFigures, region: int) -> LaunchLatency | None:
-    median, p95 = _number(figures.latency_median_ns[region]), _number(figures.latency_p95_ns[region])
-    return None if median is None or p95 is None else LaunchLatency(median, p95)
-
-
-def _verdict(decision: Decision, confidence: Confidence, clause: str, *, is_replayed: bool) -> Verdict:
-    named = decision.mixed_of[0] if decision.mixed_of else decision.bound
-    gains = tuple(saving for saving in decision.savings if saving.saving_ns > 0)
-    is_decided = decision.bound not in ("hidden", "unknown")
-    second = next((saving for saving in gains if saving.cause != named), None) if is_decided else None
-    return Verdict(
-        bound=decision.bound,
-        confidence=confidence.level,
-        reasons=confidence.reasons,
-        saving_ns=next((saving.saving_ns for saving in decision.savings if saving.cause == named), None),
-        runner_up=second.cause if second else None,
-        runner_up_saving_ns=second.saving_ns if second else None,
-        bound_next=decision.bound_next,
-        mixed_of=decision.mixed_of,
-        because=clause,
-        savings=gains,
-        decided_by="replay" if is_replayed else "account",
-    )
-
-
 def _by_size(values: Mapping[str, npt.NDArray[np.int64]], region: int) -> dict[str, int]:
     """One region's entries, largest first."""
     found = {what: int(by_region[region]) for what, by_region in values.items() if by_region[region]}
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _rate(count: int, ns: int) -> float:
-    return count / (ns / 1e6)
+def _per_ms(count: int, ns: int) -> float | None:
+    return count / (ns / 1e6) if ns > 0 else None
 
 
 def _ratio(part: np.int64, whole: np.int64) -> float | None:

@@ -1,0 +1,139 @@
+"""The clause that says why a verdict fell: the two or three numbers that decide it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
+from boundby.model.units import duration, percent
+from boundby.verdict.bound import FIXED, LEAST_SAVING, Case, Decision
+
+LEAST_TOLD = 0.005  # less reads as "under 1 %"
+FAR_AHEAD = 0.50  # the host has half its time to spare: say what it needs, not how close it is
+# Where the account's sync time is less than this part of what the replay saves, the waits cost the host its lead, and
+# what was lost shows as gaps later on.
+LEAD_LOST = 0.50
+MUCH_FIXED = 0.10  # time that no change removes is told from a tenth on
+MOST_PARTS = 3  # of host time that one clause names
+_WORK = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}
+
+
+def because(case: Case, decision: Decision) -> str:
+    """One clause, by the kind of verdict."""
+    if not case.has_gpu_work:
+        return _host(case)
+    if case.window_ns == 0 and decision.bound != "hidden":
+        return "launches nothing and holds nothing up; judged on its host time"
+    return _CLAUSES[decision.bound](case, decision)
+
+
+def _busy(case: Case) -> str:
+    return percent(case.share(*BUSY_CAUSES))
+
+
+def _per(case: Case) -> str:
+    return f" per instance, {case.instances:,} instances" if case.instances > 1 else ""
+
+
+def _each(case: Case, cause: Cause) -> str:
+    return duration(case.time[cause] / max(case.instances, 1)) + _per(case)
+
+
+def _hidden(case: Case, _: Decision) -> str:
+    if case.window_ns:
+        return "off the critical path: without any one cause in it, the program takes as long"
+    return "all its GPU work runs behind other GPU work"
+
+
+def _gpu(case: Case, decision: Decision) -> str:
+    share = case.share(Cause[decision.bound.upper()])
+    return f"GPU busy {_busy(case)}, {_WORK[decision.bound]} {percent(share)}{_host_limit(decision)}"
+
+
+def _host_limit(decision: Decision) -> str:
+    """Of a saturated device: how close the host is behind it."""
+    limit = decision.host_limit_fraction
+    if limit is None:
+        return ""
+    if limit < LEAST_SAVING:
+        return "; removing it alone gains nothing, other work covers it"
+    if limit >= FAR_AHEAD:
+        needs = f"only {percent(1 - limit)}" if 1 - limit > LEAST_TOLD else "under 1 %"
+        return f"; all else needs {needs} of it"
+    return f"; the host would limit {percent(limit)} below"
+
+
+def _sync(case: Case, decision: Decision) -> str:
+    saved = decision.savings[0].saving_ns if decision.savings else 0
+    is_lead_lost = case.time[Cause.SYNC] < LEAD_LOST * saved
+    pageable = sum(copies.pageable_count for copies in case.memcpy.values())
+    copying = sum(copies.total_ns for copies in case.memcpy.values())
+    if pageable and is_lead_lost and LEAD_LOST * saved <= copying:
+        hold = "copy holds the host while it copies" if pageable == 1 else "copies hold the host while they copy"
+        return f"{pageable:,} pageable {hold}, GPU busy {_busy(case)}"
+    count = case.sync.count / max(case.instances, 1)
+    if case.sync.count and is_lead_lost:
+        waits = f"1 wait{_per(case)} costs" if count == 1 else f"{count:,.3g} waits{_per(case)} cost"
+        return f"{waits} the host its lead over the device, GPU busy {_busy(case)}"
+    waits, them = ("1 sync waits", "it") if count == 1 else (f"{count:,.3g} syncs wait", "them")
+    return f"{waits}, GPU idle {_each(case, Cause.SYNC)} because of {them}"
+
+
+def _cuda_api(case: Case, _: Decision) -> str:
+    rate = f", {case.api.per_ms:.3g} calls per ms" if case.api.per_ms else ""
+    return f"GPU idle {percent(case.share(Cause.CUDA_API))} while the host launches{rate}, busy {_busy(case)}"
+
+
+def _cpu(case: Case, _: Decision) -> str:
+    return f"GPU idle {_each(case, Cause.CPU)} while the host runs its own code, busy {_busy(case)}"
+
+
+def _host_blocked(case: Case, _: Decision) -> str:
+    on = max(case.blocked_on, key=lambda name: (case.blocked_on[name], name), default="")
+    mostly = f" (mostly {on})" if on else ""
+    return f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the host sleeps{mostly}, busy {_busy(case)}"
+
+
+def _init(case: Case, _: Decision) -> str:
+    return f"GPU idle {duration(case.time[Cause.INIT])} in module load, JIT, allocation or pinning, busy {_busy(case)}"
+
+
+def _mixed(case: Case, decision: Decision) -> str:
+    first, second = decision.mixed_of or ("unknown", "unknown")
+    return f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} weigh the same, GPU busy {_busy(case)}"
+
+
+def _unknown(case: Case, _: Decision) -> str:
+    rest = max(FIXED, key=lambda cause: (case.time[cause], -cause))
+    if case.share(rest) >= MUCH_FIXED:
+        fixed = f"{SHORT_LABEL[rest.key]} {percent(case.share(rest))}"
+        return f"GPU busy {_busy(case)}; {fixed}, which no change removes"
+    return f"GPU busy {_busy(case)}; no single removal saves 1 % of it"
+
+
+_CLAUSES: Mapping[str, Callable[[Case, Decision], str]] = {
+    "hidden": _hidden,
+    "gpu_compute": _gpu,
+    "gpu_comm": _gpu,
+    "gpu_copy": _gpu,
+    "sync": _sync,
+    "cuda_api": _cuda_api,
+    "cpu": _cpu,
+    "host_blocked": _host_blocked,
+    "init": _init,
+    "mixed": _mixed,
+    "unknown": _unknown,
+}
+
+
+def _host(case: Case) -> str:
+    """The clause for host time: on-CPU, asleep (and on what), unknown."""
+    if case.window_ns == 0:
+        return "no time of its own"
+    parts: list[str] = []
+    for cause in sorted(Cause, key=lambda cause: (-case.time[cause], cause))[:MOST_PARTS]:
+        if case.share(cause) >= LEAST_TOLD:
+            name = {Cause.CPU: "on CPU", Cause.HOST_BLOCKED: "asleep"}.get(cause, SHORT_LABEL[cause.key])
+            on = f" ({', '.join(list(case.blocked_on)[:2])})" if cause == Cause.HOST_BLOCKED and case.blocked_on else ""
+            parts.append(f"{name} {percent(case.share(cause))}{on}")
+    return ", ".join(parts)

@@ -1,0 +1,178 @@
+"""The bound: the cause whose removal would save the most time, decided once, from one plain input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
+from boundby.results.report import ApiCalls, Copies, Saving, Syncs
+from boundby.trace.facts import Captured
+
+# A device this busy, without an idle cause worth more than IDLE_WORTH, is bound by its busiest class.
+SATURATED = 0.90
+IDLE_WORTH = 0.05
+# Two savings this close (of the window) are not told apart: the verdict is mixed.
+MIXED_WITHIN = 0.03
+# Below this share of the window no saving is worth a name.
+LEAST_SAVING = 0.01
+# A part whose time is fixed by this much is not called hidden: what holds it up is there, and no change removes it.
+MOSTLY_FIXED = 0.50
+#: Causes that no change to the program removes.
+FIXED = (Cause.DEVICE_WAIT, Cause.PROFILER, Cause.UNATTRIBUTED)
+
+NO_CALLS, NO_SYNCS = ApiCalls(0, 0, None), Syncs(0, 0, None)
+_IDLE_REMOVABLE = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
+_HOST_WORK = (Cause.CUDA_API, Cause.CPU, Cause.INIT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What one verdict is read off: all that is known of a device, a region or a thread. Times are nanoseconds."""
+
+    time: Mapping[Cause, int]  # the account
+    host_active_ns: int = 0  # the launching thread neither waits for the device nor sleeps
+    host_ns: int = 0  # host intervals of a region's instances
+    asleep_ns: int = 0  # of these, in the operating system
+    instances: int = 1
+    operations: int = 0  # on the device
+    api: ApiCalls = NO_CALLS
+    sync: Syncs = NO_SYNCS
+    memcpy: Mapping[str, Copies] = field(default_factory=dict)
+    blocked_on: Mapping[str, int] = field(default_factory=dict)  # what the host slept on, largest first
+    captured: Captured = field(default_factory=Captured)
+    has_cpu_evidence: bool = True  # whether on-CPU and asleep can be told apart
+    is_clock_shifted: bool = False  # the device's clock was off and was corrected
+    has_gpu_work: bool = True  # False: the account is of host threads
+    is_part: bool = False  # a region of the program, not a whole device
+    is_thread: bool = False  # what a thread alone would save says nothing about what waits for it
+    replayed: Mapping[str, int] | None = None  # savings by cause, found by replay; None: the account must do
+    following: Mapping[str, int] | None = None  # those that are left when the best cause is gone
+    alone_ns: Mapping[str, int | None] = field(default_factory=dict)  # the window without one cause alone, by replay
+    unreliable: str | None = None  # why the trace cannot be replayed to be trusted
+    most: Mapping[str, int] | None = None  # bounds of savings: what lies inside something saves no more than that does
+    is_saturated: bool | None = None  # whether the devices are; None: judged by this account
+
+    @property
+    def window_ns(self) -> int:
+        return sum(self.time.values())
+
+    def share(self, *causes: Cause) -> float:
+        """Of the account's time."""
+        return sum(self.time[cause] for cause in causes) / self.window_ns
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A bare verdict: the bound, what removing each cause would save (best first), and what would come next."""
+
+    bound: str
+    savings: tuple[Saving, ...] = ()
+    mixed_of: tuple[str, str] | None = None
+    bound_next: str | None = None
+    host_limit_fraction: float | None = None  # saturated devices: how far below the window the host would limit
+
+
+def decide(case: Case) -> Decision:
+    """What it is bound by.
+
+    Savings are those of the replay, else of the account: an idle cause saves its share; GPU causes save the headroom,
+    what is left when syncs are gone and only the host's own work remains, in proportion to their busy shares.
+    """
+    window = case.window_ns
+    if window == 0:
+        return Decision("hidden") if case.operations else _decide_host(case)
+    if case.replayed is not None:
+        savings = _ranked(case.replayed)
+    else:
+        savings = _bounded(_savings(case.time, case.host_active_ns), case.most)
+    is_busy = any(case.time[cause] for cause in BUSY_CAUSES)
+    if is_saturated(case.time, case.replayed) if case.is_saturated is None else case.is_saturated and is_busy:
+        return _decide_saturated(case, savings)
+    best, second = savings[:2]
+    if best.saving_ns < LEAST_SAVING * window:
+        # Replayed without each of its causes, the program takes as long.
+        is_hidden = case.is_part and case.replayed is not None and case.share(*FIXED) < MOSTLY_FIXED
+        return Decision("hidden" if is_hidden else "unknown", savings)
+    if second.saving_ns >= LEAST_SAVING * window and best.saving_ns - second.saving_ns < MIXED_WITHIN * window:
+        return Decision("mixed", savings, (best.cause, second.cause))
+    if case.following is not None:
+        return Decision(best.cause, savings, bound_next=_worth_naming(_ranked(case.following), window))
+    return Decision(best.cause, savings, bound_next=_next(case.time, best.cause, case.host_active_ns))
+
+
+def is_saturated(time: Mapping[Cause, int], replayed: Mapping[str, int] | None = None) -> bool:
+    """True if the device is busy nearly always and no idle cause is worth much, by replay or else by its share."""
+    window, busy = sum(time.values()), sum(time[cause] for cause in BUSY_CAUSES)
+    idle = [time[cause] if replayed is None else replayed.get(cause.key, 0) for cause in _IDLE_REMOVABLE]
+    return busy >= SATURATED * window and max(idle) < IDLE_WORTH * window
+
+
+def _decide_saturated(case: Case, savings: tuple[Saving, ...]) -> Decision:
+    """Only the device's own work competes: what saves most, or the busiest class where none saves anything."""
+    keys = {cause.key for cause in BUSY_CAUSES}
+    own = tuple(saving for saving in savings if saving.cause in keys)
+    bound = _worth_naming(own, case.window_ns) or busiest(case.time).key
+    limit = sum(saving.saving_ns for saving in own) / case.window_ns
+    rest = savings if case.following is None else _ranked(case.following)
+    others = tuple(saving for saving in rest if saving.cause != bound)
+    return Decision(bound, savings, None, _worth_naming(others, case.window_ns), min(limit, 1.0))
+
+
+def _decide_host(case: Case) -> Decision:
+    """For what launches nothing and overlaps no idle time: what its host interval was spent on."""
+    calling = max(case.api.total_ns - case.sync.blocked_ns, 0)
+    parts = {
+        Cause.SYNC.key: case.sync.blocked_ns,
+        Cause.CUDA_API.key: calling,
+        Cause.HOST_BLOCKED.key: case.asleep_ns,
+        Cause.CPU.key: max(case.host_active_ns - calling, 0),
+    }
+    if case.host_ns == 0 or sum(parts.values()) == 0:
+        return Decision("hidden")
+    return Decision(max(sorted(parts), key=lambda key: parts[key]))
+
+
+def busiest(time: Mapping[Cause, int]) -> Cause:
+    """The busy class with most time."""
+    return max(BUSY_CAUSES, key=lambda cause: (time[cause], -cause))
+
+
+def _worth_naming(savings: tuple[Saving, ...], window_ns: int) -> str | None:
+    """The best cause, if it is worth a name."""
+    return savings[0].cause if savings and savings[0].saving_ns >= LEAST_SAVING * window_ns else None
+
+
+def _ranked(savings: Mapping[str, int]) -> tuple[Saving, ...]:
+    found = [Saving(cause, saving_ns) for cause, saving_ns in savings.items()]
+    return tuple(sorted(found, key=lambda saving: (-saving.saving_ns, saving.cause)))
+
+
+def _savings(time: Mapping[Cause, int], host_active_ns: int) -> tuple[Saving, ...]:
+    window = sum(time.values())
+    headroom = max(0, window - time[Cause.SYNC] - host_active_ns - time[Cause.HOST_BLOCKED])
+    busy = sum(time[cause] for cause in BUSY_CAUSES)
+    savings = {cause.key: time[cause] for cause in _IDLE_REMOVABLE}
+    for cause in BUSY_CAUSES:
+        share = time[cause] / busy if busy else 0.0
+        savings[cause.key] = min(time[cause], round(headroom * share))
+    return _ranked(savings)
+
+
+def _bounded(savings: tuple[Saving, ...], most: Mapping[str, int] | None) -> tuple[Saving, ...]:
+    if most is None:
+        return savings
+    return _ranked({saving.cause: min(saving.saving_ns, most.get(saving.cause, 0)) for saving in savings})
+
+
+def _next(time: Mapping[Cause, int], removed: str, host_active_ns: int) -> str | None:
+    """What would bound once the bound is gone: the same rule on the account without it; of mixed ones the better."""
+    cause = Cause[removed.upper()]
+    rest = {other: 0 if other == cause else value for other, value in time.items()}
+    if sum(rest.values()) == 0:
+        return None
+    if is_saturated(rest):
+        return busiest(rest).key
+    # Waiting is overlapped away, not worked away; every other host cause leaves the host's own time too.
+    active = host_active_ns - (time[cause] if cause in _HOST_WORK else 0)
+    return _worth_naming(_savings(rest, max(active, 0)), sum(rest.values()))
