@@ -90,3 +90,22 @@ def range_maximum(values: Int64Array, first: npt.NDArray[np.intp], stop: npt.NDA
         if 2 * width > int(length.max(initial=0)):
             return result
         table, width = np.maximum(table[:-width], table[width:]), 2 * width
+
+
+def group_sums(group: npt.NDArray[Any], value: npt.NDArray[Any], groups: int) -> Int64Array:
+    """The integer values of each group summed, shape (groups,)."""
+    total: Int64Array = np.zeros(groups, np.int64)
+    np.add.at(total, group, value)
+    return total
+
+
+def heaviest(
+    group: npt.NDArray[Any], value: npt.NDArray[Any], weight: npt.NDArray[Any], groups: int
+) -> npt.NDArray[np.int64]:
+    """The value that holds most of each group's weight, of equals the smallest; shape (groups,), 0 for empty ones."""
+    pairs, of_row = factorize(group, value)
+    total = group_sums(of_row, weight, len(pairs))
+    prevailing = np.zeros(groups, np.int64)
+    order = np.lexsort((-pairs[:, 1], total))  # the last write wins
+    prevailing[pairs[order, 0]] = pairs[order, 1]
+    return prevailing

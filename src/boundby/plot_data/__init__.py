@@ -5,13 +5,11 @@ Pure functions; ``build_plot_data`` is the one entry.
 
 from __future__ import annotations
 
-import numpy as np
-
 from boundby.attribution.timeline import Timeline
 from boundby.plot_data.gaps import longest_gaps
 from boundby.plot_data.index import RegionIndex
 from boundby.plot_data.instances import instance_series
-from boundby.plot_data.lanes import account_lanes, covered_span
+from boundby.plot_data.lanes import account_lanes, covered_span, even_edges
 from boundby.plot_data.ranges import range_lanes
 from boundby.plot_data.tables import copy_rows, kernel_rows, operations_in_windows, sync_rows
 from boundby.results.plot_data import PlotData
@@ -25,8 +23,7 @@ def build_plot_data(timeline: Timeline) -> PlotData:
     spans = [(d.low_ns, d.high_ns) for d in timeline.devices] or [covered_span(t) for t in timeline.threads]
     low = min((span[0] for span in spans), default=0)
     high = max((span[1] for span in spans), default=low)
-    bins = max(min(BINS, high - low), 1)
-    edges = low + np.arange(bins + 1, dtype=np.int64) * (high - low) // bins
+    edges = even_edges(low, high, BINS)
     index = RegionIndex(timeline.ownership.regions)
     inside = operations_in_windows(timeline)
     gaps, gap_count = longest_gaps(timeline, index)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.gaps import Gaps
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, group_sums, heaviest
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex, name_of
@@ -22,34 +24,31 @@ MOST_GAPS = 400
 
 def longest_gaps(timeline: Timeline, index: RegionIndex) -> tuple[tuple[Gap, ...], int]:
     """The longest gaps of all devices in order of time, and how many there are in all."""
-    longest: list[tuple[int, int, DeviceTimeline]] = []  # -length, row of the device's gaps
+    longest: list[tuple[int, int, int, int, DeviceTimeline]] = []  # -length, device, row of its gaps, operation before
     for device in timeline.devices:
-        length = device.gaps.length_ns
-        rows = np.lexsort((device.gaps.start_ns, -length))[:MOST_GAPS]
-        longest += [(-int(length[row]), row, device) for row in rows.tolist()]
-    longest.sort(key=lambda item: (item[0], item[2].index, item[1]))
-    gaps = [_describe(timeline, device, row, index) for _, row, device in longest[:MOST_GAPS]]
+        gaps = device.gaps
+        rows = np.lexsort((gaps.start_ns, -gaps.length_ns))[:MOST_GAPS]
+        before = _ended_at(device, gaps.start_ns[rows])
+        columns = (-gaps.length_ns[rows]).tolist(), rows.tolist(), before.tolist()
+        longest += [(length, device.index, row, ended, device) for length, row, ended in zip(*columns, strict=True)]
+    longest.sort(key=lambda item: item[:3])
+    described = [_describe(timeline, device, row, ended, index) for *_, row, ended, device in longest[:MOST_GAPS]]
     total = sum(len(device.gaps) for device in timeline.devices)
-    return tuple(sorted(gaps, key=lambda gap: (gap.start_ns, gap.device, gap.end_ns))), total
+    return tuple(sorted(described, key=lambda gap: (gap.start_ns, gap.device, gap.end_ns))), total
 
 
-def _describe(timeline: Timeline, device: DeviceTimeline, row: int, index: RegionIndex) -> Gap:
+def _describe(timeline: Timeline, device: DeviceTimeline, row: int, before: int, index: RegionIndex) -> Gap:
     trace, segments, gaps = timeline.trace, device.segments, device.gaps
     start, end = int(gaps.start_ns[row]), int(gaps.end_ns[row])
     first, stop = np.searchsorted(segments.start_ns, [start, end])
     part = slice(int(first), int(stop))
     length = segments.end_ns[part] - segments.start_ns[part]
-    by_cause = np.zeros(len(CAUSES), np.int64)
-    np.add.at(by_cause, segments.cause[part], length)
+    by_cause = group_sums(segments.cause[part], length, len(CAUSES))
     by_cause[[int(cause) for cause in BUSY_CAUSES]] = 0  # none can be there
     dominant = int(by_cause.argmax())
-    numbers, of_row = np.unique(segments.region[part], return_inverse=True)
-    by_region = np.zeros(len(numbers), np.int64)
-    np.add.at(by_region, of_row.reshape(-1), length)
-    region = int(numbers[by_region.argmax()]) if len(numbers) else ROOT
-    thread = _thread(int(gaps.thread[row]), segments.cause[part], segments.thread[part], length, dominant)
+    mine = segments.cause[part] == dominant
+    thread = _most(segments.thread[part][mine], length[mine], int(gaps.thread[row]))
     known = thread if thread >= 0 else None
-    before, after = _neighbours(device, start, end)
     return Gap(
         device=trace.gpus[device.index].id,
         start_ns=start,
@@ -59,27 +58,15 @@ def _describe(timeline: Timeline, device: DeviceTimeline, row: int, index: Regio
         call=_call(timeline, gaps, row, known, dominant),
         thread=trace.threads[known].name if known is not None else "",
         tid=trace.threads[known].tid if known is not None else None,
-        region=index.one(region),
+        region=index.one(_most(segments.region[part], length, ROOT)),
         before=_operation(timeline, before),
-        after=_operation(timeline, after),
+        after=_operation(timeline, int(gaps.operation[row])),
     )
 
 
-def _thread(
-    responsible: int,
-    cause: npt.NDArray[np.int8],
-    thread: npt.NDArray[np.int32],
-    length: Int64Array,
-    dominant: int,
-) -> int:
-    """The thread responsible for most of the dominant cause."""
-    mine = cause == dominant
-    if not mine.any():
-        return responsible
-    numbers, of_row = np.unique(thread[mine], return_inverse=True)
-    weight = np.zeros(len(numbers), np.int64)
-    np.add.at(weight, of_row.reshape(-1), length[mine])
-    return int(numbers[weight.argmax()])
+def _most(value: npt.NDArray[Any], weight: Int64Array, otherwise: int) -> int:
+    """The value that holds most of the weight."""
+    return int(heaviest(np.zeros(len(value), np.int64), value, weight, 1)[0]) if len(value) else otherwise
 
 
 def _call(timeline: Timeline, gaps: Gaps, row: int, thread: int | None, dominant: int) -> str:
@@ -93,23 +80,19 @@ def _call(timeline: Timeline, gaps: Gaps, row: int, thread: int | None, dominant
     rows = calls.rows_of(thread)
     first = rows.start + int(np.searchsorted(calls.end_ns[rows], start, side="right"))
     stop = rows.start + int(np.searchsorted(calls.start_ns[rows], end, side="left"))
-    if stop <= first:
-        return ""
     inside = np.minimum(calls.end_ns[first:stop], end) - np.maximum(calls.start_ns[first:stop], start)
-    names, of_row = np.unique(calls.name[first:stop], return_inverse=True)
-    weight = np.zeros(len(names), np.int64)
-    np.add.at(weight, of_row.reshape(-1), inside)
-    return plain_name(name_of(timeline.trace, int(names[weight.argmax()])))
+    name = _most(calls.name[first:stop], inside, NOTHING)
+    return plain_name(name_of(timeline.trace, name)) if name != NOTHING else ""
 
 
-def _neighbours(device: DeviceTimeline, start: int, end: int) -> tuple[int, int]:
-    """Rows of the trace's operations: the last to end by the gap's start, the first to start at its end."""
-    table = device.operations.table
-    following = int(np.searchsorted(table.start_ns, end, side="left"))
-    after = int(device.operations.rows[following]) if following < len(table) else NOTHING
-    ended = np.flatnonzero(table.end_ns[:following] == start)
-    before = int(device.operations.rows[ended[-1]]) if len(ended) else NOTHING
-    return before, after
+def _ended_at(device: DeviceTimeline, time_ns: Int64Array) -> npt.NDArray[np.intp]:
+    """The last operation that ended at each instant, rows of Trace.operations; NOTHING for none."""
+    end = device.operations.table.end_ns
+    if len(end) == 0:
+        return np.full(len(time_ns), NOTHING, np.intp)
+    by_end = np.argsort(end, kind="stable")
+    last = by_end[np.maximum(np.searchsorted(end[by_end], time_ns, side="right") - 1, 0)]
+    return np.where(end[last] == time_ns, device.operations.rows[last], NOTHING)
 
 
 _KIND = {

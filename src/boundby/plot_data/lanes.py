@@ -24,66 +24,53 @@ SAMPLES_PER_BIN = 10
 
 SWITCHES, SAMPLES = "context switches", "CPU samples"
 
-_Cpu = tuple[Int64Array, Int64Array, str]
+_Cpu = tuple[Int64Array, Int64Array, str] | tuple[None, None, None]  # on a CPU, known, source; not captured
+_NOT_CAPTURED = None, None, None
 
 
 def account_lanes(timeline: Timeline, edges: Int64Array, index: RegionIndex) -> tuple[AccountLane, ...]:
     """A lane for every device; without GPU work for every thread that has an account."""
+    count = max(len(timeline.devices) + len(timeline.threads), 1)
+
+    def lane(kind: str, number: int, name: str, segments: Segments, span: tuple[int, int], cpu: _Cpu) -> AccountLane:
+        exact = segments.joined()
+        columns = exact.start_ns, exact.end_ns, exact.cause.astype(np.int64), index.of(exact.region)
+        is_exact = len(exact) <= MOST_SEGMENTS // count
+        return AccountLane(
+            kind,
+            number,
+            name,
+            *span,
+            bins=cause_bins(segments, edges),
+            segments=CauseSegments(*columns) if is_exact else None,
+            fine=None if is_exact else cause_bins(segments, even_edges(*span, FINE_BINS // count)),
+            cpu_ns=cpu[0],
+            cpu_known_ns=cpu[1],
+            cpu_source=cpu[2],
+        )
+
     lanes = []
-    trace = timeline.trace
-    most = MOST_SEGMENTS // max(len(timeline.devices) + len(timeline.threads), 1)
-    fine_bins = FINE_BINS // max(len(timeline.devices) + len(timeline.threads), 1)
     for device in timeline.devices:
-        gpu = trace.gpus[device.index]
+        gpu = timeline.trace.gpus[device.index]
         cpu = _logical_cpu(timeline, _launching_thread(timeline, device.operations.rows), edges)
-        parts = (device.segments, device.low_ns, device.high_ns)
-        lanes.append(_lane("device", gpu.id, gpu.name, parts, cpu, edges, most, fine_bins, index))
+        lanes.append(lane("device", gpu.id, gpu.name, device.segments, (device.low_ns, device.high_ns), cpu))
     for account in timeline.threads:
-        thread = trace.threads[account.thread]
+        thread = timeline.trace.threads[account.thread]
         cpu = _cpu(timeline, account.thread, edges)
-        parts = (account.segments, *covered_span(account))
-        lanes.append(_lane("thread", thread.tid, thread.name, parts, cpu, edges, most, fine_bins, index))
+        lanes.append(lane("thread", thread.tid, thread.name, account.segments, covered_span(account), cpu))
     return tuple(lanes)
+
+
+def even_edges(low: int, high: int, bins: int) -> Int64Array:
+    """Edges of that many bins of equal width, or of as many as there are nanoseconds."""
+    bins = max(min(bins, high - low), 1)
+    edges: Int64Array = low + np.arange(bins + 1, dtype=np.int64) * (high - low) // bins
+    return edges
 
 
 def covered_span(account: ThreadAccount) -> tuple[int, int]:
     """From the first to the last instant that a thread's account covers."""
     return int(account.covered.start[0]), int(account.covered.end[-1])
-
-
-def _lane(
-    kind: str,
-    number: int,
-    name: str,
-    parts: tuple[Segments, int, int],
-    cpu: _Cpu | None,
-    edges: Int64Array,
-    most: int,
-    fine_bins: int,
-    index: RegionIndex,
-) -> AccountLane:
-    segments, low, high = parts
-    joined = segments.joined()
-    exact = len(joined) <= most
-    fine = None
-    if not exact:
-        count = max(min(fine_bins, high - low), 1)
-        fine = cause_bins(segments, low + np.arange(count + 1, dtype=np.int64) * (high - low) // count)
-    return AccountLane(
-        kind=kind,
-        id=number,
-        name=name,
-        window_start_ns=low,
-        window_end_ns=high,
-        bins=cause_bins(segments, edges),
-        segments=CauseSegments(joined.start_ns, joined.end_ns, joined.cause.astype(np.int64), index.of(joined.region))
-        if exact
-        else None,
-        fine=fine,
-        cpu_ns=cpu[0] if cpu else None,
-        cpu_known_ns=cpu[1] if cpu else None,
-        cpu_source=cpu[2] if cpu else None,
-    )
 
 
 def cause_bins(segments: Segments, edges: Int64Array) -> CauseBins:
@@ -104,10 +91,10 @@ def _launching_thread(timeline: Timeline, rows: npt.NDArray[np.intp]) -> int | N
     return int(np.bincount(calls.thread[known]).argmax()) if len(known) else None
 
 
-def _logical_cpu(timeline: Timeline, thread: int | None, edges: Int64Array) -> _Cpu | None:
+def _logical_cpu(timeline: Timeline, thread: int | None, edges: Int64Array) -> _Cpu:
     """When at least one member of a logical thread is on a CPU: as the Report's CPU utilization, per bin."""
     if thread is None:
-        return None
+        return _NOT_CAPTURED
     members = [timeline.host_state.evidence(member) for member in timeline.logical_threads.members(thread).tolist()]
     on = [evidence.on_cpu for evidence in members if evidence.on_cpu is not None]
     if len(members) == 1 or not on:
@@ -116,7 +103,7 @@ def _logical_cpu(timeline: Timeline, thread: int | None, edges: Int64Array) -> _
     return _within(together, edges), np.diff(edges), SWITCHES
 
 
-def _cpu(timeline: Timeline, thread: int, edges: Int64Array) -> _Cpu | None:
+def _cpu(timeline: Timeline, thread: int, edges: Int64Array) -> _Cpu:
     """One thread's time on a CPU per bin, by context switches, else by samples; None: neither was captured."""
     evidence: CpuEvidence = timeline.host_state.evidence(thread)
     if evidence.on_cpu is not None and evidence.off_cpu is not None:
@@ -126,7 +113,7 @@ def _cpu(timeline: Timeline, thread: int, edges: Int64Array) -> _Cpu | None:
     period = sample_period(timeline.trace) if len(samples) else None
     low, high = np.searchsorted(samples.thread, [thread, thread + 1])
     if period is None or low == high:
-        return None
+        return _NOT_CAPTURED
     width = np.diff(edges)
     count = np.diff(np.searchsorted(samples.start_ns[low:high], edges))
     together = max(int(np.ceil(SAMPLES_PER_BIN * period / max(int(width.max()), 1))), 1)

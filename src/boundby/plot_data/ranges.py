@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from boundby.attribution.nesting import depths
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, factorize
+from boundby.model.arrays import Int64Array, factorize, heaviest
 from boundby.model.intervals import first_free_lanes
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex
@@ -98,6 +98,7 @@ def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex)
     thread = trace.threads[lane.thread] if lane.thread != NOTHING else None
     first = _groups(start, end, resolution)
     length = end - start
+    group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(start))))
     return RangeLane(
         pid=trace.processes[lane.process].pid if 0 <= lane.process < len(trace.processes) else -1,
         tid=thread.tid if thread else None,
@@ -105,7 +106,7 @@ def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex)
         depth=lane.depth,
         start_ns=start[first],
         end_ns=np.maximum.reduceat(end, first),
-        region=index.of(_prevailing(first, region, length)),
+        region=index.of(heaviest(group, region, length, len(first))),
         count=np.diff(np.append(first, len(start))).astype(np.int64),
         covered_ns=np.add.reduceat(length, first),
     )
@@ -120,17 +121,3 @@ def _groups(start: Int64Array, end: Int64Array, resolution: int) -> Rows:
         stretch = start // resolution
         new[1:] = alone[1:] | alone[:-1] | (stretch[1:] != stretch[:-1])
     return np.flatnonzero(new)
-
-
-def _prevailing(first: Rows, region: npt.NDArray[np.int64], length: Int64Array) -> npt.NDArray[np.int64]:
-    """The region that covers most of each group."""
-    group = np.zeros(len(region), np.int64)
-    group[first[1:]] = 1
-    group = np.cumsum(group)
-    pairs, of_row = factorize(group, region)
-    covered = np.zeros(len(pairs), np.int64)
-    np.add.at(covered, of_row, length)
-    found = np.zeros(len(first), np.int64)
-    order = np.lexsort((-pairs[:, 1], covered))  # the last write wins: the longest, of equals the first region
-    found[pairs[order, 0]] = pairs[order, 1]
-    return found

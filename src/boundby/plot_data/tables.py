@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import factorize
+from boundby.model.arrays import factorize, group_sums, heaviest
 from boundby.plot_data.index import RegionIndex, name_of
 from boundby.results.plot_data import CopyRow, KernelRow, SyncRow
 from boundby.stats.spread import group_quantiles
@@ -45,23 +45,20 @@ def kernel_rows(
         return (), (0, 0, 0)
     keys, group = factorize(table.kind[rows], table.name[rows])
     length = table.end_ns[rows] - table.start_ns[rows]
-    count, total, longest = (np.zeros(len(keys), np.int64) for _ in range(3))
-    np.add.at(count, group, 1)
-    np.add.at(total, group, length)
+    count, total = np.bincount(group), group_sums(group, length, len(keys))
+    longest = np.zeros(len(keys), np.int64)
     np.maximum.at(longest, group, length)
     median = group_quantiles(group, length, (0.5,))[1][0]
-    region = _where_most(group, timeline.launch_region[rows], length, len(keys))
+    region = heaviest(group, timeline.launch_region[rows], length, len(keys))
     communicates = np.zeros(len(keys), bool)
     communicates[group] = table.is_communication[rows]
     order = sorted(range(len(keys)), key=lambda number: (-int(total[number]), keys[number].tolist()))
     whole = int(total.sum())
-    found = []
-    for number in order[:MOST_KERNELS]:
-        kind, name = keys[number].tolist()
-        is_graph = kind == OpKind.GRAPH
-        found.append(
+    return (
+        tuple(
             KernelRow(
-                name=name_of(timeline.trace, name) or ("CUDA graph" if is_graph else "(no name)"),
+                name=name_of(timeline.trace, keys[number, 1])
+                or ("CUDA graph" if keys[number, 0] == OpKind.GRAPH else "(no name)"),
                 count=int(count[number]),
                 total_ns=int(total[number]),
                 mean_ns=int(total[number]) / int(count[number]),
@@ -69,25 +66,13 @@ def kernel_rows(
                 max_ns=int(longest[number]),
                 share=int(total[number]) / whole if whole else 0.0,
                 is_communication=bool(communicates[number]),
-                is_graph=is_graph,
+                is_graph=bool(keys[number, 0] == OpKind.GRAPH),
                 region=index.one(int(region[number])),
             )
-        )
-    rest = order[MOST_KERNELS:]
-    return tuple(found), (len(rest), int(count[rest].sum()), int(total[rest].sum()))
-
-
-def _where_most(
-    group: npt.NDArray[np.intp], region: npt.NDArray[np.int64], length: npt.NDArray[np.int64], size: int
-) -> npt.NDArray[np.int64]:
-    """The region that holds most of each group's time."""
-    pairs, of_row = factorize(group, region)
-    time = np.zeros(len(pairs), np.int64)
-    np.add.at(time, of_row, length)
-    found = np.zeros(size, np.int64)
-    order = np.lexsort((-pairs[:, 1], time))  # the last write wins: the longest, of equals the first region
-    found[pairs[order, 0]] = pairs[order, 1]
-    return found
+            for number in order[:MOST_KERNELS]
+        ),
+        (len(order[MOST_KERNELS:]), int(count[order[MOST_KERNELS:]].sum()), int(total[order[MOST_KERNELS:]].sum())),
+    )
 
 
 def copy_rows(timeline: Timeline, inside: Rows) -> tuple[CopyRow, ...]:
@@ -97,29 +82,27 @@ def copy_rows(timeline: Timeline, inside: Rows) -> tuple[CopyRow, ...]:
     if len(rows) == 0:
         return ()
     is_set = table.kind[rows] == OpKind.MEMSET
-    direction, source, target = (
-        np.where(is_set, -1, column[rows]) for column in (table.direction, table.source, table.target)
-    )
-    keys, group = factorize(table.kind[rows], direction, source, target)
-    length = table.end_ns[rows] - table.start_ns[rows]
-    found = []
-    for number, (kind, way, start, end) in enumerate(keys.tolist()):
-        mine = group == number
-        size, time = int(table.bytes[rows[mine]].sum()), int(length[mine].sum())
-        found.append(
-            CopyRow(
-                kind=_COPY_KIND[OpKind(kind)],
-                direction="" if kind == OpKind.MEMSET else _direction(way),
-                source="" if kind == OpKind.MEMSET else MemoryKind(start).name.lower(),
-                target="" if kind == OpKind.MEMSET else MemoryKind(end).name.lower(),
-                count=int(mine.sum()),
-                bytes=size,
-                total_ns=time,
-                max_bytes=int(table.bytes[rows[mine]].max()),
-                bandwidth_bytes_per_s=size / time * 1e9 if time else None,
-            )
+    columns = (np.where(is_set, -1, column[rows]) for column in (table.direction, table.source, table.target))
+    keys, group = factorize(table.kind[rows], *columns)
+    count, largest = np.bincount(group), np.zeros(len(keys), np.int64)
+    size = group_sums(group, table.bytes[rows], len(keys))
+    time = group_sums(group, table.end_ns[rows] - table.start_ns[rows], len(keys))
+    np.maximum.at(largest, group, table.bytes[rows])
+    copies = [
+        CopyRow(
+            kind=_COPY_KIND[OpKind(kind)],
+            direction="" if kind == OpKind.MEMSET else _direction(way),
+            source="" if kind == OpKind.MEMSET else MemoryKind(source).name.lower(),
+            target="" if kind == OpKind.MEMSET else MemoryKind(target).name.lower(),
+            count=int(count[number]),
+            bytes=int(size[number]),
+            total_ns=int(time[number]),
+            max_bytes=int(largest[number]),
+            bandwidth_bytes_per_s=int(size[number]) / int(time[number]) * 1e9 if time[number] else None,
         )
-    return tuple(sorted(found, key=lambda row: (-row.total_ns, row.kind, row.direction, row.source, row.target)))
+        for number, (kind, way, source, target) in enumerate(keys.tolist())
+    ]
+    return tuple(sorted(copies, key=lambda row: (-row.total_ns, row.kind, row.direction, row.source, row.target)))
 
 
 def _direction(number: int) -> str:
@@ -143,10 +126,9 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
     label_of = np.zeros(len(timeline.trace.names), np.int64)
     label_of[list(texts)] = [labels.index(text) for text in texts.values()]
     keys, group = factorize(label_of[name[chosen]], region[chosen])
-    count, blocked, delayed = (np.zeros(len(keys), np.int64) for _ in range(3))
-    np.add.at(count, group, is_wait[chosen].astype(np.int64))
-    np.add.at(blocked, group, np.where(is_wait, waits.blocked_ns, 0)[chosen])
-    np.add.at(delayed, group, waits.idle_ns[chosen])
+    count = group_sums(group, is_wait[chosen], len(keys))
+    blocked = group_sums(group, np.where(is_wait, waits.blocked_ns, 0)[chosen], len(keys))
+    delayed = group_sums(group, waits.idle_ns[chosen], len(keys))
     rows = [
         SyncRow(
             call=labels[key[0]],

@@ -130,6 +130,10 @@ class Gap:
     before: str  # the operation that ended before the gap, and the one that ends it; "" at the window's edges
     after: str
 
+    @property
+    def length_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
 
 @dataclass(frozen=True)
 class Spread:
