@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import hatch_build
 import pytest
 
 from boundby.capture.locate import Nsys
+from boundby.native import library
 from boundby.rules import findings
 from tests.support.nsys import OLDER, capture, fetched_nsys, installed_nsys
+
+
+def pytest_sessionstart() -> None:
+    """A checkout that is not installed, or whose C files changed since, gets its native core here."""
+    if library.why_not() and hatch_build.compiler():
+        hatch_build.build()
+        library._load.cache_clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

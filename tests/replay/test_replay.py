@@ -10,7 +10,7 @@ from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.readers import read_sqlite
 from boundby.replay import Predictor, counterfactuals
-from boundby.replay.replay import Replayer, _compiled, _forward, measured_costs
+from boundby.replay.engine import replay
 from boundby.stats.figures import measure
 from boundby.trace.tables import Direction, MemoryKind
 from tests.attribution.strategies import host_sequences
@@ -35,33 +35,19 @@ def test_an_unchanged_replay_is_the_trace(name: str) -> None:
     if not timeline.devices:
         pytest.skip("no GPU work to replay")
     predictor = Predictor(timeline)
-    start, end = Replayer(predictor.graph).run(measured_costs(predictor.graph))
-    assert (start == predictor.graph.start_ns).all()
-    assert (end == predictor.graph.start_ns + predictor.graph.duration_ns).all()
+    links, costs = predictor.graph.links, predictor.graph.costs
+    start, end = replay(predictor.graph, costs)
+    assert (start == links.start_ns).all()
+    assert (end == links.start_ns + costs.duration_ns).all()
 
 
 @settings(max_examples=80, deadline=None)
 @given(host_sequences(threads=2, devices=2, most=10))
 def test_an_unchanged_replay_of_anything_is_that_thing(program: Program) -> None:
     predictor = predictor_of(program)
-    start, _ = Replayer(predictor.graph).run(measured_costs(predictor.graph))
+    start, _ = replay(predictor.graph, predictor.graph.costs)
     # Operations that start before their launch (never on a real clock) aside, nothing moves.
-    assert (start == predictor.graph.start_ns).all()
-
-
-def test_the_compiled_loop_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
-    program = Program()
-    for step in range(20):
-        launch(program, step * 50, step * 50 + 8, step * 50 + 30)
-        program.api((step * 50 + 6) * US, (step * 50 + 34) * US, "cudaStreamSynchronize")
-    graph = predictor_of(program).graph
-    plain = Replayer(graph)
-    monkeypatch.setattr("boundby.replay.replay.WORTH_COMPILING", 0)
-    compiled = Replayer(graph)
-    costs = measured_costs(graph)
-    assert all((a == b).all() for a, b in zip(plain.run(costs), compiled.run(costs), strict=True))
-    assert _compiled() is not _forward
+    assert (start == predictor.graph.links.start_ns).all()
 
 
 def steps_with_sync(count: int = 10) -> Program:

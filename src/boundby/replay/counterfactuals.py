@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import Int64Array
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.replay.graph import Graph
@@ -43,7 +43,7 @@ class Counterfactuals:
         return self.predicted_ns.get(device, {}).get(SCENARIO_OF_CAUSE.get(cause, ""))
 
 
-def counterfactuals(predictor: Predictor, inclusive: npt.NDArray[np.int64]) -> Counterfactuals:
+def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactuals:
     """Replay the trace without each cause. ``inclusive`` is the account by region, shape (regions, causes)."""
     held = _worth_replaying(predictor.graph, predictor.everywhere, 0)
     predicted = _scenarios(predictor, held)
@@ -79,7 +79,7 @@ def _scenarios(predictor: Predictor, held: set[Cause]) -> dict[int, dict[str, in
     return predicted
 
 
-def _regions(predictor: Predictor, inclusive: npt.NDArray[np.int64], held: set[Cause]) -> dict[int, dict[str, int]]:
+def _regions(predictor: Predictor, inclusive: Int64Array, held: set[Cause]) -> dict[int, dict[str, int]]:
     """Savings inside each region that matters."""
     timeline = predictor.timeline
     at_most = _most_everywhere(predictor, held)
@@ -87,7 +87,7 @@ def _regions(predictor: Predictor, inclusive: npt.NDArray[np.int64], held: set[C
     alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
     for number in _regions_that_matter(timeline, inclusive):
         scope = predictor.scope(regions=timeline.ownership.regions.subtree(number))
-        content = b"".join(np.packbits(mask).tobytes() for mask in (scope.calls, scope.operations, scope.pieces))
+        content = b"".join(np.packbits(mask).tobytes() for mask in (scope.nodes, scope.operations, scope.pieces))
         if content in alike:
             regions[number] = regions[alike[content]]
             continue
@@ -101,10 +101,11 @@ def _regions(predictor: Predictor, inclusive: npt.NDArray[np.int64], held: set[C
 def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
     """Causes of which a region holds enough that removing them can save anything to speak of."""
     held = {
-        Cause.SYNC: int(graph.waits[scope.calls].sum()) * max(total_ns, 1),
-        Cause.INIT: int(graph.cost_ns[scope.calls & graph.is_init].sum()),
+        Cause.SYNC: int(graph.costs.waits[scope.nodes].sum()) * max(total_ns, 1),
+        Cause.INIT: int(graph.costs.call_ns[scope.nodes & graph.is_init].sum()),
         Cause.CUDA_API: int(
-            graph.cost_ns[scope.calls & ~graph.is_init].sum() + graph.arrival_ns[scope.operations].sum()
+            graph.costs.call_ns[scope.nodes & ~graph.is_init].sum()
+            + graph.costs.launch_latency_ns[scope.operations].sum()
         ),
     }
     for cause in (Cause.CUDA_API, Cause.CPU, Cause.HOST_BLOCKED):
@@ -116,7 +117,7 @@ def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
         (Cause.GPU_COMM, graph.is_communication),
         (Cause.GPU_COPY, copies),
     ):
-        held[cause] = int(graph.duration_ns[scope.operations & kind].sum())
+        held[cause] = int(graph.costs.duration_ns[scope.operations & kind].sum())
     return {cause for cause in REMOVABLE if held[cause] > 0 and held[cause] >= CAUSE_SHARE * total_ns}
 
 
@@ -158,7 +159,7 @@ def _following(predictor: Predictor, position: int, savings: Mapping[str, int], 
     } or {"sync": 0}
 
 
-def _regions_that_matter(timeline: Timeline, inclusive: npt.NDArray[np.int64]) -> list[int]:
+def _regions_that_matter(timeline: Timeline, inclusive: Int64Array) -> list[int]:
     share = inclusive.sum(axis=1) / max(timeline.total_ns, 1)
     rows = np.flatnonzero(share >= REGION_SHARE)
     rows = rows[rows > 0]

@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
-
-Int = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
 
 # A dependency that the measured times contradict by more than a clock's error is none.
 CLOCK_ERROR_NS = 2_000
@@ -58,19 +56,19 @@ def command_of(name: str) -> Command:
 class Edges(NamedTuple):
     """Pairs: ``who`` (an operation or a call) waits for the end of operation ``what``."""
 
-    who: Int
-    what: Int
+    who: Int64Array
+    what: Int64Array
 
 
 @dataclass(frozen=True)
 class Points:
     """What is told of each call in Calls: columns of its length; NONE where nothing is."""
 
-    command: npt.NDArray[np.int8]
-    stream: Int
-    event: Int
-    device: Int32
-    process: Int32
+    command: Int8Array
+    stream: Int64Array
+    event: Int64Array
+    device: Int32Array
+    process: Int32Array
 
 
 def read_points(timeline: Timeline) -> Points:
@@ -97,7 +95,7 @@ class Events:
 
     operations: Edges
     syncs: Edges
-    told: npt.NDArray[np.bool_]
+    told: BoolArray
 
 
 def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> Events:
@@ -152,9 +150,9 @@ def _guess_streams(
     points: Points,
     queues: StreamQueues,
     chosen: npt.NDArray[np.intp],
-    key: Int,
-    untold: npt.NDArray[np.bool_],
-) -> Int:
+    key: Int64Array,
+    untold: BoolArray,
+) -> Int64Array:
     """On which stream each event was recorded of which that is not told: the one whose work was done, time and again,
     just before what waits for the event began; else as given."""
     calls, table = timeline.calls, timeline.trace.operations
@@ -239,7 +237,7 @@ def _key(queues: StreamQueues, device: int, process: int, stream: int) -> int:
     return found[0] if len(found) == 1 else NONE
 
 
-def _last_stream(timeline: Timeline, chosen: npt.NDArray[np.intp], queues: StreamQueues) -> Int:
+def _last_stream(timeline: Timeline, chosen: npt.NDArray[np.intp], queues: StreamQueues) -> Int64Array:
     """For each of these calls the stream on which its thread had launched last; NONE."""
     calls = timeline.calls
     key = np.full(len(calls), NONE, np.int64)
@@ -251,7 +249,7 @@ def _last_stream(timeline: Timeline, chosen: npt.NDArray[np.intp], queues: Strea
     return np.where(good, key[np.maximum(latest, 0)], NONE)
 
 
-def default_stream_edges(trace: Trace, queues: StreamQueues, before: Int) -> Edges:
+def default_stream_edges(trace: Trace, queues: StreamQueues, before: Int64Array) -> Edges:
     """Work on the null stream waits for all that was launched before on the streams that follow it, and they for it."""
     role = {
         (process, stream): kind
@@ -276,7 +274,7 @@ def default_stream_edges(trace: Trace, queues: StreamQueues, before: Int) -> Edg
     return Edges(np.concatenate([pair.who for pair in pairs]), np.concatenate([pair.what for pair in pairs]))
 
 
-def _waits(queues: StreamQueues, before: Int, stream: int, other: int) -> Edges:
+def _waits(queues: StreamQueues, before: Int64Array, stream: int, other: int) -> Edges:
     """Every operation of one stream waits for the last of another one launched before it; those for which an
     earlier operation of the stream has waited already are left out."""
     rows = np.flatnonzero(queues.key == stream)

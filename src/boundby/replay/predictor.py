@@ -13,9 +13,10 @@ from boundby.model.arrays import BoolArray
 from boundby.model.causes import REMOVABLE
 from boundby.model.intervals import contains
 from boundby.model.units import percent
+from boundby.native.forward import Costs
 from boundby.replay.build import build_graph
+from boundby.replay.engine import replay
 from boundby.replay.removals import Change, Scope, Without, WithoutUnexplained, window_scope
-from boundby.replay.replay import Costs, Replayer, measured_costs
 
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
 UNEXPLAINED_SHARE = 0.10
@@ -43,9 +44,8 @@ class Predictor:
         self.devices = timeline.devices
         self.measured_ns = [device.high_ns - device.low_ns for device in self.devices]
         self.graph = build_graph(timeline)
-        self._replayer = Replayer(self.graph)
-        self._measured = measured_costs(self.graph)
-        start, end = self.graph.start_ns, self.graph.start_ns + self.graph.duration_ns
+        start = self.graph.links.start_ns
+        end = start + self.graph.costs.duration_ns
         self._rows = [
             np.flatnonzero((self.graph.device == device.index) & (end > device.low_ns) & (start < device.high_ns))
             for device in self.devices
@@ -68,13 +68,13 @@ class Predictor:
         )
         if is_known_by_name and changes in self._known:
             return self._known[changes]
-        costs = self._measured
+        costs = self.graph.costs
         for position, (change, scope) in enumerate(steps):
             if position == 0 and len(steps) > 1 and isinstance(change, Without) and scope is self.everywhere:
                 costs = self._costs_without(change)  # many questions begin alike
             else:
                 costs = change(self.graph, costs, scope)
-        start, end = self._replayer.run(costs)
+        start, end = replay(self.graph, costs)
         lengths = [
             rest_ns + (int(end[rows].max() - start[rows].min()) if len(rows) else 0)
             for rows, rest_ns in zip(self._rows, self._rest_ns, strict=True)
@@ -84,7 +84,7 @@ class Predictor:
         return lengths
 
     def _remove_everywhere(self, change: Without) -> Costs:
-        return change(self.graph, self._measured, self.everywhere)
+        return change(self.graph, self.graph.costs, self.everywhere)
 
     def without(
         self, causes: Sequence[str], scope: Scope | None = None, *, first: tuple[str, ...] | None = None
@@ -133,17 +133,17 @@ class Predictor:
     def unreliable(self) -> str | None:
         """Why predictions on this trace are not to be trusted; None: they are."""
         graph = self.graph
-        if graph.calls == 0:
+        if graph.links.nodes == 0:
             return "CUDA API calls were not captured"
-        unlaunched = float((graph.launch < 0).mean())
+        unlaunched = float((graph.links.launch < 0).mean())
         if unlaunched > UNLAUNCHED_SHARE:
             return f"{percent(unlaunched)} of the operations have no known launching call"
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
             rows = np.flatnonzero(graph.device == device.index)
             idle = device.gaps.intervals
-            gap = contains(idle, graph.start_ns[rows] - 1)  # only delays in which the device idles count
+            gap = contains(idle, graph.links.start_ns[rows] - 1)  # only delays in which the device idles count
             length = np.where(gap >= 0, (idle.end - idle.start)[gap], 0) if len(idle.start) else np.zeros(len(rows))
-            delayed = int(np.minimum(graph.hold_ns[rows], length).sum()) / max(length_ns, 1)
+            delayed = int(np.minimum(graph.costs.unexplained_delay_ns[rows], length).sum()) / max(length_ns, 1)
             if delayed > UNEXPLAINED_SHARE:
                 return f"{percent(delayed)} of the window is delay that no recorded dependency explains"
         return None

@@ -105,7 +105,7 @@ def _floor(predictor: Predictor, term: str, scope: Scope) -> list[int]:
     graph = predictor.graph
     moves = graph.is_communication if term == "comm_overlapped" else graph.op_kind >= OpKind.MEMCPY
     return [
-        int(graph.duration_ns[scope.operations & moves & (graph.device == device.index)].sum())
+        int(graph.costs.duration_ns[scope.operations & moves & (graph.device == device.index)].sum())
         for device in predictor.devices
     ]
 

@@ -6,25 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray
+from boundby.model.arrays import BoolArray, Int64Array
 from boundby.model.causes import Cause
 from boundby.model.scenarios import SCENARIOS
+from boundby.native.forward import Costs
 from boundby.replay.graph import Graph
-from boundby.replay.replay import Costs
 from boundby.replay.waits import USUAL_RETURN_NS
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
-
-Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Scope:
     """Where costs are changed: masks over nodes, operations and pieces of the intervals between nodes."""
 
-    calls: BoolArray
+    nodes: BoolArray
     operations: BoolArray
     pieces: BoolArray
     is_everything: bool = False  # all regions of the window
@@ -32,7 +29,7 @@ class Scope:
     def inside(self, graph: Graph, regions: BoolArray) -> Scope:
         """The part that lies in these regions (a mask over regions)."""
         return Scope(
-            self.calls & regions[graph.call_region],
+            self.nodes & regions[graph.node_region],
             self.operations & regions[graph.op_region],
             self.pieces & regions[graph.piece_region],
         )
@@ -42,20 +39,22 @@ class Scope:
         it) and operations. Given one of the two, the other is nothing; given neither, both are everything."""
         if calls is None and operations is None:
             return self
-        nodes = np.zeros(graph.calls, bool) if calls is None else np.append(calls, False)[graph.call_row]
-        rows = np.zeros(len(graph.launch), bool) if operations is None else operations
-        return Scope(self.calls & nodes, self.operations & rows, self.pieces & nodes[graph.piece_call])
+        nodes = np.zeros(graph.links.nodes, bool) if calls is None else np.append(calls, False)[graph.call_row]
+        rows = np.zeros(len(graph.links.launch), bool) if operations is None else operations
+        return Scope(self.nodes & nodes, self.operations & rows, self.pieces & nodes[graph.piece_node])
 
 
 def window_scope(graph: Graph, low: int, high: int) -> Scope:
     """What lies in the window [low, high). On the host it begins with the call that launched its first operation."""
-    operations = (graph.start_ns >= low) & (graph.start_ns < high)
-    launch = graph.launch[operations]
+    operations = (graph.links.start_ns >= low) & (graph.links.start_ns < high)
+    launch = graph.links.launch[operations]
     launch = launch[launch >= 0]
-    begin = int(graph.call_start_ns[launch].min()) if len(launch) else low
-    calls = (graph.call_start_ns >= begin) & (graph.call_start_ns < high)
-    pieces = calls[graph.piece_call] & (graph.call_start_ns[graph.piece_call] > begin)
-    if operations.all() and (graph.launch >= 0).all():  # nothing is tied to the clock: what came before counts, too
+    begin = int(graph.links.node_start_ns[launch].min()) if len(launch) else low
+    calls = (graph.links.node_start_ns >= begin) & (graph.links.node_start_ns < high)
+    pieces = calls[graph.piece_node] & (graph.links.node_start_ns[graph.piece_node] > begin)
+    if (
+        operations.all() and (graph.links.launch >= 0).all()
+    ):  # nothing is tied to the clock: what came before counts, too
         calls, pieces = np.ones_like(calls), np.ones_like(pieces)
     return Scope(calls, operations, pieces, is_everything=True)
 
@@ -96,14 +95,16 @@ class Faster:
     def __call__(self, graph: Graph, costs: Costs, scope: Scope) -> Costs:
         rows, left = self.operations & scope.operations, 1.0 / self.factor
         held = _held_by(graph, rows & (graph.op_kind >= OpKind.MEMCPY))
-        gone = np.append(np.where(held, graph.cost_ns * (1 - left), 0).astype(np.int64), 0)
+        gone = np.append(np.where(held, graph.costs.call_ns * (1 - left), 0).astype(np.int64), 0)
         returning = np.minimum(costs.wait_lag_ns, USUAL_RETURN_NS)
         lag = returning + ((costs.wait_lag_ns - returning) * left).astype(np.int64)
         return replace(
             costs,
             duration_ns=np.where(rows, (costs.duration_ns * left).astype(np.int64), costs.duration_ns),
             call_ns=np.maximum(costs.call_ns - gone[:-1], 0),
-            arrival_ns=np.where(rows, np.maximum(costs.arrival_ns - gone[graph.launch], 0), costs.arrival_ns),
+            launch_latency_ns=np.where(
+                rows, np.maximum(costs.launch_latency_ns - gone[graph.links.launch], 0), costs.launch_latency_ns
+            ),
             wait_lag_ns=np.where(held, lag, costs.wait_lag_ns),
         )
 
@@ -113,7 +114,7 @@ class WithoutUnexplained:
     """Delays that no recorded dependency explains are gone."""
 
     def __call__(self, _graph: Graph, costs: Costs, scope: Scope) -> Costs:
-        return replace(costs, hold_ns=np.where(scope.operations, 0, costs.hold_ns))
+        return replace(costs, unexplained_delay_ns=np.where(scope.operations, 0, costs.unexplained_delay_ns))
 
 
 Change = Callable[[Graph, Costs, Scope], Costs]
@@ -121,32 +122,32 @@ Change = Callable[[Graph, Costs, Scope], Costs]
 
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Blocking calls return at once; copies stay on the device. Allocations keep their own time."""
-    is_sync = scope.calls & (graph.kind == CallClass.SYNC)
+    is_sync = scope.nodes & (graph.node_kind == CallClass.SYNC)
     return replace(
         costs,
-        waits=costs.waits & ~scope.calls,
+        waits=costs.waits & ~scope.nodes,
         call_ns=np.where(is_sync, 0, costs.call_ns),
     )
 
 
 def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Launch-class calls that do not wait, dispatch between calls and launch latency take no time."""
-    launches = np.isin(graph.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY, CallClass.OTHER)) & ~graph.is_init
-    call = np.where(scope.calls & launches & ~costs.waits, 0, costs.call_ns)
+    launches = np.isin(graph.node_kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY, CallClass.OTHER)) & ~graph.is_init
+    call = np.where(scope.nodes & launches & ~costs.waits, 0, costs.call_ns)
     # What a waiting call launches still comes after that call's own work.
-    own = np.append(np.where(costs.waits, costs.call_ns, 0), 0)[graph.launch]
-    arrival = np.minimum(costs.arrival_ns, np.where(graph.from_call_end, 0, own))
+    own = np.append(np.where(costs.waits, costs.call_ns, 0), 0)[graph.links.launch]
+    arrival = np.minimum(costs.launch_latency_ns, np.where(graph.links.from_call_end, 0, own))
     return replace(
         costs,
         call_ns=call,
         interval_ns=costs.interval_ns - _pieces(graph, Cause.CUDA_API, scope),
-        arrival_ns=np.where(scope.operations, arrival, costs.arrival_ns),
+        launch_latency_ns=np.where(scope.operations, arrival, costs.launch_latency_ns),
     )
 
 
-def _pieces(graph: Graph, cause: Cause, scope: Scope) -> Int:
+def _pieces(graph: Graph, cause: Cause, scope: Scope) -> Int64Array:
     mine = scope.pieces & (graph.piece_cause == cause)
-    return np.bincount(graph.piece_call[mine], graph.piece_ns[mine], minlength=graph.calls).astype(np.int64)
+    return np.bincount(graph.piece_node[mine], graph.piece_ns[mine], minlength=graph.links.nodes).astype(np.int64)
 
 
 def _without_cpu(graph: Graph, costs: Costs, scope: Scope) -> Costs:
@@ -159,11 +160,11 @@ def _without_sleep(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Allocations only wait; launches that load code only launch."""
-    gone = scope.calls & graph.is_init
-    launches = (graph.kind == CallClass.LAUNCH) & ~graph.is_init
-    usual = int(np.median(graph.cost_ns[launches])) if launches.any() else 0
-    left = np.where(graph.kind == CallClass.LAUNCH, np.minimum(costs.call_ns, usual), 0)
-    is_allocation = gone & (graph.kind == CallClass.ALLOC)
+    gone = scope.nodes & graph.is_init
+    launches = (graph.node_kind == CallClass.LAUNCH) & ~graph.is_init
+    usual = int(np.median(graph.costs.call_ns[launches])) if launches.any() else 0
+    left = np.where(graph.node_kind == CallClass.LAUNCH, np.minimum(costs.call_ns, usual), 0)
+    is_allocation = gone & (graph.node_kind == CallClass.ALLOC)
     return replace(
         costs,
         call_ns=np.where(gone, left, costs.call_ns),
@@ -175,7 +176,7 @@ def _without_operations(costs: Costs, mine: BoolArray) -> Costs:
     return replace(
         costs,
         duration_ns=np.where(mine, 0, costs.duration_ns),
-        hold_ns=np.where(mine, 0, costs.hold_ns),
+        unexplained_delay_ns=np.where(mine, 0, costs.unexplained_delay_ns),
     )
 
 
@@ -189,10 +190,10 @@ def _without_comm(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 def _held_by(graph: Graph, copies: BoolArray) -> BoolArray:
     """Nodes whose call is held by one of these copies, as it was measured."""
-    launching = np.zeros(graph.calls, bool)
-    launch = graph.launch[copies]
+    launching = np.zeros(graph.links.nodes, bool)
+    launch = graph.links.launch[copies]
     launching[launch[launch >= 0]] = True
-    held: BoolArray = launching & ((graph.kind == CallClass.BLOCKING_COPY) | graph.waits)
+    held: BoolArray = launching & ((graph.node_kind == CallClass.BLOCKING_COPY) | graph.costs.waits)
     return held
 
 
@@ -201,12 +202,12 @@ def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     copies = scope.operations & (graph.op_kind >= OpKind.MEMCPY)
     costs = _without_operations(costs, copies)
     blocking = _held_by(graph, copies)
-    own = np.append(np.where(blocking, graph.cost_ns, 0), 0)[graph.launch]
+    own = np.append(np.where(blocking, graph.costs.call_ns, 0), 0)[graph.links.launch]
     return replace(
         costs,
         waits=costs.waits & ~blocking,
         call_ns=np.where(blocking, 0, costs.call_ns),
-        arrival_ns=np.where(copies, np.maximum(costs.arrival_ns - own, 0), costs.arrival_ns),
+        launch_latency_ns=np.where(copies, np.maximum(costs.launch_latency_ns - own, 0), costs.launch_latency_ns),
     )
 
 

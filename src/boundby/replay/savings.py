@@ -38,7 +38,7 @@ class Savings:
         self._predictor = predictor
         self._known: dict[tuple[object, ...], SavingNs] = {}
         self._longest_ns = max(predictor.measured_ns, default=0)
-        delays_ns = int(predictor.graph.hold_ns.sum())
+        delays_ns = int(predictor.graph.costs.unexplained_delay_ns.sum())
         self._has_delays = delays_ns >= UNEXPLAINED_SHARE * self._longest_ns
         whole = replace(predictor.everywhere, operations=np.ones_like(predictor.everywhere.operations))
         self._explained = Step(WithoutUnexplained(), whole)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray
+from boundby.model.arrays import BoolArray, Int64Array
 from boundby.trace.tables import Operations
 
-Int = npt.NDArray[np.int64]
 NONE = -1
 
 # An operation that starts this soon after what it waited for was held up by that.
@@ -28,7 +27,7 @@ NEVER = np.iinfo(np.int64).min // 2
 class StreamQueues:
     """What each stream held at any instant: its operations in the order in which they were launched."""
 
-    def __init__(self, table: Operations, launched: Int) -> None:
+    def __init__(self, table: Operations, launched: Int64Array) -> None:
         """``launched``: when each operation was handed over, on the host's clock."""
         self.launched = launched
         count = len(table)
@@ -51,15 +50,15 @@ class StreamQueues:
         self._stride = (int(launched.max()) - self._low + 2) if count else 2
         self._sorted = self.key[self._order] * self._stride + (launched[self._order] - self._low)
 
-    def tail(self, key: Int, time: Int) -> Int:
+    def tail(self, key: Int64Array, time: Int64Array) -> Int64Array:
         """The last operation launched on each stream before each instant; NONE without one."""
         return self._find(key, time, -1)
 
-    def head(self, key: Int, time: Int) -> Int:
+    def head(self, key: Int64Array, time: Int64Array) -> Int64Array:
         """The first operation launched on each stream at or after each instant; NONE without one."""
         return self._find(key, time, 0)
 
-    def _find(self, key: Int, time: Int, step: int) -> Int:
+    def _find(self, key: Int64Array, time: Int64Array, step: int) -> Int64Array:
         if self.count == 0:
             return np.full(len(key), NONE, np.int64)
         wanted = key * self._stride + np.clip(time - self._low, 0, self._stride - 1)
@@ -73,13 +72,13 @@ class StreamQueues:
 class StreamOrder:
     """Per operation: when it can start at the earliest. Lags in nanoseconds."""
 
-    arrival: Int  # from the start of the launching call (or its end) to the device
+    launch_latency: Int64Array  # from the start of the launching call (or its end) to the device
     from_call_end: BoolArray
-    before: Int  # the operation before it on its stream; NONE
-    switch: Int  # from the end of that one, or of what it waited for on other streams
+    before: Int64Array  # the operation before it on its stream; NONE
+    switch: Int64Array  # from the end of that one, or of what it waited for on other streams
 
 
-def predecessors(table: Operations) -> Int:
+def predecessors(table: Operations) -> Int64Array:
     """The operation before each one on its stream, by start; NONE."""
     count = len(table)
     order = np.lexsort((table.end_ns, table.start_ns, table.stream, table.process, table.device))
@@ -94,7 +93,13 @@ def predecessors(table: Operations) -> Int:
 
 
 def order_streams(
-    table: Operations, launch: Int, call_start: Int, call_end: Int, before: Int, crossed: Int, held_until: Int
+    table: Operations,
+    launch: Int64Array,
+    call_start: Int64Array,
+    call_end: Int64Array,
+    before: Int64Array,
+    crossed: Int64Array,
+    held_until: Int64Array,
 ) -> StreamOrder:
     """Lags of every operation. ``call_end`` of calls that wait is their start: what they launch need not wait for
     them. When what it waited for was over (NEVER: nothing): ``crossed``, on other streams; ``held_until``, for room
@@ -123,11 +128,11 @@ def order_streams(
     by_stream = queued & (free >= held_until)
     usual_switch = int(np.median(np.maximum(after_free[by_stream], 0))) if by_stream.any() else USUAL_SWITCH_NS
     switch = np.where(by_stream, after_free, np.minimum(usual_switch, after_free))
-    arrival = np.where(arrived, after_launch, np.minimum(usual, after_launch))
-    return StreamOrder(np.where(has_call, arrival, 0), from_end, before, np.where(free > NEVER, switch, 0))
+    latency = np.where(arrived, after_launch, np.minimum(usual, after_launch))
+    return StreamOrder(np.where(has_call, latency, 0), from_end, before, np.where(free > NEVER, switch, 0))
 
 
-def _usual_arrival(launched: Int, finished: Int, start: Int, idle_before: BoolArray) -> Int:
+def _usual_arrival(launched: Int64Array, finished: Int64Array, start: Int64Array, idle_before: BoolArray) -> Int64Array:
     """How long each launch takes to reach the device: nearly its call's length, and what the way takes from there."""
     if not idle_before.any():
         return np.full(len(start), USUAL_ARRIVAL_NS)
@@ -140,7 +145,7 @@ def _usual_arrival(launched: Int, finished: Int, start: Int, idle_before: BoolAr
     return np.where((length > 0) & (length < LONG_CALL_NS), np.maximum(length + rest, 0), whole)
 
 
-def ended_last(table: Operations, rows: npt.NDArray[np.intp]) -> Int:
+def ended_last(table: Operations, rows: npt.NDArray[np.intp]) -> Int64Array:
     """The operation of the same device that ended last before each of these started; NONE without one."""
     found = np.full(len(rows), NONE, np.int64)
     for device in np.unique(table.device[rows]).tolist():

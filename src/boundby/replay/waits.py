@@ -9,13 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, factorize
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize
 from boundby.replay.events import CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
-
-Int = npt.NDArray[np.int64]
 
 _FREE = re.compile(r"^cu(?:daFree|MemFree)(?:_v\d+)*$")
 
@@ -27,7 +25,7 @@ USUAL_QUEUE_LIMIT = 1_024
 # No shorter queue is known; and one is known to be full if so many launches found it as full.
 LEAST_QUEUE, LEAST_PLATEAU = 512, 16
 # A launch that waited for room ends within so many times a launch's usual time.
-MOST_ROOM_LAG = 4
+MOST_SLOT_LAG = 4
 # More edges than this, from many device-wide syncs of many streams, are not followed one by one.
 MOST_EDGES = 4_000_000
 # Allocations of a kind of which more than this part returned before the device was done do not wait for it.
@@ -40,16 +38,16 @@ LEAST_ALLOCATIONS = 4
 
 class Waits(NamedTuple):
     """Per call (rows of Calls): what it waits for (``at[call]:at[call + 1]`` of ``what``), the lag from then to its
-    return, what it costs without the wait. ``room``: the operation that must have ended before it can launch."""
+    return, what it costs without the wait. ``queue_slot``: the operation that must have ended before it can launch."""
 
-    at: Int
-    what: Int
+    at: Int64Array
+    what: Int64Array
     by_start: BoolArray  # the call returns by the operation's start, not its end
-    lag: Int
-    cost: Int
-    room: Int
-    room_lag: Int
-    held_by_room: BoolArray
+    lag: Int64Array
+    cost: Int64Array
+    queue_slot: Int64Array
+    queue_slot_lag: Int64Array
+    held_by_slot: BoolArray
 
 
 def find_waits(timeline: Timeline, points: Points, events: Events, queues: StreamQueues) -> Waits:
@@ -72,9 +70,9 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     at = np.searchsorted(who, np.arange(len(calls) + 1))
     waiting = np.diff(at) > 0
     usual = _usual_launch(timeline, waiting)
-    room, room_lag, held = _room(timeline, queues, usual)
+    slot, queue_slot_lag, held = _queue_slots(timeline, queues, usual)
     lag, cost = _lags(timeline, Edges(who, what), by_start, held, usual)
-    return Waits(at, what, by_start, lag, cost, room, room_lag, held)
+    return Waits(at, what, by_start, lag, cost, slot, queue_slot_lag, held)
 
 
 def _waiting_allocations(timeline: Timeline, points: Points, queues: StreamQueues) -> npt.NDArray[np.intp]:
@@ -109,7 +107,7 @@ def _waiting_allocations(timeline: Timeline, points: Points, queues: StreamQueue
     return rows[waits & (done <= end + CLOCK_ERROR_NS)]
 
 
-def _grows(length: Int, pending: Int) -> bool | None:
+def _grows(length: Int64Array, pending: Int64Array) -> bool | None:
     """True if calls take longer by as much as the device has still to do when they begin; None: they do not tell.
 
     Told by the slope of a straight line where the calls differ enough to determine one; else calls wait that return
@@ -127,7 +125,7 @@ def _grows(length: Int, pending: Int) -> bool | None:
     return None
 
 
-def _told_syncs(points: Points, events: Events, queues: StreamQueues, start: Int) -> Edges:
+def _told_syncs(points: Points, events: Events, queues: StreamQueues, start: Int64Array) -> Edges:
     """Syncs whose stream or event the capture names, and device-wide ones."""
     parts = [events.syncs]
     rows = np.flatnonzero((points.command == Command.STREAM_SYNC) & (points.stream >= 0))
@@ -148,7 +146,7 @@ def _told_syncs(points: Points, events: Events, queues: StreamQueues, start: Int
     return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
 
 
-def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueues, start: Int) -> Edges:
+def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueues, start: Int64Array) -> Edges:
     """These calls wait for all streams of their process, on their device where it is told."""
     parts: list[Edges] = []
     if len(rows) * queues.count <= MOST_EDGES:
@@ -161,13 +159,13 @@ def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueue
     return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
 
 
-def _plausible(edges: Edges, op_end: Int, call_end: Int) -> Edges:
+def _plausible(edges: Edges, op_end: Int64Array, call_end: Int64Array) -> Edges:
     """Without those whose call returned before the operation ended."""
     good = op_end[edges.what] <= call_end[edges.who] + CLOCK_ERROR_NS
     return Edges(edges.who[good], edges.what[good])
 
 
-def _guessed(timeline: Timeline, waits: npt.NDArray[np.intp], process: npt.NDArray[np.int32], launched: Int) -> Edges:
+def _guessed(timeline: Timeline, waits: npt.NDArray[np.intp], process: Int32Array, launched: Int64Array) -> Edges:
     """For waits of which nothing is told: of the operations launched before, the one that ended last before the
     call returned."""
     table, calls = timeline.trace.operations, timeline.calls
@@ -182,7 +180,14 @@ def _guessed(timeline: Timeline, waits: npt.NDArray[np.intp], process: npt.NDArr
     return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
 
 
-def _latest_finished(rows: npt.NDArray[np.intp], begin: Int, finish: Int, launched: Int, low: Int, high: Int) -> Int:
+def _latest_finished(
+    rows: npt.NDArray[np.intp],
+    begin: Int64Array,
+    finish: Int64Array,
+    launched: Int64Array,
+    low: Int64Array,
+    high: Int64Array,
+) -> Int64Array:
     """Of the operations launched before ``low``, the one that finished last before ``high``; NONE without any."""
     order = np.lexsort((launched, finish))
     place = np.searchsorted(finish[order], high, side="right") - 1
@@ -213,11 +218,11 @@ def _copies(timeline: Timeline) -> tuple[Edges, BoolArray]:
     return Edges(call[waits], copies[waits].astype(np.int64)), by_start
 
 
-def _room(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[Int, Int, BoolArray]:
+def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[Int64Array, Int64Array, BoolArray]:
     """The operation that must have ended before each call can launch: the one as many launches earlier on the
     stream as its queue is long. How long that is, the launches tell that were held up."""
     table, calls = timeline.trace.operations, timeline.calls
-    room = np.full(len(calls), NONE, np.int64)
+    slot = np.full(len(calls), NONE, np.int64)
     for number in range(queues.count):
         rows = np.flatnonzero((queues.key == number) & (calls.of_operation >= 0))
         if len(rows) <= LEAST_QUEUE:
@@ -228,15 +233,15 @@ def _room(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[Int, In
         order, call = order[last], call[last]
         limit = _queue_limit(calls.end_ns[call], table.end_ns[order], timeline.host_state.queue_full[call])
         if len(order) > limit:
-            room[call[limit:]] = order[:-limit]
-    ended = table.end_ns[np.maximum(room, 0)] if len(table) else calls.end_ns
+            slot[call[limit:]] = order[:-limit]
+    ended = table.end_ns[np.maximum(slot, 0)] if len(table) else calls.end_ns
     # A launch held up by something else than its own queue is just a long launch.
     late = calls.end_ns - usual - ended
-    held = (room >= 0) & (ended > calls.start_ns) & (late >= -usual) & (late <= MOST_ROOM_LAG * usual)
-    return room, np.where(held, late, 0) if held.any() else np.zeros(len(calls), np.int64), held
+    held = (slot >= 0) & (ended > calls.start_ns) & (late >= -usual) & (late <= MOST_SLOT_LAG * usual)
+    return slot, np.where(held, late, 0) if held.any() else np.zeros(len(calls), np.int64), held
 
 
-def _queue_limit(call_end: Int, op_end: Int, is_stuck: BoolArray) -> int:
+def _queue_limit(call_end: Int64Array, op_end: Int64Array, is_stuck: BoolArray) -> int:
     """How many launches of a stream may be unfinished: the most that ever were, if that was so again and again."""
     finished = np.searchsorted(np.maximum.accumulate(op_end), call_end, side="right")
     depth = np.arange(len(call_end)) + 1 - finished
@@ -254,7 +259,9 @@ def _usual_launch(timeline: Timeline, waiting: BoolArray) -> int:
     return int(np.median(length)) if len(length) else USUAL_ARRIVAL_NS
 
 
-def _lags(timeline: Timeline, edges: Edges, by_start: BoolArray, held: BoolArray, usual: int) -> tuple[Int, Int]:
+def _lags(
+    timeline: Timeline, edges: Edges, by_start: BoolArray, held: BoolArray, usual: int
+) -> tuple[Int64Array, Int64Array]:
     """From the end of what each call waited for to its return, and its own time without the wait."""
     table, calls = timeline.trace.operations, timeline.calls
     start, end, kind = calls.start_ns, calls.end_ns, calls.kind

@@ -7,7 +7,7 @@ import numpy as np
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.replay import Predictor
-from boundby.replay.wakes import find_hand_overs, find_wakes
+from boundby.replay.wakeups import find_hand_overs, find_wakeups
 from tests.replay.test_replay import US, launch
 from tests.support.program import Program
 
@@ -31,14 +31,14 @@ def feeding(wait: str = "pthread_cond_wait") -> Program:
 
 
 def test_the_only_thread_awake_did_it() -> None:
-    wakes = find_wakes(timeline_of(feeding()))
+    wakes = find_wakeups(timeline_of(feeding()))
     assert set(wakes.thread.tolist()) == {1}
     assert set(wakes.waker.tolist()) == {0}
     assert (wakes.end - wakes.signal == 10 * US).all()
 
 
 def test_a_sleep_for_a_file_has_no_waker() -> None:
-    assert len(find_wakes(timeline_of(feeding("read"))).thread) == 0
+    assert len(find_wakeups(timeline_of(feeding("read"))).thread) == 0
 
 
 def test_who_falls_asleep_has_woken_the_other() -> None:
@@ -49,7 +49,7 @@ def test_who_falls_asleep_has_woken_the_other() -> None:
         program.sleep((base + 20) * US, (base + 117) * US, thread=0, name="pthread_cond_wait")
         launch(program, base + 40, base + 48, base + 80, thread=1)
         program.sleep((base + 110) * US, (base + 227) * US, thread=1, name="pthread_cond_wait")
-    wakes = find_wakes(timeline_of(program))
+    wakes = find_wakeups(timeline_of(program))
     main = wakes.thread == 0
     assert (wakes.end - wakes.signal)[main].tolist() == [7 * US] * main.sum()
     assert set(wakes.waker[main].tolist()) == {1}
@@ -57,7 +57,7 @@ def test_who_falls_asleep_has_woken_the_other() -> None:
 
 def test_what_is_taken_must_have_been_made() -> None:
     timeline = timeline_of(feeding())
-    given = find_hand_overs(timeline, find_wakes(timeline))
+    given = find_hand_overs(timeline, find_wakeups(timeline))
     assert set(given.maker.tolist()) == {1}
     assert (given.made <= given.taken).all()
     # With kernels and the main thread's own code gone the feeder's 700 us a batch are left.
@@ -75,4 +75,4 @@ def test_a_thread_begun_later_follows_its_beginner() -> None:
     predictor = Predictor(timeline_of(program))
     (measured,), (awake,) = predictor.without(()), predictor.without(("host_blocked",))
     assert measured - awake > 49_000 * US
-    assert np.all(predictor.graph.follows[np.flatnonzero(np.diff(predictor.graph.chain)) + 1] >= 0)
+    assert np.all(predictor.graph.links.follows[np.flatnonzero(np.diff(predictor.graph.links.chain)) + 1] >= 0)

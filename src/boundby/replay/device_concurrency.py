@@ -7,11 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.native.forward import FIRST_KERNEL
 from boundby.trace.tables import Direction, Operations, OpKind, Trace
-
-Int = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
 
 # Kernels seen to run at once for this much of the shorter one fit on the device together.
 TOGETHER_FRACTION = 0.1
@@ -22,42 +20,42 @@ _WARP = 32
 _BLOCKS_OF_ONE = 32  # blocks that a multiprocessor holds at most
 
 
-class Engines(NamedTuple):
-    """``slot``: each operation's stream, numbered across devices; -1 where its device has only one. ``slots``: first
-    and last + 1 slot of its device, per slot. ``kind``: what it is to others; ``excludes``: pairs (kind * kinds +
+class Concurrency(NamedTuple):
+    """``lane``: each operation's stream, numbered across devices; -1 where its device has only one. ``lanes``: first
+    and last + 1 lane of its device, per lane. ``kind``: what it is to others; ``excludes``: pairs (kind * kinds +
     kind) that cannot run at once."""
 
-    slot: Int32
-    first: Int32
-    stop: Int32
-    kind: Int32
+    lane: Int32Array
+    first: Int32Array
+    stop: Int32Array
+    kind: Int32Array
     kinds: int
     excludes: BoolArray
 
 
-def find_engines(trace: Trace, stream: Int) -> Engines:
+def find_concurrency(trace: Trace, stream: Int64Array) -> Concurrency:
     """``stream``: number of each operation's stream (of one device and process)."""
     table = trace.operations
     count = len(table)
-    slot = np.full(count, -1, np.int32)
+    lane = np.full(count, -1, np.int32)
     bounds: list[tuple[int, int]] = []
     for device in np.unique(table.device).tolist():
         rows = np.flatnonzero(table.device == device)
         keys, inverse = np.unique(stream[rows], return_inverse=True)
         if len(keys) > 1:
-            slot[rows] = inverse + len(bounds)
+            lane[rows] = inverse + len(bounds)
             bounds += [(len(bounds), len(bounds) + len(keys))] * len(keys)
-    shared = np.flatnonzero(slot >= 0)
+    shared = np.flatnonzero(lane >= 0)
     kind, kinds = _kinds(table, shared)
-    excludes = _exclusions(trace, shared, slot, kind, kinds) if len(shared) else np.zeros(kinds * kinds, bool)
+    excludes = _exclusions(trace, shared, lane, kind, kinds) if len(shared) else np.zeros(kinds * kinds, bool)
     first, stop = (np.array(bounds, np.int32).reshape(-1, 2)[:, column].copy() for column in (0, 1))
-    return Engines(slot, first, stop, kind, kinds, excludes)
+    return Concurrency(lane, first, stop, kind, kinds, excludes)
 
 
-_HTOD, _DTOH, KERNELS = 1, 2, 3  # kinds from KERNELS on are kernels, by name and shape
+_HTOD, _DTOH = 1, 2  # kinds from FIRST_KERNEL on are kernels, by name and shape
 
 
-def _kinds(table: Operations, rows: npt.NDArray[np.intp]) -> tuple[Int32, int]:
+def _kinds(table: Operations, rows: npt.NDArray[np.intp]) -> tuple[Int32Array, int]:
     kind = np.full(len(table), _FREE, np.int32)
     if len(rows) == 0:
         return kind, 1
@@ -69,28 +67,28 @@ def _kinds(table: Operations, rows: npt.NDArray[np.intp]) -> tuple[Int32, int]:
     shape = table.shape[computes].astype(np.int64) + 1
     names, inverse = np.unique(what * (int(shape.max(initial=0)) + 1) + shape, return_inverse=True)
     if len(names) <= MOST_KINDS:
-        kind[computes] = KERNELS + inverse
-        return kind, KERNELS + len(names)
-    kind[computes] = KERNELS + table.is_communication[computes]
-    return kind, KERNELS + 2
+        kind[computes] = FIRST_KERNEL + inverse
+        return kind, FIRST_KERNEL + len(names)
+    kind[computes] = FIRST_KERNEL + table.is_communication[computes]
+    return kind, FIRST_KERNEL + 2
 
 
-def _exclusions(trace: Trace, rows: npt.NDArray[np.intp], slot: Int32, kind: Int32, kinds: int) -> BoolArray:
+def _exclusions(trace: Trace, rows: npt.NDArray[np.intp], lane: Int32Array, kind: Int32Array, kinds: int) -> BoolArray:
     """Kernels exclude each other unless their blocks fit on the device together, copies of one direction do, unless
     they were seen to run at once."""
     table = trace.operations
     largest = np.zeros(kinds)
     np.maximum.at(largest, kind[rows], _shares(trace, rows))
     excludes = np.zeros((kinds, kinds), bool)
-    kernels = largest[KERNELS:]
-    excludes[KERNELS:, KERNELS:] = kernels[:, None] + kernels[None, :] > 1
+    kernels = largest[FIRST_KERNEL:]
+    excludes[FIRST_KERNEL:, FIRST_KERNEL:] = kernels[:, None] + kernels[None, :] > 1
     excludes[_HTOD, _HTOD] = excludes[_DTOH, _DTOH] = True
     order = rows[np.lexsort((table.end_ns[rows], table.start_ns[rows], table.device[rows]))]
     for step in range(1, 9):  # the operations that started next after each one: few run at once
         a, b = order[:-step], order[step:]
         together = np.minimum(table.end_ns[a], table.end_ns[b]) - table.start_ns[b]
         shorter = np.minimum(table.end_ns[a] - table.start_ns[a], table.end_ns[b] - table.start_ns[b])
-        seen = (table.device[a] == table.device[b]) & (slot[a] != slot[b]) & (together > 0)
+        seen = (table.device[a] == table.device[b]) & (lane[a] != lane[b]) & (together > 0)
         if not seen.any():
             break
         seen &= together >= TOGETHER_FRACTION * shorter
@@ -121,10 +119,10 @@ def _shares(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]
     return found
 
 
-def held_until(table: Operations, engines: Engines, near_ns: int) -> Int:
+def held_until(table: Operations, concurrency: Concurrency, near_ns: int) -> Int64Array:
     """When what got in each operation's way was over, if it started within ``near_ns`` of that; else long ago."""
     found = np.full(len(table), np.iinfo(np.int64).min // 2)
-    rows = np.flatnonzero(engines.slot >= 0)
+    rows = np.flatnonzero(concurrency.lane >= 0)
     for device in np.unique(table.device[rows]).tolist():
         mine = rows[table.device[rows] == device]
         by_end = mine[np.lexsort((table.start_ns[mine], table.end_ns[mine]))]
@@ -134,7 +132,7 @@ def held_until(table: Operations, engines: Engines, near_ns: int) -> Int:
             near = (place >= step) & (table.start_ns[mine] - table.end_ns[other] <= near_ns)
             if not near.any():
                 break
-            near &= engines.slot[other] != engines.slot[mine]
-            near &= engines.excludes[engines.kind[mine] * engines.kinds + engines.kind[other]]
+            near &= concurrency.lane[other] != concurrency.lane[mine]
+            near &= concurrency.excludes[concurrency.kind[mine] * concurrency.kinds + concurrency.kind[other]]
             found[mine] = np.where(near, np.maximum(found[mine], table.end_ns[other]), found[mine])
     return found

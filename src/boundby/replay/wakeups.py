@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import BoolArray, Int64Array
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS
@@ -38,13 +38,13 @@ _WAITS = ("lock", "condition")
 _HAND_OVER = "condition"  # the kind of wait that is surely for another thread
 
 
-class Wakes(NamedTuple):
+class Wakeups(NamedTuple):
     """Waits that another thread ended; columns of equal length, ordered by process and end."""
 
-    thread: npt.NDArray[np.int64]  # who waited
+    thread: Int64Array  # who waited
     begin: Int64Array
     end: Int64Array
-    waker: npt.NDArray[np.int64]
+    waker: Int64Array
     signal: Int64Array  # when the waker let it go
 
     def of(self, thread: int) -> IntervalSet:
@@ -57,21 +57,21 @@ class HandOvers(NamedTuple):
     """What a thread takes that another made: at ``taken`` the ``taker`` needs what the ``maker`` had done by ``made``.
     Most of the time it is there already, and nothing in the trace shows that it was needed."""
 
-    taker: npt.NDArray[np.int64]
+    taker: Int64Array
     taken: Int64Array
-    maker: npt.NDArray[np.int64]
+    maker: Int64Array
     made: Int64Array
     lag: Int64Array  # from then to the taking, at least
 
 
-NO_WAKES = Wakes(*(np.empty(0, np.int64) for _ in range(5)))
+NO_WAKEUPS = Wakeups(*(np.empty(0, np.int64) for _ in range(5)))
 
 
-def find_wakes(timeline: Timeline) -> Wakes:
+def find_wakeups(timeline: Timeline) -> Wakeups:
     """Every lock or condition wait for which the waking thread can be told."""
     trace = timeline.trace
     if not trace.captured.osrt or len(trace.os_calls) == 0:
-        return NO_WAKES
+        return NO_WAKEUPS
     kind = trace.sleep_kind[trace.os_calls.name]
     waits = np.isin(kind, [SLEEPS.index(what) for what in _WAITS])
     sure = kind == SLEEPS.index(_HAND_OVER)
@@ -84,72 +84,72 @@ def find_wakes(timeline: Timeline) -> Wakes:
         if len(rows) and len(members) > 1:
             parts.append(_in_process(timeline, members.tolist(), rows, sure))
     if not parts:
-        return NO_WAKES
-    return _that_matter(trace, Wakes(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
+        return NO_WAKEUPS
+    return _that_matter(trace, Wakeups(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
 
 
-def _that_matter(trace: Trace, wakes: Wakes) -> Wakes:
+def _that_matter(trace: Trace, wakeups: Wakeups) -> Wakeups:
     """Without pairs of threads that hardly wait for each other: requests to a service thread that polls, say. To follow
     them would tie the one that asks to the clock by which the other one sleeps."""
     table = trace.operations
     span = int(table.end_ns.max() - table.start_ns.min()) if len(table) else 0
-    _, pair = np.unique(np.stack((wakes.thread, wakes.waker)), axis=1, return_inverse=True)
-    waited = np.bincount(pair.reshape(-1), wakes.end - wakes.begin)
+    _, pair = np.unique(np.stack((wakeups.thread, wakeups.waker)), axis=1, return_inverse=True)
+    waited = np.bincount(pair.reshape(-1), wakeups.end - wakeups.begin)
     kept = (waited >= LEAST_WAITED * span)[pair.reshape(-1)]
-    return Wakes(*(column[kept] for column in wakes)) if kept.any() else NO_WAKES
+    return Wakeups(*(column[kept] for column in wakeups)) if kept.any() else NO_WAKEUPS
 
 
-def find_hand_overs(timeline: Timeline, wakes: Wakes) -> HandOvers:
-    """What a process's leading thread (the one with most CUDA calls) takes from the threads that it wakes, one thing
-    in each instance of the range in which it wakes them.
+def find_hand_overs(timeline: Timeline, wakeups: Wakeups) -> HandOvers:
+    """What a process's leading thread (the one with most CUDA calls) takes from the threads that it wakeups, one thing
+    in each instance of the range in which it wakeups them.
 
     The other way round nothing is known: what it gives them, room in a queue say, it gave when it took the last.
     """
     count = np.bincount(timeline.calls.thread, minlength=len(timeline.trace.threads))
     parts = [tuple(np.empty(0, np.int64) for _ in HandOvers._fields)]
-    pairs = np.unique(np.stack((wakes.thread, wakes.waker)), axis=1).T.tolist() if len(wakes.thread) else []
+    pairs = np.unique(np.stack((wakeups.thread, wakeups.waker)), axis=1).T.tolist() if len(wakeups.thread) else []
     for maker, taker in pairs:
         if count[taker] <= count[maker]:
             continue
-        rows = np.flatnonzero((wakes.thread == maker) & (wakes.waker == taker))
-        taken = _takings(timeline, wakes, rows, taker)
-        made = _makings(timeline, wakes, rows, maker, len(taken))
+        rows = np.flatnonzero((wakeups.thread == maker) & (wakeups.waker == taker))
+        taken = _takings(timeline, wakeups, rows, taker)
+        made = _makings(timeline, wakeups, rows, maker, len(taken))
         taken, made = taken[: len(made)], made[: len(taken)]
         early = made <= taken  # what it had to wait for is known from the wait
         if len(made) == 0 or early.mean() < CONSISTENT_FRACTION:
             continue
         taken, made = taken[early], made[early]
-        usual = int(np.median((wakes.end - wakes.signal)[rows]))
+        usual = int(np.median((wakeups.end - wakeups.signal)[rows]))
         who = [np.full(len(made), thread, np.int64) for thread in (taker, maker)]
         parts.append((who[0], taken, who[1], made, np.minimum(taken - made, usual)))
     return HandOvers(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _takings(timeline: Timeline, wakes: Wakes, rows: npt.NDArray[np.intp], taker: int) -> Int64Array:
+def _takings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], taker: int) -> Int64Array:
     """When the thread took things: in every instance of the range in which it mostly woke the maker, as far after its
     start as it did there."""
     ranges, regions = timeline.trace.ranges, timeline.ownership.regions
-    place = timeline.ownership.region_of(timeline.ownership.steps(taker).at(wakes.signal[rows]))
+    place = timeline.ownership.region_of(timeline.ownership.steps(taker).at(wakeups.signal[rows]))
     common = int(np.bincount(place).argmax())
     if common == 0 or (place == common).mean() < TAKING_FRACTION:
         return np.empty(0, np.int64)
     mine = (ranges.thread == taker) & (regions.of_range == common)
     begins = np.sort(ranges.start_ns[mine])
-    instance = np.searchsorted(begins, wakes.signal[rows], side="right") - 1
+    instance = np.searchsorted(begins, wakeups.signal[rows], side="right") - 1
     known = instance >= 0
     taken: Int64Array = begins.copy()
-    taken[instance[known]] = wakes.signal[rows[known]]
-    # Where only every second or third instance ever wakes the maker, the others take nothing.
+    taken[instance[known]] = wakeups.signal[rows[known]]
+    # Where only every second or third instance ever wakeups the maker, the others take nothing.
     stride = max(int(np.gcd.reduce(np.diff(instance[known]))) if known.sum() > 1 else 1, 1)
     return taken[int(instance[known][0]) % stride :: stride] if known.any() else taken[:0]
 
 
-def _makings(timeline: Timeline, wakes: Wakes, rows: npt.NDArray[np.intp], maker: int, count: int) -> Int64Array:
+def _makings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], maker: int, count: int) -> Int64Array:
     """When the thread had made each of ``count`` things, told from the lengths of its runs between two waits."""
     life = lifetime(timeline.trace, maker)
     if life is None or count == 0:
         return np.empty(0, np.int64)
-    begin, end = np.append(life[0], wakes.end[rows]), np.append(wakes.begin[rows], life[1])
+    begin, end = np.append(life[0], wakeups.end[rows]), np.append(wakeups.begin[rows], life[1])
     length = end - begin
     if len(length) < 2 or length.sum() <= 0:
         return np.empty(0, np.int64)
@@ -172,9 +172,7 @@ class _Thread(NamedTuple):
     in_call: IntervalSet
 
 
-def _in_process(
-    timeline: Timeline, members: list[int], rows: npt.NDArray[np.intp], sure: npt.NDArray[np.bool_]
-) -> Wakes:
+def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.intp], sure: BoolArray) -> Wakeups:
     table = timeline.trace.os_calls
     order = rows[np.lexsort((table.thread[rows], table.start_ns[rows], table.end_ns[rows]))]
     thread = table.thread[order].astype(np.int64)
@@ -204,7 +202,7 @@ def _in_process(
     sole = ~told & sure[order] & (awake == 1) & (instant > begin)
     waker[sole], signal[sole] = candidate[sole], instant[sole]
     found = waker >= 0
-    return Wakes(thread[found], begin[found], end[found], waker[found], signal[found])
+    return Wakeups(thread[found], begin[found], end[found], waker[found], signal[found])
 
 
 def _describe(timeline: Timeline, thread: int) -> _Thread | None:

@@ -1,6 +1,6 @@
 """The host's side of the graph: what each thread (or logical thread) does, one thing after the other.
 
-A node is a CUDA call, or an instant without length: where a thread begins, wakes another, or is woken.
+A node is a CUDA call, or an instant without length: where a thread begins, wakeups another, or is woken.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from boundby.attribution.gaps import running
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
 from boundby.model.step_function import StepFunction, cut
-from boundby.replay.wakes import NO_WAKES, Wakes, find_hand_overs, find_wakes
+from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups
 from boundby.trace.vocabulary.cuda import CallClass
 
-Int = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
 NONE = -1
 
 # Intervals are cut in blocks of this many nodes, which bounds the memory that their pieces take on the way.
@@ -31,33 +30,33 @@ NODES_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True)
-class Chains:
+class HostNodes:
     """Nodes ordered by chain and start; columns of equal length, then the pieces of the intervals before them."""
 
-    chain: Int32
-    thread: Int32
-    start_ns: Int
-    end_ns: Int
-    call: Int32  # row in Calls; NONE: an instant
-    kind: npt.NDArray[np.int8]  # CallClass
-    interval_ns: Int  # before the node; negative where calls of a logical thread overlap
-    follows: Int32  # the node of another chain that woke this one; NONE
-    follow_lag_ns: Int
-    piece_node: Int32
-    piece_ns: Int
-    piece_cause: npt.NDArray[np.int8]
-    piece_region: Int32
+    chain: Int32Array
+    thread: Int32Array
+    start_ns: Int64Array
+    end_ns: Int64Array
+    call: Int32Array  # row in Calls; NONE: an instant
+    kind: Int8Array  # CallClass
+    interval_ns: Int64Array  # before the node; negative where calls of a logical thread overlap
+    follows: Int32Array  # the node of another chain that woke this one; NONE
+    follow_lag_ns: Int64Array
+    piece_node: Int32Array
+    piece_ns: Int64Array
+    piece_cause: Int8Array
+    piece_region: Int32Array
 
 
-def build_chains(timeline: Timeline) -> Chains:
+def find_host_nodes(timeline: Timeline) -> HostNodes:
     """The nodes of all threads that call CUDA, and of those that wake them or are woken by them."""
     calls = timeline.calls
-    wakes = _relevant(find_wakes(timeline), np.unique(calls.thread))
+    wakeups = _relevant(find_wakeups(timeline), np.unique(calls.thread))
     leader = timeline.logical_threads.leader.copy()
-    linked = np.unique(np.concatenate((wakes.thread, wakes.waker)))
+    linked = np.unique(np.concatenate((wakeups.thread, wakeups.waker)))
     leader[linked] = linked  # who is known to wait for whom need not be taken for one
-    signal = _outside_calls(timeline, wakes.waker, wakes.signal)
-    given = find_hand_overs(timeline, wakes)
+    signal = _outside_calls(timeline, wakeups.waker, wakeups.signal)
+    given = find_hand_overs(timeline, wakeups)
     made = _outside_calls(timeline, given.maker, given.made)
     taken = np.maximum(_outside_calls(timeline, given.taker, given.taken), made)
     begins = _beginnings(timeline, linked)
@@ -65,8 +64,8 @@ def build_chains(timeline: Timeline) -> Chains:
         np.concatenate(columns)
         for columns in zip(
             _nodes(calls.thread, calls.start_ns, 2, calls.end_ns, kind=calls.kind),
-            _nodes(wakes.thread, wakes.end, 1, until=wakes.begin),
-            _nodes(wakes.waker, signal, 1),
+            _nodes(wakeups.thread, wakeups.end, 1, until=wakeups.begin),
+            _nodes(wakeups.waker, signal, 1),
             _nodes(given.maker, made, 1),
             _nodes(given.taker, taken, 1),
             _nodes(linked, begins, 0),
@@ -80,9 +79,9 @@ def build_chains(timeline: Timeline) -> Chains:
     follows = np.full(len(order), NONE, np.int64)
     lag = np.zeros(len(order), np.int64)
     of_wake, of_signal, of_made, of_taken, _ = np.split(
-        rank[len(calls) :], np.cumsum([len(wakes.thread), len(wakes.thread), len(given.made), len(given.made)])
+        rank[len(calls) :], np.cumsum([len(wakeups.thread), len(wakeups.thread), len(given.made), len(given.made)])
     )
-    follows[of_wake], lag[of_wake] = of_signal, wakes.end - signal
+    follows[of_wake], lag[of_wake] = of_signal, wakeups.end - signal
     follows[of_taken], lag[of_taken] = of_made, np.minimum(given.lag, taken - made)
     is_woken = np.zeros(len(order), bool)
     is_woken[of_wake] = True
@@ -91,10 +90,10 @@ def build_chains(timeline: Timeline) -> Chains:
     same = np.append(False, chain[1:] == chain[:-1])[: len(chain)]
     free_from = np.where(same, np.append(0, end[:-1])[: len(end)], start)
     high = np.where(is_woken, np.maximum(np.minimum(until, start), np.minimum(free_from, start)), start)
-    pieces = _pieces(timeline, np.minimum(free_from, high), high, thread, wakes)
+    pieces = _pieces(timeline, np.minimum(free_from, high), high, thread, wakeups)
     if not timeline.trace.captured.osrt:
         pieces = _elastic(timeline, chain, start, end, row[order] >= 0, follows, lag, pieces)
-    return Chains(
+    return HostNodes(
         chain=chain.astype(np.int32),
         thread=thread.astype(np.int32),
         start_ns=start,
@@ -111,7 +110,7 @@ def build_chains(timeline: Timeline) -> Chains:
     )
 
 
-def _leading(timeline: Timeline, chain: Int, is_call: npt.NDArray[np.bool_]) -> dict[int, tuple[int, int, int, int]]:
+def _leading(timeline: Timeline, chain: Int64Array, is_call: BoolArray) -> dict[int, tuple[int, int, int, int]]:
     """Of each chain but the leading one of its process (the one with most calls): its nodes, and the leading one's."""
     process = timeline.trace.process_of_thread
     first = np.flatnonzero(np.append(True, chain[1:] != chain[:-1])[: len(chain)])
@@ -126,7 +125,13 @@ def _leading(timeline: Timeline, chain: Int, is_call: npt.NDArray[np.bool_]) -> 
 
 
 def _begin_later(
-    timeline: Timeline, chain: Int, start: Int, end: Int, is_call: npt.NDArray[np.bool_], follows: Int, lag: Int
+    timeline: Timeline,
+    chain: Int64Array,
+    start: Int64Array,
+    end: Int64Array,
+    is_call: BoolArray,
+    follows: Int64Array,
+    lag: Int64Array,
 ) -> None:
     """Chains that begin in the middle of the trace were begun by the leading one of their process: their first node
     follows the last of that one before it. Fills ``follows`` and ``lag``."""
@@ -138,12 +143,12 @@ def _begin_later(
 
 def _elastic(
     timeline: Timeline,
-    chain: Int,
-    start: Int,
-    end: Int,
-    is_call: npt.NDArray[np.bool_],
-    follows: Int,
-    lag: Int,
+    chain: Int64Array,
+    start: Int64Array,
+    end: Int64Array,
+    is_call: BoolArray,
+    follows: Int64Array,
+    lag: Int64Array,
     pieces: _Pieces,
 ) -> _Pieces:
     """Where only context switches tell of sleeps, a thread beside the leading one that slept is taken to have waited
@@ -164,12 +169,12 @@ def _elastic(
 
 def _nodes(
     thread: npt.NDArray[Any],
-    start: Int,
+    start: Int64Array,
     role: int,
-    end: Int | None = None,
+    end: Int64Array | None = None,
     *,
-    until: Int | None = None,
-    kind: npt.NDArray[np.int8] | None = None,
+    until: Int64Array | None = None,
+    kind: Int8Array | None = None,
 ) -> tuple[npt.NDArray[Any], ...]:
     """Columns of nodes: thread, start, end, where the interval before ends, row in Calls, class, order of equals."""
     count = len(thread)
@@ -185,24 +190,24 @@ def _nodes(
     )
 
 
-def _relevant(wakes: Wakes, callers: npt.NDArray[Any]) -> Wakes:
-    """Wakes among the threads that call CUDA and those that wake one of these, directly or not."""
+def _relevant(wakeups: Wakeups, callers: npt.NDArray[Any]) -> Wakeups:
+    """Wakeups among the threads that call CUDA and those that wake one of these, directly or not."""
     matter = set(callers.tolist())
     while True:
-        more = set(wakes.waker[np.isin(wakes.thread, sorted(matter))].tolist()) - matter
+        more = set(wakeups.waker[np.isin(wakeups.thread, sorted(matter))].tolist()) - matter
         if not more:
             break
         matter |= more
-    kept = np.isin(wakes.thread, sorted(matter)) & np.isin(wakes.waker, sorted(matter))
-    return Wakes(*(column[kept] for column in wakes)) if kept.any() else NO_WAKES
+    kept = np.isin(wakeups.thread, sorted(matter)) & np.isin(wakeups.waker, sorted(matter))
+    return Wakeups(*(column[kept] for column in wakeups)) if kept.any() else NO_WAKEUPS
 
 
-def _beginnings(timeline: Timeline, threads: Int) -> Int:
+def _beginnings(timeline: Timeline, threads: Int64Array) -> Int64Array:
     found = [lifetime(timeline.trace, int(thread)) for thread in threads]
     return np.array([life[0] if life else 0 for life in found], np.int64)
 
 
-def _outside_calls(timeline: Timeline, thread: Int, time: Int) -> Int:
+def _outside_calls(timeline: Timeline, thread: Int64Array, time: Int64Array) -> Int64Array:
     """Instants on threads; those inside a CUDA call of the thread are put at its start."""
     time = time.copy()
     for number in np.unique(thread).tolist():
@@ -217,22 +222,22 @@ def _outside_calls(timeline: Timeline, thread: Int, time: Int) -> Int:
 
 @dataclass(frozen=True)
 class _Pieces:
-    node: Int32
-    ns: Int
-    cause: npt.NDArray[np.int8]
-    region: Int32
+    node: Int32Array
+    ns: Int64Array
+    cause: Int8Array
+    region: Int32Array
 
 
-def _pieces(timeline: Timeline, low: Int, high: Int, thread: Int, wakes: Wakes) -> _Pieces:
+def _pieces(timeline: Timeline, low: Int64Array, high: Int64Array, thread: Int64Array, wakeups: Wakeups) -> _Pieces:
     """The interval before each node, cut by what the host did and where: dispatch first, then its own code or sleep."""
     parts: list[tuple[Any, ...]] = [
         (np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int32))
     ]
-    linked = np.unique(np.concatenate((wakes.thread, wakes.waker)))
+    linked = np.unique(np.concatenate((wakeups.thread, wakeups.waker)))
     for number in np.unique(thread).tolist():
         everything = np.flatnonzero((thread == number) & (high > low))
         members = np.array([number]) if number in linked else timeline.logical_threads.members(number)
-        asleep = as_steps(subtract(_asleep(timeline, number, members, linked), wakes.of(number)))
+        asleep = as_steps(subtract(_asleep(timeline, number, members, linked), wakeups.of(number)))
         last = _last_end(timeline, members, low[everything]) + DISPATCH_LIMIT_NS
         for first in range(0, len(everything), NODES_AT_ONCE):
             rows = everything[first : first + NODES_AT_ONCE]
@@ -251,7 +256,7 @@ def _pieces(timeline: Timeline, low: Int, high: Int, thread: Int, wakes: Wakes) 
     return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _last_end(timeline: Timeline, members: npt.NDArray[np.intp], time: Int) -> Int:
+def _last_end(timeline: Timeline, members: npt.NDArray[np.intp], time: Int64Array) -> Int64Array:
     """When the last call of these threads that ended by each time did; long ago where there was none."""
     never = np.iinfo(np.int64).min // 2
     ends = np.sort(np.concatenate([timeline.calls.end_ns[timeline.calls.rows_of(int(member))] for member in members]))
@@ -261,8 +266,8 @@ def _last_end(timeline: Timeline, members: npt.NDArray[np.intp], time: Int) -> I
     return np.concatenate((np.array([never], np.int64), ends))[place]
 
 
-def _interval(pieces: _Pieces, start: Int, free_from: Int) -> Int:
-    interval: Int = np.minimum(start - free_from, 0)
+def _interval(pieces: _Pieces, start: Int64Array, free_from: Int64Array) -> Int64Array:
+    interval: Int64Array = np.minimum(start - free_from, 0)
     np.add.at(interval, pieces.node, pieces.ns)
     return interval
 
@@ -273,7 +278,7 @@ def as_steps(intervals: IntervalSet) -> StepFunction:
     return StepFunction(time, np.tile(np.array([1, NONE], np.int64), len(intervals.start)))
 
 
-def _asleep(timeline: Timeline, thread: int, members: npt.NDArray[np.intp], linked: Int) -> IntervalSet:
+def _asleep(timeline: Timeline, thread: int, members: npt.NDArray[np.intp], linked: Int64Array) -> IntervalSet:
     """When all of these threads are known to sleep and no other of the process, its data feeder say, can be shown
     to run for them (but those ``linked`` are known by the waits that they end)."""
     found: IntervalSet | None = None

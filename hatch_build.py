@@ -1,0 +1,93 @@
+"""Build the native core (src/boundby/native) when boundby is installed or packed.
+
+With the machine's own C compiler (``CC``, cc, gcc or clang), else with zig from PyPI. ``python hatch_build.py`` builds
+it in place. For wheels to be given away, ``BOUNDBY_NATIVE_TARGET`` names a target below and zig builds for it, whatever
+the machine. Where nothing can build it, boundby is installed without and says so when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zlib
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # run as a script
+    BuildHookInterface = object
+
+NATIVE = Path(__file__).parent / "src" / "boundby" / "native"
+#: What BOUNDBY_NATIVE_TARGET may be: zig's name for it, the wheel's, the library's ending.
+TARGETS = {
+    "x86_64-linux": ("x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64", ".so"),
+    "aarch64-linux": ("aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64", ".so"),
+    "x86_64-macos": ("x86_64-macos.11.0", "macosx_11_0_x86_64", ".dylib"),
+    "aarch64-macos": ("aarch64-macos.11.0", "macosx_11_0_arm64", ".dylib"),
+    "x86_64-windows": ("x86_64-windows-gnu", "win_amd64", ".dll"),
+}
+#: -fwrapv: overflow is defined; no file needs the C library.
+FLAGS = ("-std=c11", "-O2", "-fwrapv", "-fvisibility=hidden", "-shared", "-Wall", "-Wextra")
+ENDINGS = {"win32": ".dll", "darwin": ".dylib"}
+
+
+class CustomBuildHook(BuildHookInterface):
+    """Hatchling's hook: builds the library, then puts it into the wheel and the platform into its name."""
+
+    def dependencies(self) -> list[str]:
+        """zig, where it is asked for or the machine has no compiler."""
+        return ["ziglang"] if os.environ.get("BOUNDBY_NATIVE_TARGET") or compiler() is None else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        target = os.environ.get("BOUNDBY_NATIVE_TARGET")
+        try:
+            library = build(target)
+        except (OSError, subprocess.CalledProcessError) as error:
+            if target:
+                raise
+            self.app.display_warning(f"boundby's native core was not built ({error}): its replay will be slow")
+            return
+        if version == "editable":
+            return
+        platform = TARGETS[target][1] if target else sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform}"
+        build_data["force_include"][str(library)] = f"boundby/native/{library.name}"
+
+
+def compiler() -> list[str] | None:
+    """The machine's C compiler; None without one."""
+    named = shlex.split(os.environ.get("CC", ""))
+    for command in [named] if named else [["cc"], ["gcc"], ["clang"]]:
+        if shutil.which(command[0]):
+            return command
+    return None
+
+
+def build(target: str | None = None, *options: str, folder: Path = NATIVE) -> Path:
+    """Build the library, beside its sources or in another folder, and return its path. Raises OSError or
+    CalledProcessError."""
+    if target and target not in TARGETS:
+        raise OSError(f"BOUNDBY_NATIVE_TARGET={target} is none of {', '.join(TARGETS)}")
+    zig_target, _, ending = TARGETS[target] if target else ("", "", ENDINGS.get(sys.platform, ".so"))
+    command = compiler() if target is None else None
+    if command is None:
+        command = [sys.executable, "-m", "ziglang", "cc", *(("-target", zig_target) if zig_target else ())]
+    library = folder / f"boundby_core{ending}"
+    made = library.with_name(f"{library.name}.{os.getpid()}")  # two builds at once do not meet
+    crc = zlib.crc32(b"".join(path.read_bytes() for path in sorted(NATIVE.glob("*.[ch]"))))
+    position = () if ending == ".dll" else ("-fPIC",)
+    files = [str(path) for path in sorted(NATIVE.glob("*.c"))]
+    arguments = [*FLAGS, *position, *options, f"-DBOUNDBY_SOURCES={crc}u", "-o", str(made), *files]
+    subprocess.run([*command, *arguments], check=True)
+    made.replace(library)
+    return library
+
+
+if __name__ == "__main__":
+    print(build(os.environ.get("BOUNDBY_NATIVE_TARGET")))

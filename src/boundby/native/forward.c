@@ -1,0 +1,149 @@
+/* The forward pass of the replay: when would everything have happened, with these costs?
+
+   The same as plain() in forward.py, line by line, which is its specification and judges it in the tests. The structs
+   hold the fields of the dataclasses there, in their order. Every index was checked there: nothing is checked here. */
+
+#include "native.h"
+
+typedef struct { /* Links */
+  const int32_t *chain;
+  const int64_t *node_start_ns;
+  const int32_t *follows;
+  const int64_t *follow_lag_ns;
+  const int32_t *wait_at, *wait_for;
+  const uint8_t *waits_for_start;
+  const int32_t *queue_slot;
+  const int64_t *queue_slot_lag_ns;
+  const int32_t *launch;
+  const uint8_t *from_call_end;
+  const int32_t *before;
+  const int32_t *after_at, *after_what;
+  const int64_t *start_ns;
+  const int64_t *unexplained_lead_ns;
+  const int32_t *lane, *lane_first, *lane_stop;
+  const int32_t *kind;
+  const uint8_t *excludes;
+  int64_t kinds;
+} links_t;
+
+typedef struct { /* Costs */
+  const int64_t *interval_ns;
+  const int64_t *call_ns;
+  const uint8_t *waits;
+  const int64_t *wait_lag_ns;
+  const int64_t *launch_latency_ns;
+  const int64_t *switch_ns;
+  const int64_t *unexplained_delay_ns;
+  const int64_t *duration_ns;
+  int64_t has_queue_limit;
+} costs_t;
+
+typedef struct { /* Pass */
+  const int32_t *order;
+  int64_t events;
+  int64_t calibrates, looks_ahead;
+  int64_t *delay_ns, *lead_ns;
+  int64_t *call_start, *call_end;
+  int64_t *start, *end, *turn;
+  int64_t *clock;
+  uint8_t *begun;
+  int64_t *lane_end;
+  int32_t *lane_kind;
+  int64_t *lane_turn;
+  int64_t *front, *front_turn;
+} pass_t;
+
+static const int64_t NEVER = -((int64_t)1 << 62);
+enum { FIRST_KERNEL = 3 };
+
+static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* A node begins: after the one before it on its chain, its waker, and room in its stream's queue. */
+static inline void begin_node(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
+  int32_t chain = l->chain[node], waker = l->follows[node], slot = l->queue_slot[node];
+  int64_t now;
+  if (p->begun[chain])
+    now = p->clock[chain] + c->interval_ns[node];
+  else {
+    now = waker >= 0 ? NEVER : l->node_start_ns[node];
+    p->begun[chain] = 1;
+  }
+  if (waker >= 0) now = later(now, p->call_end[waker] + l->follow_lag_ns[node]);
+  if (c->has_queue_limit && slot >= 0) now = later(now, p->end[slot] + l->queue_slot_lag_ns[node]);
+  p->call_start[node] = now;
+  p->call_end[node] = p->clock[chain] = now + c->call_ns[node];
+}
+
+/* A node that waits ends: not before the operations it waits for. */
+static inline void end_node(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
+  if (!c->waits[node]) return;
+  int32_t chain = l->chain[node];
+  int64_t done = p->call_end[node];
+  for (int32_t edge = l->wait_at[node]; edge < l->wait_at[node + 1]; edge++) {
+    int32_t row = l->wait_for[edge], other = l->launch[row];
+    if (other >= 0 && l->chain[other] != chain && p->call_start[other] > p->call_start[node])
+      continue; /* another thread launches it after this call now */
+    done = later(done, (l->waits_for_start[node] ? p->start[row] : p->end[row]) + c->wait_lag_ns[node]);
+  }
+  p->call_end[node] = done;
+  p->clock[chain] = later(p->clock[chain], done);
+}
+
+/* When an operation that is ready at a time finds room on its device among the operations of other lanes. */
+static inline int64_t find_room(const links_t *l, const pass_t *p, int32_t row, int64_t ready) {
+  int32_t lane = l->lane[row], first = l->lane_first[lane], kind = l->kind[row];
+  int64_t room = ready, start = ready;
+  if (kind >= FIRST_KERNEL && p->front[first] > room && (!p->looks_ahead || p->front_turn[first] <= ready))
+    room = p->front[first]; /* none overtakes a kernel that waits for room */
+  for (int32_t other = first; other < l->lane_stop[lane]; other++)
+    if (other != lane && p->lane_end[other] > room && (!p->looks_ahead || p->lane_turn[other] <= ready) &&
+        l->excludes[kind * l->kinds + p->lane_kind[other]])
+      room = p->lane_end[other];
+  if (p->calibrates) p->lead_ns[row] = later(0, room - later(l->start_ns[row], ready));
+  start = later(start, room - (p->calibrates ? p->lead_ns : l->unexplained_lead_ns)[row]);
+  if (kind >= FIRST_KERNEL && start > p->front[first]) {
+    p->front[first] = start;
+    p->front_turn[first] = ready;
+  }
+  return start;
+}
+
+static inline void run_operation(const links_t *l, const costs_t *c, const pass_t *p, int32_t row) {
+  int32_t node = l->launch[row], before = l->before[row], lane = l->lane[row];
+  int64_t start = l->start_ns[row], ready = start, delay = 0;
+  if (node >= 0 || before >= 0) {
+    ready = NEVER;
+    if (node >= 0)
+      ready = (l->from_call_end[row] ? p->call_end[node] : p->call_start[node]) + c->launch_latency_ns[row];
+    if (before >= 0) ready = later(ready, p->end[before] + c->switch_ns[row]);
+    for (int32_t edge = l->after_at[row]; edge < l->after_at[row + 1]; edge++)
+      ready = later(ready, p->end[l->after_what[edge]] + c->switch_ns[row]);
+    start = lane >= 0 ? find_room(l, p, row, ready) : ready;
+    if (p->calibrates) p->delay_ns[row] = l->start_ns[row] - start;
+    delay = (p->calibrates ? p->delay_ns : c->unexplained_delay_ns)[row];
+    start += delay;
+  }
+  p->start[row] = start;
+  p->end[row] = start + c->duration_ns[row];
+  /* Its turn comes when it is ready and what nothing explains has passed; never before what it follows. */
+  int64_t due = ready + delay < start ? ready + delay : start;
+  if (node >= 0) due = later(due, p->call_start[node]);
+  if (before >= 0) due = later(due, p->start[before]);
+  p->turn[row] = due;
+  if (lane < 0) return;
+  p->lane_end[lane] = p->end[row];
+  p->lane_kind[lane] = l->kind[row];
+  p->lane_turn[lane] = due;
+}
+
+EXPORT void boundby_forward(const links_t *l, const costs_t *c, const pass_t *p) {
+  for (int64_t index = 0; index < p->events; index++) {
+    int32_t event = p->order[index];
+    if (event < 0)
+      run_operation(l, c, p, ~event);
+    else if (event & 1)
+      end_node(l, c, p, event >> 1);
+    else
+      begin_node(l, c, p, event >> 1);
+  }
+}

@@ -1,0 +1,272 @@
+"""The forward pass of the replay: when would everything have happened, with these costs?
+
+`plain` says what is done, in Python; ``forward.c`` does the same some hundred times as fast. Times are nanoseconds,
+rows of nodes and operations as in `boundby.replay.graph`, NONE (-1) in an index means that there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.native.library import Record, call, core
+
+NONE = -1
+NEVER = -(1 << 62)
+FIRST_KERNEL = 3  # kinds of operations from here on are kernels
+
+T = TypeVar("T", bound=Record)
+
+
+@dataclass(frozen=True, eq=False)
+class Links(Record):
+    """What comes after what. Columns of nodes, then of operations, then of lanes (streams that share a device)."""
+
+    chain: Int32Array
+    node_start_ns: Int64Array  # as measured: where chains begin that follow nothing
+    follows: Int32Array  # the node that woke this one's thread
+    follow_lag_ns: Int64Array
+    wait_at: Int32Array  # wait_at[node]:wait_at[node + 1] of wait_for are the operations it waits for
+    wait_for: Int32Array
+    waits_for_start: BoolArray
+    queue_slot: Int32Array  # the operation whose end makes room in the stream's queue
+    queue_slot_lag_ns: Int64Array
+    launch: Int32Array  # the node that launched each operation
+    from_call_end: BoolArray  # that node's call had to finish first
+    before: Int32Array  # the operation before it on its stream
+    after_at: Int32Array  # after_at[row]:after_at[row + 1] of after_what are operations of other streams
+    after_what: Int32Array
+    start_ns: Int64Array  # as measured
+    unexplained_lead_ns: Int64Array  # by how much it was seen to start before its device should have had room
+    lane: Int32Array  # NONE: alone on its device
+    lane_first: Int32Array  # lanes of the same device, per lane: lane_first:lane_stop
+    lane_stop: Int32Array
+    kind: Int32Array  # what each operation is to others
+    excludes: BoolArray  # kind * kinds + kind: these two cannot run at once
+    kinds: int
+
+    @property
+    def nodes(self) -> int:
+        return len(self.chain)
+
+    @property
+    def operations(self) -> int:
+        return len(self.launch)
+
+    @cached_property
+    def chains(self) -> int:
+        return int(self.chain.max(initial=-1)) + 1
+
+    def check(self, order: Int32Array) -> None:
+        """Raise ValueError for an index, in a column or in an order of events, that points nowhere."""
+        nodes, operations, lanes = self.nodes, self.operations, len(self.lane_first)
+        per_node = (self.node_start_ns, self.follows, self.follow_lag_ns, self.waits_for_start)
+        per_operation = (self.from_call_end, self.before, self.start_ns, self.unexplained_lead_ns, self.lane, self.kind)
+        good = [
+            all(len(column) == nodes for column in (*per_node, self.queue_slot, self.queue_slot_lag_ns)),
+            all(len(column) == operations for column in per_operation),
+            _are_offsets(self.wait_at, nodes, self.wait_for),
+            _are_offsets(self.after_at, operations, self.after_what),
+            len(self.lane_stop) == lanes and len(self.excludes) == self.kinds**2,
+            _is_within(self.chain, 0, self.chains),
+            _is_within(self.follows, NONE, nodes) and _is_within(self.launch, NONE, nodes),
+            *(_is_within(column, NONE, operations) for column in (self.queue_slot, self.before)),
+            *(_is_within(column, 0, operations) for column in (self.wait_for, self.after_what)),
+            _is_within(self.lane, NONE, lanes) and _is_within(self.kind, 0, self.kinds),
+            _is_within(self.lane_first, 0, lanes) and _is_within(self.lane_stop, 0, lanes + 1),
+            _is_within(order, -operations, 2 * nodes),
+        ]
+        if not all(good):
+            raise ValueError(f"a graph's columns do not fit together (check {good.index(False)})")
+
+
+def _are_offsets(at: Int32Array, count: int, flat: Int32Array) -> bool:
+    return len(at) == count + 1 and at[0] == 0 and at[-1] == len(flat) and bool((at[1:] >= at[:-1]).all())
+
+
+def _is_within(column: Int32Array, low: int, stop: int) -> bool:
+    return len(column) == 0 or (int(column.min()) >= low and int(column.max()) < stop)
+
+
+@dataclass(frozen=True, eq=False)
+class Costs(Record):
+    """What scenarios change: columns of nodes, then of operations. Unchanged they replay the trace."""
+
+    interval_ns: Int64Array  # before each node
+    call_ns: Int64Array  # the call's own time, without waiting
+    waits: BoolArray
+    wait_lag_ns: Int64Array  # from the end of what it waits for to its return
+    launch_latency_ns: Int64Array  # from the launching call to the start at the earliest
+    switch_ns: Int64Array  # from the end of what it comes after
+    unexplained_delay_ns: Int64Array
+    duration_ns: Int64Array
+    has_queue_limit: bool = True
+
+    def check(self, links: Links) -> None:
+        """Raise ValueError where columns are not those of these links."""
+        columns = [getattr(self, field.name) for field in fields(self)[:-1]]
+        if [len(column) for column in columns] != [links.nodes] * 4 + [links.operations] * 4:
+            raise ValueError("costs are of another graph")
+
+    def is_same(self, other: Costs) -> bool:
+        """Whether nothing differs."""
+        pairs = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]
+        return all(one is two or np.array_equal(one, two) for one, two in pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class Pass(Record):
+    """One pass over the events in an order, and what it found out.
+
+    ``order``: 2 * node begins it, 2 * node + 1 ends one that waits, ~row is an operation. ``calibrates``: what the
+    measured starts do not explain is written down (``delay_ns``, ``lead_ns``) in place of being replayed.
+    ``looks_ahead``: what has its turn later is in nobody's way although it comes first in this order.
+    """
+
+    order: Int32Array
+    events: int
+    calibrates: bool
+    looks_ahead: bool
+    delay_ns: Int64Array
+    lead_ns: Int64Array
+    call_start: Int64Array
+    call_end: Int64Array
+    start: Int64Array
+    end: Int64Array
+    turn: Int64Array  # when each operation has its turn on its device
+    clock: Int64Array  # the state on the way: of chains, then of lanes
+    begun: BoolArray
+    lane_end: Int64Array
+    lane_kind: Int32Array
+    lane_turn: Int64Array
+    front: Int64Array  # of each device (by its first lane) the last kernel that waited for room, and its turn
+    front_turn: Int64Array
+
+
+def forward(
+    links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False, looks_ahead: bool = False
+) -> Pass:
+    """Run the events in this order. The links and the order must have been checked (`Links.check`)."""
+    costs.check(links)
+    nodes, operations, lanes = links.nodes, links.operations, len(links.lane_first)
+    one_pass = Pass(
+        order=order,
+        events=len(order),
+        calibrates=calibrates,
+        looks_ahead=looks_ahead,
+        **{name: np.zeros(operations if calibrates else 0, np.int64) for name in ("delay_ns", "lead_ns")},
+        **{name: np.zeros(nodes, np.int64) for name in ("call_start", "call_end")},
+        **{name: np.zeros(operations, np.int64) for name in ("start", "end", "turn")},
+        clock=np.zeros(links.chains, np.int64),
+        begun=np.zeros(links.chains, np.bool_),
+        lane_kind=np.zeros(lanes, np.int32),
+        **{name: np.full(lanes, NEVER) for name in ("lane_end", "lane_turn", "front", "front_turn")},
+    )
+    if core() is None:
+        plain(links, costs, one_pass)
+    else:
+        call("boundby_forward", links, costs, one_pass)
+    return one_pass
+
+
+def plain(links: Links, costs: Costs, one_pass: Pass) -> None:
+    """The same in Python: what ``forward.c`` must equal to the nanosecond, and what runs where it cannot."""
+    link, cost, now = _elements(links), _elements(costs), _elements(one_pass)
+    for event in now.order:
+        if event < 0:
+            _run_operation(link, cost, now, ~event)
+        elif event & 1:
+            _end_node(link, cost, now, event >> 1)
+        else:
+            _begin_node(link, cost, now, event >> 1)
+
+
+def _elements(record: T) -> T:
+    """The record with memory views in place of its arrays: elements are quicker to get at, and plain integers."""
+    columns = {field.name: getattr(record, field.name) for field in fields(record)}
+    views = {name: column.data for name, column in columns.items() if isinstance(column, np.ndarray)}
+    return replace(record, **views)
+
+
+def _begin_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
+    """A node begins: after the one before it on its chain, its waker, and room in its stream's queue."""
+    chain, waker, slot = link.chain[node], link.follows[node], link.queue_slot[node]
+    if now.begun[chain]:
+        time = now.clock[chain] + cost.interval_ns[node]
+    else:  # a thread that another one began, or one that was there from the beginning
+        time = NEVER if waker >= 0 else link.node_start_ns[node]
+        now.begun[chain] = True
+    if waker >= 0:
+        time = max(time, now.call_end[waker] + link.follow_lag_ns[node])
+    if cost.has_queue_limit and slot >= 0:
+        time = max(time, now.end[slot] + link.queue_slot_lag_ns[node])
+    now.call_start[node] = time
+    now.call_end[node] = now.clock[chain] = time + cost.call_ns[node]
+
+
+def _end_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
+    """A node that waits ends: not before the operations it waits for."""
+    if not cost.waits[node]:
+        return
+    chain, done = link.chain[node], now.call_end[node]
+    for edge in range(link.wait_at[node], link.wait_at[node + 1]):
+        row = link.wait_for[edge]
+        other = link.launch[row]
+        if other >= 0 and link.chain[other] != chain and now.call_start[other] > now.call_start[node]:
+            continue  # another thread launches it after this call now
+        done = max(done, (now.start if link.waits_for_start[node] else now.end)[row] + cost.wait_lag_ns[node])
+    now.call_end[node] = done
+    now.clock[chain] = max(now.clock[chain], done)
+
+
+def _find_room(link: Links, now: Pass, row: int, ready: int) -> int:
+    """When an operation that is ready at a time finds room on its device among the operations of other lanes."""
+    lane, kind = link.lane[row], link.kind[row]
+    first, room = link.lane_first[lane], ready
+    if kind >= FIRST_KERNEL and now.front[first] > room and (not now.looks_ahead or now.front_turn[first] <= ready):
+        room = now.front[first]  # none overtakes a kernel that waits for room
+    for other in range(first, link.lane_stop[lane]):
+        is_busy = other != lane and now.lane_end[other] > room
+        is_busy = is_busy and (not now.looks_ahead or now.lane_turn[other] <= ready)
+        if is_busy and link.excludes[kind * link.kinds + now.lane_kind[other]]:
+            room = now.lane_end[other]
+    if now.calibrates:
+        now.lead_ns[row] = max(0, room - max(link.start_ns[row], ready))
+    start: int = max(ready, room - (now.lead_ns if now.calibrates else link.unexplained_lead_ns)[row])
+    if kind >= FIRST_KERNEL and start > now.front[first]:
+        now.front[first], now.front_turn[first] = start, ready
+    return start
+
+
+def _run_operation(link: Links, cost: Costs, now: Pass, row: int) -> None:
+    node, before, lane = link.launch[row], link.before[row], link.lane[row]
+    start = ready = link.start_ns[row]
+    delay = 0
+    if node >= 0 or before >= 0:
+        ready = NEVER
+        if node >= 0:
+            ready = (now.call_end if link.from_call_end[row] else now.call_start)[node] + cost.launch_latency_ns[row]
+        if before >= 0:
+            ready = max(ready, now.end[before] + cost.switch_ns[row])
+        for edge in range(link.after_at[row], link.after_at[row + 1]):
+            ready = max(ready, now.end[link.after_what[edge]] + cost.switch_ns[row])
+        start = _find_room(link, now, row, ready) if lane >= 0 else ready
+        if now.calibrates:
+            now.delay_ns[row] = link.start_ns[row] - start
+        delay = (now.delay_ns if now.calibrates else cost.unexplained_delay_ns)[row]
+        start += delay
+    now.start[row] = start
+    now.end[row] = start + cost.duration_ns[row]
+    # Its turn comes when it is ready and what nothing explains has passed; never before what it follows.
+    due = min(ready + delay, start)
+    if node >= 0:
+        due = max(due, now.call_start[node])
+    if before >= 0:
+        due = max(due, now.start[before])
+    now.turn[row] = due
+    if lane >= 0:
+        now.lane_end[lane], now.lane_kind[lane], now.lane_turn[lane] = now.end[row], link.kind[row], due

@@ -1,0 +1,93 @@
+"""The native core: one small library without a Python ABI, built from the C files beside this module.
+
+``hatch_build.py`` builds it when boundby is installed. Where there is none, or none that can be loaded, the plain
+functions beside each C file do the same work; `why_not` says why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import zlib
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+HERE = Path(__file__).parent
+NAME = "boundby_core" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+#: Set to 1, the native core is not used.
+SWITCH = "BOUNDBY_PLAIN"
+
+_DTYPES: dict[str, type[np.generic]] = {
+    "BoolArray": np.bool_,
+    "Int8Array": np.int8,
+    "Int32Array": np.int32,
+    "Int64Array": np.int64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """A struct of arrays: fields are arrays of the types above (passed as pointers), integers and truth values (as 64
+    bits), in the order of the C struct."""
+
+    def structure(self) -> ctypes.Structure:
+        """The C struct. Raises TypeError for a column of another type, or one that is not contiguous."""
+        made = _structure(type(self).__name__, tuple((field.name, str(field.type)) for field in fields(self)))()
+        for field in fields(self):
+            value: npt.NDArray[np.generic] | int = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                if value.dtype != _DTYPES[str(field.type)] or not value.flags.c_contiguous:
+                    raise TypeError(f"{type(self).__name__}.{field.name} must be a contiguous {field.type}")
+                setattr(made, field.name, value.ctypes.data)
+            else:
+                setattr(made, field.name, int(value))
+        return made
+
+
+@cache
+def _structure(name: str, columns: tuple[tuple[str, str], ...]) -> type[ctypes.Structure]:
+    types = [(column, ctypes.c_void_p if kind in _DTYPES else ctypes.c_int64) for column, kind in columns]
+    return type(name, (ctypes.Structure,), {"_fields_": types})
+
+
+def fingerprint() -> int:
+    """A number that changes with any C file: a library built from others is not used."""
+    return zlib.crc32(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.[ch]"))))
+
+
+@cache
+def _load() -> tuple[ctypes.CDLL | None, str]:
+    if os.environ.get(SWITCH) == "1":
+        return None, f"{SWITCH} is set"
+    try:
+        library = ctypes.CDLL(str(HERE / NAME))
+        built_from = int(library.boundby_sources())
+    except (OSError, AttributeError):
+        return None, "it was not built, or not for this machine"
+    if built_from & 0xFFFFFFFF != fingerprint():
+        return None, "it was built from other sources: install boundby again"
+    return library, ""
+
+
+def core() -> ctypes.CDLL | None:
+    """The library; None where it cannot be used."""
+    return _load()[0]
+
+
+def why_not() -> str | None:
+    """Why the native core is not used, to complete "because"; None: it is."""
+    library, reason = _load()
+    return None if library else reason
+
+
+def call(function: str, *records: Record) -> None:
+    """Call a function of the library with pointers to these structs. RuntimeError where there is none."""
+    library = core()
+    if library is None:
+        raise RuntimeError(f"the native core is not there: {why_not()}")
+    library[function](*(ctypes.byref(record.structure()) for record in records))

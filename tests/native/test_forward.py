@@ -1,0 +1,219 @@
+"""The native forward pass equals the plain one to the nanosecond: on random graphs, random programs and real traces."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import hatch_build
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boundby.attribution.timeline import build_timeline
+from boundby.attribution.windows import parse_window
+from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.scenarios import SCENARIOS
+from boundby.native import library
+from boundby.native.forward import NONE, Costs, Links, forward
+from boundby.readers import read_sqlite
+from boundby.replay import Predictor
+from boundby.replay.removals import Without
+from boundby.simulate.export import to_export
+from boundby.simulate.generate import generate
+from boundby.trace.tables import Trace
+from tests.attribution.strategies import host_sequences
+from tests.support.program import Program
+from tests.support.traces import trace_names, trace_path
+
+needs_core = pytest.mark.skipif(library.core() is None, reason=f"no native core: {library.why_not()}")
+
+
+def assert_same(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False) -> None:
+    """Every column of a pass, natively and in Python, with and without looking ahead."""
+    links.check(order)
+    for looks_ahead in (False, True):
+        native = forward(links, costs, order, calibrates=calibrates, looks_ahead=looks_ahead)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("boundby.native.forward.core", lambda: None)
+            plain = forward(links, costs, order, calibrates=calibrates, looks_ahead=looks_ahead)
+        for field in fields(native):
+            assert np.array_equal(getattr(native, field.name), getattr(plain, field.name)), field.name
+
+
+def scenarios(trace: Trace) -> Iterator[tuple[Links, Costs, Int32Array]]:
+    """A trace's graph under every scenario."""
+    timeline = build_timeline(trace, parse_window("gpu"))
+    if timeline.devices:
+        predictor = Predictor(timeline)
+        graph = predictor.graph
+        for causes in ((), *(scenario.causes for scenario in SCENARIOS.values())):
+            yield graph.links, Without(causes)(graph, graph.costs, predictor.everywhere), graph.order
+
+
+def random_graph(seed: int) -> tuple[Links, Costs, Int32Array]:
+    """Any links that fit together, whatever they mean, and any order."""
+    random = np.random.default_rng(seed)
+    nodes, operations, lanes, kinds = (int(random.integers(low, 9)) for low in (0, 0, 0, 1))
+
+    def index(count: int, stop: int, low: int = NONE) -> Int32Array:
+        return random.integers(low, stop, count, np.int32) if stop > low else np.zeros(0, np.int32)
+
+    def time(count: int) -> Int64Array:
+        return random.integers(-50, 200, count)
+
+    def truth(count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return random.integers(0, 2, count).astype(bool)
+
+    def edges(count: int) -> tuple[Int32Array, Int32Array]:
+        degree = random.integers(0, 3 if operations else 1, count)
+        at = np.concatenate(([0], np.cumsum(degree))).astype(np.int32)
+        return at, index(int(at[-1]), operations, 0)
+
+    wait_at, wait_for = edges(nodes)
+    after_at, after_what = edges(operations)
+    links = Links(
+        chain=index(nodes, 3, 0),
+        node_start_ns=time(nodes),
+        follows=index(nodes, nodes),
+        follow_lag_ns=time(nodes),
+        wait_at=wait_at,
+        wait_for=wait_for,
+        waits_for_start=truth(nodes),
+        queue_slot=index(nodes, operations),
+        queue_slot_lag_ns=time(nodes),
+        launch=index(operations, nodes),
+        from_call_end=truth(operations),
+        before=index(operations, operations),
+        after_at=after_at,
+        after_what=after_what,
+        start_ns=time(operations),
+        unexplained_lead_ns=time(operations),
+        lane=index(operations, lanes),
+        lane_first=index(lanes, lanes, 0),
+        lane_stop=index(lanes, lanes + 1, 0),
+        kind=index(operations, kinds, 0),
+        excludes=truth(kinds * kinds),
+        kinds=kinds,
+    )
+    costs = Costs(
+        *(time(nodes), time(nodes), truth(nodes), time(nodes)),
+        *(time(operations), time(operations), time(operations), time(operations)),
+        has_queue_limit=bool(random.integers(2)),
+    )
+    return links, costs, index(int(random.integers(0, 40)), 2 * nodes, -operations)
+
+
+@needs_core
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_random_graphs(seed: int, calibrates: bool) -> None:
+    assert_same(*random_graph(seed), calibrates=calibrates)
+
+
+@needs_core
+@settings(max_examples=40, deadline=None)
+@given(host_sequences(threads=2, devices=2, processes=2, most=10))
+def test_random_programs(program: Program) -> None:
+    for case in scenarios(program.trace()):
+        assert_same(*case)
+
+
+@needs_core
+@pytest.mark.parametrize("seed", range(6))
+def test_simulated_programs(seed: int, tmp_path: Path) -> None:
+    for case in scenarios(read_sqlite(to_export(generate(seed).run()).write(tmp_path / "x.sqlite", "2023"))):
+        assert_same(*case)
+
+
+@needs_core
+@pytest.mark.parametrize("name", trace_names())
+def test_real_traces(name: str) -> None:
+    for case in scenarios(read_sqlite(trace_path(name))):
+        assert_same(*case)
+
+
+def test_indices_that_point_nowhere_are_refused() -> None:
+    graphs = (random_graph(seed) for seed in range(200))
+    links, costs, order = next(
+        graph for graph in graphs if min(graph[0].nodes, graph[0].operations, len(graph[0].lane_first)) >= 2
+    )
+    columns = (
+        "chain",
+        "follows",
+        "wait_at",
+        "queue_slot",
+        "launch",
+        "before",
+        "after_at",
+        "lane",
+        "lane_first",
+        "kind",
+    )
+    for name in columns:
+        for wrong in (-2, 1000):
+            column = getattr(links, name).copy()
+            column[-1] = wrong
+            if name == "chain" and wrong > 0:
+                continue  # a chain more
+            with pytest.raises(ValueError, match="do not fit together"):
+                replace(links, **{name: column}).check(order)
+    for event in (2 * links.nodes, -links.operations - 1):
+        with pytest.raises(ValueError, match="do not fit together"):
+            links.check(np.array([event], np.int32))
+    with pytest.raises(ValueError, match="another graph"):
+        forward(links, replace(costs, call_ns=costs.call_ns[1:]), order)
+
+
+@needs_core
+def test_columns_of_another_type_are_refused() -> None:
+    links, costs, order = random_graph(1)
+    with pytest.raises(TypeError, match=r"Costs\.call_ns must be a contiguous Int64Array"):
+        forward(links, replace(costs, call_ns=costs.call_ns.astype(np.int32)), order)
+
+
+def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = library._load.__wrapped__
+    monkeypatch.setattr(library, "fingerprint", lambda: 1)
+    if library.core() is not None:
+        assert load() == (None, "it was built from other sources: install boundby again")
+    monkeypatch.setattr(library, "NAME", "nothing.so")
+    assert load() == (None, "it was not built, or not for this machine")
+    monkeypatch.setenv(library.SWITCH, "1")
+    assert load() == (None, "BOUNDBY_PLAIN is set")
+
+
+SANITIZED = """
+import sys
+from boundby.native import library
+library.NAME = sys.argv[1]
+from tests.native.test_forward import assert_same, random_graph
+assert library.core() is not None, library.why_not()
+for seed in range(400):
+    assert_same(*random_graph(seed), calibrates=seed % 2 == 0)
+"""
+
+
+def test_no_undefined_behaviour_and_no_stray_access(tmp_path: Path) -> None:
+    """The library built with sanitizers, on random graphs."""
+    compiler = hatch_build.compiler()
+    if compiler is None:
+        pytest.skip("no C compiler")
+    options = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
+    try:
+        made = hatch_build.build(None, *options, folder=tmp_path)
+        runtime = subprocess.run([*compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("the compiler has no sanitizers")
+    environment = {**os.environ, "LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
+    ran = subprocess.run(
+        [sys.executable, "-c", SANITIZED, str(made)], env=environment, capture_output=True, text=True, check=False
+    )
+    if "cannot be preloaded" in ran.stderr:
+        pytest.skip("no runtime of the sanitizers")
+    assert ran.returncode == 0, ran.stderr[-2000:]
