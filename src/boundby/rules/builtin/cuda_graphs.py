@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.launches import Launches, Part, launches
+from boundby.evidence.launches import Launches, Part
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
-from boundby.rules.builtin._launches import COUNT, LaunchSet
+from boundby.rules.builtin._launches import COUNT, launched
 from boundby.rules.rule import Match, Rule, Threshold
 
 # Sequences of one kind stand for all launches that repeat if they hold this share of them.
@@ -18,23 +18,25 @@ _MOST_KINDS = 5
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    found, launched = launches(context), LaunchSet(context, Part.REPEATING)
-    of_graph = len(launched) / max(found.graphs, 1)
-    if len(launched) < RULE.threshold(context, "count") or context.time_ns(Cause.CUDA_API) < context.least_ns:
+    repeating = launched(context, Part.REPEATING)
+    if repeating is None or len(repeating) < RULE.threshold(context, "count"):
         return
-    if of_graph < RULE.threshold(context, "launches"):
+    found = repeating.of
+    of_graph = len(repeating) / max(found.graphs, 1)
+    if context.time_ns(Cause.CUDA_API) < context.least_ns or of_graph < RULE.threshold(context, "launches"):
         return
     graph_launch_ns = round(RULE.threshold(context, "graph_launch_ns"))
     low, high = (max(ns - graph_launch_ns * found.graphs, 0) for ns in found.saving(context, Part.REPEATING))
-    pace = f"kernels of {duration(round(launched.median_ns))}"
-    if launched.between_ns is not None:
-        pace += f", {duration(launched.between_ns)} of host time each"
+    pace = f"kernels of {duration(round(repeating.median_ns))}"
+    if repeating.between_ns is not None:
+        pace += f", {duration(repeating.between_ns)} of host time each"
+    small = repeating.small_share or 0.0
     batch = (
-        f"{percent(launched.small_share)} of these kernels have fewer blocks than the GPU has multiprocessors: a "
+        f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: a "
         "larger batch costs them next to nothing",
     )
-    yield launched.match(
-        f"{count(len(launched))} launches repeat, in {_sequences(found, len(launched))}: one CUDA graph launch could "
+    yield repeating.match(
+        f"{count(len(repeating))} launches repeat, in {_sequences(found, len(repeating))}: one CUDA graph launch could "
         "take the place of each",
         {
             "graph_launches": found.graphs,
@@ -48,17 +50,17 @@ def _check(context: RuleContext) -> Iterator[Match]:
             f'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs (now {pace})',
             "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control flow; "
             "shapes must stay the same, nothing inside may wait for the GPU",
-            *(batch if launched.small_share >= RULE.threshold(context, "small_fraction") else ()),
+            *(batch if small >= RULE.threshold(context, "small_fraction") else ()),
         ),
     )
 
 
-def _sequences(found: Launches, launched: int) -> str:
+def _sequences(found: Launches, launches: int) -> str:
     """``25 sequences of 40``; ``3 of 897 and 57 shorter ones``; ``5 sequences of 897, 2 of them in pieces``; ``...,
-    and others`` where these are not most of all that are ``launched``."""
+    and others`` where these are not most of all that are ``launches``."""
     unit, times = found.units[0]
     if found.turns > times:
-        others = ", and others" if found.turns * unit < MOST_OF_ALL * launched else ""
+        others = ", and others" if found.turns * unit < MOST_OF_ALL * launches else ""
         return f"{count(found.turns)} sequences of {unit:,}, {count(found.turns - times)} of them in pieces{others}"
     rest = found.graphs - times
     kinds = "others" if any(length > unit for length, _ in found.units) else "shorter ones"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.launches import Part, launches
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
-from boundby.rules.builtin._launches import COUNT, SHARE, LaunchSet
+from boundby.rules.builtin._launches import COUNT, SHARE, in_no_order
 from boundby.rules.rule import Match, Rule, Threshold
 
 # Why a CUDA graph does not hold them as they are.
@@ -23,25 +22,22 @@ _NO_ORDER = (
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    launched, interrupted = LaunchSet(context, Part.REST), launches(context).interrupted
-    if not launched.are_many(RULE) or launched.are_small:
+    short = in_no_order(context, RULE)
+    if short is None or short.are_small or short.median_ns > RULE.threshold(context, "kernel_ns"):
         return
-    if launched.median_ns > RULE.threshold(context, "kernel_ns"):
-        return
-    between = launched.between_ns
-    pace = "" if between is None else f", one every {duration(between)}"
-    yield launched.match(
-        f"{count(len(launched))} kernels of {duration(launched.median_ns)} (median) are launched one by one{pace}",
+    pace = "" if short.between_ns is None else f", one every {duration(short.between_ns)}"
+    yield short.match(
+        f"{count(len(short))} kernels of {duration(short.median_ns)} (median) are launched one by one{pace}",
         {
-            "interrupted_fraction": round(interrupted, 4),
+            "interrupted_fraction": round(short.of.interrupted, 4),
             "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
-            "kernels": launched.kernels.named(),
+            "kernels": short.kernels.named(),
         },
-        launched.saving_ns(RULE),
+        short.saving_ns(RULE),
         (
             "torch.compile(function) fuses small operations, so that there are fewer to launch",
             "Work on whole tensors in place of Python loops over rows, samples or parameters",
-            _CUT if interrupted >= RULE.threshold(context, "interrupted_fraction") else _NO_ORDER,
+            _CUT if short.of.interrupted >= RULE.threshold(context, "interrupted_fraction") else _NO_ORDER,
         ),
     )
 

@@ -5,29 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.launches import Part
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
-from boundby.rules.builtin._launches import COUNT, SHARE, SMALL, SMALL_BATCH, LaunchSet
+from boundby.rules.builtin._launches import COUNT, SHARE, SMALL, SMALL_BATCH, in_no_order
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    launched = LaunchSet(context, Part.REST)
-    if not launched.are_many(RULE):
+    small = in_no_order(context, RULE)
+    if small is None:
         return
-    if not len(launched.with_shape):
+    if small.small_share is None:
         raise CannotCheckError("the trace tells no launch shapes, or not how many multiprocessors the GPU has")
-    if not launched.are_small or launched.median_ns > RULE.threshold(context, "kernel_ns"):
+    if not small.are_small or small.median_ns > RULE.threshold(context, "kernel_ns"):
         return
-    yield launched.match(
-        f"{percent(launched.small_share)} of {count(len(launched))} kernels have fewer blocks than the GPU has "
-        f"multiprocessors, and they take {duration(launched.median_ns)} (median): too little work in each",
+    yield small.match(
+        f"{percent(small.small_share)} of {count(len(small))} kernels have fewer blocks than the GPU has "
+        f"multiprocessors, and they take {duration(small.median_ns)} (median): too little work in each",
         {
             "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
-            "kernels": launched.kernels.named(),
+            "kernels": small.kernels.named(),
         },
-        launched.saving_ns(RULE),
+        small.saving_ns(RULE),
         (
             "A larger batch: DataLoader(dataset, batch_size=2 * batch_size), half as many steps; kernels this small "
             "take hardly longer for it",

@@ -9,7 +9,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.launches import Part
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
-from boundby.rules.builtin._launches import LaunchSet
+from boundby.rules.builtin._launches import launched
 from boundby.rules.rule import Match, Rule, Threshold
 
 # PyTorch's optimizers with one kernel for many tensors; the others have foreach=True.
@@ -18,18 +18,18 @@ _NAMED = re.compile(r"Optimizer\.step#(\w+)\.step")
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    launched = LaunchSet(context, Part.OPTIMIZER)
-    if len(launched) == 0 or launched.median_ns > RULE.threshold(context, "kernel_ns"):
+    updates = launched(context, Part.OPTIMIZER)
+    if updates is None or updates.median_ns > RULE.threshold(context, "kernel_ns"):
         return
     # At least the launches go; at most the kernels too, which are too short to be limited by memory.
-    saving_ns = launched.saving_ns(RULE)[0], launched.saving_ns(RULE, Cause.GPU_COMPUTE)[1]
-    yield launched.match(
-        f"the optimizer updates tensor by tensor: {count(len(launched))} kernels of {duration(launched.median_ns)}, "
+    saving_ns = updates.saving_ns(RULE)[0], updates.saving_ns(RULE, Cause.GPU_COMPUTE)[1]
+    yield updates.match(
+        f"the optimizer updates tensor by tensor: {count(len(updates))} kernels of {duration(updates.median_ns)}, "
         "launched one by one",
-        {"kernels": launched.kernels.named()},
+        {"kernels": updates.kernels.named()},
         saving_ns,
         (
-            _fused(context.path(launched.region)),
+            _fused(context.path(updates.region)),
             "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_ "
             "take lists of tensors",
         ),
