@@ -6,29 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from boundby.model import units
-from boundby.model.causes import CAUSE_KEYS, CAUSES, HATCH, LETTER, info
-from boundby.render import sentences
-from boundby.render.figures.account import write_upon
-from boundby.render.figures.style import (
-    FAINT,
-    INK,
-    TICK,
-    Examined,
-    Look,
-    drawn,
-    duration,
-    fill,
-    fitting,
-    legend,
-    legend_lines,
-    names_of_rows,
-    new_figure,
-    nothing,
-    plot_data_of,
-    report_of,
-    time_unit,
-    width_in,
-)
+from boundby.model.causes import CAUSE_KEYS, CAUSES, info
+from boundby.render.figures import style
 from boundby.render.text import clean, region_name
 from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Report
@@ -38,118 +17,103 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_BARS = 12
+MOST_LETTERS = 60  # of more gaps over time, letters would hide each other: then each is a marker
+MARKERS = dict(zip(CAUSE_KEYS[3:], "DsPoX<>o", strict=True))
 WIDER = 2.0  # than the longest bar is the axis: room for what stands beside it
 
 
-@drawn
-def gaps(found: Report | Examined, look: Look) -> Figure:
+@style.of_plot_data
+def gaps(report: Report, plot_data: PlotData, look: style.Look) -> Figure:
     """Above, the longest gaps over time by length and dominant cause; below, the very longest, each by its causes.
 
     Raises UserError where no device idled (or there is no GPU work).
     """
-    plot_data, report = plot_data_of(found, "gaps"), report_of(found)
     if not plot_data.gaps:
         what = "no device idled in the window" if report.devices else "the report holds no GPU work, so no gaps"
-        raise nothing(what, "Try: boundby plot REPORT --kind timeline")
-    longest = sorted(plot_data.gaps, key=lambda gap: (gap.start_ns - gap.end_ns, gap.start_ns, gap.device))[:MOST_BARS]
-    causes = [
-        key for key, cause in zip(CAUSE_KEYS, CAUSES, strict=True) if any(g.cause_ns[cause] for g in plot_data.gaps)
-    ]
-    tall = look.line_in * 9
-    heights = [tall, look.line_in * 1.35 * len(longest)]
-    below = look.line_in * (5.6 + legend_lines(causes, look))
-    figure = new_figure(look, sum(heights) + below, _title(report, plot_data), _under(report, plot_data))
+        raise style.nothing(what, "Try: boundby plot REPORT --kind timeline")
+    longest = sorted(plot_data.gaps, key=lambda gap: (-gap.length_ns, gap.start_ns, gap.device))[:MOST_BARS]
+    causes = [cause.key for cause in CAUSES if any(gap.cause_ns[cause] for gap in plot_data.gaps)]
+    heights = [look.line_in * 9, look.line_in * 1.35 * len(longest)]
+    height = sum(heights) + look.line_in * (5.6 + style.legend_lines(causes, look))
+    part = len(plot_data.gaps) < plot_data.gap_count
+    note = f"the longest {len(plot_data.gaps)} are drawn" if part else ""
+    figure = style.new_figure(report, look, height, _title(report, plot_data), note)
     above, bars = figure.subplots(2, 1, gridspec_kw={"height_ratios": heights})
     _over_time(above, plot_data, look)
     _bars(bars, longest, plot_data, look)
-    legend(figure, causes, look)
+    style.legend(figure, causes, look)
     return figure
 
 
 def _title(report: Report, plot_data: PlotData) -> str:
     idle = sum(device.gaps.total_ns for device in report.devices)
     share = idle / max(sum(device.window_ns for device in report.devices), 1)
-    word = "gap" if plot_data.gap_count == 1 else "gaps"
-    return f"{units.count(plot_data.gap_count)} {word} take {units.percent(share)} of the window: {duration(idle)}"
+    number = f"{units.count(plot_data.gap_count)} {'gap' if plot_data.gap_count == 1 else 'gaps'}"
+    return f"{number} take {units.percent(share)} of the window: {style.duration(idle)}"
 
 
-def _under(report: Report, plot_data: PlotData) -> str:
-    shown = ""
-    if len(plot_data.gaps) < plot_data.gap_count:
-        shown = f"the longest {len(plot_data.gaps)} are drawn"
-    return " · ".join(filter(None, (sentences.what_ran(report), *sentences.circumstances(report), shown)))
-
-
-def _over_time(axes: Axes, plot_data: PlotData, look: Look) -> None:
-    scale, unit = time_unit(plot_data.end_ns - plot_data.start_ns)
+def _over_time(axes: Axes, plot_data: PlotData, look: style.Look) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    lengths = [gap.end_ns - gap.start_ns for gap in plot_data.gaps]
+    span = plot_data.end_ns - plot_data.start_ns
+    scale, unit = style.time_unit(span)
+    lengths = [gap.length_ns for gap in plot_data.gaps]
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(lengths) < 100 * min(lengths) else (1,), numticks=9))
-    axes.yaxis.set_major_formatter(lambda value, _: duration(value))
+    axes.yaxis.set_major_formatter(lambda value, _: style.duration(value))
     axes.yaxis.set_minor_formatter(NullFormatter())
     for cause in CAUSES:
-        mine = [gap for gap in plot_data.gaps if gap.cause == cause]
-        if not mine:
-            continue
-        x = [(gap.start_ns - plot_data.start_ns) / scale for gap in mine]
-        y = [gap.end_ns - gap.start_ns for gap in mine]
-        if len(plot_data.gaps) <= 60:  # letters, while they do not hide each other
-            for place, height in zip(x, y, strict=True):
-                write_upon(axes, place, height, LETTER[cause.key], cause.key)
+        x = [(gap.start_ns - plot_data.start_ns) / scale for gap in plot_data.gaps if gap.cause == cause]
+        y = [gap.length_ns for gap in plot_data.gaps if gap.cause == cause]
+        if len(plot_data.gaps) <= MOST_LETTERS:
             axes.scatter(x, y, s=0)
-        else:
-            marker = _MARKERS[list(HATCH).index(cause.key) if cause.key in HATCH else -1]
-            color = info(cause.key).color
-            axes.scatter(x, y, (0.42 * look.font_pt) ** 2, color=color, marker=marker, edgecolors=INK, linewidths=0.2)
+            for place, height in zip(x, y, strict=True):
+                style.write_upon(axes, place, height, info(cause.key).letter, cause.key)
+        elif x:
+            size, color = (0.42 * look.font_pt) ** 2, info(cause.key).color
+            axes.scatter(x, y, size, color, marker=MARKERS[cause.key], edgecolors=style.INK, linewidths=0.2)
     axes.margins(x=0.03, y=0.15)
-    axes.set_xlim(0, (plot_data.end_ns - plot_data.start_ns) / scale)
+    axes.set_xlim(0, span / scale)
     axes.set_xlabel(f"time since the window began, {unit}")
     axes.set_ylabel("length")
     axes.grid(axis="y")
 
 
-_MARKERS = ("^", "v", "D", "s", "P", "X", "<", ">", "o")
-
-
-def _bars(axes: Axes, longest: Sequence[Gap], plot_data: PlotData, look: Look) -> None:
-    whole = longest[0].end_ns - longest[0].start_ns
-    scale, unit = time_unit(whole)
+def _bars(axes: Axes, longest: Sequence[Gap], plot_data: PlotData, look: style.Look) -> None:
+    whole = longest[0].length_ns
+    scale, unit = style.time_unit(whole)
     several = len({gap.device for gap in plot_data.gaps}) > 1
     labels = [
-        f"{f'GPU {gap.device}, ' if several else ''}at {duration(gap.start_ns - plot_data.start_ns)}" for gap in longest
+        f"{f'GPU {gap.device}, ' if several else ''}at {style.duration(gap.start_ns - plot_data.start_ns)}"
+        for gap in longest
     ]
-    room_in = look.width_in - max(width_in(label, look) for label in labels) - 0.3
+    room_in = look.width_in - max(style.width_in(label, look) for label in labels) - 0.3
+
+    def letter(cause: str, width: float) -> str:
+        return info(cause).letter if look.characters(width * scale / whole * 0.45 * room_in) >= 2 else ""
+
     for place, gap in enumerate(longest):
-        left = 0.0
-        for cause in CAUSES:
-            width = gap.cause_ns[cause] / scale
-            if width > 0:
-                axes.barh(place, width, 0.74, left, **fill(cause.key))
-                if look.characters(gap.cause_ns[cause] / whole * 0.45 * room_in) >= 2:
-                    write_upon(axes, left + width / 2, place, LETTER[cause.key], cause.key)
-                left += width
-        free_in = room_in * (1 - (gap.end_ns - gap.start_ns) / whole / WIDER)
-        told = _told(gap, plot_data, look, free_in)
-        beside = axes.text(left + 0.01 * whole / scale, place, told, va="center", color=FAINT, size=TICK * look.font_pt)
-        beside.set_in_layout(False)  # it was made to fit
-    names_of_rows(axes, labels, range(len(longest)))
-    axes.set_ylim(len(longest) - 0.5, -0.5)
+        parts = [(cause.key, gap.cause_ns[cause] / scale) for cause in CAUSES if gap.cause_ns[cause]]
+        end = style.cause_bar(axes, place, parts, letter)
+        text = _beside(gap, plot_data, look, room_in * (1 - gap.length_ns / whole / WIDER))
+        style.write_beside(axes, end + 0.01 * whole / scale, place, text, look)
+    style.name_rows(axes, labels)
     axes.set_xlim(0, WIDER * whole / scale)
     axes.set_xlabel(f"length of the {len(longest)} longest, {unit}" if len(longest) > 1 else f"length, {unit}")
 
 
-def _told(gap: Gap, plot_data: PlotData, look: Look, inches: float) -> str:
+def _beside(gap: Gap, plot_data: PlotData, look: style.Look, inches: float) -> str:
     """``1.20 ms  step/loss  cudaStreamSynchronize, before gemm``, as much of it as fits."""
-    text = duration(gap.end_ns - gap.start_ns)
+    text = style.duration(gap.length_ns)
     call = clean(gap.call)
     if gap.region > 0:
-        left_in = inches - width_in(f"{text}    {call}", look)
-        text += f"  {fitting(region_name(plot_data.regions[gap.region].path), look, max(left_in, inches / 3))}"
+        left_in = inches - style.width_in(f"{text}    {call}", look)
+        path = region_name(plot_data.regions[gap.region].path)
+        text += f"  {style.fitting(path, look, max(left_in, inches / 3))}"
     if call:
-        text += f"  {fitting(call, look, max(inches - width_in(text + '  ', look), inches / 4))}"
-    left_in = inches - width_in(f"{text}, before ", look)
-    if gap.after and left_in > 6 * TICK * look.font_pt / 72:
-        text += f", before {fitting(clean(gap.after), look, left_in)}"
+        left_in = inches - style.width_in(f"{text}  ", look)
+        text += f"  {style.fitting(call, look, max(left_in, inches / 4))}"
+    left_in = inches - style.width_in(f"{text}, before ", look)
+    if gap.after and left_in > 6 * style.TICK * look.font_pt / 72:
+        text += f", before {style.fitting(clean(gap.after), look, left_in)}"
     return text

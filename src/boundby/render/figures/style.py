@@ -1,10 +1,10 @@
-"""What all figures share: their look, the causes' colours and hatches, units of axes, text that is only text."""
+"""What all figures share: their look, title and legend, bars of causes, units of axes, text that is only text."""
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.errors import UserError
+from boundby.render import sentences
 from boundby.render.text import clean, shorten
 from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
@@ -47,6 +48,7 @@ LOOKS = {"paper": PAPER, "column": COLUMN, "slide": SLIDE}
 
 LARGE_PT = 12.0
 INK, FAINT, RULE = "#1d2226", "#5d666e", "#c9ced2"
+BAR = 0.74  # of a row's height
 TICK = 0.92  # of the usual text: tick labels, legends, what stands beside bars
 HATCH_COLOR = (1.0, 1.0, 1.0, 0.5)
 # Scripts that the usual font lacks, in the order they are looked for; only those that are installed are used.
@@ -62,18 +64,6 @@ class Examined(Protocol):
 
     @property
     def plot_data(self) -> PlotData: ...
-
-
-def report_of(found: Report | Examined) -> Report:
-    """The report of either."""
-    return found if isinstance(found, Report) else found.report
-
-
-def plot_data_of(found: Report | Examined, kind: str) -> PlotData:
-    """The plot data, or UserError where only a Report was given."""
-    if isinstance(found, Report):
-        raise UserError(f"A figure of {kind} needs more than a Report.", "Give it what boundby.examine(path) returns.")
-    return found.plot_data
 
 
 def matplotlib() -> Any:
@@ -129,19 +119,38 @@ def _settings(look: Look) -> dict[str, object]:
     }
 
 
-def drawn(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """A drawing function in its look's settings, which hold for it alone."""
+def of_report(draw: Callable[[Report, Look], Figure]) -> Callable[..., Figure]:
+    """A figure for which the report is enough; of an examination its report is drawn."""
 
     @functools.wraps(draw)
     def within(found: Report | Examined, look: Look = PAPER) -> Figure:
-        with matplotlib().rc_context(_settings(look)):
-            figure = draw(found, look)
-        if look.font_pt >= LARGE_PT:  # hatches are per inch: on a slide they would be grey
-            for patch in figure.findobj(lambda artist: bool(getattr(artist, "get_hatch", str)())):
-                patch.set_hatch(patch.get_hatch()[:2])  # type: ignore[attr-defined]
-        return figure
+        report = found if isinstance(found, Report) else found.report
+        return _styled(look, lambda: draw(report, look))
 
     return within
+
+
+def of_plot_data(draw: Callable[[Report, PlotData, Look], Figure]) -> Callable[..., Figure]:
+    """A figure that needs the plot data too. Raises UserError where only a Report is given."""
+
+    @functools.wraps(draw)
+    def within(found: Report | Examined, look: Look = PAPER) -> Figure:
+        if isinstance(found, Report):
+            problem = f"A figure of {draw.__name__} needs more than a Report."
+            raise UserError(problem, "Give it what boundby.examine(path) returns.")
+        return _styled(look, lambda: draw(found.report, found.plot_data, look))
+
+    return within
+
+
+def _styled(look: Look, draw: Callable[[], Figure]) -> Figure:
+    """What is drawn in the look's settings, which hold for it alone."""
+    with matplotlib().rc_context(_settings(look)):
+        figure = draw()
+    if look.font_pt >= LARGE_PT:  # hatches are per inch: on a slide they would be grey
+        for patch in figure.findobj(lambda artist: bool(getattr(artist, "get_hatch", str)())):
+            patch.set_hatch(patch.get_hatch()[:2])  # type: ignore[attr-defined]
+    return figure
 
 
 @contextmanager
@@ -153,12 +162,13 @@ def save_context() -> Iterator[None]:
         yield
 
 
-def new_figure(look: Look, content_in: float, title: str = "", under: str = "") -> Figure:
-    """An empty figure of that height of content, a title and a fainter line above it."""
+def new_figure(report: Report, look: Look, content_in: float, title: str, *notes: str) -> Figure:
+    """An empty figure of that height of content; above it a title and, fainter, what ran and notes."""
     from matplotlib.figure import Figure
 
-    lines = _wrapped(title, look, 1.4) if look.title and title else []
-    small = _wrapped(under, look, 0.96) if look.title and under else []
+    under = " · ".join(filter(None, (sentences.what_ran(report), *sentences.circumstances(report), *notes)))
+    lines = _wrapped(title, look, 1.4) if look.title else []
+    small = _wrapped(under, look, 0.96) if look.title else []
     head = 1.3 * look.line_in * len(lines) + look.line_in * len(small) + (0.6 * look.line_in if lines else 0.0)
     height = look.height_in or content_in + head
     figure = Figure(figsize=(look.width_in, height), layout="constrained")
@@ -192,41 +202,54 @@ def fill(cause: str) -> dict[str, Any]:
     return {"facecolor": color, "hatch": info(cause).hatch, "edgecolor": HATCH_COLOR, "linewidth": 0}
 
 
-def letter_color(cause: str) -> str:
-    """The colour of text upon a cause."""
-    return info(cause).ink
+def cause_bar(
+    axes: Axes, place: float, parts: Iterable[tuple[str, float]], label: Callable[[str, float], str], left: float = 0.0
+) -> float:
+    """Causes end to end in the row ``place``, each of its width and with its label upon it; where the bar ends."""
+    for cause, width in parts:
+        axes.barh(place, width, BAR, left, **fill(cause))
+        if text := label(cause, width):
+            write_upon(axes, left + width / 2, place, text, cause)
+        left += width
+    return left
 
 
-def cause_label(cause: str) -> str:
-    """``s  sync``: the letter and the word."""
-    return f"{info(cause).letter}  {info(cause).label}"
+def write_upon(axes: Axes, x: float, y: float, text: str, cause: str) -> None:
+    """Text upon a cause's colour, set off from its hatch."""
+    box = {"facecolor": info(cause).color, "edgecolor": "none", "pad": 1.2}
+    axes.text(x, y, text, ha="center", va="center", color=info(cause).ink, bbox=box)
+
+
+def write_beside(axes: Axes, x: float, place: float, text: str, look: Look) -> None:
+    """What stands beside a bar: it was made to fit, so that the layout need not make room."""
+    written = axes.text(x, place, text, va="center", color=FAINT, size=TICK * look.font_pt)
+    written.set_in_layout(False)
 
 
 def legend(figure: Figure, causes: Sequence[str], look: Look, labels: Sequence[str] = ()) -> None:
     """The causes shown, below everything, in as many columns as fit."""
     from matplotlib.patches import Patch
 
-    texts = [shorten(label, 60) for label in labels] or [cause_label(cause) for cause in causes]
-    widest = max((len(text) for text in texts), default=1) + 5
-    columns = max(min(len(texts), look.characters(look.width_in) // widest), 1)
-    figure.legend(
-        [Patch(**fill(cause)) for cause in causes],
-        texts,
-        loc="outside lower left",
-        ncols=columns,
-        handlelength=1.4,
-        handleheight=1.0,
-        columnspacing=1.2,
-        labelspacing=0.35,
-    )
+    texts = _legend_texts(causes, labels)
+    handles = [Patch(**fill(cause)) for cause in causes]
+    spacing = {"handlelength": 1.4, "handleheight": 1.0, "columnspacing": 1.2, "labelspacing": 0.35}
+    figure.legend(handles, texts, loc="outside lower left", ncols=_legend_columns(texts, look), **spacing)
 
 
 def legend_lines(causes: Sequence[str], look: Look, labels: Sequence[str] = ()) -> int:
     """How many lines ``legend`` takes."""
-    texts = labels or [cause_label(cause) for cause in causes]
+    texts = _legend_texts(causes, labels)
+    return -(-len(texts) // _legend_columns(texts, look))
+
+
+def _legend_texts(causes: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """``s  sync``: the letter and the word, where nothing else is said."""
+    return [shorten(text, 60) for text in labels] or [f"{info(key).letter}  {info(key).label}" for key in causes]
+
+
+def _legend_columns(texts: Sequence[str], look: Look) -> int:
     widest = max((len(text) for text in texts), default=1) + 5
-    columns = max(min(len(texts), look.characters(look.width_in) // widest), 1)
-    return -(-len(texts) // columns)
+    return max(min(len(texts), look.characters(look.width_in) // widest), 1)
 
 
 def duration(ns: float) -> str:
@@ -270,9 +293,10 @@ def name(text: str, look: Look, inches: float) -> str:
     return fitting(clean(text), look, inches)
 
 
-def names_of_rows(axes: Axes, labels: Sequence[str], places: Sequence[float], **style: Any) -> None:
-    """Row names as tick labels, which never are formulas."""
-    axes.set_yticks(list(places), list(labels), **style)
+def name_rows(axes: Axes, labels: Sequence[str], **style: Any) -> None:
+    """Rows from the top, named by tick labels, which never are formulas."""
+    axes.set_yticks(range(len(labels)), list(labels), **style)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 
