@@ -12,12 +12,14 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Annotated, Any, TypeVar, Union
 
 from boundby.model.causes import CAUSE_KEYS
 
 Json = dict[str, Any]
+Getter = Callable[[Any], Any]
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,7 +47,7 @@ class Named:
 
 @dataclasses.dataclass(frozen=True)
 class Flat:
-    """The inner keys (``only`` these, if any are named) stand among those of what holds it."""
+    """The inner keys (``only`` these and in this order, if any are named) stand among those of what holds it."""
 
     only: tuple[str, ...] = ()
 
@@ -106,25 +108,25 @@ class Kind:
         """The first mark of a kind."""
         return next((mark for mark in self.marks if isinstance(mark, kind)), None)
 
-    @property
+    @functools.cached_property
     def origin(self) -> Any:
         return typing.get_origin(self.bare) or self.bare
 
-    @property
+    @functools.cached_property
     def arguments(self) -> tuple[Kind, ...]:
         """What a tuple or mapping holds."""
         return tuple(kind_of(argument) for argument in typing.get_args(self.bare) if argument is not Ellipsis)
 
-    @property
+    @functools.cached_property
     def is_dataclass(self) -> bool:
         return dataclasses.is_dataclass(self.bare)
 
-    @property
+    @functools.cached_property
     def is_series(self) -> bool:
         """A tuple of any length."""
         return self.origin is tuple and Ellipsis in typing.get_args(self.bare)
 
-    @property
+    @functools.cached_property
     def meaning(self) -> str:
         """The text of the annotation, else the docstring of what the field holds, on one line."""
         text = self.mark(str) or (self.bare.__doc__ if self.is_dataclass else "") or ""
@@ -140,17 +142,17 @@ class Member:
     is_required: bool = False  # a field without a default
     derived: _Derived | None = None
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """Its key in JSON."""
         named = self.kind.mark(Named)
         return named.key if named else self.name
 
-    @property
+    @functools.cached_property
     def is_key(self) -> bool:
         return self.derived.is_key if self.derived else UNWRITTEN not in self.kind.marks
 
-    @property
+    @functools.cached_property
     def is_column(self) -> bool:
         column = self.kind.mark(Column)
         if column is not None and column.is_left_out:
@@ -207,12 +209,15 @@ def _has_no_default(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def flattened(member: Member) -> tuple[Member, ...]:
-    """The members of a flat field that are written."""
-    mark = member.kind.mark(Flat)
-    assert mark is not None
-    inner = (one for one in members(member.kind.bare) if one.is_key)
-    return tuple(one for one in inner if not mark.only or one.name in mark.only)
+def written(member: Member) -> tuple[Member, ...]:
+    """The members that a field gives keys to: itself, or what it holds where that is flat."""
+    flat = member.kind.mark(Flat)
+    if not member.is_key:
+        return ()
+    if flat is None:
+        return (member,)
+    inner = {one.name: one for one in members(member.kind.bare) if one.is_key}
+    return tuple(inner[name] for name in flat.only or inner)
 
 
 def to_plain(value: Any, *, keep_infinite: bool = False) -> Any:
@@ -228,38 +233,43 @@ def to_plain(value: Any, *, keep_infinite: bool = False) -> Any:
         if math.isfinite(value):
             return value
         return {"number": str(value)} if keep_infinite else None
-    nested = functools.partial(to_plain, keep_infinite=keep_infinite)
     if dataclasses.is_dataclass(value):
-        return {key: nested(item) for key, item in _items(value)}
+        return {key: to_plain(order(get(value)), keep_infinite=keep_infinite) for key, get, order in _keys(type(value))}
     if isinstance(value, Mapping):
-        return {valid(str(key)): nested(item) for key, item in value.items()}
+        return {valid(str(key)): to_plain(item, keep_infinite=keep_infinite) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [nested(item) for item in value]
+        return [to_plain(item, keep_infinite=keep_infinite) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted((nested(item) for item in value), key=repr)
+        return sorted((to_plain(item, keep_infinite=keep_infinite) for item in value), key=repr)
     item = getattr(value, "item", None)  # a NumPy scalar
-    return nested(item()) if callable(item) else valid(str(value))
+    return to_plain(item(), keep_infinite=keep_infinite) if callable(item) else valid(str(value))
 
 
-def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    """Keys and values of a dataclass, in order."""
-    for member in members(type(value)):
-        if not member.is_key:
-            continue
-        item = getattr(value, member.name)
-        if member.kind.mark(Flat):
-            yield from ((one.key, _ordered(getattr(item, one.name), one.kind)) for one in flattened(member))
-        else:
-            yield member.key, _ordered(item, member.kind)
+_KEYS: dict[Any, tuple[tuple[str, Getter, Getter], ...]] = {}
 
 
-def _ordered(value: Any, kind: Kind) -> Any:
-    """Mappings in an order of their own, whatever order they were filled in. Free ones (evidence) keep theirs."""
-    if not isinstance(value, Mapping) or not kind.arguments or kind.arguments[1].bare is object:
-        return value
+def _keys(kind: Any) -> tuple[tuple[str, Getter, Getter], ...]:
+    """Of a dataclass: each key, what gets its value, and what brings that into its order."""
+    if kind not in _KEYS:
+        _KEYS[kind] = tuple(
+            (one.key, attrgetter(one.name if one is member else f"{member.name}.{one.name}"), _order(one.kind))
+            for member in members(kind)
+            for one in written(member)
+        )
+    return _KEYS[kind]
+
+
+def _order(kind: Kind) -> Getter:
+    """Mappings get an order of their own, whatever order they were filled in. Free ones (evidence) keep theirs."""
     if BY_CAUSE in kind.marks:
-        return {key: value.get(key, 0) for key in CAUSE_KEYS}
-    return {key: value[key] for key in sorted(value)}
+        return lambda time: {key: time.get(key, 0) for key in CAUSE_KEYS}
+    if kind.origin is Mapping and kind.arguments[1].bare is not object:
+        return lambda mapping: {key: mapping[key] for key in sorted(mapping)}
+    return _as_it_is
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def from_plain(kind: type[T], data: Any) -> T:

@@ -14,16 +14,15 @@ from boundby.model.causes import CAUSE_KEYS, MEANING
 from boundby.results.codec import (
     BY_CAUSE,
     LATER,
-    Flat,
     Json,
     Kind,
     Least,
     Member,
     OneOf,
-    flattened,
     kind_of,
     members,
     one_line,
+    written,
 )
 from boundby.results.comparison import Comparison
 from boundby.results.gate import GateResult
@@ -80,17 +79,12 @@ def _tool() -> Json:
 
 def _object(kind: type[Any], shared: dict[str, Json]) -> Json:
     """The schema of a dataclass. What it holds of others goes to ``shared`` by name."""
-    written = [
-        inner
-        for member in members(kind)
-        if member.is_key
-        for inner in (flattened(member) if member.kind.mark(Flat) else (member,))
-    ]
+    keys = [one for member in members(kind) for one in written(member)]
     return {
         "type": "object",
         "description": one_line(kind.__doc__ or ""),
-        "required": [member.key for member in written if LATER not in member.kind.marks],
-        "properties": {member.key: _property(member, shared) for member in written},
+        "required": [member.key for member in keys if LATER not in member.kind.marks],
+        "properties": {member.key: _property(member, shared) for member in keys},
     }
 
 
