@@ -171,12 +171,6 @@ class RuleContext:
         """Where replay cannot tell: between nothing and the account's time of an idle cause."""
         return 0, self.time_ns(cause, region)
 
-    @cached_property
-    def report_of(self) -> dict[int, RegionReport]:
-        """Region reports by region index."""
-        index = {(self.tree.path(region), self.tree.domain[region]): region for region in range(len(self.tree))}
-        return {index[(item.path, item.domain)]: item for item in self.regions if (item.path, item.domain) in index}
-
     def path(self, region: int) -> tuple[str, ...]:
         """Names of a region, outermost first; () for the root."""
         return self.tree.path(region)

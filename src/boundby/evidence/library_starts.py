@@ -153,8 +153,8 @@ def _mapping(context: RuleContext, begins: Int, ends: Int, thread: Int) -> Bool:
     found = np.zeros(len(begins), bool)
     for number in np.unique(thread).tolist():
         rows = np.flatnonzero(thread == number)
-        low, high = np.searchsorted(os_calls.thread, [number, number + 1])
-        name, start_ns = os_calls.name[low:high], os_calls.start_ns[low:high]
+        of_thread = os_calls.rows_of(number)
+        name, start_ns = os_calls.name[of_thread], os_calls.start_ns[of_thread]
         mapped, opened = (
             np.subtract(*np.searchsorted(start_ns[wanted[name]], [ends[rows], begins[rows]]))
             for wanted in (maps, opens)

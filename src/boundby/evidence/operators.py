@@ -46,23 +46,17 @@ _PYTHON_SLACK_NS = 50_000
 class Operators:
     """What each row of ``timeline.calls`` was called by.
 
-    ``operator`` is the innermost operator around the call, ``outermost`` the outermost one inside the innermost user's
-    range: what the program's own line called (-1: no operator range is open). ``region`` is the innermost region that
-    is the user's (0: none). ``of_range`` is the innermost operator range (a row of Trace.ranges, -1).
+    ``of_range`` is the innermost operator range around the call (a row of Trace.ranges; -1: none). ``outermost`` is the
+    outermost operator inside the innermost user's range: what the program's own line called (-1: none). ``region`` is
+    the innermost region that is the user's (0: none).
     """
 
     names: tuple[str, ...]
-    operator: Int32Array
     outermost: Int32Array
     region: Int64Array
     of_range: Int64Array
     _name_of_range: Int32Array  # -1 where a range is no operator
     _enclosing: Int64Array  # per range: the next operator range outwards, inside the same user's range; -1
-
-    def name(self, call: int) -> str | None:
-        """The innermost operator around a call; None where there is none."""
-        number = int(self.operator[call])
-        return self.names[number] if number >= 0 else None
 
     def chain(self, call: int) -> tuple[str, ...]:
         """Operators around a call, innermost first, up to the innermost range that is the user's."""
@@ -101,7 +95,6 @@ def operators_of(timeline: Timeline) -> Operators:
     name_of_range = np.append(name_of_range, np.int32(NOTHING))
     return Operators(
         names=names,
-        operator=name_of_range[inner[around]],
         outermost=name_of_range[outer[around]],
         region=timeline.ownership.region_of(user[around]),
         of_range=inner[around],

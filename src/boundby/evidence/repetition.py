@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundby.evidence.context import Int, RuleContext
+from boundby.evidence.context import Int, RuleContext, once
 from boundby.evidence.host_idleness import SETUP, host_pieces
 from boundby.evidence.initialization import setup_calls
 from boundby.stats.instances import instance_lengths
-from boundby.structure.steps import count_warm_up
+from boundby.structure.steps import SLOWER, count_warm_up
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,10 @@ class Repeated:
         return self.length_ns[self.warm_up :]
 
 
-def repeated_regions(context: RuleContext, slower: float) -> list[Repeated]:
-    """Regions with three instances or more that cover a part of the window worth telling, no one inside another.
-
-    ``slower``: how many times the median first instances must take to count as warm-up.
-    """
+@once
+def repeated_regions(context: RuleContext) -> list[Repeated]:
+    """Regions with three instances or more that cover a part of the window worth telling, no one inside another."""
+    slower = context.thresholds.get(("warm-up", "slower"), SLOWER)  # a threshold of that rule
     timeline, tree, ranges = context.timeline, context.tree, context.trace.ranges
     taken = np.zeros(len(tree), bool)
     repeated = []
@@ -58,17 +57,16 @@ def repeated_regions(context: RuleContext, slower: float) -> list[Repeated]:
 def setup_inside(context: RuleContext, item: Repeated) -> int:
     """Time of loading and first allocations inside the warm-up instances, and of libraries that set themselves up
     there, by threads of their process."""
-    calls, trace = context.calls, context.trace
+    calls, process = context.calls, context.trace.process_of_thread
     if not len(calls):
         return 0
-    process = trace.process_of_thread
     rows, pieces = setup_calls(context).once, host_pieces(context)
     idle = pieces.of_kind(SETUP)
     start = np.concatenate((calls.start_ns[rows], pieces.start_ns[idle]))
     end = np.concatenate((calls.end_ns[rows], pieces.end_ns[idle]))
-    mine = process[np.concatenate((calls.thread[rows], pieces.thread[idle]))] == process[item.thread]
-    found = 0
+    same_process = process[np.concatenate((calls.thread[rows], pieces.thread[idle]))] == process[item.thread]
+    setup_ns = 0
     for low, length in zip(item.start_ns[: item.warm_up].tolist(), item.host_ns.tolist(), strict=False):
-        inside = mine & (start >= low) & (end <= low + length)
-        found += int((end - start)[inside].sum())
-    return found
+        inside = same_process & (start >= low) & (end <= low + length)
+        setup_ns += int((end - start)[inside].sum())
+    return setup_ns

@@ -16,6 +16,7 @@ import numpy as np
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import TO_DEVICE, TO_HOST, OperatorSync, operator_sync
 from boundby.evidence.operators import source_of
+from boundby.model.arrays import pick
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.step_function import NOTHING
@@ -100,20 +101,21 @@ def _kinds(
     context: RuleContext, call: Rows, blocked: Int, held: Int
 ) -> tuple[Int, Int, tuple[OperatorSync | None, ...]]:
     """What each wait is, what it belongs to, and the operator that makes it. Shapes (waits,)."""
-    calls, copies, operators = context.calls, _copies(context), context.operators
+    calls, table, operators = context.calls, context.operations, context.operators
     is_sync, is_allocation = calls.kind[call] == CallClass.SYNC, calls.kind[call] == CallClass.ALLOC
     # What a sync waits for is most often what was launched just before it: a copy to the host is what it is there for.
     about = np.where(is_sync, _last_launch(context)[call], call)
-    is_about, about = about >= 0, np.maximum(about, 0)
-    reads, feeds = is_about & copies.to_host[about], is_about & copies.to_device[about]
-    small = reads & copies.small[about]
+    copied = pick(_copy_of(context), about, NOTHING)
+    direction, is_pageable = pick(table.direction, copied, NOTHING), pick(table.is_pageable, copied, False)
+    reads, feeds = direction == Direction.DTOH, direction == Direction.HTOD
+    small = reads & (pick(table.bytes, copied, 0) <= SMALL_COPY_BYTES)
     kind = np.full(len(call), CALL, np.int64)
-    kind[copies.pageable[about] & ((calls.kind[call] == CallClass.LAUNCH) | (is_sync & feeds))] = PAGEABLE
+    kind[is_pageable & ((calls.kind[call] == CallClass.LAUNCH) | (is_sync & feeds))] = PAGEABLE
     kind[small] = READBACK
     kind[is_allocation] = ALLOCATION
     incident = np.where(is_sync & (reads | feeds) & np.isin(about, call), about, call)
     is_copy = (reads | feeds) & ~small
-    until = np.clip(copies.start_ns[about], calls.start_ns[call], calls.end_ns[call])
+    until = np.clip(pick(table.start_ns, copied, 0), calls.start_ns[call], calls.end_ns[call])
     ahead = _busy(context).within(calls.start_ns[call], until)
     of_incident = np.unique(incident, return_inverse=True)[1]
     waited = np.bincount(of_incident, np.where(is_copy, ahead, blocked), minlength=1)
@@ -137,29 +139,13 @@ def _busy(context: RuleContext) -> Coverage:
     return Coverage(union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])))
 
 
-@dataclass(frozen=True)
-class _Copies:
-    """Per call: what it copies, where it copies at all. ``start_ns``: when the copy itself begins."""
-
-    to_host: Bool
-    to_device: Bool
-    small: Bool
-    pageable: Bool
-    start_ns: Int
-
-
-def _copies(context: RuleContext) -> _Copies:
-    calls, table = context.calls, context.operations
-    rows = np.flatnonzero((table.kind == OpKind.MEMCPY) & (calls.of_operation >= 0))
-    call = calls.of_operation[rows]
-    to_host, to_device, small, pageable = (np.zeros(len(calls), bool) for _ in range(4))
-    to_host[call] = table.direction[rows] == Direction.DTOH
-    to_device[call] = table.direction[rows] == Direction.HTOD
-    small[call] = table.bytes[rows] <= SMALL_COPY_BYTES
-    pageable[call] = table.is_pageable[rows]
-    start = calls.end_ns.copy()
-    start[call] = table.start_ns[rows]
-    return _Copies(to_host, to_device, small, pageable, start)
+def _copy_of(context: RuleContext) -> Int:
+    """For each call the operation that it copies with; NOTHING where it copies nothing."""
+    of_operation = context.calls.of_operation
+    copies = np.flatnonzero((context.operations.kind == OpKind.MEMCPY) & (of_operation >= 0))
+    copy_of = np.full(len(context.calls), NOTHING, np.int64)
+    copy_of[of_operation[copies]] = copies
+    return copy_of
 
 
 def _is_taken_over(context: RuleContext) -> Bool:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from boundby.evidence.collectives import waited_ns
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
-from boundby.rules.builtin._collectives import waited_ns
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from boundby.evidence.collectives import collectives
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
-from boundby.rules.builtin._collectives import collectives
 from boundby.rules.rule import Match, Rule, Threshold
 
 

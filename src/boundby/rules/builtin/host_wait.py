@@ -103,9 +103,9 @@ def _gil_share(context: RuleContext, rows: Rows) -> float:
     waited, of_gil = 0, 0
     for thread in np.unique(pieces.thread[rows]).tolist():
         events = stacks.rows(StackSource.OS, thread)
-        low, high = np.searchsorted(calls.thread, [thread, thread + 1]).tolist()
-        call = low + np.searchsorted(calls.start_ns[low:high], stacks.events.start_ns[events])
-        known = call < high
+        of_thread = calls.rows_of(thread)
+        call = of_thread.start + np.searchsorted(calls.start_ns[of_thread], stacks.events.start_ns[events])
+        known = call < of_thread.stop
         call, stack = call[known], stacks.events.stack[events][known]
         spent = inside.within(calls.start_ns[call], calls.end_ns[call])
         for number, ns in zip(stack[spent > 0].tolist(), spent[spent > 0].tolist(), strict=True):

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.repetition import Repeated
+from boundby.evidence.repetition import Repeated, repeated_regions
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
-from boundby.rules.builtin.warm_up import repeated
 from boundby.rules.rule import Match, Rule, Threshold
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     if not len(context.trace.ranges):
         raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
-    for item in repeated(context):
+    for item in repeated_regions(context):
         steady = item.steady_ns
         if int(steady.sum()) < RULE.threshold(context, "window_fraction") * context.longest_window_ns:
             continue

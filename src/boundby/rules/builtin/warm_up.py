@@ -15,15 +15,10 @@ from boundby.rules.rule import Match, Rule, Threshold
 from boundby.structure.steps import SLOWER
 
 
-def repeated(context: RuleContext) -> list[Repeated]:
-    """The repeated regions of a trace, with their warm-up. Ask with ``repeated(context)``."""
-    return repeated_regions(context, RULE.threshold(context, "slower"))
-
-
 def _check(context: RuleContext) -> Iterator[Match]:
     if not len(context.trace.ranges):
         raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
-    for item in repeated(context):
+    for item in repeated_regions(context):
         if not item.warm_up or warm_regions(context)[item.region]:
             continue
         first, usual = item.length_ns[: item.warm_up], float(np.median(item.steady_ns))
