@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from boundby.model.causes import BOUNDS
 from boundby.render import terminal
-from boundby.render.terminal import ColorSystem
+from boundby.render.face import ColorSystem
 from boundby.results.report import AnalysisSummary, Verdict, Window
 from boundby.trace.facts import Captured
 from tests.support import golden, reports

@@ -97,6 +97,11 @@ def test_change(fraction: float, text: str) -> None:
     assert units.change(fraction) == text
 
 
+def test_a_digit_more_where_limits_are_set_against_a_share() -> None:
+    fractions = (0.0, 0.0004, 0.8032, 0.9996, 1.0)
+    assert [units.percent(value, digits=1) for value in fractions] == ["0 %", "<0.1 %", "80.3 %", ">99.9 %", "100.0 %"]
+
+
 def test_plural() -> None:
     assert [units.plural(n, "copy", "copies") for n in (0, 1, 2)] == ["0 copies", "1 copy", "2 copies"]
     assert units.plural(1_200, "region") == "1,200 regions"

@@ -15,7 +15,7 @@ import click
 from boundby.model.errors import OutputError
 
 if TYPE_CHECKING:
-    from boundby.render.terminal import ColorSystem
+    from boundby.render.face import ColorSystem
 
 PIPE_WIDTH = 100
 _GLYPHS = "╰─╯→…·"

@@ -256,7 +256,7 @@ def shown(value: Number, unit: str) -> str:
     if unit == "ns":
         return units.duration(value)
     if unit == "fraction":
-        return f"{100 * value:.1f} %" if value else "0 %"
+        return units.percent(value, digits=1)
     if unit == "bytes":
         return units.size(value)
     text = f"{value:.3f}".rstrip("0").rstrip(".") if value < 1_000 else f"{value:,.0f}"

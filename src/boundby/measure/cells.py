@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.measure.results import BatchPoint
-from boundby.model.units import duration, percent
+from boundby.model import units
+from boundby.model.units import duration
 
 DIM = "dim"
 
@@ -66,12 +67,8 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def percent_exactly(fraction: float) -> str:
-    return f"{100 * fraction:.1f} %" if fraction < 0.1 else percent(fraction)
-
-
 def change(low: int, high: int, base: int) -> str:
-    ends = [f"{'+' if end >= base else '-'}{percent(abs(end / base - 1))}" for end in (low, high)]
+    ends = [units.change(end / base - 1) for end in (low, high)]
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 

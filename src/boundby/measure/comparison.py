@@ -11,8 +11,7 @@ from boundby.measure.errors import MeasureError
 from boundby.measure.options import Options
 from boundby.measure.results import Comparison, Latency, Methods, Mistake, Result
 from boundby.measure.run import Run
-from boundby.model import statistics
-from boundby.model.units import percent
+from boundby.model import statistics, units
 
 #: Resamples of the bootstrap: the ends of a 95 % interval then wobble by about a tenth of its width.
 RESAMPLES = 2000
@@ -96,10 +95,10 @@ def _mistakes(comparison: Comparison) -> Iterator[Mistake]:
             f"Take at least {statistics.MIN_FOR_TEST} of each.",
         )
     elif not comparison.significant:
+        difference = units.change(comparison.ratio - 1).lstrip("+-")
         yield Mistake(
             "not-significant",
-            f"The two do not differ significantly: the difference of {percent(abs(comparison.ratio - 1))} is within "
-            "what the samples vary by.",
+            f"The two do not differ significantly: the difference of {difference} is within what the samples vary by.",
             "Do not report it as a gain or a loss. More samples may tell (a larger budget).",
         )
     alike = (

@@ -24,6 +24,7 @@ from boundby.measure.results import (
     StagesResult,
     Throughput,
 )
+from boundby.model import units
 from boundby.model.units import duration, duration_range, percent, size
 
 ColorSystem = Literal["standard", "256", "truecolor"]
@@ -344,7 +345,7 @@ def _verdict(comparison: Comparison) -> str:
         return "too few samples to tell whether they differ"
     if not comparison.significant:
         return "no significant difference"
-    return f"B takes {cells.percent_exactly(abs(change))} {'less' if change < 0 else 'more'} time"
+    return f"B takes {units.change(change).lstrip('+-')} {'less' if change < 0 else 'more'} time"
 
 
 def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[Line]:

@@ -61,17 +61,21 @@ def count(number: int | None) -> str:
     return f"{value:.1f}{unit}" if value < 99.95 else f"{value:.0f}{unit}"
 
 
-def percent(fraction: float | None) -> str:
-    """``24 %``. What is not nothing never reads ``0 %``, and what is not all never reads ``100 %``."""
+def percent(fraction: float | None, digits: int = 0) -> str:
+    """A share: ``24 %``; ``24.3 %`` with a digit. What is not nothing never reads ``0 %``, what is not all never
+    ``100 %``."""
     if fraction is None:
         return NOT_CAPTURED
+    if not fraction:
+        return "0 %"
     if fraction < 0:
-        return f"-{percent(-fraction)}"
-    if 0 < fraction <= 0.005:  # half a percent would round to the even 0
-        return "<1 %"
-    if 0.995 <= fraction < 1:
-        return ">99 %"
-    return f"{100 * fraction:.0f} %"
+        return f"-{percent(-fraction, digits)}"
+    least = 10**-digits
+    if 100 * fraction <= least / 2:  # half a percent would round to the even 0
+        return f"<{least:g} %"
+    if 100 - least / 2 <= 100 * fraction < 100:
+        return f">{100 - least:g} %"
+    return f"{100 * fraction:.{digits}f} %"
 
 
 def change(fraction: float) -> str:

@@ -1,32 +1,58 @@
-"""How the terminal view draws: glyphs, colours, columns, wrapping. Knows nothing of reports but their causes."""
+"""How text for terminals is drawn: glyphs, colours, columns, wrapping. Knows nothing of reports but their causes.
+
+Lines are rich's ``Text``. Its ``Table`` and ``Console`` are kept out of plain output, for their time: a table of forty
+rows takes them longer than all the rest of a report takes, and importing a console longer than that.
+"""
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.causes import COLORS
+from boundby.model.causes import info
 from boundby.render.bars import Segment, cells
 from boundby.render.text import shorten
 
+DEFAULT_WIDTH = 100
+MIN_WIDTH = 40
 DIM = "dim"
 STRONG = "bold"
+GAP = "  "
 _FIGURE = re.compile(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")
 MIN_PROSE = 16  # cells; a column narrower than this moves below its label
+
+ColorSystem = Literal["standard", "256", "truecolor"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table. ``cell`` gives what a row has there, for a width in cells."""
+
+    head: str
+    width: int
+    cell: Callable[[Any, int], str | Text]
+    right: bool = False
+    goes: int = 0  # where it gets narrow those with the highest number are left out first; 0: never
 
 
 @dataclass(frozen=True)
 class Face:
-    """The width to fill, and whether colour and non-ASCII glyphs can be used."""
+    """The width to fill in cells, the colours (None: none), and whether non-ASCII glyphs can be used."""
 
     width: int
-    color: bool
+    color_system: ColorSystem | None
     unicode: bool
+
+    @property
+    def color(self) -> bool:
+        return self.color_system is not None
 
     @property
     def ellipsis(self) -> str:
@@ -50,30 +76,28 @@ class Face:
 
     def safe(self, text: str) -> str:
         """The text as the stream can show it."""
-        return text if self.unicode else text.encode("ascii", "backslashreplace").decode("ascii")
+        return text if self.unicode else text.replace("→", "->").encode("ascii", "backslashreplace").decode("ascii")
 
     def fit(self, text: str, width: int) -> str:
         """Shortened in the middle to ``width`` cells."""
         return shorten(self.safe(text), width, self.ellipsis)
 
-    def swatch(self, cause: str, letter: str) -> Text:
-        """A cause's letter on its colour."""
-        return Text(letter, style=self.cause_style(cause))
+    def painted(self, text: str, style: str) -> Text:
+        """In a style that only colour has."""
+        return Text(self.safe(text), style=style if self.color else "")
 
-    def cause_style(self, cause: str) -> str:
-        background, letter = COLORS.get(cause, COLORS["unknown"])
-        return f"{letter} on {background}" if self.color else ""
+    def cause(self, cause: str, word: str = "") -> Text:
+        """A cause's letter on its colour, and its label or another word."""
+        return self.line(self.painted(info(cause).letter, self._style(cause)), f" {word or info(cause).label}")
 
-    def _soft_style(self, cause: str) -> str:
-        """For letters that fill a bar: there for who looks for them, in the colour's own shade."""
-        background, letter = COLORS.get(cause, COLORS["unknown"])
-        return f"{blended(letter, background, 0.42)} on {background}" if self.color else ""
+    def _style(self, cause: str, *, soft: bool = False) -> str:
+        """``soft``: for letters that fill a bar, there for who looks for them, in the colour's own shade."""
+        background, ink = info(cause).color, info(cause).ink
+        return f"{blended(ink, background, 0.42) if soft else ink} on {background}"
 
     def badge(self, text: str, bound: str) -> Text:
         """The verdict of a sentence: on its colour, or plainly in capitals."""
-        if not self.color:
-            return Text(self.safe(text))
-        return Text(f" {self.safe(text)} ", style=f"bold {self.cause_style(bound)}")
+        return self.painted(f" {text} " if self.color else text, f"bold {self._style(bound)}")
 
     def bar(self, parts: Sequence[Segment], width: int, *, full: bool = False) -> Text:
         """Letters on colours, so that the bar reads with either alone.
@@ -84,12 +108,12 @@ class Face:
         for part, length in zip(parts, cells(parts, width, at_least_one=full), strict=True):
             label = f" {part.label} {units.percent(part.fraction)} "
             if not (full and self.color and length >= len(label)):
-                text.append(part.letter * length, self._soft_style(part.cause))
-                continue
+                label = ""
             left = (length - len(label)) // 2
-            text.append(part.letter * left, self._soft_style(part.cause))
-            text.append(label, f"bold {self.cause_style(part.cause)}")
-            text.append(part.letter * (length - left - len(label)), self._soft_style(part.cause))
+            soft = self._style(part.cause, soft=True)
+            text.append_text(self.painted(part.letter * left, soft))
+            text.append_text(self.painted(label, f"bold {self._style(part.cause)}"))
+            text.append_text(self.painted(part.letter * (length - left - len(label)), soft))
         return text
 
     def brace(self, label: str, width: int) -> str:
@@ -101,18 +125,25 @@ class Face:
         return f"{left}{inner:{run}^{width - 2}}{right}"
 
     def wrapped(self, text: str, *, indent: int = 0, first: Text | None = None, style: str = "") -> list[Text]:
-        """Prose over as many lines as it takes, each under the end of ``first`` (or after ``indent``)."""
+        """Prose over as many lines as it takes (none for none), under the end of ``first`` or after ``indent``."""
         hang = indent + (first.cell_len if first is not None else 0)
         if first is not None and self.width - hang < MIN_PROSE:
             return [Text.assemble(" " * indent, first), *self.wrapped(text, indent=4, style=style)]
-        result = []
-        for number, words in enumerate(_wrap(self.safe(text), self.width - hang)):
-            line = Text(" " * (indent if number == 0 and first is not None else hang), no_wrap=True)
-            if number == 0 and first is not None:
-                line.append_text(first)
-            line.append(words, style)
-            result.append(line)
-        return result
+        lines = [self.line(" " * hang, (words, style)) for words in _wrap(self.safe(text), self.width - hang)]
+        if first is not None:
+            lines = lines or [Text(" " * hang)]
+            lines[0] = self.line(" " * indent, first, lines[0][hang:])
+        return lines
+
+    def flow(self, entries: Iterable[Text], gap: str = "   ") -> list[Text]:
+        """Entries side by side, on as many lines as they take."""
+        lines: list[Text] = []
+        for entry in entries:
+            if lines and lines[-1].cell_len + len(gap) + entry.cell_len <= self.width:
+                lines[-1] = self.line(lines[-1], gap, entry)
+            else:
+                lines.append(entry)
+        return lines
 
     def heading(self, text: str | Text) -> Text:
         """The first line of a section."""
@@ -120,12 +151,72 @@ class Face:
         line.stylize("bold dim" if self.color else STRONG)
         return line
 
+    def heads(self, columns: Sequence[Column]) -> Text:
+        """The heading of a table."""
+        return self.heading(_joined(columns, (column.head for column in columns)))
 
-def pad(text: str | Text, width: int, align: str = "left") -> Text:
-    """Filled with spaces to ``width`` cells."""
-    text = Text(text) if isinstance(text, str) else text.copy()
+    def row(self, columns: Sequence[Column], row: object) -> Text:
+        """One row of a table."""
+        texts = (column.cell(row, column.width) for column in columns)
+        return _joined(columns, (self.safe(text) if isinstance(text, str) else text for text in texts))
+
+    def text(self, sections: Iterable[Sequence[Text]]) -> str:
+        """Sections as the stream gets them, a blank line between any two, cut at the width; empty ones are left out."""
+        lines = [line for section in sections if section for line in (*section, Text())][:-1]
+        for line in lines:
+            if not self.color:  # colour may end in a painted space
+                line.rstrip()
+            line.truncate(self.width, overflow="crop")
+        if not self.color:
+            return "".join(f"{line.plain}\n" for line in lines)
+        from rich.console import Console
+
+        stream = io.StringIO()
+        console = Console(
+            file=stream,
+            width=self.width,
+            height=100,
+            force_terminal=True,
+            color_system=self.color_system,
+            no_color=False,
+            legacy_windows=False,
+            force_jupyter=False,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
+        for line in lines:
+            console.print(line, no_wrap=True, overflow="ignore", crop=False)
+        return stream.getvalue()
+
+
+def fitting(columns: Iterable[Column], width: int, name: int) -> tuple[list[Column], int]:
+    """The columns that leave at least ``name`` cells of ``width`` to a first one, and the room they leave."""
+    kept = list(columns)
+    while True:
+        room = width - sum(column.width + len(GAP) for column in kept)
+        least_telling = max(kept, key=lambda column: column.goes)
+        if room >= name or not least_telling.goes:
+            return kept, room
+        kept.remove(least_telling)
+
+
+def natural(head: str, cells: Iterable[str | Text]) -> int:
+    """The width that a column's longest cell takes."""
+    lengths = (cell_len(cell) if isinstance(cell, str) else cell.cell_len for cell in cells)
+    return max((len(head), *lengths))
+
+
+def pad(text: str | Text, width: int, *, right: bool = False) -> Text:
+    """Filled with spaces to ``width`` cells; ``right``: before it."""
+    text = Text(text) if isinstance(text, str) else text
     space = " " * max(width - text.cell_len, 0)
-    return Text.assemble(space, text) if align == "right" else Text.assemble(text, space)
+    return Text.assemble(space, text) if right else Text.assemble(text, space)
+
+
+def _joined(columns: Sequence[Column], texts: Iterable[str | Text]) -> Text:
+    padded = (pad(text, column.width, right=column.right) for column, text in zip(columns, texts, strict=True))
+    return Text(GAP, no_wrap=True).join(padded)
 
 
 def blended(color: str, into: str, weight: float) -> str:
@@ -140,27 +231,10 @@ def _wrap(text: str, width: int) -> list[str]:
     A figure stays beside its unit.
     """
     lines: list[str] = []
-    current = ""
     for glued in _FIGURE.sub("\\1\0\\2", text).split():
         word = glued.replace("\0", " ")
-        joined = f"{current} {word}" if current else word
-        if cell_len(joined) <= width:
-            current = joined
-            continue
-        if current:
-            lines.append(current)
-        while cell_len(word) > width:
-            cut = _cells_of(word, width)
-            lines.append(word[:cut])
-            word = word[cut:]
-        current = word
-    return [*lines, current] if current or not lines else lines
-
-
-def _cells_of(word: str, width: int) -> int:
-    used = 0
-    for index, char in enumerate(word):
-        used += cell_len(char)
-        if used > width:
-            return max(index, 1)
-    return len(word)
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines += chop_cells(word, width) if cell_len(word) > width else [word]
+    return lines

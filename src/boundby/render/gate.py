@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from rich.text import Text
-
-from boundby.render.face import DIM, Face, pad
-from boundby.render.markdown import code, escape
-from boundby.render.terminal import DEFAULT_WIDTH, MIN_WIDTH, ColorSystem, printed
+from boundby.render.face import DEFAULT_WIDTH, DIM, MIN_WIDTH, ColorSystem, Face, pad
+from boundby.render.markdown import code, escape, table
 from boundby.render.text import clean
 from boundby.results.gate import GateResult, LimitResult
 
@@ -20,6 +17,11 @@ def headline(result: GateResult) -> str:
     if result.passed:
         return f"All {total} {noun} kept." if total > 1 else "The limit is kept."
     return f"{len(result.broken)} of {total} {noun} broken."
+
+
+def ordered(result: GateResult) -> list[LimitResult]:
+    """Those that are broken first."""
+    return sorted(result.limits, key=lambda item: item.kept)
 
 
 def state(result: LimitResult) -> str:
@@ -36,26 +38,27 @@ def render(
     unicode: bool = True,
 ) -> str:
     """One line a limit, those that are broken first."""
-    face = Face(max(width, MIN_WIDTH), color_system is not None, unicode)
+    face = Face(max(width, MIN_WIDTH), color_system, unicode)
     lines = [face.heading(f"LIMITS  {headline(result)}")]
-    for item in sorted(result.limits, key=lambda item: item.kept):
-        style = ("bold green" if item.kept else "bold red") if face.color else ""
-        mark = face.line(pad(Text(state(item), style=style), 8))
+    for item in ordered(result):
+        mark = pad(face.painted(state(item), "bold green" if item.kept else "bold red"), 8)
         lines += face.wrapped(f"{clean(item.limit)}: {clean(item.message)}", first=mark)
-        lines += face.wrapped(clean(item.reason), indent=8, style=DIM) if item.reason else []
-    return printed(lines, face, color_system)
+        lines += face.wrapped(clean(item.reason), indent=8, style=DIM)
+    return face.text([lines])
 
 
 def markdown(result: GateResult) -> str:
     """A section for a GitHub step summary or a comment."""
     mark = "✅" if result.passed else "❌"
     rows = [
-        f"| {'✅' if item.kept else '❌'} {state(item)} | {code(item.limit)} | {escape(item.message)}"
-        f"{f'<br><sub>{escape(item.reason)}</sub>' if item.reason else ''} |"
-        for item in sorted(result.limits, key=lambda item: item.kept)
+        (
+            f"{'✅' if item.kept else '❌'} {state(item)}",
+            code(item.limit),
+            escape(item.message) + (f"<br><sub>{escape(item.reason)}</sub>" if item.reason else ""),
+        )
+        for item in ordered(result)
     ]
-    head = f"### {mark} boundby: {headline(result)}"
-    return "\n".join([head, "", "|  | limit | measured |", "| --- | --- | --- |", *rows]) + "\n"
+    return f"### {mark} boundby: {headline(result)}\n\n{table(('', 'limit', 'measured'), 'lll', rows)}\n"
 
 
 def junit(result: GateResult) -> str:

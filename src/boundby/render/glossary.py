@@ -1,9 +1,13 @@
-"""Words besides the causes that a reader may not know: what they mean, and which of them a text uses."""
+"""Words that a reader may not know: the causes that an account shows, and those that a text uses."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+from boundby.model.causes import CAUSE_INFO
+from boundby.render.bars import FOLD_BELOW
+from boundby.results.report import Report
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,13 @@ TERMS = (
 )
 
 
-def used(text: str) -> list[Term]:
-    """The terms that occur in a text."""
-    return [term for term in TERMS if re.search(term.pattern, text)]
+def words(report: Report, text: str) -> list[tuple[str, str, str]]:
+    """(letter, word, meaning) of the causes that show in any account of the report, and of the terms in a text."""
+    accounts = [*(device.time for device in report.devices), *(thread.time for thread in report.threads)]
+    causes = [
+        (cause.letter, cause.label, cause.meaning if report.devices else cause.host_meaning)
+        for cause in CAUSE_INFO.values()
+        if any(time.get(cause.key, 0) > FOLD_BELOW * sum(time.values()) for time in accounts)
+    ]
+    terms = [(" ", term.word, term.meaning) for term in TERMS if re.search(term.pattern, text)]
+    return [entry for entry in (*causes, *terms) if entry[2]]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from boundby.model import units
-from boundby.model.causes import HOST_MEANING, LETTER, MEANING
-from boundby.render import findings, sentences
-from boundby.render.bars import FOLD_BELOW, letters, segments
+from boundby.model.causes import LETTER
+from boundby.render import findings, sentences, view
+from boundby.render.bars import letters, segments
 from boundby.render.missing import not_captured
-from boundby.render.selection import select
 from boundby.render.text import clean, region_name, shorten
-from boundby.results.report import Check, Report, Verdict
+from boundby.render.view import Account
+from boundby.results.report import Report
 
 BAR_WIDTH = 60
 SMALL_BAR = 16
-_INDENT = "&nbsp;" * 4  # plain spaces are dropped at the start of a cell
+INDENT = "&nbsp;" * 4  # plain spaces are dropped at the start of a cell
 _BLOCK = re.compile(r"(?:#{1,6}|[+-]|\d{1,9}[.)])(?:\s|$)|[=-]+$")  # at the start: a heading or a list
 # GitHub makes links and notifications of @name, #1 and addresses even when they are escaped; a tag between stops it.
 _SPECIAL = re.compile(r"[@#](?=\w)|://|www\.|[\\`*_\[\]~$&<>|]")
@@ -68,123 +68,82 @@ def _title(report: Report) -> str:
 
 
 def _accounts(report: Report) -> Iterable[str]:
-    folded = len(report.devices) > 2
-    told = [
-        _account(sentences.gpu(device), device.verdict, device.time, device.window_ns, folded=folded)
-        for device in report.devices[:MOST_DEVICES]
-    ]
-    if len(report.devices) > OPEN_DEVICES:
-        yield _devices(report)
-        title = "GPU by GPU" if len(told) == len(report.devices) else f"GPU by GPU, the first {len(told)}"
+    members = view.accounts(report)
+    if not members:
+        yield sentences.NOTHING
+    devices = members[: len(report.devices)]
+    told = [_account(account, folded=len(devices) > 2) for account in devices[:MOST_DEVICES]]
+    if len(devices) > OPEN_DEVICES:
+        yield _devices(devices)
+        title = "GPU by GPU" if len(told) == len(devices) else f"GPU by GPU, the first {len(told)}"
         yield _folded(title, "\n\n".join(told))
     else:
         yield from told
-    for thread in report.threads:
-        note = sentences.blocked_on(thread.blocked_on)
-        yield _account(sentences.thread(thread), thread.verdict, thread.time, thread.total_ns, note, words=HOST_MEANING)
-    if not report.devices and not report.threads:
-        yield "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
+    yield from (_account(thread) for thread in members[len(devices) :])
 
 
-def _devices(report: Report) -> str:
-    """All devices in one table, below what most of them are bound by."""
-    bounds = [device.verdict.bound for device in report.devices]
-    most = max(sorted(set(bounds)), key=bounds.count)
-    same = bounds.count(most)
-    number = f"{same} of {len(bounds)} GPUs" if same < len(bounds) else f"All {same} GPUs"
-    example = next(device.verdict for device in report.devices if device.verdict.bound == most)
+def _devices(devices: Sequence[Account]) -> str:
+    """All devices in one table, below what each group of them is bound by."""
+    heads = [f"### {escape(str(headline))}" for headline, _ in view.summaries(devices)]
     rows = [
         (
-            escape(sentences.gpu(device)),
-            _bound(device.verdict),
+            escape(device.name),
+            _bound(LETTER.get(device.verdict.bound, ""), device.bound),
             f"`{letters(segments(device.time), SMALL_BAR)}`",
-            units.percent(device.gpu_utilization),
-            units.duration(device.window_ns),
+            units.percent(device.utilization),
+            units.duration(device.whole_ns),
             units.duration(device.verdict.saving_ns) if device.verdict.saving_ns is not None else "",
         )
-        for device in report.devices
+        for device in devices
     ]
-    heads = ("GPU", "bound by", "account", "busy", "window", "saves")
-    return f"### {escape(str(sentences.headline(example, number, plural=True)))}\n\n{_table(heads, 'lllrrr', rows)}"
+    return "\n\n".join((*heads, table(("GPU", "bound by", "account", "busy", "window", "saves"), "lllrrr", rows)))
 
 
-def _account(
-    subject: str,
-    verdict: Verdict,
-    time: Mapping[str, int],
-    whole_ns: int,
-    note: str = "",
-    *,
-    folded: bool = False,
-    words: Mapping[str, str] = MEANING,
-) -> str:
-    sentence = sentences.headline(verdict, subject)
-    lines = [f"### {escape(str(sentence))}", ""]
-    told = [sentences.because(verdict), sentences.outlook(verdict, whole_ns), sentences.next_best(verdict, whole_ns)]
-    told += [sentences.confidence(verdict), note]
-    lines += [" ".join(escape(text) for text in told if text), ""]
-    parts = segments(time, fold_below=FOLD_BELOW)
-    if not parts:
+def _account(account: Account, *, folded: bool = False) -> str:
+    lines = [f"### {escape(str(account.headline))}", ""]
+    lines += [" ".join(escape(text) for text in (*account.told, *account.doubts)), ""]
+    if not account.parts:
         return "\n".join([*lines, "No time in the window."])
-    lines += ["```text", letters(parts, BAR_WIDTH, at_least_one=True), "```", ""]
+    lines += ["```text", letters(account.parts, BAR_WIDTH, at_least_one=True), "```", ""]
     rows = [
         (
             f"`{part.letter}`\N{NO-BREAK SPACE}{part.label}",
             units.percent(part.fraction),
             units.duration(part.ns),
-            words.get(part.cause, ""),
+            account.meanings.get(part.cause, ""),
         )
-        for part in parts
+        for part in account.parts
     ]
-    table = _table(("cause", "share", "time", "meaning"), "lrrl", rows)
-    return "\n".join([*lines, _folded("Account", table) if folded else table])
+    text = table(("cause", "share", "time", "meaning"), "lrrl", rows)
+    return "\n".join([*lines, _folded("Account", text) if folded else text])
 
 
 def _regions(report: Report, min_share: float | None) -> str:
-    selection = select(report, min_share)
-    rows = []
-    for row in selection.rows:
-        region = row.region
-        saving = region.verdict.saving_ns
-        bar = letters(segments(region.time), SMALL_BAR)
-        rows.append(
-            (
-                f"{_INDENT * row.depth}{code(row.label)}",
-                units.count(region.instances),
-                sentences.each(region),
-                units.percent(region.share),
-                f"`{bar}`" if bar else "",
-                _bound(region.verdict),
-                units.duration(saving) if saving is not None else "",
-            )
+    selection = view.select(report, min_share)
+    rows = [
+        (
+            f"{INDENT * row.depth}{code(row.label) if row.is_judged else row.label}",
+            row.instances,
+            row.each,
+            units.percent(row.share),
+            f"`{bar}`" if (bar := letters(segments(row.time), SMALL_BAR)) else "",
+            _bound(row.letter, row.bound),
+            row.saves,
         )
-    if selection.outside is not None:
-        bar = letters(segments(selection.outside.time_exclusive), SMALL_BAR)
-        rows.append(("(no range)", "", "", units.percent(selection.outside_share), f"`{bar}`", "", ""))
+        for row in selection.every_row
+    ]
     if not rows:
         return ""
-    heads = ("region", "inst", "time/inst", "share", "account", "bound by", "saves")
-    table = _table(heads, "lrrrllr", rows)
-    text = f"#### Regions\n\n{_folded(f'{len(rows)} regions', table) if len(rows) > OPEN_ROWS else table}"
-    why = [
-        f"- {code(region_name(row.region.path))}: {escape(row.region.verdict.because)}"
-        for row in selection.rows
-        if row.region.verdict.because
-    ]
+    text = table(("region", "inst", "time/inst", "share", "account", "bound by", "saves"), "lrrrllr", rows)
+    parts = ["#### Regions", _folded(f"{len(rows)} regions", text) if len(rows) > OPEN_ROWS else text]
+    why = [f"- {code(region_name(row.region.path))}: {escape(row.because)}" for row in selection.rows if row.because]
     if why:  # a column of sentences would leave the others no room
-        text += "\n\n" + _folded("Why each is bound so", "\n".join(why))
-    if selection.left_out:
-        below = units.percent(selection.min_share)
-        text += f"\n\n{selection.left_out} more below {below}; `--min-share 0` shows all."
-    if any(row.region.found for row in selection.rows):
-        text += f"\n\n{escape(sentences.FOUND)}"
-    return text
+        parts.append(_folded("Why each is bound so", "\n".join(why)))
+    return "\n\n".join((*parts, *(escape(note) for note in selection.notes)))
 
 
-def _bound(verdict: Verdict) -> str:
-    letter = f"`{LETTER[verdict.bound]}`\N{NO-BREAK SPACE}" if verdict.bound in LETTER else ""
-    sure = "?" if verdict.confidence == "low" else ""
-    return f"{letter}{escape(sentences.bound_word(verdict))}{sure}"
+def _bound(letter: str, word: str) -> str:
+    return (f"`{letter}`\N{NO-BREAK SPACE}" if letter else "") + escape(word)
 
 
 def _findings(report: Report) -> str:
@@ -214,49 +173,45 @@ def _findings(report: Report) -> str:
 
 def _what_if(report: Report) -> str:
     rows = [
-        (code(label), units.duration(item.predicted_ns), _change(item.baseline_ns, item.predicted_ns))
+        (code(label), units.duration(item.predicted_ns), sentences.predicted_change(item))
         for label, item in sentences.notable_scenarios(report)
     ]
-    return f"#### What if\n\n{_table(('scenario', 'predicted', 'change'), 'lrr', rows)}" if rows else ""
-
-
-def _change(baseline_ns: int, predicted_ns: int) -> str:
-    return sentences.change(baseline_ns - predicted_ns, baseline_ns)
+    return f"#### What if\n\n{table(('scenario', 'predicted', 'change'), 'lrr', rows)}" if rows else ""
 
 
 def _checklists(report: Report) -> Iterable[str]:
-    for device in report.devices[:MOST_DEVICES]:
-        if device.checklist:
-            title = "Measured" if len(report.devices) == 1 else f"Measured on {sentences.gpu(device)}"
-            yield _folded(title, _table(("check", "value", "reading", "points to"), "llll", _checks(device.checklist)))
-
-
-def _checks(checks: Sequence[Check]) -> list[tuple[str, ...]]:
-    return [
-        (
-            escape(check.name),
-            escape(check.value),
-            escape(check.reading),
-            escape(sentences.bound_phrase(check.points_to)) if check.points_to else "",
-        )
-        for check in checks
-    ]
+    for device in view.accounts(report)[:MOST_DEVICES]:
+        rows = [
+            (
+                escape(check.name),
+                escape(check.value),
+                escape(check.reading),
+                escape(sentences.bound_phrase(check.points_to)) if check.points_to else "",
+            )
+            for check in device.checklist
+        ]
+        if rows:
+            title = "Measured" if len(report.devices) == 1 else f"Measured on {device.name}"
+            yield _folded(title, table(("check", "value", "reading", "points to"), "llll", rows))
 
 
 def _not_captured(report: Report) -> str:
     rows = [(escape(gap.kind), escape(gap.cost), code(gap.flag)) for gap in not_captured(report)]
-    table = _table(("not captured", "so it cannot be told", "nsys profile"), "lll", rows) if rows else ""
+    lacking = table(("not captured", "so it cannot be told", "nsys profile"), "lll", rows) if rows else ""
     unchecked = findings.could_not_check(report.not_checked, every=report.analysis.show_all)
     skipped = "\n".join(f"- Could not check {code(rules)}, because {escape(reason)}" for reason, rules in unchecked)
-    body = "\n\n".join(filter(None, (table, skipped)))
+    body = "\n\n".join(filter(None, (lacking, skipped)))
     return _folded("Not captured", body) if body else ""
 
 
 def _warnings(report: Report) -> str:
-    if not report.trace.warnings:
-        return ""
-    lines = [f"> {escape(warning.message)} ({code(warning.code)})  " for warning in report.trace.warnings]
-    return "\n".join(["> [!WARNING]", *lines])
+    return warned((warning.message, warning.code) for warning in report.trace.warnings)
+
+
+def warned(warnings: Iterable[tuple[str, str]]) -> str:
+    """A box of (message, code)."""
+    lines = [f"> {escape(message)} ({code(slug)})  " for message, slug in warnings]
+    return "\n".join(["> [!WARNING]", *lines]) if lines else ""
 
 
 def _folded(title: str, body: str) -> str:
@@ -268,7 +223,8 @@ def _unbroken(figure: str) -> str:
     return figure.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _table(heads: Sequence[str], align: str, rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], align: str, rows: Iterable[Sequence[str]]) -> str:
+    """``align``: one letter a column, ``l`` or ``r``."""
     rows = [[_unbroken(cell) if side == "r" else cell for cell, side in zip(row, align, strict=True)] for row in rows]
     marks = ["---:" if side == "r" else "---" for side in align]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))

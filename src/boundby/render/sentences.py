@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, HOST_MEANING, MEANING, SHORT_LABEL, WITHOUT
+from boundby.model.causes import BOUND_LABEL, SHORT_LABEL, WITHOUT
 from boundby.model.scenarios import scenario_label
-from boundby.render.bars import FOLD_BELOW
 from boundby.render.text import clean
 from boundby.results.report import DeviceReport, RegionReport, Report, ThreadReport, Verdict, WhatIf
 
+NOTHING = "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
 #: Under a table that holds regions which no annotation made.
 FOUND = (
     "The program has no NVTX ranges that cover its launches: iterations and phases were found in what it launches, not "
@@ -53,7 +53,7 @@ def outlook(verdict: Verdict, window_ns: int) -> str:
         return ""
     if verdict.without_ns is not None:
         saved = window_ns - verdict.without_ns
-    text = f"{_capitalised(WITHOUT[main])}: {_saving(saved, window_ns)}"
+    text = f"{WITHOUT[main][:1].upper()}{WITHOUT[main][1:]}: {_saving(saved, window_ns)}"
     if verdict.bound == "mixed" and verdict.runner_up in WITHOUT:
         return f"{text}; {WITHOUT[verdict.runner_up]}: {_saving(verdict.runner_up_saving_ns or 0, window_ns)}."
     if verdict.bound_next in BOUND_LABEL and verdict.bound_next not in ("unknown", "hidden"):
@@ -70,7 +70,7 @@ def next_best(verdict: Verdict, window_ns: int) -> str:
 
 
 def change(saving_ns: int, window_ns: int) -> str:
-    """``-24 %`` of the window; a tenth more where the whole number would read as nothing or as all."""
+    """``-24 %`` of the window."""
     return units.change(-saving_ns / window_ns if window_ns else 0.0)
 
 
@@ -175,13 +175,14 @@ def blocked_on(times: Mapping[str, int]) -> str:
     return f"Blocked on: {', '.join(f'{clean(kind)} {units.duration(ns)}' for kind, ns in ordered if ns > 0)}."
 
 
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def bound_phrase(bound: str) -> str:
     """``synchronization bound``, for the end of a sentence."""
     return BOUND_LABEL.get(bound, clean(bound))
+
+
+def predicted_change(item: WhatIf) -> str:
+    """``-24 %`` of the window, by a prediction."""
+    return change(item.baseline_ns - item.predicted_ns, item.baseline_ns)
 
 
 NOTABLE_CHANGE = 0.01  # scenarios that change the window by less are not worth a line
@@ -197,14 +198,3 @@ def notable_scenarios(report: Report) -> list[tuple[str, WhatIf]]:
         for item in report.what_if
         if abs(item.baseline_ns - item.predicted_ns) >= NOTABLE_CHANGE * item.baseline_ns
     ]
-
-
-def meanings(report: Report) -> dict[str, str]:
-    """The causes that show in any account of the report, with what each means."""
-    accounts = [*(device.time for device in report.devices), *(thread.time for thread in report.threads)]
-    words = MEANING if report.devices else HOST_MEANING
-    return {
-        cause: words[cause]
-        for cause in words
-        if any(time.get(cause, 0) > FOLD_BELOW * sum(time.values()) for time in accounts)
-    }

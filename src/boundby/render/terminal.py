@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-import io
-from typing import Literal
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from rich.console import Console
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.causes import LETTER, SHORT_LABEL
-from boundby.render import findings, glossary, sentences, tree
-from boundby.render.accounts import device_lines, thread_lines
-from boundby.render.face import DIM, STRONG, Face, pad
+from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
+from boundby.render import findings, glossary, sentences, view
+from boundby.render.bars import Segment, cells, segments
+from boundby.render.face import (
+    DEFAULT_WIDTH,
+    DIM,
+    MIN_WIDTH,
+    STRONG,
+    ColorSystem,
+    Column,
+    Face,
+    fitting,
+    natural,
+    pad,
+)
 from boundby.render.missing import not_captured
 from boundby.render.text import clean, region_name
+from boundby.render.view import Account, Row
 from boundby.results.report import Check, Finding, Report
 
-DEFAULT_WIDTH = 100
-MIN_WIDTH = 40
+MAX_THREADS = 8
 MAX_WARNINGS = 6
+MIN_NAME = 12  # cells for regions' names
+MIN_LABEL = 9  # deep rows stop indenting before their names vanish
+WIDE_NAME = 48
+NOTABLE = 0.05  # of the window: what a reason must save to be worth a line of its own
+BECAUSE_COLUMN = 44  # narrower, the reason reads better on a line of its own
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
-
+HOST_TIMES = "A time in parentheses is the host's: the account holds none of that region."
 NOT_CAPTURED = "NOT CAPTURED: what cannot be told, and what nsys profile captures it with"
-
-ColorSystem = Literal["standard", "256", "truecolor"]
+_BUSY = {cause.key for cause in BUSY_CAUSES}
 
 
 def render(
@@ -37,62 +52,168 @@ def render(
     min_share: float | None = None,
 ) -> str:
     """The whole view as text, no line wider than ``width``; ``color_system=None`` means no colour."""
-    face = Face(max(width, MIN_WIDTH), color_system is not None, unicode)
+    face = Face(max(width, MIN_WIDTH), color_system, unicode)
     sections = [
         _head(report, face),
-        *device_lines(report, face),
-        *thread_lines(report, face),
-        tree.lines(report, face, min_share) or _no_regions(report, face),
+        *_accounts(report, face),
+        _regions(report, face, min_share),
         _findings(report, face),
         _what_if(report, face),
         _checklist(report, face),
         _not_captured(report, face),
-        _warnings(report, face),
     ]
-    sections.insert(-1, _words(report, [line.plain for section in sections for line in section], face))
-    lines = [line for section in sections if section for line in (*section, Text())]
-    return printed(lines[:-1], face, color_system)
-
-
-def printed(lines: list[Text], face: Face, color_system: ColorSystem | None) -> str:
-    """Lines as the stream gets them, cut at the face's width."""
-    stream = io.StringIO()
-    console = Console(
-        file=stream,
-        width=face.width,
-        height=100,
-        force_terminal=face.color,
-        color_system=color_system,
-        no_color=not face.color,
-        legacy_windows=False,
-        force_jupyter=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
-    for line in lines:
-        if not face.color:  # colour may end in a painted space
-            line.rstrip()
-        line.truncate(face.width, overflow="crop")
-        console.print(line, no_wrap=True, overflow="ignore", crop=False)
-    return stream.getvalue()
+    screen = " ".join(" ".join(line.plain for section in sections for line in section).split())
+    return face.text([*sections, _words(report, screen, face), _warnings(report, face)])
 
 
 def _head(report: Report, face: Face) -> list[Text]:
     title = face.line((face.fit(sentences.what_ran(report), face.width), STRONG))
-    facts = [face.fit(fact, face.width - 2) for fact in sentences.circumstances(report)]
-    lines, current = [title], ""
-    for fact in facts:
-        joined = f"{current}   {fact}" if current else fact
-        if current and Text(joined).cell_len > face.width:
-            lines.append(face.line((current, DIM)))
-            joined = fact
-        current = joined
-    return [*lines, face.line((current, DIM))] if current else lines
+    facts = (face.line((face.fit(fact, face.width - 2), DIM)) for fact in sentences.circumstances(report))
+    return [title, *face.flow(facts)]
+
+
+def _accounts(report: Report, face: Face) -> list[list[Text]]:
+    """One section a device (or thread), or one section for them all where they are many."""
+    members = view.accounts(report)
+    if not members:
+        return [face.wrapped(sentences.NOTHING, style=STRONG)]
+    shown = members if report.devices else members[:MAX_THREADS]
+    if len(shown) <= view.IN_FULL:
+        return [_in_full(account, face) for account in shown]
+    more = f"{len(members) - len(shown)} more threads are not shown." if len(shown) < len(members) else ""
+    return [_summary(shown, face), _side_by_side(shown, face) + face.wrapped(more, style=DIM)]
+
+
+def _in_full(account: Account, face: Face) -> list[Text]:
+    lines = _headline(replace(account, name=face.fit(account.name, face.width // 2)).headline, face)
+    for text in account.told:
+        lines += face.wrapped(text)
+    parts = account.parts
+    if not parts:
+        return [*lines, Text(), face.line(("(no time in the window)", DIM))]
+    lines += [Text(), face.bar(parts, face.width, full=True)]
+    if account.utilization is not None:
+        lines.append(_braces(parts, account.utilization, face))
+    lines += face.flow(face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in parts)
+    return lines + face.wrapped(" ".join(account.doubts), style=DIM)
+
+
+def _headline(headline: sentences.Headline, face: Face) -> list[Text]:
+    # The coloured badge ends the sentence as a full stop would.
+    after = "" if face.color and headline.after == "." else headline.after
+    line = face.line((headline.before, STRONG), face.badge(headline.stressed, headline.bound), (after, STRONG))
+    return [line] if line.cell_len <= face.width else face.wrapped(str(headline), style=STRONG)
+
+
+def _braces(parts: Sequence[Segment], utilization: float, face: Face) -> Text:
+    """Under the bar: how much of it the GPU works, how much it idles."""
+    lengths = cells(parts, face.width, at_least_one=True)
+    busy = sum(length for part, length in zip(parts, lengths, strict=True) if part.cause in _BUSY)
+    working, waiting = f"GPU busy {units.percent(utilization)}", f"idle {units.percent(1 - utilization)}"
+    if busy < len(working) + 4:  # its label moves next door
+        waiting = f"{waiting}, {working}"
+    elif face.width - busy < len(waiting) + 4:
+        working = f"{working}, {waiting}"
+    return face.line((face.brace(working, busy) + face.brace(waiting, face.width - busy), DIM))
+
+
+def _summary(members: Sequence[Account], face: Face) -> list[Text]:
+    lines: list[Text] = []
+    for headline, confidence in view.summaries(members):
+        sentence, sure = _headline(headline, face), Text(f"  {confidence}", style=DIM)
+        if sentence[-1].cell_len + sure.cell_len > face.width:
+            lines += [*sentence, sure]
+        else:
+            lines += [*sentence[:-1], face.line(sentence[-1], sure)]
+    return lines
+
+
+def _side_by_side(members: Sequence[Account], face: Face) -> list[Text]:
+    """One bar an account, all of one width, so that they compare."""
+    name = min(max(len(account.name) for account in members), face.width // 3)
+    bound = natural("BOUND BY", (account.bound for account in members))
+    bar = max(face.width - name - bound - 13, 10)
+    columns = [
+        Column("", name, lambda account, width: face.fit(account.name, width)),
+        Column("ACCOUNT", bar, lambda account, width: face.bar(account.parts, width)),
+        Column("BOUND BY", bound, lambda account, _: account.bound),
+        Column("SAVES", 6, lambda account, _: account.saves, right=True),
+    ]
+    lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
+    shown = {part.cause for account in members for part in account.parts}
+    return lines + face.flow(face.cause(key) for key in (*CAUSE_KEYS, OTHER.key) if key in shown)
+
+
+def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
+    """One line a region; the columns are chosen by the width there is."""
+    selection = view.select(report, min_share)
+    if not any(region.path for region in report.regions):
+        return _no_regions(report, face)
+    if not selection.every_row:
+        return [line for note in selection.notes for line in face.wrapped(note, style=DIM)]
+    names = max([len("REGION"), len(view.NO_RANGE), *(2 * row.depth + len(row.label) for row in selection.rows)])
+    name, because, columns = _columns(names, selection, face)
+    lines = [face.line(face.heading(pad("REGION", name)), "  ", face.heads(columns))]
+    if because:
+        lines = [face.line(*lines, face.heading("  BECAUSE"))]
+    whole = view.longest_window(report)
+    told: list[str] = []  # the reasons given by the rows above, by depth
+    for row in selection.every_row:
+        reason = "" if row.because in told[: row.depth] else row.because
+        told[row.depth :] = [row.because]
+        indent = "  " * min(row.depth, max(name - MIN_LABEL, 0) // 2)
+        style = "" if row.depth else STRONG if row.is_judged else DIM
+        label = Text.assemble(indent, (face.fit(row.label, name - len(indent)), style))
+        line = face.line(pad(label, name), "  ", face.row(columns, row))
+        if because:
+            narrow = replace(face, width=line.cell_len + 2 + because)
+            lines += narrow.wrapped(reason, first=face.line(line, "  "), style=DIM)
+            continue
+        lines.append(line)
+        verdict = row.region.verdict
+        if (verdict.saving_ns or 0) >= NOTABLE * whole or verdict.bound in ("hidden", "mixed"):
+            lines += face.wrapped(reason, indent=len(indent) + 2, style=DIM)
+    host_times = HOST_TIMES if selection.has_host_times and any(c.head == "TIME/INST" for c in columns) else ""
+    for note in (host_times, *selection.notes):
+        lines += face.wrapped(note, style=DIM)
+    return lines
+
+
+def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, int, list[Column]]:
+    """Cells for the name and for the reason (0: not beside the others), and the columns between them: these take what
+    they need, the bar and the names share the rest; the least telling go first."""
+    bound = natural("BOUND BY", (_bound(row, face) for row in selection.rows))
+    columns, room = fitting(
+        (
+            Column("INST", 6, lambda row, _: row.instances, right=True, goes=4),
+            Column("TIME/INST", 9, lambda row, _: row.each, right=True, goes=2),
+            Column("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
+            Column("ACCOUNT", 10, lambda row, width: face.bar(segments(row.time), width), goes=3),
+            Column("BOUND BY", bound, lambda row, _: _bound(row, face)),
+            Column("SAVES", 7, lambda row, _: row.saves, right=True, goes=5),
+        ),
+        face.width,
+        max(min(names, 20), MIN_NAME),
+    )
+    name = max(min(names, WIDE_NAME, room), MIN_NAME)
+    spare = max(room - name, 0)
+    because = spare - 2 if spare - 2 >= BECAUSE_COLUMN else 0
+    wider = min(because - BECAUSE_COLUMN, 10) if because else min(spare, 30)
+    for place, column in enumerate(columns):
+        if column.head == "ACCOUNT":
+            columns[place] = replace(column, width=column.width + wider)
+            because -= wider if because else 0
+    return name, because, columns
+
+
+def _bound(row: Row, face: Face) -> Text:
+    if not row.letter:
+        return Text(f"  {row.bound}", style=DIM if row.bound == "hidden" else "")
+    return face.cause(row.region.verdict.bound, row.bound)
 
 
 def _no_regions(report: Report, face: Face) -> list[Text]:
-    if any(region.path for region in report.regions) or not (report.devices or report.threads):
+    if not (report.devices or report.threads):
         return []
     if report.trace.captured.nvtx:
         return face.wrapped("No region is left after the selection; --min-share 0 shows all.", style=DIM)
@@ -102,25 +223,22 @@ def _no_regions(report: Report, face: Face) -> list[Text]:
 
 def _findings(report: Report, face: Face) -> list[Text]:
     shown = findings.shown(report)
-    savings = [findings.saves(item) for item in shown]
-    width = max(len("SAVES"), *(len(saving) for saving in savings)) if shown else 0
+    width = natural("SAVES", (findings.saves(item) for item in shown))
     titles = {kind: f"{kind} ({findings.count(report, notes=kind == 'NOTES')})" for kind in ("FINDINGS", "NOTES")}
     lines: list[Text] = []
-    for rank, (finding, saving) in enumerate(zip(shown, savings, strict=True), 1):
-        if kind := titles.pop("NOTES" if finding.severity == findings.NOTE else "FINDINGS", ""):
-            is_note = finding.severity == findings.NOTE
-            head = f"{kind:<14}{'' if is_note else 'SAVES':>{width}}  EXPLAINED BY"
+    for rank, finding in enumerate(shown, 1):
+        is_note = finding.severity == findings.NOTE
+        if title := titles.pop("NOTES" if is_note else "FINDINGS", ""):
+            head = f"{title:<14}{'' if is_note else 'SAVES':>{width}}  EXPLAINED BY"
             lines += [*([Text()] if lines else []), face.heading(face.fit(head, face.width))]
         severity = face.fit(clean(finding.severity), 8)
         style = SEVERITY_STYLE.get(severity, STRONG) if face.color else STRONG
-        line = face.line(f"{rank:>2} ", pad(Text(severity, style=style), 11), f"{saving:>{width}}  ")
-        line.append_text(face.line((f"boundby explain {clean(finding.rule)}", DIM)))
-        lines += [line, *_finding(finding, face, in_full=report.analysis.show_all)]
-    more, healthy = findings.left_out(report), findings.nothing_found(report)
-    lines += face.wrapped(more, style=DIM) if more else []
-    if healthy:
-        lines = [*face.wrapped(healthy), *([Text()] if lines else []), *lines]
-    return lines
+        line = face.line(f"{rank:>2} ", pad(Text(severity, style=style), 11), f"{findings.saves(finding):>{width}}  ")
+        lines.append(face.line(line, (f"boundby explain {clean(finding.rule)}", DIM)))
+        lines += _finding(finding, face, in_full=report.analysis.show_all)
+    lines += face.wrapped(findings.left_out(report), style=DIM)
+    healthy = face.wrapped(findings.nothing_found(report))
+    return [*healthy, Text(), *lines] if healthy and lines else healthy or lines
 
 
 def _finding(finding: Finding, face: Face, *, in_full: bool) -> list[Text]:
@@ -130,53 +248,41 @@ def _finding(finding: Finding, face: Face, *, in_full: bool) -> list[Text]:
     for advice in finding.advice if in_full else finding.advice[:1]:
         lines += face.wrapped(clean(advice), indent=FINDING_INDENT, first=face.line((f"{face.arrow} ", DIM)))
     worst = findings.worst(finding.examples if in_full else finding.examples[:1])
-    return lines + (face.wrapped(worst, indent=FINDING_INDENT, style=DIM) if worst else [])
+    return lines + face.wrapped(worst, indent=FINDING_INDENT, style=DIM)
 
 
 def _what_if(report: Report, face: Face) -> list[Text]:
-    rows = sentences.notable_scenarios(report)
+    rows = [(face.fit(clean(label), face.width - 24), item) for label, item in sentences.notable_scenarios(report)]
     if not rows:
         return []
-    labels = [face.fit(clean(label), face.width - 24) for label, _ in rows]
-    width = max(len(label) for label in labels)
-    lines = [face.heading("WHAT IF (replayed; estimates)")]
-    for label, (_, item) in zip(labels, rows, strict=True):
-        predicted = units.duration(item.predicted_ns)
-        change = sentences.change(item.baseline_ns - item.predicted_ns, item.baseline_ns)
-        lines.append(face.line(pad(label, width), pad(predicted, 10, "right"), pad(change, 8, "right")))
-    return lines
+    columns = [
+        Column("", max(len(label) for label, _ in rows), lambda row, _: row[0]),
+        Column("", 8, lambda row, _: units.duration(row[1].predicted_ns), right=True),
+        Column("", 6, lambda row, _: sentences.predicted_change(row[1]), right=True),
+    ]
+    return [face.heading("WHAT IF (replayed; estimates)"), *(face.row(columns, row) for row in rows)]
 
 
-def _words(report: Report, screen: list[str], face: Face) -> list[Text]:
+def _words(report: Report, screen: str, face: Face) -> list[Text]:
     """What the causes in the bars mean, for those that are in them, and the other words that are on the screen."""
-    meanings = sentences.meanings(report)
-    terms = glossary.used(" ".join(" ".join(screen).split()))
-    width = max(
-        (len(word) for word in (*(SHORT_LABEL[cause] for cause in meanings), *(t.word for t in terms))), default=0
-    )
-    lines = [face.heading("WORDS")] if meanings or terms else []
-    for letter, word, meaning in (
-        *((LETTER[cause], SHORT_LABEL[cause], meaning) for cause, meaning in meanings.items()),
-        *((" ", term.word, term.meaning) for term in terms),
-    ):
-        first = face.line((letter, STRONG), f" {word}".ljust(width + 3))
-        lines += face.wrapped(meaning, first=first, style=DIM)
+    entries = glossary.words(report, screen)
+    width = max((len(word) for _, word, _ in entries), default=0) + 3
+    lines = [face.heading("WORDS")] if entries else []
+    for letter, word, meaning in entries:
+        lines += face.wrapped(meaning, first=face.line((letter, STRONG), f" {word}".ljust(width)), style=DIM)
     return lines
 
 
 def _checklist(report: Report, face: Face) -> list[Text]:
-    subjects = [(sentences.gpu(device), device.checklist) for device in report.devices if device.checklist]
-    if not subjects:
-        return []
-    if len(subjects) == 1:
-        return [face.heading("MEASURED"), *_checks(subjects[0][1], face)]
-    return _checks_by_device(subjects, face)
+    members = [account for account in view.accounts(report) if account.checklist]
+    if len(members) > 1:
+        return _checks_by_device(members, face)
+    return [face.heading("MEASURED"), *_checks(members[0].checklist, face)] if members else []
 
 
 def _checks(checks: tuple[Check, ...], face: Face) -> list[Text]:
-    name = max(len(face.safe(clean(check.name))) for check in checks)
-    value = max(len(face.safe(clean(check.value))) for check in checks)
-    name, value = min(name, face.width // 3), min(value, face.width // 3)
+    name = min(natural("", (face.safe(clean(check.name)) for check in checks)), face.width // 3)
+    value = min(natural("", (face.safe(clean(check.value)) for check in checks)), face.width // 3)
     lines: list[Text] = []
     for check in checks:
         first = face.line(
@@ -188,32 +294,33 @@ def _checks(checks: tuple[Check, ...], face: Face) -> list[Text]:
     return lines
 
 
-def _checks_by_device(subjects: list[tuple[str, tuple[Check, ...]]], face: Face) -> list[Text]:
+def _checks_by_device(members: Sequence[Account], face: Face) -> list[Text]:
     """One column a device, so that they compare; as many as fit."""
-    names = list(dict.fromkeys(check.name for _, checks in subjects for check in checks))
-    values = {(subject, check.name): face.safe(clean(check.value)) for subject, checks in subjects for check in checks}
-    label = min(max(len(face.safe(clean(name))) for name in names), face.width // 3)
-    longest = max(6, *(Text(value).cell_len for value in values.values()))
-    shown = subjects[: max((face.width - label) // (min(longest, 16) + 2), 1)]
-    column = min(longest, (face.width - label) // len(shown) - 2)
-    heads = [pad(face.fit(subject, column), column + 2, "right") for subject, _ in shown]
-    lines = [face.heading(face.line(pad("MEASURED", label), *heads))]
-    for name in names:
-        row = [pad(face.fit(values.get((subject, name), ""), column), column + 2, "right") for subject, _ in shown]
-        lines.append(face.line(pad(face.fit(clean(name), label), label), *row))
-    if len(shown) < len(subjects):
-        lines += face.wrapped("Other GPUs do not fit here; --device ID shows one.", style=DIM)
-    return lines
+    names = list(dict.fromkeys(check.name for account in members for check in account.checklist))
+    label = min(natural("", (face.safe(clean(name)) for name in names)), face.width // 3)
+    values = [{check.name: face.safe(clean(check.value)) for check in account.checklist} for account in members]
+    longest = max(6, natural("", (value for column in values for value in column.values())))
+    fit = max((face.width - label) // (min(longest, 16) + 2), 1)
+    width = min(longest, (face.width - label) // len(members[:fit]) - 2)
+    columns = [Column("MEASURED", label, lambda name, width: face.fit(clean(name), width))]
+    for account, column in zip(members[:fit], values, strict=False):
+        head = face.fit(account.name, width)
+        columns.append(Column(head, width, functools.partial(_value, column, face), right=True))
+    lines = [face.heads(columns), *(face.row(columns, name) for name in names)]
+    other = "Other GPUs do not fit here; --device ID shows one." if fit < len(members) else ""
+    return lines + face.wrapped(other, style=DIM)
+
+
+def _value(values: Mapping[str, str], face: Face, name: str, width: int) -> str:
+    return face.fit(values.get(name, ""), width)
 
 
 def _not_captured(report: Report, face: Face) -> list[Text]:
     gaps = not_captured(report)
-    lines: list[Text] = []
-    if gaps:
-        kind = max(len(gap.kind) for gap in gaps)
-        lines += [face.heading(text) for text in face.wrapped(NOT_CAPTURED)]
-        for gap in gaps:
-            lines += face.wrapped(f"{gap.cost}  {face.arrow} {gap.flag}", first=pad(gap.kind, kind + 2))
+    lines = [face.heading(text) for text in face.wrapped(NOT_CAPTURED if gaps else "")]
+    width = max((len(gap.kind) for gap in gaps), default=0) + 2
+    for gap in gaps:
+        lines += face.wrapped(f"{gap.cost}  {face.arrow} {gap.flag}", first=pad(gap.kind, width))
     for reason, rules in findings.could_not_check(report.not_checked, every=report.analysis.show_all):
         lines += face.wrapped(f"Could not check {rules}, because {reason}.", style=DIM)
     return lines
@@ -221,8 +328,8 @@ def _not_captured(report: Report, face: Face) -> list[Text]:
 
 def _warnings(report: Report, face: Face) -> list[Text]:
     lines: list[Text] = []
+    mark = face.line(("! ", "bold yellow" if face.color else STRONG))
     for warning in report.trace.warnings[:MAX_WARNINGS]:
-        mark = face.line(("! ", "bold yellow" if face.color else STRONG))
         lines += face.wrapped(f"{clean(warning.message).rstrip('.')}. [{clean(warning.code)}]", first=mark)
     more = len(report.trace.warnings) - MAX_WARNINGS
-    return lines + (face.wrapped(f"{more} more warnings are in --format json.", style=DIM) if more > 0 else [])
+    return lines + face.wrapped(f"{more} more warnings are in --format json." if more > 0 else "", style=DIM)

@@ -28,26 +28,15 @@ def _visible(char: str) -> str:
 
 def shorten(text: str, width: int, ellipsis: str = "...") -> str:
     """At most ``width`` terminal cells: the middle goes, since both ends of a name tell it apart."""
-    from rich.cells import cell_len
+    from rich.cells import cell_len, chop_cells
 
     if cell_len(text) <= width:
         return text
     keep = width - len(ellipsis)
     if keep < 2:
-        return _prefix(text, width)
-    tail = _prefix(text[::-1], keep // 2)[::-1]
-    return f"{_prefix(text, keep - keep // 2)}{ellipsis}{tail}"
-
-
-def _prefix(text: str, width: int) -> str:
-    from rich.cells import cell_len
-
-    used = 0
-    for index, char in enumerate(text):
-        used += cell_len(char)
-        if used > width:
-            return text[:index]
-    return text
+        return chop_cells(text, width)[0] if width > 0 else ""
+    tail = chop_cells(text[::-1], keep // 2)[0][::-1]
+    return f"{chop_cells(text, keep - keep // 2)[0]}{ellipsis}{tail}"
 
 
 def part_name(part: str) -> str:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from boundby.model import units
+from boundby.model.causes import info
 from boundby.render.comparison import sentences
-from boundby.render.markdown import code, escape
-from boundby.render.text import region_name
-from boundby.results.comparison import Comparison, DeviceChange, RegionChange
+from boundby.render.comparison.sentences import RegionRow
+from boundby.render.markdown import code, escape, table, warned
+from boundby.results.comparison import Comparison, DeviceChange
 
 _INDENT = "\N{NO-BREAK SPACE}" * 4
-_ARROW = "→"
+_MARK = {"faster": "🟢 ", "slower": "🔴 "}
 
 
 def render(comparison: Comparison) -> str:
     """The comparison as Markdown, ended by a line break."""
     sections = [
         _sides(comparison),
-        _doubts(comparison),
+        warned((doubt.message, doubt.code) for doubt in comparison.doubts),
         *(_device(device, comparison) for device in comparison.devices),
         escape(sentences.significance_summary(comparison)),
         _regions(comparison),
@@ -30,20 +29,10 @@ def render(comparison: Comparison) -> str:
 
 def _sides(comparison: Comparison) -> str:
     rows = [
-        (word, " · ".join([code(parts[0]), *(escape(part) for part in parts[1:])]))
-        for word, parts in (
-            ("before", sentences.side(comparison.before)),
-            ("after", sentences.side(comparison.after)),
-        )
+        (word, " · ".join((code(what), *(escape(part) for part in parts))))
+        for word, (what, *parts) in sentences.sides(comparison)
     ]
-    return _table(("", "what ran"), "ll", rows)
-
-
-def _doubts(comparison: Comparison) -> str:
-    if not comparison.doubts:
-        return ""
-    lines = [f"> {escape(doubt.message)} ({code(doubt.code)})  " for doubt in comparison.doubts]
-    return "\n".join(["> [!WARNING]", *lines])
+    return table(("", "what ran"), "ll", rows)
 
 
 def _device(device: DeviceChange, comparison: Comparison) -> str:
@@ -53,11 +42,11 @@ def _device(device: DeviceChange, comparison: Comparison) -> str:
         return "\n".join(lines).rstrip()
     rows = [
         (
-            f"`{item.letter}` {item.label}",
+            f"`{info(item.cause).letter}` {info(item.cause).label}",
             units.duration(item.before_ns),
             units.duration(item.after_ns),
-            sentences.signed(item.delta_ns) if item.delta_ns else "none",
-            sentences.change(item.change),
+            item.delta,
+            item.change,
         )
         for item in sentences.causes(one, other)
     ]
@@ -68,71 +57,48 @@ def _device(device: DeviceChange, comparison: Comparison) -> str:
         sentences.signed(other.each_ns - one.each_ns),
         sentences.change(device.change),
     )
-    table = _table(("cause", "before", "after", "change", ""), "lrrrr", [*rows, whole])
-    return "\n".join([*lines, "", table])
+    return "\n".join([*lines, "", table(("cause", "before", "after", "change", ""), "lrrrr", [*rows, whole])])
 
 
 def _regions(comparison: Comparison) -> str:
-    shown, left_out = sentences.shown(comparison)
-    if not shown:
+    rows, left_out = sentences.regions(comparison)
+    if not rows:
         return ""
-    rows = [_region(item, shown) for item in shown]
     heads = ("region", "inst", "before", "after", "change", "typical instance", "mostly", "bound by")
-    text = f"#### Regions\n\n{_table(heads, 'lrrrrlll', rows)}"
-    if left_out:
-        text += f"\n\n{sentences.left_out(left_out)}"
+    text = table(heads, "lrrrrlll", map(_region, rows))
     legend = "Before and after: the account's time per instance. Typical instance: the median's change, 95 % interval."
-    return f"{text}\n\n{legend}"
+    return "\n\n".join(filter(None, ("#### Regions", text, left_out, legend)))
 
 
-def _region(item: RegionChange, shown: Sequence[RegionChange]) -> tuple[str, ...]:
-    depth, name = sentences.label(item, shown)
-    was = sentences.renamed(item)
-    mark = {"faster": "🟢 ", "slower": "🔴 "}.get(item.significance.status, "")
+def _region(row: RegionRow) -> tuple[str, ...]:
     return (
-        f"{_INDENT * depth}{code(name)}" + (f"<br><sub>{escape(was)}</sub>" if was else ""),
-        sentences.instances(item, _ARROW),
-        sentences.each(item.before),
-        sentences.each(item.after),
-        sentences.state(item),
-        f"{mark}{escape(sentences.typical(item.significance))}",
-        escape(sentences.mostly(item)),
-        escape(sentences.bounds(item, _ARROW)),
+        f"{_INDENT * row.depth}{code(row.name)}" + (f"<br><sub>{escape(row.renamed)}</sub>" if row.renamed else ""),
+        row.instances,
+        row.before,
+        row.after,
+        row.state,
+        f"{_MARK.get(row.status, '')}{escape(row.typical)}",
+        escape(row.mostly),
+        escape(row.bounds),
     )
 
 
 def _findings(comparison: Comparison) -> str:
-    if not comparison.findings:
+    rows = sentences.findings(comparison)
+    if not rows:
         return ""
     lines = [f"#### Findings: {sentences.findings_summary(comparison)}", ""]
-    for item in comparison.findings:
-        where = f"{code(region_name(item.finding.region))}: " if item.finding.region else ""
-        figures = sentences.finding_figures(item)
-        title = escape(item.finding.title).rstrip(".")
-        lines.append(
-            f"- **{sentences.finding_word(item)}** ({escape(item.finding.severity)}) {where}{title}"
-            + (f"; {figures}" if figures else "")
-        )
+    for row in rows:
+        where = f"{code(row.where)}: " if row.where else ""
+        figures = f"; {row.figures}" if row.figures else ""
+        lines.append(f"- **{row.word}** ({escape(row.severity)}) {where}{escape(row.title)}{figures}")
     return "\n".join(lines)
 
 
 def _predictions(comparison: Comparison) -> str:
     rows = [
-        (
-            escape(item.subject),
-            escape(sentences.prediction(item)),
-            units.duration(item.expected_ns),
-            units.duration(item.measured_ns),
-            sentences.change(item.error),
-        )
-        for item in comparison.predictions
+        (escape(row.subject), escape(row.told), row.expected, row.measured, row.error)
+        for row in sentences.predictions(comparison)
     ]
-    if not rows:
-        return ""
     heads = ("of", "predicted before, for the part that was done", "predicted", "measured", "error")
-    return f"#### Predictions\n\n{_table(heads, 'llrrr', rows)}"
-
-
-def _table(heads: Sequence[str], align: str, rows: Iterable[Sequence[str]]) -> str:
-    marks = ["---:" if side == "r" else "---" for side in align]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))
+    return f"#### Predictions\n\n{table(heads, 'llrrr', rows)}" if rows else ""

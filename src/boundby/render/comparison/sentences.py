@@ -1,4 +1,4 @@
-"""The sentences and figures a comparison is told in, shared by every format. Plain text, no markup."""
+"""What every format shows of a comparison: its sentences, and the rows of its tables. Plain text, no markup."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, LETTER, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL
 from boundby.model.scenarios import scenario_label
+from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.findings import NOTE, saves_range
 from boundby.render.sentences import bound_word
 from boundby.render.text import clean, part_name, region_name
@@ -41,14 +42,7 @@ _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
 
 def change(fraction: float | None) -> str:
     """``-24 %``, ``+5.3 %``, ``0 %``; empty where there is nothing to set it against."""
-    if fraction is None:
-        return ""
-    percent = 100 * fraction
-    if abs(percent) < 0.05:
-        return "0 %"
-    if fraction < 0 and percent < -99.5:
-        return f"{percent:.1f} %" if percent > -99.95 else "-100 %"
-    return f"{percent:+.1f} %" if abs(percent) < 9.95 else f"{percent:+,.0f} %"
+    return "" if fraction is None else units.change(fraction)
 
 
 def headline(device: DeviceChange, comparison: Comparison) -> str:
@@ -116,7 +110,7 @@ def significance_summary(comparison: Comparison) -> str:
     return start
 
 
-def typical(found: Significance) -> str:
+def _typical(found: Significance) -> str:
     """The change of the typical instance: ``-23 % (-25 to -21)``, ``no change``, ``too few (5)``."""
     if found.status == "too_few":
         return f"too few ({min(found.instances_before, found.instances_after)})"
@@ -124,17 +118,17 @@ def typical(found: Significance) -> str:
         return ""
     if not found.is_change:
         return "not significant"
-    return f"{change(found.change)}{interval(found)}"
+    return f"{change(found.change)}{_interval(found)}"
 
 
-def interval(found: Significance) -> str:
+def _interval(found: Significance) -> str:
     if found.change_low is None or found.change_high is None:
         return ""
     low, high = (change(value).removesuffix(" %") for value in (found.change_low, found.change_high))
     return f" ({low} to {high})"
 
 
-def told(found: Significance) -> str:
+def _tested(found: Significance) -> str:
     """The whole of a test, for a tooltip or a detail."""
     if found.status == "not_tested":
         return clean(found.reason)
@@ -147,7 +141,7 @@ def told(found: Significance) -> str:
     return f"{medians}; {counts}{p}{reason}"
 
 
-def each(account: Account | None) -> str:
+def _each(account: Account | None) -> str:
     """The account's time per instance; in parentheses the host's, where the account holds none of the region."""
     if account is None or not account.instances:
         return ""
@@ -156,29 +150,26 @@ def each(account: Account | None) -> str:
     return f"({units.duration(account.host_ns / account.instances)})" if account.host_ns else ""
 
 
-def instances(item: RegionChange, arrow: str) -> str:
-    """``100``, or ``100 -> 50``."""
-    one, other = item.before, item.after
-    if one is None or other is None or one.instances == other.instances:
-        found = one or other
-        return units.count(found.instances) if found else ""
-    return f"{units.count(one.instances)}{arrow}{units.count(other.instances)}"
+def _instances(item: RegionChange) -> str:
+    """``100``, or ``100→50``."""
+    counts = [units.count(account.instances) for account in (item.before, item.after) if account is not None]
+    return "→".join(dict.fromkeys(counts))
 
 
-def state(item: RegionChange) -> str:
+def _state(item: RegionChange) -> str:
     """``-24 %``, ``new`` or ``gone``."""
     if item.before is None:
         return "new"
     return "gone" if item.after is None else change(item.change)
 
 
-def bounds(item: RegionChange, arrow: str) -> str:
-    """``sync``, or ``sync -> api``."""
-    words = [clean(bound_word(found.verdict)) for found in (item.before, item.after) if found is not None]
-    return f" {arrow} ".join(dict.fromkeys(words))
+def _bounds(item: RegionChange) -> str:
+    """``sync``, or ``sync → api``."""
+    words = [clean(bound_word(account.verdict)) for account in (item.before, item.after) if account is not None]
+    return " → ".join(dict.fromkeys(words))
 
 
-def renamed(item: RegionChange) -> str:
+def _renamed(item: RegionChange) -> str:
     """Where a region was matched by more than its path."""
     if item.matched_by != "similar" or item.before is None or item.after is None:
         return ""
@@ -194,7 +185,7 @@ def renamed(item: RegionChange) -> str:
 
 
 @dataclass(frozen=True)
-class CauseChange:
+class CauseRow:
     """One cause per instance, before and after."""
 
     cause: str
@@ -206,29 +197,45 @@ class CauseChange:
         return self.after_ns - self.before_ns
 
     @property
-    def label(self) -> str:
-        return SHORT_LABEL.get(self.cause, self.cause)
+    def delta(self) -> str:
+        return signed(self.delta_ns) if self.delta_ns else "none"
 
     @property
-    def letter(self) -> str:
-        return LETTER.get(self.cause, "?")
-
-    @property
-    def change(self) -> float | None:
-        return self.delta_ns / self.before_ns if self.before_ns else None
+    def change(self) -> str:
+        return change(self.delta_ns / self.before_ns if self.before_ns else None)
 
 
-def causes(one: Account | None, other: Account | None, *, least: float = MIN_SHARE) -> list[CauseChange]:
+def causes(one: Account | None, other: Account | None, *, least: float = MIN_SHARE) -> list[CauseRow]:
     """Causes that make up ``least`` of either account, in the causes' order."""
-    found = []
+    rows = []
     for cause in CAUSE_KEYS:
         values = [(item.each_of(cause), item.each_ns) if item is not None else (0.0, 0.0) for item in (one, other)]
         if any(whole and value >= least * whole and value for value, whole in values):
-            found.append(CauseChange(cause, values[0][0], values[1][0]))
-    return found
+            rows.append(CauseRow(cause, values[0][0], values[1][0]))
+    return rows
 
 
-def mostly(item: RegionChange) -> str:
+@dataclass(frozen=True)
+class Bar:
+    """One account of a pair, to one scale: ``scale`` is its part of the longer one."""
+
+    word: str
+    parts: tuple[Segment, ...]
+    each_ns: float
+    scale: float
+
+
+def bars(one: Account | None, other: Account | None) -> list[Bar]:
+    """The shorter one is the faster run."""
+    longest = max((account.each_ns for account in (one, other) if account is not None), default=0.0)
+    return [
+        Bar(word, segments(account.time, fold_below=FOLD_BELOW), account.each_ns, account.each_ns / longest)
+        for word, account in (("before", one), ("after", other))
+        if account is not None and longest
+    ]
+
+
+def _mostly(item: RegionChange) -> str:
     """The cause that changed most: ``sync -11.2 ms``; empty where no cause changed by much."""
     one, other = item.before, item.after
     if one is None or other is None:
@@ -237,7 +244,7 @@ def mostly(item: RegionChange) -> str:
     largest = max(changed, key=lambda cause: abs(cause.delta_ns), default=None)
     if largest is None or abs(largest.delta_ns) < MIN_SHARE * max(one.each_ns, other.each_ns):
         return ""
-    return f"{largest.label} {signed(largest.delta_ns)}"
+    return f"{SHORT_LABEL[largest.cause]} {largest.delta}"
 
 
 def signed(ns: float) -> str:
@@ -245,15 +252,56 @@ def signed(ns: float) -> str:
     return units.duration(ns) if ns < 0 else f"+{units.duration(ns)}"
 
 
-def shown(comparison: Comparison) -> tuple[list[RegionChange], int]:
-    """The regions worth a row, and how many are left out: a part of either run, or changed significantly."""
+@dataclass(frozen=True)
+class RegionRow:
+    """One region of either run. ``name`` is its path from the row above that holds it; times are per instance."""
+
+    change: RegionChange
+    depth: int
+    name: str
+    renamed: str
+    instances: str
+    before: str
+    after: str
+    state: str
+    typical: str
+    tested: str
+    mostly: str
+    bounds: str
+
+    @property
+    def status(self) -> str:
+        return self.change.significance.status
+
+
+def regions(comparison: Comparison) -> tuple[list[RegionRow], str]:
+    """The regions worth a row (a part of either run, or changed significantly), and what became of the others."""
     named = [item for item in comparison.regions if item.path]
     weights = [_weight(item, comparison) for item in named]
     least = MIN_SHARE
     if sum(weight >= least for weight in weights) > MAX_ROWS:
         least = sorted(weights, reverse=True)[MAX_ROWS - 1]
-    rows = [item for item, weight in zip(named, weights, strict=True) if weight >= least]
-    return rows, len(named) - len(rows)
+    shown = [item for item, weight in zip(named, weights, strict=True) if weight >= least]
+    rows = [_row(item, shown) for item in shown]
+    return rows, _left_out(len(named) - len(rows)) if len(rows) < len(named) else ""
+
+
+def _row(item: RegionChange, shown: Sequence[RegionChange]) -> RegionRow:
+    depth, name = _label(item, shown)
+    return RegionRow(
+        change=item,
+        depth=depth,
+        name=name,
+        renamed=_renamed(item),
+        instances=_instances(item),
+        before=_each(item.before),
+        after=_each(item.after),
+        state=_state(item),
+        typical=_typical(item.significance),
+        tested=_tested(item.significance),
+        mostly=_mostly(item),
+        bounds=_bounds(item),
+    )
 
 
 def _weight(item: RegionChange, comparison: Comparison) -> float:
@@ -262,13 +310,13 @@ def _weight(item: RegionChange, comparison: Comparison) -> float:
     return max(shares, default=0.0)
 
 
-def left_out(number: int) -> str:
+def _left_out(number: int) -> str:
     """What became of the regions that have no row."""
     noun = "region is" if number == 1 else "regions are"
     return f"{number} more {noun} in the JSON: below {units.percent(MIN_SHARE)}, or not of the largest {MAX_ROWS}."
 
 
-def label(item: RegionChange, rows: Sequence[RegionChange]) -> tuple[int, str]:
+def _label(item: RegionChange, rows: Sequence[RegionChange]) -> tuple[int, str]:
     """Depth below the nearest shown ancestor, and the path from there."""
     paths = {row.path for row in rows if (row.after is None) == (item.after is None)}
     above = [size for size in range(1, len(item.path)) if item.path[:size] in paths]
@@ -276,8 +324,12 @@ def label(item: RegionChange, rows: Sequence[RegionChange]) -> tuple[int, str]:
     return len(above), "/".join(part_name(part) for part in item.path[start:])
 
 
-def side(found: Side) -> tuple[str, ...]:
-    """What ran, on what, and the file."""
+def sides(comparison: Comparison) -> list[tuple[str, tuple[str, ...]]]:
+    """``before`` and ``after``, each with what ran, on what, and the file."""
+    return [("before", _side(comparison.before)), ("after", _side(comparison.after))]
+
+
+def _side(found: Side) -> tuple[str, ...]:
     names = Counter(clean(name) or "GPU" for name in found.gpus)
     gpus = [f"{count} x {name}" if count > 1 else name for name, count in names.items()]
     file = clean(found.path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
@@ -285,13 +337,7 @@ def side(found: Side) -> tuple[str, ...]:
     return tuple(part for part in parts if part)
 
 
-def finding(item: FindingChange) -> str:
-    """``step/loss: three syncs wait``."""
-    where = f"{region_name(item.finding.region)}: " if item.finding.region else ""
-    return f"{where}{clean(item.finding.title).rstrip('.')}"
-
-
-def finding_word(item: FindingChange) -> str:
+def _finding_word(item: FindingChange) -> str:
     """``resolved``, ``still there``, ``improved``: what became of it."""
     return TREND_WORDS.get(item.trend or "", FINDING_WORDS[item.status])
 
@@ -355,23 +401,69 @@ def _credit(item: FindingChange) -> str:
     return f"{told} (of {item.together} findings together)" if item.together > 1 else told
 
 
+@dataclass(frozen=True)
+class FindingRow:
+    """What became of a finding: ``kind`` is its trend (``improved``, ``worse``), else its status (``new``, ...)."""
+
+    kind: str
+    word: str
+    severity: str
+    where: str  # empty for the whole
+    title: str
+    figures: str
+    advice: tuple[str, ...]
+
+
+def findings(comparison: Comparison) -> list[FindingRow]:
+    """In the order of the comparison."""
+    return [
+        FindingRow(
+            kind=item.trend or item.status,
+            word=_finding_word(item),
+            severity=clean(item.finding.severity),
+            where=region_name(item.finding.region) if item.finding.region else "",
+            title=clean(item.finding.title).rstrip("."),
+            figures=finding_figures(item),
+            advice=tuple(map(clean, item.finding.advice)) if item.status != "resolved" else (),
+        )
+        for item in comparison.findings
+    ]
+
+
 def findings_summary(comparison: Comparison) -> str:
     """``2 resolved, 1 new``."""
-    counts = Counter(finding_word(item) for item in comparison.findings)
+    counts = Counter(_finding_word(item) for item in comparison.findings)
     words = dict.fromkeys((*FINDING_WORDS.values(), *TREND_WORDS.values()))
     return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
 
 
-def prediction(item: Prediction) -> str:
+@dataclass(frozen=True)
+class PredictionRow:
+    subject: str
+    told: str
+    expected: str
+    measured: str
+    error: str
+
+
+def predictions(comparison: Comparison) -> list[PredictionRow]:
+    """What was predicted before, for the part that was done, and what was measured."""
+    return [
+        PredictionRow(
+            subject=clean(item.subject),
+            told=_prediction(item),
+            expected=units.duration(item.expected_ns),
+            measured=units.duration(item.measured_ns),
+            error=change(item.error),
+        )
+        for item in comparison.predictions
+    ]
+
+
+def _prediction(item: Prediction) -> str:
     """``without copies``, and how much of them is gone."""
     name = clean(scenario_label(item.scenario))
     words = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.causes)
-    part = (
-        "all"
-        if item.removed >= 0.9995
-        else units.percent(item.removed)
-        if item.removed < 0.99
-        else f"{100 * item.removed:.1f} %"
-    )
+    part = "all" if item.removed >= 0.9995 else units.percent(item.removed)
     also = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.also)
     return f"{name} ({part} of {words} is gone{f'; {also} changed too' if also else ''})"

@@ -9,7 +9,7 @@ from boundby.model.causes import CAUSE_KEYS, info
 from boundby.render import sentences
 from boundby.render.bars import FOLD_BELOW, segments
 from boundby.render.figures import style
-from boundby.render.selection import Row, Selection, select
+from boundby.render.view import Row, Selection, select
 from boundby.results.report import Report
 
 if TYPE_CHECKING:

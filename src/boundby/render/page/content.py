@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boundby import __about__
@@ -18,12 +18,11 @@ from boundby.model.causes import (
     SHORT_LABEL,
 )
 from boundby.model.scenarios import scenario_label
-from boundby.render import findings, glossary, sentences
-from boundby.render.accounts import IN_FULL, listed
+from boundby.render import findings, glossary, sentences, view
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.missing import not_captured
-from boundby.render.selection import longest_window, window_total
 from boundby.render.text import clean, region_name
+from boundby.render.view import longest_window, window_total
 from boundby.results.plot_data import PlotData
 from boundby.results.report import Check, Finding, Report, Verdict
 from boundby.structure.steps import SLOWER
@@ -32,7 +31,6 @@ BEST_FINDINGS = 3
 MOST_GAPS_LISTED = 25
 LONG_PATH = 48
 _BUSY = {cause.key for cause in BUSY_CAUSES}
-_CONFIDENCE = ("low", "medium", "high")
 
 
 @dataclass(frozen=True)
@@ -95,8 +93,8 @@ def context(
         "version": __about__.__version__,
         "report": report,
         "accounts": accounts,
-        "in_full": len(accounts) <= IN_FULL,
-        "summaries": _summaries(accounts, report) if len(accounts) > IN_FULL else (),
+        "in_full": len(accounts) <= view.IN_FULL,
+        "summaries": view.summaries(view.accounts(report)) if len(accounts) > view.IN_FULL else (),
         "found": saving[: findings.MOST_FINDINGS],
         "smaller": saving[findings.MOST_FINDINGS :],
         "notes": [view for view in views if view.finding.severity == findings.NOTE],
@@ -189,23 +187,6 @@ def _account(
         bound=sentences.bound_word(verdict),
         saving=saving,
     )
-
-
-def _summaries(accounts: Sequence[Account], report: Report) -> list[tuple[sentences.Headline, str]]:
-    """One sentence for all devices (or threads) that share a verdict, and how sure it is."""
-    verdicts = [device.verdict for device in report.devices] or [
-        thread.verdict
-        for thread in sorted(report.threads, key=lambda thread: (-thread.total_ns, thread.pid, thread.tid))
-    ]
-    groups: dict[tuple[str, tuple[str, str] | None], list[int]] = {}
-    for number, verdict in enumerate(verdicts):
-        groups.setdefault((verdict.bound, verdict.mixed_of), []).append(number)
-    found = []
-    for members in groups.values():
-        names = listed([accounts[number].name for number in members], len(members) == len(accounts))
-        sure = min((verdicts[number].confidence for number in members), key=_CONFIDENCE.index)
-        found.append((sentences.headline(verdicts[members[0]], names, plural=len(members) > 1), f"confidence {sure}"))
-    return found
 
 
 def _finding(rank: int, finding: Finding, report: Report) -> FindingView:

@@ -9,8 +9,8 @@ from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, LETTER, WITHOUT
 from boundby.render import sentences
 from boundby.render.bars import Segment, segments
-from boundby.render.selection import Row, select, window_total
 from boundby.render.text import clean, part_name, region_name
+from boundby.render.view import Row, select, window_total
 from boundby.results.report import Distribution, RegionReport, Report
 
 # Rows beyond these, those with the least share, are left out: they are some 2 kB each, and nobody reads them.
@@ -67,15 +67,14 @@ def select_rows(report: Report, min_share: float | None) -> RegionRows:
     named = sum(bool(region.path) for region in report.regions)
     outside = None
     if chosen.outside is not None and rows:
-        outside = _row(-1, Row(chosen.outside, 0, "(no range)"), whole, exclusive=True)
+        outside = _row(-1, chosen.outside, whole)
     return RegionRows(rows, named - len(rows), outside)
 
 
-def _row(number: int, row: Row, whole: int, *, exclusive: bool = False) -> RegionRow:
+def _row(number: int, row: Row, whole: int) -> RegionRow:
     region, verdict = row.region, row.region.verdict
-    time = region.time_exclusive if exclusive else region.time
     own = sum(region.time_exclusive.values())
-    total = own if exclusive else region.total_ns
+    total = sum(row.time.values())
     return RegionRow(
         number=number,
         depth=row.depth,
@@ -85,19 +84,19 @@ def _row(number: int, row: Row, whole: int, *, exclusive: bool = False) -> Regio
         small=max(region.share, region.host.total_ns / whole if whole else 0.0) < SMALL_SHARE,
         instances=region.instances,
         open_instances=region.open_instances,
-        each="" if exclusive else sentences.each(region),
+        each=row.each,
         each_ns=(total or region.host.total_ns) / max(region.instances, 1),
         total_ns=total,
         own_ns=own,
-        share=own / whole if exclusive and whole else region.share,
+        share=row.share,
         own_share=own / whole if whole else 0.0,
-        bar=segments(time),
+        bar=segments(row.time),
         bound=sentences.bound_word(verdict),
         bound_key=verdict.bound,
         letter=LETTER.get(verdict.bound, ""),
         confidence=verdict.confidence,
-        saves_ns=None if exclusive else verdict.saving_ns,
-        because="" if exclusive else clean(verdict.because),
+        saves_ns=verdict.saving_ns if row.is_judged else None,
+        because=clean(verdict.because) if row.is_judged else "",
         facts=tuple(_facts(region, whole)),
     )
 

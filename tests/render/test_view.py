@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from boundby.render.selection import MAX_ROWS, select
+from boundby.render.view import MAX_ROWS, select
 from boundby.results.report import AnalysisSummary
 from tests.support import reports
 

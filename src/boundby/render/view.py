@@ -1,0 +1,280 @@
+"""What every format shows of a report, in what order: its accounts, and the regions worth a row. Pure; no markup.
+
+Files for programs hold all regions; tables for people those worth a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from boundby.model import units
+from boundby.model.causes import HOST_MEANING, LETTER, MEANING
+from boundby.render import sentences
+from boundby.render.bars import FOLD_BELOW, Segment, segments
+from boundby.render.text import clean, part_name
+from boundby.results.report import Check, RegionReport, Report, Verdict
+
+MOST_RANGES = 4  # of GPU numbers in a sentence
+IN_FULL = 2  # more accounts than this are told together
+DEFAULT_MIN_SHARE = 0.01
+MAX_ROWS = 40  # one screen: beyond it, only an explicit --min-share shows more
+NO_RANGE = "(no range)"
+_CONFIDENCE = ("low", "medium", "high")
+
+
+@dataclass(frozen=True)
+class Account:
+    """One device's account, or one host thread's where there is no GPU work."""
+
+    name: str
+    verdict: Verdict
+    time: Mapping[str, int]  # ns by cause
+    whole_ns: int
+    meanings: Mapping[str, str]  # of its causes
+    gpu_name: str = ""
+    utilization: float | None = None  # of a device
+    note: str = ""
+    checklist: tuple[Check, ...] = ()
+
+    @property
+    def headline(self) -> sentences.Headline:
+        return sentences.headline(self.verdict, self.name)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Why, and what it would save."""
+        return _filled(sentences.because(self.verdict), sentences.outlook(self.verdict, self.whole_ns))
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """How sure that is, and what comes next."""
+        return _filled(sentences.confidence(self.verdict), sentences.next_best(self.verdict, self.whole_ns), self.note)
+
+    @property
+    def parts(self) -> tuple[Segment, ...]:
+        """Of its bar, small ones folded."""
+        return segments(self.time, fold_below=FOLD_BELOW)
+
+    @property
+    def bound(self) -> str:
+        return sentences.bound_word(self.verdict)
+
+    @property
+    def saves(self) -> str:
+        """A share of the whole; empty where nothing can be told."""
+        saving = self.verdict.saving_ns
+        return units.percent(saving / self.whole_ns) if saving is not None and self.whole_ns else ""
+
+
+def accounts(report: Report) -> tuple[Account, ...]:
+    """Of the devices; then of the host's threads, the busiest first."""
+    devices = (
+        Account(
+            name=sentences.gpu(device),
+            verdict=device.verdict,
+            time=device.time,
+            whole_ns=device.window_ns,
+            meanings=MEANING,
+            gpu_name=device.name,
+            utilization=device.gpu_utilization,
+            checklist=device.checklist,
+        )
+        for device in report.devices
+    )
+    threads = (
+        Account(
+            name=sentences.thread(thread),
+            verdict=thread.verdict,
+            time=thread.time,
+            whole_ns=thread.total_ns,
+            meanings=HOST_MEANING,
+            note=sentences.blocked_on(thread.blocked_on),
+        )
+        for thread in sorted(report.threads, key=lambda thread: (-thread.total_ns, thread.pid, thread.tid))
+    )
+    return (*devices, *threads)
+
+
+def summaries(members: Sequence[Account]) -> list[tuple[sentences.Headline, str]]:
+    """One sentence for all accounts that share a verdict, and the least confidence among them."""
+    groups: dict[tuple[str, tuple[str, str] | None], list[Account]] = {}
+    for account in members:
+        groups.setdefault((account.verdict.bound, account.verdict.mixed_of), []).append(account)
+    return [
+        (
+            sentences.headline(
+                group[0].verdict,
+                listed([account.name for account in group], len(members)),
+                plural=len(group) > 1,
+            ),
+            "confidence " + min((account.verdict.confidence for account in group), key=_CONFIDENCE.index),
+        )
+        for group in groups.values()
+    ]
+
+
+def listed(names: Sequence[str], total: int) -> str:
+    """``GPUs 0-2, 5``, ``All 8 GPUs``, ``3 threads``; ``16 of 64 GPUs`` where they are scattered."""
+    if len(names) == 1:
+        return names[0]
+    every = "All " if len(names) == total else ""
+    if any(not name.startswith("GPU ") for name in names):
+        return f"{every}{len(names)} threads"
+    if every:
+        return f"All {total} GPUs"
+    runs: list[list[int]] = []
+    for number in sorted(int(name.partition(" ")[2]) for name in names):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    ranges = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return f"GPUs {', '.join(ranges)}" if len(ranges) <= MOST_RANGES else f"{len(names)} of {total} GPUs"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One region in its place of the tree. ``label`` is its path from the row above that holds it."""
+
+    region: RegionReport
+    depth: int
+    label: str
+    share: float
+    time: Mapping[str, int]  # ns by cause
+    is_judged: bool = True  # what no range owns is time, but nothing to judge
+
+    @property
+    def instances(self) -> str:
+        return units.count(self.region.instances) if self.is_judged else ""
+
+    @property
+    def each(self) -> str:
+        return sentences.each(self.region) if self.is_judged else ""
+
+    @property
+    def letter(self) -> str:
+        """The cause's, in front of the bound; empty where the verdict names none."""
+        return LETTER.get(self.region.verdict.bound, "") if self.is_judged else ""
+
+    @property
+    def bound(self) -> str:
+        """``sync``, with a question mark where the confidence is low."""
+        verdict = self.region.verdict
+        return sentences.bound_word(verdict) + ("?" if verdict.confidence == "low" else "") if self.is_judged else ""
+
+    @property
+    def saves(self) -> str:
+        saving = self.region.verdict.saving_ns
+        return units.duration(saving) if saving is not None and self.is_judged else ""
+
+    @property
+    def because(self) -> str:
+        return clean(self.region.verdict.because).rstrip(".") if self.is_judged else ""
+
+
+@dataclass(frozen=True)
+class Selection:
+    rows: tuple[Row, ...]
+    left_out: int
+    min_share: float
+    outside: Row | None  # what no range owns, where it is worth a line
+
+    @property
+    def every_row(self) -> tuple[Row, ...]:
+        return (*self.rows, self.outside) if self.outside else self.rows
+
+    @property
+    def has_host_times(self) -> bool:
+        """Some time per instance is in parentheses, the host's."""
+        return any(not row.region.total_ns for row in self.rows)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is said below the table: regions that no annotation made, and those left out."""
+        verb = "is" if self.left_out == 1 else "are"
+        number, share = units.plural(self.left_out, "region"), units.percent(self.min_share)
+        return _filled(
+            sentences.FOUND if any(row.region.found for row in self.rows) else "",
+            f"{number} below {share} {verb} not shown; --min-share 0 shows all." if self.left_out else "",
+        )
+
+
+def select(report: Report, min_share: float | None = None) -> Selection:
+    """Regions of at least ``min_share`` of the account, or of the host's time (hidden work has no account)."""
+    threshold = max(DEFAULT_MIN_SHARE if min_share is None else min_share, report.analysis.min_share)
+    whole = window_total(report)
+    named = [region for region in report.regions if region.path]
+    weights = [_weight(region, whole) for region in named]
+    if min_share is None and sum(weight >= threshold for weight in weights) > MAX_ROWS:
+        threshold = sorted(weights, reverse=True)[MAX_ROWS - 1]
+    shown = {place for place, weight in enumerate(weights) if weight >= threshold}
+    root = next((region for region in report.regions if not region.path), None)
+    outside = None
+    if named and whole and root is not None:
+        share = sum(root.time_exclusive.values()) / whole
+        outside = Row(root, 0, NO_RANGE, share, root.time_exclusive, is_judged=False) if share >= threshold else None
+    return Selection(
+        rows=_tree(named, shown),
+        left_out=len(named) - len(shown),
+        min_share=threshold,
+        outside=outside if outside and outside.share > 0 else None,
+    )
+
+
+def window_total(report: Report) -> int:
+    """All devices' windows, or all threads' time where there is no GPU work."""
+    devices = sum(device.window_ns for device in report.devices)
+    return devices or sum(thread.total_ns for thread in report.threads)
+
+
+def longest_window(report: Report) -> int:
+    """The longest device window (thread, without GPU work): what savings are set against."""
+    return max(
+        (*(device.window_ns for device in report.devices), *(thread.total_ns for thread in report.threads)), default=0
+    )
+
+
+def _weight(region: RegionReport, whole: int) -> float:
+    return max(region.share, min(region.host.total_ns / whole, 1.0) if whole else 0.0)
+
+
+def _tree(named: list[RegionReport], shown: set[int]) -> tuple[Row, ...]:
+    """Indent under the nearest ancestor shown; where a parent is left out, the label carries its name.
+
+    ``named`` is depth first, so that what holds a region is the last one above it whose path begins its own, whatever
+    its domain: a library's ranges lie inside the program's. ``shown`` are places in ``named``.
+    """
+    above: list[tuple[RegionReport, Row | None]] = []  # what holds the next one, each with the nearest row shown
+    rows: list[Row] = []
+    for place, region in enumerate(named):
+        while above and not _holds(above[-1][0], region):
+            above.pop()
+        outer = above[-1][1] if above else None
+        if place in shown:
+            outer = _row(region, outer)
+            rows.append(outer)
+        above.append((region, outer))
+    return tuple(rows)
+
+
+def _row(region: RegionReport, outer: Row | None) -> Row:
+    """The domain is named where it is another than around it."""
+    start, around = (len(outer.region.path), outer.region.domain) if outer else (0, "")
+    label = "/".join(part_name(part) for part in region.path[start:])
+    if _domain(region.domain) != _domain(around):
+        label = f"{label} [{_domain(region.domain)}]"
+    return Row(region, outer.depth + 1 if outer else 0, label, region.share, region.time)
+
+
+def _holds(outer: RegionReport, inner: RegionReport) -> bool:
+    depth = len(outer.path)
+    return depth < len(inner.path) and inner.path[:depth] == outer.path
+
+
+def _domain(name: str) -> str:
+    return clean(name) or "default"
+
+
+def _filled(*texts: str) -> tuple[str, ...]:
+    return tuple(text for text in texts if text)
