@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, fields, replace
+from typing import Annotated
 
 import pandas as pd
 import pytest
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
+from boundby.results import tables
+from boundby.results.codec import Least, from_plain, to_plain
+from boundby.results.report import Gaps, RegionReport
 from boundby.results.tables import columns
 from tests.support import reports
 
@@ -47,3 +52,46 @@ def test_without_pandas_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UserError, match=r"pip install 'boundby\[frames\]'"):
         reports.sample().regions_frame()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grown(RegionReport):
+    """A region with one more field and one more part."""
+
+    stalls: Annotated[int, Least(0), "Times it stalled."] = 3
+    stall: Annotated[Gaps | None, "How long."] = None
+
+
+def test_a_new_field_is_in_every_format() -> None:
+    base = reports.sample().regions[1]
+    grown = Grown(**{field.name: getattr(base, field.name) for field in fields(base)}, stall=Gaps(1, 2, 2))
+    added = list(tables.columns_of(Grown))[len(columns("regions")) :]
+    assert [column.name for column in added] == ["stalls", "stall_count", "stall_total_ns", "stall_longest_ns"]
+    assert [column.get(grown) for column in added] == [3, 1, 2, 2]
+    assert [column.get(replace(grown, stall=None)) for column in added] == [3, None, None, None]
+    data = to_plain(grown)
+    assert (data["stalls"], data["stall"]) == (3, {"count": 1, "total_ns": 2, "longest_ns": 2})
+    assert from_plain(Grown, data) == replace(grown, graphs=None)
+
+
+def test_columns_of_a_report_are_what_they_were() -> None:
+    """Readers of spreadsheets and databases go by them."""
+    verdict = "bound confidence saving_ns runner_up runner_up_saving_ns bound_next because"
+    assert " ".join(columns("findings")) == (
+        "rank rule severity title region saving_low_ns saving_high_ns advice docs instances disproof"
+    )
+    assert " ".join(columns("devices")).startswith(
+        f"device name {verdict} window_start_ns window_end_ns window_ns busy_ns idle_ns startup_ns shutdown_ns"
+        " gpu_utilization cpu_utilization host_active_ns gpu_compute_ns"
+    )
+    assert " ".join(columns("threads")).startswith(f"pid tid name {verdict} total_ns cpu_utilization gpu_compute_ns")
+    regions = " ".join(columns("regions"))
+    assert regions.startswith(f"path name depth domain instances share {verdict} total_ns gpu_compute_ns")
+    assert " unattributed_ns exclusive_ns exclusive_gpu_compute_ns " in regions
+    assert " host_total_ns host_mean_ns host_median_ns host_p95_ns host_max_ns projected_total_ns " in regions
+    assert regions.endswith(
+        "gpu_utilization gpu_utilization_host cpu_utilization gap_count gap_total_ns gap_longest_ns kernel_count"
+        " kernel_total_ns kernel_median_ns api_calls api_total_ns api_per_ms sync_count sync_blocked_ns sync_per_ms"
+        " copy_count copy_bytes copy_total_ns launch_latency_median_ns launch_latency_p95_ns queue_depth_median threads"
+        " open_instances found"
+    )

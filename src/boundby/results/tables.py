@@ -7,12 +7,13 @@ with ``/``, lists have none. Times keep their nanoseconds; ``None`` means "not c
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
-from boundby.results.codec import BY_CAUSE, Column, Flat, Member, members, valid
+from boundby.results.codec import BY_CAUSE, Column, Flat, Getter, Member, members, valid
 from boundby.results.report import DeviceReport, Finding, RegionReport, Report, ThreadReport
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 Scalar = str | int | float | None
 Row = dict[str, Scalar]
-Getter = Callable[[Any], Any]
 
 _KINDS: Mapping[str, type[Any]] = {
     "devices": DeviceReport,
@@ -34,18 +34,18 @@ def columns(table: str) -> Mapping[str, type]:
     """Column -> type, in order, of ``devices``, ``threads``, ``regions`` or ``findings``. Every column may hold None
     where the trace lacks the data."""
     numbered: dict[str, type] = {"rank": int} if table == "findings" else {}
-    return numbered | {name: kind for name, kind, _ in _columns(_KINDS[table])}
+    return numbered | {column.name: column.kind for column in columns_of(_KINDS[table])}
 
 
 def rows(report: Report, table: str) -> list[Row]:
     """One row per device, thread, region (the root included) or finding (in rank order), with ``columns(table)``."""
-    getters = _columns(_KINDS[table])
+    shown = columns_of(_KINDS[table])
     found = []
     for rank, item in enumerate(getattr(report, table), 1):
         row: Row = {"rank": rank} if table == "findings" else {}
-        for name, _, get in getters:
-            value = get(item)
-            row[name] = valid(value) if isinstance(value, str) else value
+        for column in shown:
+            value = column.get(item)
+            row[column.name] = valid(value) if isinstance(value, str) else value
         found.append(row)
     return found
 
@@ -72,35 +72,39 @@ def frame(report: Report, table: str) -> pd.DataFrame:
     return result
 
 
-def _columns(kind: type[Any]) -> tuple[tuple[str, type, Getter], ...]:
-    """Name, type and getter of each column."""
+class TableColumn(NamedTuple):
+    """One column: its name, the type of its values, and what gets a value out of an item."""
+
+    name: str
+    kind: type
+    get: Getter
+
+
+def columns_of(kind: type[Any]) -> tuple[TableColumn, ...]:
+    """The columns that the annotations of a dataclass give."""
     shown = [member for member in members(kind) if member.is_column]
-    for member in [member for member in shown if (mark := member.kind.mark(Column)) and mark.after]:
-        shown.remove(member)
+    for member in tuple(shown):
         mark = member.kind.mark(Column)
-        names = [other.name for other in shown]
-        shown.insert(names.index(mark.after) + 1 if mark else 0, member)
+        if mark is not None and mark.after:
+            shown.remove(member)
+            shown.insert([other.name for other in shown].index(mark.after) + 1, member)
     return tuple(column for member in shown for column in _of(member))
 
 
-def _of(member: Member) -> Iterator[tuple[str, type, Getter]]:
+def _of(member: Member) -> Iterator[TableColumn]:
     """The columns of one field: itself, or its parts."""
-    kind, mark, name = member.kind, member.kind.mark(Column) or Column(), member.name
-
-    def get(item: Any) -> Any:
-        return getattr(item, name)
-
-    head = "" if kind.mark(Flat) else name if mark.name is None else mark.name
+    kind, mark, get = member.kind, member.kind.mark(Column) or Column(), attrgetter(member.name)
+    head = "" if kind.mark(Flat) else member.name if mark.name is None else mark.name
     if kind.is_dataclass:
-        for inner, its_type, its_get in _columns(kind.bare):
-            yield _joined(head, inner), its_type, _through(get, its_get)
+        for inner in columns_of(kind.bare):
+            yield TableColumn(_joined(head, inner.name), inner.kind, _through(get, inner.get))
     elif BY_CAUSE in kind.marks:
         for key in CAUSE_KEYS:
-            yield _joined(head, f"{key}_ns"), int, _through(get, functools.partial(_time, key))
+            yield TableColumn(_joined(head, f"{key}_ns"), int, _through(get, functools.partial(_time, key)))
     elif mark.joined is not None:
-        yield head, str, _through(get, mark.joined.join)
+        yield TableColumn(head, str, _through(get, mark.joined.join))
     elif kind.bare in (str, int, float, bool):
-        yield head, kind.bare, get
+        yield TableColumn(head, kind.bare, get)
 
 
 def _joined(head: str, name: str) -> str:
