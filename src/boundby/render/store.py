@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timezone
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,33 +20,32 @@ from boundby.__about__ import __version__
 from boundby.model.errors import OutputError, UserError
 from boundby.results.codec import to_plain, valid
 from boundby.results.report import Report
-from boundby.results.tables import Scalar, columns, rows
+from boundby.results.tables import Scalar, TableColumn, columns, rows
 from boundby.results.write import NSYS_MAGIC, SQLITE_MAGIC, reason
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
 LOCK_SECONDS = 10.0  # how long another writer is waited for
-REPORT_COLUMNS: dict[str, type] = {
-    "id": int,
-    "created_utc": str,
-    "path": str,
-    "source": str,
-    "command": str,
-    "tool_version": str,
-    "format_version": int,
-    "nsys_version": str,
-    "schema_version": str,
-    "duration_ns": int,
-    "window": str,
-    "region_glob": str,
-    "min_share": float,
-    "captured": str,  # JSON
-    "warnings": str,  # JSON
-}
+#: Of a report as a whole; its account lies in the other tables.
+_OF_REPORT = (
+    TableColumn("path", str, attrgetter("trace.path")),
+    TableColumn("source", str, attrgetter("trace.source")),
+    TableColumn("command", str, attrgetter("trace.command")),
+    TableColumn("tool_version", str, lambda _: __version__),
+    TableColumn("format_version", int, attrgetter("format_version")),
+    TableColumn("nsys_version", str, attrgetter("trace.nsys_version")),
+    TableColumn("schema_version", str, attrgetter("trace.schema_version")),
+    TableColumn("duration_ns", int, attrgetter("trace.duration_ns")),
+    TableColumn("window", str, attrgetter("analysis.window")),
+    TableColumn("region_glob", str, attrgetter("analysis.region_glob")),
+    TableColumn("min_share", float, attrgetter("analysis.min_share")),
+    TableColumn("captured", str, lambda report: _json(report.trace.captured)),
+    TableColumn("warnings", str, lambda report: _json(report.trace.warnings)),
+)
 _REPORT_KEY = {"id": int, "report_id": int}
 TABLES: dict[str, dict[str, type]] = {
-    "reports": REPORT_COLUMNS,
+    "reports": {"id": int, "created_utc": str, **{column.name: column.kind for column in _OF_REPORT}},
     "devices": {**_REPORT_KEY, **columns("devices")},
     "threads": {**_REPORT_KEY, **columns("threads")},
     "regions": {**_REPORT_KEY, "parent_id": int, **columns("regions"), "instance_ns": str},
@@ -144,29 +144,32 @@ def _explained(target: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise OutputError(f"Cannot save to {target}: {_why(error)}.", _next_step(error)) from error
+        told, next_step = _why(error)
+        raise OutputError(f"Cannot save to {target}: {told}.", next_step) from error
     except OSError as error:
         raise OutputError(f"Cannot save to {target}: {reason(error)}.", "Choose another file.") from error
 
 
-def _why(error: sqlite3.Error) -> str:
+def _why(error: sqlite3.Error) -> tuple[str, str]:
+    """The reason and the next step, by the words of SQLite."""
     text = str(error)
-    if "locked" in text or "busy" in text:
-        return f"another program has kept it locked for {LOCK_SECONDS:.0f} s"
-    if "readonly" in text or "unable to open" in text:
-        return "no permission to write it"
-    if "full" in text:
-        return "the disk is full"
-    if "not a database" in text or "malformed" in text:
-        return "it is not a SQLite database, or a damaged one"
-    return text
+    for words, told, next_step in _REFUSALS:
+        if any(word in text for word in words):
+            return told, next_step
+    return text, _ELSEWHERE
 
 
-def _next_step(error: sqlite3.Error) -> str:
-    text = str(error)
-    if "locked" in text or "busy" in text:
-        return "Close that program, or save to another file. Nothing was changed."
-    return "Choose another file. Nothing was changed."
+_ELSEWHERE = "Choose another file. Nothing was changed."
+_REFUSALS = (
+    (
+        ("locked", "busy"),
+        f"another program has kept it locked for {LOCK_SECONDS:.0f} s",
+        "Close that program, or save to another file. Nothing was changed.",
+    ),
+    (("readonly", "unable to open"), "no permission to write it", _ELSEWHERE),
+    (("full",), "the disk is full", _ELSEWHERE),
+    (("not a database", "malformed"), "it is not a SQLite database, or a damaged one", _ELSEWHERE),
+)
 
 
 def _check_tables(database: Database, target: Path) -> None:
@@ -197,7 +200,10 @@ def _make_room(database: Database, table: str, columns: Mapping[str, type]) -> N
 
 def _add(database: Database, report: Report, now: datetime) -> int:
     report_id = _next_id(database, "reports")
-    _insert(database, "reports", [{"id": report_id, **_report_row(report, now)}])
+    created = now.astimezone(timezone.utc).isoformat(timespec="seconds")
+    values = {column.name: column.get(report) for column in _OF_REPORT}
+    whole = {name: valid(value) if isinstance(value, str) else value for name, value in values.items()}
+    _insert(database, "reports", [{"id": report_id, "created_utc": created, **whole}])
     first = _next_id(database, "regions")
     ids = {_key(region.domain, region.path): first + i for i, region in enumerate(report.regions)}
     by_path = {region.path: first + i for i, region in reversed(list(enumerate(report.regions)))}
@@ -222,12 +228,8 @@ def _add(database: Database, report: Report, now: datetime) -> int:
     }
     for table, added in more.items():
         first = _next_id(database, table)
-        plain = rows(report, table)
-        whole = [
-            {"id": first + i, "report_id": report_id} | row | own
-            for i, (row, own) in enumerate(zip(plain, added, strict=True))
-        ]
-        _insert(database, table, whole)
+        pairs = enumerate(zip(rows(report, table), added, strict=True), first)
+        _insert(database, table, [{"id": number, "report_id": report_id, **row, **own} for number, (row, own) in pairs])
     return report_id
 
 
@@ -253,24 +255,3 @@ def _insert(database: Database, table: str, found: Sequence[Mapping[str, Any]]) 
 def _table(database: Database, name: str) -> Any:
     # sqlite-utils types database[name] as table or view; ours are tables.
     return database[name]
-
-
-def _report_row(report: Report, now: datetime) -> dict[str, Scalar]:
-    trace = report.trace
-    row: dict[str, Scalar] = {
-        "created_utc": now.astimezone(timezone.utc).isoformat(timespec="seconds"),
-        "path": trace.path,
-        "source": trace.source,
-        "command": trace.command,
-        "tool_version": __version__,
-        "format_version": report.format_version,
-        "nsys_version": trace.nsys_version,
-        "schema_version": trace.schema_version,
-        "duration_ns": trace.duration_ns,
-        "window": report.analysis.window,
-        "region_glob": report.analysis.region_glob,
-        "min_share": report.analysis.min_share,
-        "captured": _json(trace.captured),
-        "warnings": _json(trace.warnings),
-    }
-    return {name: valid(value) if isinstance(value, str) else value for name, value in row.items()}
