@@ -18,7 +18,7 @@ import boundby
 from boundby.capture.locate import Nsys
 from tests.capture.test_export import small_disk
 from tests.support.nsys import names
-from tests.support.profiling import Profiler, Ran
+from tests.support.profiling import RUN_TIMEOUT_S, Profiler, Ran
 
 pytestmark = pytest.mark.nsys
 
@@ -48,7 +48,7 @@ def ran(nsys: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         [sys.executable, Profiler(nsys, place).program, "echo", "a b", "--format", "*"],
         {"API_TOKEN": SECRET, "OMP_NUM_THREADS": "3"},
     )
-    out, err = started.process.communicate("some input\n", timeout=90)
+    out, err = started.process.communicate("some input\n", timeout=RUN_TIMEOUT_S)
     return Ran(started.process.returncode, out, err, started.folder)
 
 
@@ -125,7 +125,7 @@ def test_a_terminal_stays_a_terminal(profiler: Profiler) -> None:
         stdin=programs,
         stdout=programs,
         stderr=programs,
-        timeout=90,
+        timeout=RUN_TIMEOUT_S,
         check=False,
     )
     os.close(programs)
