@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture import child
 from boundby.capture.child import ChildTimeoutError, run_child
 from boundby.capture.export import export_sqlite, is_whole
 from boundby.model.errors import InputError, OutputError, ToolError
 from tests.support.nsys import REPOSITORY, environment, fake_nsys, names
+
+#: Nothing here takes a tenth of this, on however busy a machine.
+HANGS_S = 300
 
 
 @pytest.fixture
@@ -156,35 +159,32 @@ def test_ctrl_c_ends_nsys_and_removes_what_it_wrote(tmp_path: Path, report: Path
         stderr=subprocess.PIPE,
         env=environment(PYTHONPATH=str(REPOSITORY / "src")),
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANGS_S
     while not pids.exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     program.send_signal(signal.SIGINT)
-    _, errors = program.communicate(timeout=20)
+    _, errors = program.communicate(timeout=HANGS_S)
     assert b"KeyboardInterrupt" in errors
     assert not names(out.parent)
     children = [int(line) for line in pids.read_text().split()]
     assert len(children) == 2
     while not all(gone(pid) for pid in children):
-        assert time.monotonic() < deadline + 10
+        assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
 def test_a_child_is_given_no_more_than_its_time() -> None:
-    begin = time.monotonic()
     with pytest.raises(ChildTimeoutError):
-        run_child(["sh", "-c", "echo x; sleep 60"], env=environment(), timeout_s=0.3)
+        run_child(["sh", "-c", "echo x; sleep 600"], env=environment(), timeout_s=0.3)
     with pytest.raises(ChildTimeoutError):
-        run_child(["sh", "-c", "exec >&- 2>&-; sleep 60"], env=environment(), timeout_s=0.3)
-    assert time.monotonic() - begin < 2 * child.GRACE_S + 2
+        run_child(["sh", "-c", "exec >&- 2>&-; sleep 600"], env=environment(), timeout_s=0.3)
 
 
 def test_a_helper_that_stays_does_not_hold_us_up() -> None:
-    begin = time.monotonic()
-    finished = run_child(["sh", "-c", "sleep 8 & echo done"], env=environment())
-    assert finished.lines == ("done",)
-    assert time.monotonic() - begin < 6
+    finished = run_child(["sh", "-c", "sleep 600 & echo $!"], env=environment())
+    (helper,) = finished.lines
+    os.kill(int(helper), signal.SIGKILL)  # it is there still: nobody waited for its end
 
 
 def test_the_bar_is_read_in_pieces_and_kept_out_of_the_lines() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boundby.capture.locate import Nsys
-from tests.support.profiling import Profiler, processes_with
+from tests.support.profiling import RUN_TIMEOUT_S, Profiler, processes_with
 
 pytestmark = pytest.mark.nsys
 
@@ -50,15 +50,13 @@ def test_a_second_ctrl_c_gives_up_and_leaves_nothing(profiler: Profiler) -> None
     started = profiler.behaving("deaf", env={"BOUNDBY_TEST_MARK": mark})
     started.wait_for("deaf")
     assert len(processes_with(mark)) >= 4
-    begin = time.monotonic()
     started.send(signal.SIGINT, signal.SIGINT)
     ran = started.finish()
     assert ran.code == 130
     assert ran.err.splitlines()[-1] == "boundby: interrupted"
     assert "Traceback" not in ran.err
-    assert time.monotonic() - begin < 20
     assert not ran.folder.exists()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + RUN_TIMEOUT_S
     while left := processes_with(mark):  # neither the program nor nsys nor its agent
         assert time.monotonic() < deadline, left
         time.sleep(0.1)

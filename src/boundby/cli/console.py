@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import sys
@@ -15,6 +16,8 @@ import click
 from boundby.model.errors import OutputError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from boundby.render.face import ColorSystem
 
 PIPE_WIDTH = 100
@@ -75,6 +78,27 @@ class View:
                 display.update(task, description=clean(what), completed=fraction or 0.0, total=total)
 
             yield update
+
+
+def painted(*parts: RenderableType, surface: Surface) -> str:
+    """What rich makes of its renderables, without blanks at the ends of lines."""
+    from rich.console import Console
+
+    stream = io.StringIO()
+    paper = Console(
+        file=stream,
+        width=surface.width,
+        force_terminal=surface.color_system is not None,
+        color_system=surface.color_system,
+        no_color=surface.color_system is None,
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    for part in parts:
+        paper.print(part)
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
 def put(text: str, *, utf8: bool = False) -> None:

@@ -84,9 +84,6 @@ def _json(diagnosis: Diagnosis) -> str:
 
 
 def _table(diagnosis: Diagnosis, surface: Surface) -> str:
-    import io
-
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -95,23 +92,7 @@ def _table(diagnosis: Diagnosis, surface: Surface) -> str:
     table.add_column(overflow="fold")
     for check in diagnosis.checks:
         table.add_row(_cell(check.status, STYLES[check.status]), _cell(check.name), _told(check, surface))
-    stream = io.StringIO()
-    console = Console(
-        file=stream,
-        width=surface.width,
-        force_terminal=surface.color_system is not None,
-        color_system=surface.color_system,
-        no_color=surface.color_system is None,
-        legacy_windows=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
-    console.print(table)
-    console.print()
-    console.print(_cell(_sentence(diagnosis.checks), "bold"))
-    lines = (line.rstrip() for line in stream.getvalue().splitlines())
-    return "\n".join(lines) + "\n"
+    return console.painted(table, "", _cell(_sentence(diagnosis.checks), "bold"), surface=surface)
 
 
 def _told(check: Check, surface: Surface) -> Text:

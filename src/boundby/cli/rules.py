@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -62,20 +63,12 @@ def explain(rule: str, markdown: bool, width: int | None) -> int:
     if markdown:
         console.put(page(found), utf8=True)
         return outcome.OK
-    from rich.console import Console
     from rich.markdown import Markdown
 
     surface = View().surface()
-    paper = Console(
-        width=width or min(surface.width, console.PIPE_WIDTH),
-        color_system=surface.color_system,
-        force_terminal=surface.color_system is not None,
-        legacy_windows=False,
-    )
-    with paper.capture() as captured:
-        paper.print(Markdown(page(found, linked=False), code_theme="ansi_dark", hyperlinks=False))
-    lines = (line.rstrip() if surface.color_system is None else line for line in captured.get().splitlines())
-    console.put("\n".join(lines) + "\n")
+    surface = replace(surface, width=width or min(surface.width, console.PIPE_WIDTH))
+    text = Markdown(page(found, linked=False), code_theme="ansi_dark", hyperlinks=False)
+    console.put(console.painted(text, surface=surface))
     return outcome.OK
 
 
@@ -94,21 +87,16 @@ def _row(rule: Rule) -> dict[str, object]:
 
 def _print(groups: list[tuple[str, list[Rule]]]) -> None:
     """One line a rule; titles that do not fit go on below themselves."""
-    from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
-    surface = View().surface()
-    paper = Console(width=surface.width, color_system=surface.color_system, highlight=False, emoji=False, markup=False)
-    width = max((len(rule.id) for _, members in groups for rule in members), default=0) + 2
-    lines: list[Text] = []
+    width = max((len(rule.id) for _, members in groups for rule in members), default=0)
+    parts: list[Text | Table] = []
     for title, members in groups:
-        lines += [Text(), Text(title.upper(), style="bold dim" if surface.color_system else "")]
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, width=width)
+        table.add_column()
         for rule in members:
-            wrapped = Text(rule.title).wrap(paper, max(surface.width - width, 20))
-            for number, line in enumerate(wrapped):
-                name = Text(f"{rule.id if number == 0 else '':<{width}}", style="bold" if surface.color_system else "")
-                lines.append(Text.assemble(name, line))
-    with paper.capture() as captured:
-        for line in lines[1:]:
-            paper.print(line, no_wrap=True, overflow="ignore", crop=False)
-    console.put("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+            table.add_row(Text(rule.id, style="bold"), Text(rule.title))
+        parts += [Text(), Text(title.upper(), style="bold dim"), table]
+    console.put(console.painted(*parts[1:], surface=View().surface()))
