@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,6 @@ from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example
 
-INPUT, PHASE, WORK, WAIT, SETUP = range(5)
-
 # Names of ranges in which a program fetches its next batch (PyTorch's own range among them).
 INPUT_NAME = re.compile(
     r"data.?load|dataset|\bload(er|ing)?\b|__next__|\bdata\b|\binputs?\b|\bfetch|next.?batch|get.?batch|load.?batch"
@@ -45,6 +44,16 @@ MOST_PLACES, MOST_HOTSPOTS = 8, 3
 MOST_OF = 0.9
 
 
+class Idleness(IntEnum):
+    """What the host does while a device idles, and so which rule speaks of it."""
+
+    INPUT = 0  # fetches its next batch, or waits for it
+    PHASE = 1  # one long stretch of its own
+    WORK = 2
+    WAIT = 3
+    SETUP = 4  # a library sets itself up
+
+
 @dataclass(frozen=True)
 class HostPieces:
     """Idle pieces of all devices, by start. ``call``: the call that ended the interval (row of ``context.calls``)."""
@@ -55,10 +64,10 @@ class HostPieces:
     region: Int  # the innermost that is the user's, no operator
     thread: Int
     call: Int
-    kind: Int
+    kind: Int  # Idleness
     regions: Int  # by region of the tree: the user's own one around it
 
-    def of_kind(self, kind: int) -> Rows:
+    def of_kind(self, kind: Idleness) -> Rows:
         return np.flatnonzero(self.kind == kind)
 
     def total_ns(self, rows: Rows) -> int:
@@ -102,17 +111,17 @@ def host_pieces(context: RuleContext) -> HostPieces:
     regions = _user_regions(context)
     region = regions[region]
     messages = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)[region]
-    kind = np.where((cause == Cause.CPU) & ~messages, WORK, WAIT)
+    kind = np.where((cause == Cause.CPU) & ~messages, Idleness.WORK, Idleness.WAIT)
     _, stretch = np.unique(call, return_inverse=True)
     lengths = np.zeros(int(stretch.max(initial=-1)) + 1, np.int64)
     np.add.at(lengths, stretch, end - start)
     alike = len(lengths) - np.searchsorted(np.sort(lengths), lengths // 2, side="left")
     is_phase = (lengths >= PHASE_SHARE * context.longest_window_ns) & (alike <= PHASE_ALIKE)
-    kind[is_phase[stretch]] = PHASE
-    kind[is_setup(context, start, end, thread, call) & ~messages] = SETUP
-    kind[context.regions_where(INPUT_NAME.search)[region]] = INPUT
+    kind[is_phase[stretch]] = Idleness.PHASE
+    kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
+    kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
     pieces = HostPieces(start, end, cause.astype(np.int8), region, thread, call, kind, regions)
-    kind[_fed_by_processes(context, pieces, np.flatnonzero((kind == WAIT) & ~messages))] = INPUT
+    kind[_fed_by_processes(context, pieces, np.flatnonzero((kind == Idleness.WAIT) & ~messages))] = Idleness.INPUT
     return pieces
 
 
@@ -187,7 +196,7 @@ def behind_input(context: RuleContext) -> str:
         pieces = host_pieces(context)
     except CannotCheckError:
         return ""
-    waits = [pieces.intervals(place.rows) for place in places(context, pieces.of_kind(INPUT))]
+    waits = [pieces.intervals(place.rows) for place in places(context, pieces.of_kind(Idleness.INPUT))]
     return " (worth it once the GPU no longer waits for input)" if is_held_by_input(context, waits) else ""
 
 

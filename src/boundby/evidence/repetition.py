@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundby.evidence.context import Int, RuleContext, once
-from boundby.evidence.host_idleness import SETUP, host_pieces
+from boundby.evidence.context import CannotCheckError, Int, RuleContext, once
+from boundby.evidence.host_idleness import Idleness, host_pieces
 from boundby.evidence.initialization import setup_calls
+from boundby.results.report import Example
 from boundby.stats.instances import instance_lengths
 from boundby.structure.steps import SLOWER, count_warm_up
 
@@ -29,10 +30,20 @@ class Repeated:
         """Lengths after the warm-up."""
         return self.length_ns[self.warm_up :]
 
+    def examples(self, name: str, first: int, stop: int) -> tuple[Example, ...]:
+        """Instances ``first`` to ``stop`` of the region of this name, counted from 0."""
+        return tuple(
+            Example(int(self.start_ns[number]), int(self.length_ns[number]), f"{name}, instance {number + 1}")
+            for number in range(first, stop)
+        )
+
 
 @once
 def repeated_regions(context: RuleContext) -> list[Repeated]:
-    """Regions with three instances or more that cover a part of the window worth telling, no one inside another."""
+    """Regions with three instances or more that cover a part of the window worth telling, no one inside another.
+    CannotCheckError without any range."""
+    if not len(context.trace.ranges):
+        raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
     slower = context.thresholds.get(("warm-up", "slower"), SLOWER)  # a threshold of that rule
     timeline, tree, ranges = context.timeline, context.tree, context.trace.ranges
     taken = np.zeros(len(tree), bool)
@@ -61,7 +72,7 @@ def setup_inside(context: RuleContext, item: Repeated) -> int:
     if not len(calls):
         return 0
     rows, pieces = setup_calls(context).once, host_pieces(context)
-    idle = pieces.of_kind(SETUP)
+    idle = pieces.of_kind(Idleness.SETUP)
     start = np.concatenate((calls.start_ns[rows], pieces.start_ns[idle]))
     end = np.concatenate((calls.end_ns[rows], pieces.end_ns[idle]))
     same_process = process[np.concatenate((calls.thread[rows], pieces.thread[idle]))] == process[item.thread]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from boundby.stats.device import SMALL_COPY_BYTES
 from boundby.trace.tables import Direction, OpKind
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
 
-OPERATOR, ALLOCATION, READBACK, PAGEABLE, CALL, COPY, TAKEN_OVER = range(7)
 # Calls that wait for the device whenever it is busy: without the wait before them, they would wait in its stead.
 _FREES = re.compile(r"^cu(?:da)?(?:Free(?:Host|Array)?|MemFree(?:Host)?|HostUnregister|MemHostUnregister|DeviceReset)$")
 # A call that was held for a copy waited, if it was held this part of its time by what came before the copy. Else the
@@ -40,6 +40,18 @@ ASK_SHARE = 0.25
 MOST_EXAMPLES = 3
 
 
+class WaitKind(IntEnum):
+    """What a wait is, and so which rule speaks of it."""
+
+    OPERATOR = 0  # made by an operator of PyTorch
+    ALLOCATION = 1  # memory is allocated or released
+    READBACK = 2  # for a small value
+    PAGEABLE = 3  # before a copy of pageable memory
+    CALL = 4  # nothing more special
+    COPY = 5  # for the copy's own length: no rule on waits
+    TAKEN_OVER = 6  # a release right after it would wait in its stead: no rule
+
+
 @dataclass(frozen=True)
 class Waits:
     """Columns of waits, in order of their calls. ``call`` is a row of ``context.calls``."""
@@ -50,11 +62,11 @@ class Waits:
     idle_ns: Int  # of the account's sync time, what this wait is to blame for, on all devices
     held_ns: Int  # the host was held, by waits or by a copy that it had to stand by
     incident: Int  # the same of waits for one thing: a copy and the sync right after it
-    kind: Int
+    kind: Int  # WaitKind
     region: Int  # the innermost region that is the user's, not an operator
     operator: tuple[OperatorSync | None, ...]
 
-    def of_kind(self, kind: int) -> Rows:
+    def of_kind(self, kind: WaitKind) -> Rows:
         return np.flatnonzero(self.kind == kind)
 
 
@@ -109,10 +121,10 @@ def _kinds(
     direction, is_pageable = pick(table.direction, copied, NOTHING), pick(table.is_pageable, copied, False)
     reads, feeds = direction == Direction.DTOH, direction == Direction.HTOD
     small = reads & (pick(table.bytes, copied, 0) <= SMALL_COPY_BYTES)
-    kind = np.full(len(call), CALL, np.int64)
-    kind[is_pageable & ((calls.kind[call] == CallClass.LAUNCH) | (is_sync & feeds))] = PAGEABLE
-    kind[small] = READBACK
-    kind[is_allocation] = ALLOCATION
+    kind = np.full(len(call), WaitKind.CALL, np.int64)
+    kind[is_pageable & ((calls.kind[call] == CallClass.LAUNCH) | (is_sync & feeds))] = WaitKind.PAGEABLE
+    kind[small] = WaitKind.READBACK
+    kind[is_allocation] = WaitKind.ALLOCATION
     incident = np.where(is_sync & (reads | feeds) & np.isin(about, call), about, call)
     is_copy = (reads | feeds) & ~small
     until = np.clip(pick(table.start_ns, copied, 0), calls.start_ns[call], calls.end_ns[call])
@@ -126,10 +138,10 @@ def _kinds(
         chain = operators.chain(int(call[row]))
         operator = operator_sync(chain, is_read=bool(reads[row]), is_fed=bool(feeds[row]))
         if operator is not None:
-            made_by[row], kind[row] = operator, OPERATOR
+            made_by[row], kind[row] = operator, WaitKind.OPERATOR
             is_copy[row] &= operator in (TO_HOST, TO_DEVICE)
-    kind[is_copy] = COPY
-    kind[_is_taken_over(context)[call] & ~is_allocation] = TAKEN_OVER
+    kind[is_copy] = WaitKind.COPY
+    kind[_is_taken_over(context)[call] & ~is_allocation] = WaitKind.TAKEN_OVER
     return kind, incident, tuple(made_by)
 
 
@@ -179,32 +191,33 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str]) -> list[Group]
     """
     waits = waits_of(context)
     weight = np.maximum(waits.idle_ns, waits.held_ns)
-    worth: list[tuple[int, Group]] = []
 
     def is_worth(chosen: Rows) -> bool:
-        has_gap = waits.idle_ns[chosen].any() or (waits.kind[chosen] == PAGEABLE).any()
+        has_gap = waits.idle_ns[chosen].any() or (waits.kind[chosen] == WaitKind.PAGEABLE).any()
         return bool(has_gap) and int(weight[chosen].sum()) >= ASK_SHARE * context.least_ns
 
-    def add(key: str, region: int, chosen: Rows) -> None:
-        incidents = len(np.unique(waits.incident[chosen]))
-        idle_ns, held_ns = int(waits.idle_ns[chosen].sum()), int(waits.held_ns[chosen].sum())
-        worth.append((int(weight[chosen].sum()), Group(key, region, chosen, incidents, idle_ns, held_ns)))
-
+    worth: list[tuple[str, int, Rows]] = []
     of_key = np.array(keys, dtype=object)
     for key in sorted(set(keys)):
         alike = rows[of_key == key]
-        scattered = [alike[:0]]
-        for region in np.unique(waits.region[alike]).tolist():
-            inside = alike[waits.region[alike] == region]
-            if is_worth(inside):
-                add(key, region, inside)
-            else:
-                scattered.append(inside)
-        rest = np.concatenate(scattered)
+        regions = np.unique(waits.region[alike]).tolist()
+        by_region = [(region, alike[waits.region[alike] == region]) for region in regions]
+        worth += [(key, region, inside) for region, inside in by_region if is_worth(inside)]
+        rest = np.concatenate([alike[:0], *(inside for _, inside in by_region if not is_worth(inside))])
         if is_worth(rest):
-            add(key, context.place(waits.region[rest], weight[rest]), rest)
-    worth.sort(key=lambda item: (-item[0], item[1].key, item[1].region))
-    return [group for _, group in worth[:MOST_GROUPS]]
+            worth.append((key, context.place(waits.region[rest], weight[rest]), rest))
+    worth.sort(key=lambda group: (-int(weight[group[2]].sum()), *group[:2]))
+    return [
+        Group(
+            key=key,
+            region=region,
+            rows=chosen,
+            incidents=len(np.unique(waits.incident[chosen])),
+            idle_ns=int(waits.idle_ns[chosen].sum()),
+            held_ns=int(waits.held_ns[chosen].sum()),
+        )
+        for key, region, chosen in worth[:MOST_GROUPS]
+    ]
 
 
 def saving(context: RuleContext, group: Group) -> tuple[SavingNs, dict[str, object]]:
@@ -214,7 +227,7 @@ def saving(context: RuleContext, group: Group) -> tuple[SavingNs, dict[str, obje
     others are gone as well, are told with both figures.
     """
     waits = waits_of(context)
-    of_group, every = waits.call[group.rows], waits.call[~np.isin(waits.kind, (COPY, TAKEN_OVER))]
+    of_group, every = waits.call[group.rows], waits.call[~np.isin(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER))]
     alone = context.saving((Cause.SYNC.key,), calls=of_group)
     if alone is None:
         return (0, group.idle_ns), {}  # the account's

@@ -47,21 +47,21 @@ def kinds(*body: Instruction) -> set[int]:
 
 @pytest.mark.parametrize("memory", ["pinned", "pageable"])
 def test_a_value_read_back(memory: Memory) -> None:
-    assert kinds(Copy(8, "DtoH", memory), Sync("stream")) == {_waits.READBACK}
+    assert kinds(Copy(8, "DtoH", memory), Sync("stream")) == {_waits.WaitKind.READBACK}
 
 
 def test_an_explicit_wait() -> None:
-    assert kinds(Sync("stream")) == {_waits.CALL}
+    assert kinds(Sync("stream")) == {_waits.WaitKind.CALL}
 
 
 def test_a_copy_that_waits_and_a_copy_that_takes_long() -> None:
-    assert kinds(Copy(1 << 18, "HtoD", "pageable")) == {_waits.PAGEABLE}
-    assert kinds(Copy(1 << 24, "HtoD", "pageable")) == {_waits.COPY}
+    assert kinds(Copy(1 << 18, "HtoD", "pageable")) == {_waits.WaitKind.PAGEABLE}
+    assert kinds(Copy(1 << 24, "HtoD", "pageable")) == {_waits.WaitKind.COPY}
 
 
 def test_a_wait_that_freeing_would_make_in_its_stead() -> None:
-    assert _waits.TAKEN_OVER in kinds(Sync("stream"), Alloc(5 * US, call="cudaFree"))
-    assert kinds(Alloc(5 * US, waits=True, call="cudaFree")) == {_waits.ALLOCATION}
+    assert _waits.WaitKind.TAKEN_OVER in kinds(Sync("stream"), Alloc(5 * US, call="cudaFree"))
+    assert kinds(Alloc(5 * US, waits=True, call="cudaFree")) == {_waits.WaitKind.ALLOCATION}
 
 
 def test_no_wait_is_told_twice() -> None:
@@ -75,6 +75,6 @@ def test_no_wait_is_told_twice() -> None:
 def test_a_copy_and_the_sync_after_it_are_one_incident() -> None:
     context = context_of(pattern("segmentation_before", steps=4))
     waits = _waits.waits_of(context)
-    asked = waits.of_kind(_waits.OPERATOR)
+    asked = waits.of_kind(_waits.WaitKind.OPERATOR)
     assert len(asked) == 4 * 3 * 2
     assert len(set(waits.incident[asked].tolist())) == 4 * 3

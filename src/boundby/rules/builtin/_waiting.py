@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.waits import Group, evidence, examples, groups, saving, waits_of
+from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, saving, waits_of
 from boundby.rules.rule import Match
 
 
@@ -26,7 +26,7 @@ def calls_of(context: RuleContext, rows: Rows) -> list[str]:
 
 def matches(
     context: RuleContext,
-    kind: int,
+    kind: WaitKind,
     keys: Callable[[RuleContext, Rows], list[str]],
     words: Callable[[RuleContext, Group], Words],
     least: float = 1,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.feeders import Worker, named_workers, workers
-from boundby.evidence.host_idleness import INPUT, Place, host_pieces, hot_functions, places, slept_on, times
+from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, places, slept_on, times
 from boundby.model.causes import Cause
 from boundby.rules.builtin._telling import asleep_share, match
 from boundby.rules.rule import Match, Rule, Threshold
@@ -14,9 +14,9 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 def _check(context: RuleContext) -> Iterator[Match]:
     pieces, captured = host_pieces(context), context.trace.captured
-    if not captured.nvtx and not len(pieces.of_kind(INPUT)):
+    if not captured.nvtx and not len(pieces.of_kind(Idleness.INPUT)):
         raise CannotCheckError("the trace holds no NVTX ranges that tell where input is fetched")
-    for place in places(context, pieces.of_kind(INPUT)):
+    for place in places(context, pieces.of_kind(Idleness.INPUT)):
         asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
         others = workers(context, pieces.intervals(place.rows))
         threads = [thread for one in others for thread in one.threads]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import started_processes
-from boundby.evidence.host_idleness import PHASE, Place, host_pieces, hot_functions, is_seen, places, slept_on
+from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
 from boundby.model.units import percent
 from boundby.rules.builtin._telling import asleep_share, fold, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
@@ -14,7 +14,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 def _check(context: RuleContext) -> Iterator[Match]:
     pieces = host_pieces(context)
-    phases = places(context, pieces.of_kind(PHASE))
+    phases = places(context, pieces.of_kind(Idleness.PHASE))
     for place, advice in fold(context, phases, lambda place: _advice(context, place)):
         asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
         spots = hot_functions(context, place.rows)

@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.evidence.collectives import MESSAGE_NAME, Late, latecomer
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.host_idleness import WAIT, Place, host_pieces, places, slept_on
+from boundby.evidence.host_idleness import Idleness, Place, host_pieces, places, slept_on
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range
@@ -46,7 +46,7 @@ UNNAMED = (
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    waits = places(context, host_pieces(context).of_kind(WAIT))
+    waits = places(context, host_pieces(context).of_kind(Idleness.WAIT))
     for place, (what, late) in fold(context, waits, lambda place: _cause(context, place)):
         evidence: dict[str, object] = {}
         if slept := _slept(context, place):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.host_idleness import WORK, Place, host_pieces, hot_functions, is_seen, places
+from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places
 from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
@@ -15,7 +15,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 def _check(context: RuleContext) -> Iterator[Match]:
     pieces = host_pieces(context)
-    rows = pieces.of_kind(WORK)
+    rows = pieces.of_kind(Idleness.WORK)
     is_warm = warm_regions(context)[pieces.region[rows]]
     yield from _matches(context, rows[~is_warm], in_warm_up=False)
     yield from _matches(context, rows[is_warm], in_warm_up=True)

@@ -11,7 +11,7 @@ import numpy as np
 from boundby.attribution.windows import step_region
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Rows, RuleContext, SavingNs
-from boundby.evidence.host_idleness import SETUP, ending_calls, examples, host_causes, host_pieces
+from boundby.evidence.host_idleness import Idleness, ending_calls, examples, host_causes, host_pieces
 from boundby.evidence.initialization import (
     call_evidence,
     init_saving,
@@ -51,7 +51,7 @@ class _Part:
 
 def _check(context: RuleContext) -> Iterator[Match]:
     rows, pieces = setup_calls(context).once, host_pieces(context)
-    idle = pieces.of_kind(SETUP)
+    idle = pieces.of_kind(Idleness.SETUP)
     of_call, of_piece = context.timeline.call_region[rows], pieces.region[idle]
     warm = warm_regions(context)
     messages = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool) & ~warm

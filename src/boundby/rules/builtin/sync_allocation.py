@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.waits import ALLOCATION, Group
+from boundby.evidence.waits import Group, WaitKind
 from boundby.rules.builtin._waiting import Words, calls_of, matches
 from boundby.rules.rule import Match, Rule, Threshold
 
@@ -20,7 +20,7 @@ _PYTHON = (
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    return matches(context, ALLOCATION, calls_of, _words, RULE.threshold(context, "instances"))
+    return matches(context, WaitKind.ALLOCATION, calls_of, _words, RULE.threshold(context, "instances"))
 
 
 def _words(context: RuleContext, group: Group) -> Words:

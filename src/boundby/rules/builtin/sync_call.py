@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.waits import CALL, Group
+from boundby.evidence.waits import Group, WaitKind
 from boundby.model.causes import Cause
 from boundby.rules.builtin._waiting import Words, calls_of, matches
 from boundby.rules.rule import Match, Rule
@@ -36,7 +36,7 @@ _WHERE = "To see which line waits: torch.cuda.set_sync_debug_mode('warn'), or ca
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    return matches(context, CALL, calls_of, _words)
+    return matches(context, WaitKind.CALL, calls_of, _words)
 
 
 def _words(context: RuleContext, group: Group) -> Words:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.operator_syncs import EVERY
-from boundby.evidence.waits import OPERATOR, Group, waits_of
+from boundby.evidence.waits import Group, WaitKind, waits_of
 from boundby.model.causes import Cause
 from boundby.rules.builtin._waiting import Words, matches
 from boundby.rules.rule import Match, Rule
@@ -21,7 +21,7 @@ def check(context: RuleContext) -> Iterator[Match]:
         if len(waits_of(context).call) and context.may_be_torch:
             raise CannotCheckError("the trace holds no operator ranges: capture with boundby profile --torch-ops")
         return
-    yield from matches(context, OPERATOR, _keys, _words)
+    yield from matches(context, WaitKind.OPERATOR, _keys, _words)
 
 
 def _keys(context: RuleContext, rows: Rows) -> list[str]:

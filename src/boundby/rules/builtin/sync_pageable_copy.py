@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.waits import PAGEABLE, Group, waits_of
+from boundby.evidence.waits import Group, WaitKind, waits_of
 from boundby.model.causes import Cause
 from boundby.model.units import duration, size
 from boundby.rules.builtin._waiting import Words, matches
@@ -18,7 +18,7 @@ _OTHER = ("Pin the host's memory once: cudaMallocHost, or cudaHostRegister for m
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    return matches(context, PAGEABLE, _keys, _words)
+    return matches(context, WaitKind.PAGEABLE, _keys, _words)
 
 
 def _keys(_: RuleContext, rows: Rows) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.waits import READBACK, Group
+from boundby.evidence.waits import Group, WaitKind
 from boundby.model.causes import Cause
 from boundby.rules.builtin._waiting import Words, matches
 from boundby.rules.rule import Match, Rule
@@ -22,7 +22,7 @@ _PYTHON = (
 
 
 def check(context: RuleContext) -> Iterator[Match]:
-    return matches(context, READBACK, _keys, _words)
+    return matches(context, WaitKind.READBACK, _keys, _words)
 
 
 def _keys(_: RuleContext, rows: Rows) -> list[str]:

@@ -6,31 +6,27 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, RuleContext
+from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import warm_regions
 from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
 from boundby.model.units import count, duration, duration_range
-from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.structure.steps import SLOWER
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    if not len(context.trace.ranges):
-        raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
     for item in repeated_regions(context):
         if not item.warm_up or warm_regions(context)[item.region]:
             continue
         first, usual = item.length_ns[: item.warm_up], float(np.median(item.steady_ns))
         excess = round(float(first.sum()) - usual * item.warm_up)
-        if excess < RULE.threshold(context, "excess_fraction") * context.longest_window_ns or not _is_inside(
-            context, item
-        ):
+        least = RULE.threshold(context, "excess_fraction") * context.longest_window_ns
+        if excess < least or not _is_inside(context, item):
             continue
         setup = setup_inside(context, item)
         if setup >= RULE.threshold(context, "told_fraction") * excess:
             continue  # lazy-initialization tells of it
-        name = "/".join(context.path(item.region))
+        loading = [f"{duration(setup)} of it is loading and first allocations: see lazy-initialization"]
         which = "instance takes" if item.warm_up == 1 else f"{item.warm_up} instances take"
         each = duration_range(int(first.min()), int(first.max()))
         yield Match(
@@ -49,16 +45,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
             advice=(
                 f"Look at the steady state: boundby analyze --skip-first {item.warm_up}",
                 "When timing, run a few first, wait for the GPU (torch.cuda.synchronize()), then start the clock",
-                *(
-                    (f"{duration(setup)} of it is loading and first allocations: see lazy-initialization",)
-                    if setup >= excess / 4
-                    else ()
-                ),
+                *(loading if setup >= excess / 4 else []),
             ),
-            examples=tuple(
-                Example(int(start), int(length), f"{name}, instance {number + 1}")
-                for number, (start, length) in enumerate(zip(item.start_ns, first, strict=False))
-            ),
+            examples=item.examples("/".join(context.path(item.region)), 0, item.warm_up),
             severity="note",
             instances=item.warm_up,
         )
