@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from boundby.rules.builtin import builtin
+from boundby.rules import builtin as rules
 from boundby.rules.rule import GROUPS, Rule
 from boundby.trace.facts import Captured
 from tests.rules.builtin.harness import cases_of, look
 
 # Rules that tell what a timeline shows, and that it cannot show what would be saved.
 UNKNOWN_SAVING = {"hot-kernel"}
-RULES = builtin()
+RULES = rules.builtin()
 every = pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
 
 
 def test_ids_are_unique() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+def test_no_rule_imports_a_rule() -> None:
+    """What several speak of lies in modules whose names begin with an underscore."""
+    for file in Path(rules.__file__).parent.glob("*.py"):
+        assert not re.findall(r"from boundby\.rules\.builtin\.[a-z]\w* import", file.read_text()), file.name
 
 
 @every
