@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from boundby.model.causes import BOUNDS
 from boundby.render import terminal
 from boundby.render.face import ColorSystem
-from boundby.results.report import AnalysisSummary, Verdict, Window
+from boundby.results.report import AnalysisSummary, Saving, Verdict, Window
 from boundby.trace.facts import Captured
 from tests.support import golden, reports
 
@@ -172,3 +172,17 @@ def test_notes_have_a_heading_of_their_own() -> None:
     assert "No finding worth 1 % of the time (39 rules looked); 2 notes." in only
     assert "\nNOTES (2) " in only
     assert "FINDINGS" not in only
+
+
+def test_a_saving_beside_waits_says_what_it_is_measured_from() -> None:
+    """What a replay saves without copies once nothing waits is less than what its scenario saves of the whole."""
+    base = reports.sample()
+    verdict = replace(
+        base.devices[0].verdict,
+        runner_up="gpu_copy",
+        runner_up_saving_ns=500_000_000,
+        decided_by="replay",
+        savings=(Saving("sync", 1_300_000_000), Saving("gpu_copy", 500_000_000)),
+    )
+    text = terminal.render(replace(base, devices=(replace(base.devices[0], verdict=verdict),)))
+    assert "Next best: without copies, -9.2 % once nothing waits." in text

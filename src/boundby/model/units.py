@@ -79,18 +79,16 @@ def percent(fraction: float | None, digits: int = 0) -> str:
 
 
 def change(fraction: float) -> str:
-    """``-24 %``, ``+3 %``, ``-0.4 %``: a change by a part of what was, one digit more where the whole number would
-    read as nothing or as all."""
+    """A change by a part of what was: ``-24 %``, and with a tenth where it is small (``+5.3 %``) or where all but a
+    little is gone (``-99.9 %``)."""
     if not fraction:
         return "0 %"
     size, sign = abs(fraction), "-" if fraction < 0 else "+"
     if size < 0.0005:
-        return "under 0.1 %"
-    if size < 0.00995:
-        return f"{sign}{100 * size:.1f} %"
+        return "<0.1 %"
     if 0.995 <= size < 1:
-        return f"{sign}{int(1000 * size) / 10:.1f} %"
-    return f"{sign}{100 * size:,.0f} %"
+        return f"{sign}{min(100 * size, 99.9):.1f} %"
+    return f"{sign}{100 * size:.1f} %" if size < 0.0995 else f"{sign}{100 * size:,.0f} %"
 
 
 def plural(number: int, one: str, many: str = "") -> str:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from boundby.render.face import DEFAULT_WIDTH, DIM, MIN_WIDTH, ColorSystem, Face, pad
 from boundby.render.markdown import code, escape, table
-from boundby.render.text import clean
+from boundby.render.text import clean, file_name
 from boundby.results.gate import GateResult, LimitResult
 
 
@@ -73,7 +73,7 @@ def junit(result: GateResult) -> str:
     )
     for item in result.limits:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=f"boundby.{_xml(_file(result.subject))}", name=_xml(item.limit)
+            suite, "testcase", classname=f"boundby.{file_name(result.subject)}", name=_xml(item.limit)
         )
         if item.skipped:
             ElementTree.SubElement(case, "skipped", message=_xml(item.message))
@@ -87,10 +87,6 @@ def junit(result: GateResult) -> str:
     ElementTree.indent(root)
     text: str = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
-
-
-def _file(path: str) -> str:
-    return path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
 
 
 def _xml(text: str) -> str:

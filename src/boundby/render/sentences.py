@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, SHORT_LABEL, WITHOUT
 from boundby.model.scenarios import scenario_label
-from boundby.render.text import clean
+from boundby.render.text import clean, file_name
 from boundby.results.report import DeviceReport, RegionReport, Report, ThreadReport, Verdict, WhatIf
 
 NOTHING = "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
@@ -66,7 +67,15 @@ def next_best(verdict: Verdict, window_ns: int) -> str:
     saving_ns = verdict.runner_up_saving_ns or 0
     if verdict.runner_up not in WITHOUT or verdict.bound == "mixed" or saving_ns <= WORTH_NAMING * window_ns:
         return ""
-    return f"Next best: {WITHOUT[verdict.runner_up]}, {change(saving_ns, window_ns)}."
+    return f"Next best: {WITHOUT[verdict.runner_up]}, {change(saving_ns, window_ns)}{_baseline(verdict, window_ns)}."
+
+
+def _baseline(verdict: Verdict, window_ns: int) -> str:
+    """The replay removes any other cause from the program that no longer waits: so that its saving, which is less than
+    that of the scenario of the same cause, is not taken for it."""
+    waits = next((item.saving_ns for item in verdict.savings if item.cause == "sync"), 0)
+    is_after_waits = verdict.decided_by == "replay" and verdict.runner_up != "sync" and waits > WORTH_NAMING * window_ns
+    return " once nothing waits" if is_after_waits else ""
 
 
 def change(saving_ns: int, window_ns: int) -> str:
@@ -104,43 +113,38 @@ def bound_word(verdict: Verdict) -> str:
 
 def each(region: RegionReport) -> str:
     """The account's time per instance; in parentheses the host's, where the account holds none of the region."""
-    if not region.instances:
+    return each_time(region.total_ns, region.host.total_ns, region.instances)
+
+
+def each_time(total_ns: float, host_ns: float, instances: int) -> str:
+    """As `each`, of figures."""
+    if not instances:
         return ""
-    total = region.total_ns
-    return units.duration(total / region.instances) if total else f"({units.duration(region.host.mean_ns)})"
+    return units.duration(total_ns / instances) if total_ns else f"({units.duration(host_ns / instances)})"
 
 
 def what_ran(report: Report) -> str:
     """The command, else the name of the report's file."""
-    return clean(report.trace.command or file_name(report))
-
-
-def file_name(report: Report) -> str:
-    """The report's file name without its folder."""
-    return clean(report.trace.path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
+    return clean(report.trace.command) if report.trace.command else file_name(report.trace.path)
 
 
 def circumstances(report: Report) -> tuple[str, ...]:
     """GPU, nsys version, window and file, each a short phrase."""
-    parts = [*_gpus(report)]
+    parts = gpus([device.name or f"GPU {device.id}" for device in report.devices])
     if report.trace.nsys_version:
         parts.append(f"nsys {clean(report.trace.nsys_version)}")
     parts.append(window(report))
     if report.analysis.region_glob:
         parts.append(f"regions {clean(report.analysis.region_glob)}")
     if report.trace.command:
-        parts.append(file_name(report))
+        parts.append(file_name(report.trace.path))
     return tuple(part for part in parts if part)
 
 
-def _gpus(report: Report) -> list[str]:
-    counts: dict[str, int] = {}
-    for device in report.devices:
-        name = clean(device.name) or f"GPU {device.id}"
-        counts[name] = counts.get(name, 0) + 1
-    if not counts:
-        return ["no GPU work"]
-    return [f"{number} x {name}" if number > 1 else name for name, number in counts.items()]
+def gpus(names: Sequence[str]) -> list[str]:
+    """``8 x NVIDIA A100``: each name once, with how many there are."""
+    counts = Counter(clean(name) for name in names)
+    return [f"{number} x {name}" if number > 1 else name for name, number in counts.items()] or ["no GPU work"]
 
 
 def window(report: Report) -> str:

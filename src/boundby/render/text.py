@@ -39,6 +39,11 @@ def shorten(text: str, width: int, ellipsis: str = "...") -> str:
     return f"{chop_cells(text, keep - keep // 2)[0]}{ellipsis}{tail}"
 
 
+def file_name(path: str) -> str:
+    """A path's last part, of whatever system it is."""
+    return clean(path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
+
+
 def part_name(part: str) -> str:
     """One part of a region's path; a range may have no name."""
     return clean(part.strip(" ")) or "(unnamed)"

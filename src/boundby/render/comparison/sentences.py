@@ -12,8 +12,8 @@ from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL
 from boundby.model.scenarios import scenario_label
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.findings import NOTE, saves_range
-from boundby.render.sentences import bound_word
-from boundby.render.text import clean, part_name, region_name
+from boundby.render.sentences import bound_word, each_time, gpus
+from boundby.render.text import clean, file_name, part_name, region_name
 from boundby.results.comparison import (
     Account,
     Comparison,
@@ -142,12 +142,9 @@ def _tested(found: Significance) -> str:
 
 
 def _each(account: Account | None) -> str:
-    """The account's time per instance; in parentheses the host's, where the account holds none of the region."""
-    if account is None or not account.instances:
+    if account is None or not (account.total_ns or account.host_ns):
         return ""
-    if account.total_ns:
-        return units.duration(account.each_ns)
-    return f"({units.duration(account.host_ns / account.instances)})" if account.host_ns else ""
+    return each_time(account.total_ns, account.host_ns, account.instances)
 
 
 def _instances(item: RegionChange) -> str:
@@ -330,10 +327,7 @@ def sides(comparison: Comparison) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _side(found: Side) -> tuple[str, ...]:
-    names = Counter(clean(name) or "GPU" for name in found.gpus)
-    gpus = [f"{count} x {name}" if count > 1 else name for name, count in names.items()]
-    file = clean(found.path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
-    parts = [clean(found.command) if found.command else "", *(gpus or ["no GPU work"]), file]
+    parts = (clean(found.command or ""), *gpus([name or "GPU" for name in found.gpus]), file_name(found.path))
     return tuple(part for part in parts if part)
 
 
