@@ -134,6 +134,11 @@ class Gap:
     def length_ns(self) -> int:
         return self.end_ns - self.start_ns
 
+    @property
+    def cause_fraction(self) -> float:
+        """What the dominant cause takes of it."""
+        return self.cause_ns[self.cause] / self.length_ns
+
 
 @dataclass(frozen=True)
 class Spread:

@@ -34,16 +34,13 @@ SCRIPTS = (
 
 _FIGURE = re.compile(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")  # its unit stays beside a number
 
-#: (device id, scenario) -> the cause that would bound next, None: nothing worth 1 % of what is left.
-NextBounds = Mapping[tuple[int, str], str | None]
-
 
 def render(
     report: Report,
     plot_data: PlotData | None = None,
     *,
     min_share: float | None = None,
-    next_bounds: NextBounds | None = None,
+    next_bounds: Mapping[tuple[int, str], str | None] | None = None,
 ) -> str:
     """The page. without plot data (a saved result) it has no timeline, instances or tables of GPU work.
 
@@ -61,7 +58,7 @@ def render(
             rows=shown.rows,
             rows_left_out=shown.left_out,
             outside=shown.outside,
-            data=drawings.embed(report, plot_data, shown),
+            data=drawings.embed(content.meanings(report), plot_data, shown),
             has_plot_data=plot_data is not None,
             style=_raw(style),
             script=_raw(script),
@@ -143,4 +140,4 @@ def _raw(text: str) -> object:
     return Markup(text)  # never of a trace's text
 
 
-__all__ = ["NextBounds", "render"]
+__all__ = ["render"]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model import units
-from boundby.model.causes import CAUSES, HOST_MEANING, LETTER, MEANING, SHORT_LABEL
-from boundby.render.page.regions import RegionRows
-from boundby.render.text import clean, region_name
+from boundby.model.causes import CauseInfo
+from boundby.render.page.regions import RegionRows, path_in_domain
+from boundby.render.text import clean
 from boundby.results.plot_data import AccountLane, CauseBins, Gap, InstanceSeries, PlotData, RangeLane, Spread
-from boundby.results.report import Report
 
 # What could end the data's element or be taken for a line's end; JSON reads the escapes as the same characters.
 _ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
@@ -22,22 +21,16 @@ _ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u202
 Json = dict[str, Any]
 
 
-def embed(report: Report, plot_data: PlotData | None, shown: RegionRows) -> object:
-    """The data as the text of a ``<script type="application/json">``."""
+def embed(words: Iterable[tuple[CauseInfo, str]], plot_data: PlotData | None, shown: RegionRows) -> object:
+    """The data as the text of a ``<script type="application/json">``; ``words``: what each cause means."""
     from markupsafe import Markup
 
-    words = MEANING if report.devices else HOST_MEANING
     data: Json = {
         "causes": [
-            {
-                "key": cause.key,
-                "label": SHORT_LABEL[cause.key],
-                "letter": LETTER[cause.key],
-                "meaning": words.get(cause.key, MEANING[cause.key]),
-            }
-            for cause in CAUSES
+            {"key": cause.key, "label": cause.label, "letter": cause.letter, "meaning": meaning}
+            for cause, meaning in words
         ],
-        "facts": [[[title, [list(fact) for fact in facts]] for title, facts in row.facts] for row in shown.rows],
+        "facts": [row.facts for row in shown.rows],
         "plot_data": _plot_data(plot_data, shown)
         if plot_data is not None and plot_data.end_ns > plot_data.start_ns
         else None,
@@ -55,12 +48,8 @@ def _cleaned(value: Any) -> Any:
 
 
 def _plot_data(plot_data: PlotData, shown: RegionRows) -> Json:
-    names = [region_name(region.path) for region in plot_data.regions]
     rows = {row.path: row.number for row in shown.rows}
-    paths = [
-        name + (f" [{clean(region.domain)}]" if region.domain not in ("", "default") else "")
-        for name, region in zip(names, plot_data.regions, strict=True)
-    ]
+    paths = [path_in_domain(region.path, region.domain) for region in plot_data.regions]
     return {
         "span": plot_data.end_ns - plot_data.start_ns,
         "origin": plot_data.start_ns,
@@ -132,7 +121,7 @@ def _gap(gap: Gap, plot_data: PlotData) -> Json:
     return {
         "lane": lane,
         "s": gap.start_ns - plot_data.start_ns,
-        "l": gap.end_ns - gap.start_ns,
+        "l": gap.length_ns,
         "c": gap.cause,
         "by": [[cause, ns] for cause, ns in enumerate(gap.cause_ns) if ns],
         "call": gap.call,

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, LETTER, WITHOUT
+from boundby.model.causes import BOUND_LABEL, WITHOUT
 from boundby.render import sentences
 from boundby.render.bars import Segment, segments
-from boundby.render.text import clean, part_name, region_name
+from boundby.render.text import clean, region_name
 from boundby.render.view import Row, select, window_total
 from boundby.results.report import Distribution, RegionReport, Report
 
@@ -21,39 +21,61 @@ SMALL_SHARE = 0.005
 Fact = tuple[str, str]
 
 
+def path_in_domain(path: tuple[str, ...], domain: str) -> str:
+    """``step/forward [MPI]``: the domain is named where it is not the default one."""
+    return region_name(path) + (f" [{clean(domain)}]" if domain not in ("", "default") else "")
+
+
 @dataclass(frozen=True)
-class RegionRow:
-    """One row. ``facts`` unfold below it: groups of (label, value)."""
+class TableRow:
+    """A row of the view, with what the table sorts by and what unfolds below it."""
 
     number: int
-    depth: int
-    label: str
-    path: str
-    found: bool
-    small: bool
-    instances: int
-    open_instances: int
-    each: str
-    each_ns: float
-    total_ns: int
-    own_ns: int
-    share: float
-    own_share: float
-    bar: tuple[Segment, ...]
-    bound: str
-    bound_key: str
-    letter: str
-    confidence: str
-    saves_ns: int | None
-    because: str
-    facts: tuple[tuple[str, tuple[Fact, ...]], ...]
+    row: Row
+    whole_ns: int  # all windows
+
+    @property
+    def path(self) -> str:
+        return path_in_domain(self.row.region.path, self.row.region.domain)
+
+    @property
+    def is_small(self) -> bool:
+        host = self.row.region.host.total_ns / self.whole_ns if self.whole_ns else 0.0
+        return max(self.row.region.share, host) < SMALL_SHARE
+
+    @property
+    def each_ns(self) -> float:
+        return (sum(self.row.time.values()) or self.row.region.host.total_ns) / max(self.row.region.instances, 1)
+
+    @property
+    def own_ns(self) -> int:
+        return sum(self.row.region.time_exclusive.values())
+
+    @property
+    def own_share(self) -> float:
+        return self.own_ns / self.whole_ns if self.whole_ns else 0.0
+
+    @property
+    def bar(self) -> tuple[Segment, ...]:
+        return segments(self.row.time)
+
+    @property
+    def facts(self) -> list[tuple[str, list[Fact]]]:
+        """Groups of (label, value): every figure of the region; "not captured" is said."""
+        region = self.row.region
+        return [
+            ("Verdict", list(_verdict(region, self.whole_ns))),
+            ("Time", list(_time(region))),
+            ("GPU", list(_gpu(region))),
+            ("Host", list(_host(region))),
+        ]
 
 
 @dataclass(frozen=True)
 class RegionRows:
-    rows: tuple[RegionRow, ...]
+    rows: tuple[TableRow, ...]
     left_out: int
-    outside: RegionRow | None  # what no range owns
+    outside: TableRow | None  # what no range owns
 
 
 def select_rows(report: Report, min_share: float | None) -> RegionRows:
@@ -63,80 +85,34 @@ def select_rows(report: Report, min_share: float | None) -> RegionRows:
         shares = sorted((row.region.share for row in chosen.rows), reverse=True)
         chosen = select(report, max(shares[MOST_ROWS - 1], 1e-9))
     whole = window_total(report)
-    rows = tuple(_row(number, row, whole) for number, row in enumerate(chosen.rows[:MOST_ROWS]))
+    rows = tuple(TableRow(number, row, whole) for number, row in enumerate(chosen.rows[:MOST_ROWS]))
     named = sum(bool(region.path) for region in report.regions)
-    outside = None
-    if chosen.outside is not None and rows:
-        outside = _row(-1, chosen.outside, whole)
+    outside = TableRow(-1, chosen.outside, whole) if chosen.outside is not None and rows else None
     return RegionRows(rows, named - len(rows), outside)
 
 
-def _row(number: int, row: Row, whole: int) -> RegionRow:
-    region, verdict = row.region, row.region.verdict
-    own = sum(region.time_exclusive.values())
-    total = sum(row.time.values())
-    return RegionRow(
-        number=number,
-        depth=row.depth,
-        label=row.label,
-        path=region_name(region.path) + (f" [{clean(region.domain)}]" if region.domain not in ("", "default") else ""),
-        found=region.found,
-        small=max(region.share, region.host.total_ns / whole if whole else 0.0) < SMALL_SHARE,
-        instances=region.instances,
-        open_instances=region.open_instances,
-        each=row.each,
-        each_ns=(total or region.host.total_ns) / max(region.instances, 1),
-        total_ns=total,
-        own_ns=own,
-        share=row.share,
-        own_share=own / whole if whole else 0.0,
-        bar=segments(row.time),
-        bound=sentences.bound_word(verdict),
-        bound_key=verdict.bound,
-        letter=LETTER.get(verdict.bound, ""),
-        confidence=verdict.confidence,
-        saves_ns=verdict.saving_ns if row.is_judged else None,
-        because=clean(verdict.because) if row.is_judged else "",
-        facts=tuple(_facts(region, whole)),
-    )
-
-
-def _facts(region: RegionReport, whole: int) -> Iterable[tuple[str, tuple[Fact, ...]]]:
-    """Every figure of a region, in groups; "not captured" is said."""
+def _verdict(region: RegionReport, whole: int) -> Iterable[Fact]:
     verdict = region.verdict
-    judged: list[Fact] = [
-        ("bound by", BOUND_LABEL.get(verdict.bound, verdict.bound)),
-        ("decided by", {"replay": "replaying the trace without each cause"}.get(verdict.decided_by, "the account")),
-        ("confidence", sentences.confidence(verdict).removeprefix("Confidence ").rstrip(".")),
-    ]
-    judged += [
-        (WITHOUT.get(item.cause, item.cause), f"saves {units.duration(item.saving_ns)}")
-        for item in verdict.savings[:4]
-        if item.saving_ns > sentences.WORTH_NAMING * whole
-    ]
-    yield "Verdict", tuple(judged)
-    yield (
-        "Time",
-        (
-            ("account, with what lies inside", units.duration(region.total_ns)),
-            ("account, its own", units.duration(sum(region.time_exclusive.values()))),
-            *_distribution("host interval", region.host),
-            *(
-                _distribution("projected interval", region.projected)
-                if region.projected
-                else [("projected interval", "launches nothing")]
-            ),
-        ),
-    )
-    yield "GPU", tuple(_gpu(region))
-    yield "Host", tuple(_host(region))
+    yield "bound by", BOUND_LABEL.get(verdict.bound, verdict.bound)
+    yield "decided by", {"replay": "replaying the trace without each cause"}.get(verdict.decided_by, "the account")
+    yield "confidence", sentences.confidence(verdict).removeprefix("Confidence ").rstrip(".")
+    for item in verdict.savings[:4]:
+        if item.saving_ns > sentences.WORTH_NAMING * whole:
+            yield WITHOUT.get(item.cause, item.cause), f"saves {units.duration(item.saving_ns)}"
 
 
-def _distribution(what: str, found: Distribution) -> list[Fact]:
-    if found.count == 1:
-        return [(what, units.duration(found.total_ns))]
-    figures = f"median {units.duration(found.median_ns)}, p95 {units.duration(found.p95_ns)}"
-    return [(what, f"{figures}, longest {units.duration(found.max_ns)}, total {units.duration(found.total_ns)}")]
+def _time(region: RegionReport) -> Iterable[Fact]:
+    yield "account, with what lies inside", units.duration(region.total_ns)
+    yield "account, its own", units.duration(sum(region.time_exclusive.values()))
+    yield "host interval", _distribution(region.host)
+    yield "projected interval", _distribution(region.projected) if region.projected else "launches nothing"
+
+
+def _distribution(spread: Distribution) -> str:
+    if spread.count == 1:
+        return units.duration(spread.total_ns)
+    figures = f"median {units.duration(spread.median_ns)}, p95 {units.duration(spread.p95_ns)}"
+    return f"{figures}, longest {units.duration(spread.max_ns)}, total {units.duration(spread.total_ns)}"
 
 
 def _gpu(region: RegionReport) -> Iterable[Fact]:
@@ -147,8 +123,8 @@ def _gpu(region: RegionReport) -> Iterable[Fact]:
     if region.graphs and region.graphs.count:
         yield "CUDA graphs", f"{region.graphs.count:,}, {units.duration(region.graphs.total_ns)}"
     gaps = region.gaps
-    told = f"{gaps.count:,}, {units.duration(gaps.total_ns)}, longest {units.duration(gaps.longest_ns)}"
-    yield "gaps", told if gaps.count else "none"
+    figures = f"{gaps.count:,}, {units.duration(gaps.total_ns)}, longest {units.duration(gaps.longest_ns)}"
+    yield "gaps", figures if gaps.count else "none"
     for direction, copies in sorted(region.memcpy.items()):
         yield (
             f"copies {direction}",
@@ -175,8 +151,3 @@ def _host(region: RegionReport) -> Iterable[Fact]:
     yield "threads", str(region.threads)
     if region.open_instances:
         yield "never closed", units.plural(region.open_instances, "instance")
-
-
-def name_of(path: tuple[str, ...]) -> str:
-    """``step/forward``: as the rows name it."""
-    return "/".join(part_name(part) for part in path) if path else "(no range)"
