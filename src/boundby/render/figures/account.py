@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, OTHER, info
-from boundby.render import sentences
-from boundby.render.bars import FOLD_BELOW, Segment, segments
+from boundby.render import view
 from boundby.render.figures import style
-from boundby.results.report import Report, Verdict
+from boundby.results.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ROWS = 40  # more devices or threads than this are told by number
-
-
-class Account(NamedTuple):
-    """One device's account, or one thread's."""
-
-    name: str
-    time: Mapping[str, int]  # ns by cause
-    whole_ns: int
-    verdict: Verdict
-
-    @property
-    def parts(self) -> tuple[Segment, ...]:
-        return segments(self.time, fold_below=FOLD_BELOW)
-
-
-def accounts(report: Report) -> list[Account]:
-    """Of the devices, then of the host's threads."""
-    devices = [Account(sentences.gpu(item), item.time, item.window_ns, item.verdict) for item in report.devices]
-    return devices + [Account(sentences.thread(t), t.time, t.total_ns, t.verdict) for t in report.threads]
 
 
 @style.of_report
@@ -43,7 +22,7 @@ def account(report: Report, look: style.Look) -> Figure:
 
     Raises UserError where the report holds neither.
     """
-    every = [row for row in accounts(report) if row.whole_ns > 0]
+    every = [row for row in view.accounts(report) if row.whole_ns > 0]
     rows = every[:MOST_ROWS]
     if not rows:
         raise style.nothing("the report holds no GPU work and no thread with time", "Try: boundby analyze REPORT")
@@ -52,7 +31,7 @@ def account(report: Report, look: style.Look) -> Figure:
     labels = []
     title = f"What {len(rows)} {'GPUs' if report.devices else 'threads'} spend their time on"
     if len(rows) == 1:
-        title = str(sentences.headline(rows[0].verdict, rows[0].name))
+        title = str(rows[0].headline)
         labels = [
             f"{part.letter}  {part.label}  {units.percent(part.fraction)}, {style.duration(part.ns)}"
             for part in rows[0].parts
@@ -71,7 +50,7 @@ def account(report: Report, look: style.Look) -> Figure:
 
     for place, row in enumerate(rows):
         style.cause_bar(axes, place, [(part.cause, 100 * part.fraction) for part in row.parts], label)
-        beside = f"{sentences.bound_word(row.verdict)}, {style.duration(row.whole_ns)}"
+        beside = f"{row.bound}, {style.duration(row.whole_ns)}"
         axes.text(101, place, beside, va="center", color=style.FAINT, size=style.TICK * look.font_pt)
     style.name_rows(axes, [style.name(row.name, look, look.width_in / 4) for row in rows])
     axes.set_xlim(0, 100)

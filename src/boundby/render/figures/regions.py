@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, info
-from boundby.render import sentences
 from boundby.render.bars import FOLD_BELOW, segments
 from boundby.render.figures import style
 from boundby.render.view import Row, Selection, select
@@ -84,6 +83,4 @@ def _beside(row: Row) -> str:
     """``sync, 24 %``; the host's time of a region of which the account holds none."""
     region = row.region
     time = units.percent(region.share) if region.total_ns else f"{style.duration(region.host.total_ns)} on the host"
-    if region.verdict.bound == "unknown":
-        return time
-    return f"{sentences.bound_word(region.verdict)}{'?' if region.verdict.confidence == 'low' else ''}, {time}"
+    return time if region.verdict.bound == "unknown" else f"{row.bound}, {time}"

@@ -9,9 +9,8 @@ import numpy as np
 
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, info
-from boundby.render import sentences
+from boundby.render import view
 from boundby.render.figures import style
-from boundby.render.figures.account import accounts
 from boundby.render.text import clean, part_name, shorten
 from boundby.results.plot_data import AccountLane, CauseBins, Float64Array, PlotData, RangeLane
 from boundby.results.report import Report
@@ -56,8 +55,8 @@ def timeline(report: Report, plot_data: PlotData, look: style.Look) -> Figure:
     heights += [look.line_in * 1.3 * len(strips)] if strips else []
     heights += [look.line_in * 1.15 * len(ranges)] if ranges else []
     height = sum(heights) + look.line_in * (2.8 + style.legend_lines(causes, look)) + 0.1 * len(heights)
-    rows = accounts(report)
-    title = str(sentences.headline(rows[0].verdict, rows[0].name)) if len(rows) == 1 else "Timeline"
+    accounts = view.accounts(report)
+    title = str(accounts[0].headline) if len(accounts) == 1 else "Timeline"
     more = f"{len(lanes) - MOST_STRIPS} more are left out" if len(lanes) > MOST_STRIPS else ""
     figure = style.new_figure(report, look, height, title, more)
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
