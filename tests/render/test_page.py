@@ -14,6 +14,7 @@ import pytest
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
+from boundby.model.causes import CAUSE_KEYS
 from boundby.plot_data import build_plot_data
 from boundby.render import page
 from boundby.render.glossary import TERMS
@@ -121,6 +122,13 @@ def test_the_data_cannot_end_its_element(hostile: str) -> None:
     found = json.loads(data)
     assert "<img src=x onerror=alert(*)>" in json.dumps(found["plot_data"]["regions"])
     assert not any(ord(char) < 32 or 0xD800 <= ord(char) < 0xE000 for char in json.dumps(found, ensure_ascii=False))
+
+
+@pytest.mark.parametrize("name", reports.ALL)
+def test_the_script_finds_each_cause_by_its_number(name: str) -> None:
+    data = json.loads(Reading(rendered(reports.ALL[name]())).raw["script"][0])
+    assert [cause["key"] for cause in data["causes"]] == list(CAUSE_KEYS)
+    assert all(cause["meaning"] for cause in data["causes"])
 
 
 def test_hostile_names_are_text(hostile: str) -> None:

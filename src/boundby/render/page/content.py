@@ -65,10 +65,9 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
 
 
 def meanings(report: Report) -> list[tuple[CauseInfo, str]]:
-    """What each cause says of a device's time; of a thread's, where there is no GPU work."""
+    """What each cause says of a device's time; of a thread's where there is no GPU work, empty for some there."""
     on_host = bool(report.threads) and not report.devices
-    said = [(row, row.host_meaning if on_host else row.meaning) for row in CAUSE_INFO.values()]
-    return [(row, meaning) for row, meaning in said if meaning]
+    return [(row, row.host_meaning if on_host else row.meaning) for row in CAUSE_INFO.values()]
 
 
 def _drawn(plot_data: PlotData) -> dict[str, object]:

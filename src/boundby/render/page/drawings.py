@@ -22,12 +22,13 @@ Json = dict[str, Any]
 
 
 def embed(words: Iterable[tuple[CauseInfo, str]], plot_data: PlotData | None, shown: RegionRows) -> object:
-    """The data as the text of a ``<script type="application/json">``; ``words``: what each cause means."""
+    """The data as the text of a ``<script type="application/json">``; ``words``: what each cause means,
+    by its number."""
     from markupsafe import Markup
 
     data: Json = {
         "causes": [
-            {"key": cause.key, "label": cause.label, "letter": cause.letter, "meaning": meaning}
+            {"key": cause.key, "label": cause.label, "letter": cause.letter, "meaning": meaning or cause.meaning}
             for cause, meaning in words
         ],
         "facts": [row.facts for row in shown.rows],
