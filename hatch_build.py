@@ -32,7 +32,7 @@ TARGETS = {
     "x86_64-windows": ("x86_64-windows-gnu", "win_amd64", ".dll"),
 }
 #: -fwrapv: overflow is defined; no file needs the C library.
-FLAGS = ("-std=c11", "-O2", "-fwrapv", "-fvisibility=hidden", "-shared", "-Wall", "-Wextra")
+FLAGS = ("-std=c11", "-O2", "-g0", "-fwrapv", "-fvisibility=hidden", "-shared", "-Wall", "-Wextra")
 ENDINGS = {"win32": ".dll", "darwin": ".dylib"}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import boundby
-from boundby.readers import read_trace
+from boundby.readers import read_sqlite
 from boundby.simulate.large import KERNELS_PER_STEP, write_large
 
 
@@ -17,7 +17,7 @@ def test_there_are_as_many_kernels_as_asked_for(kernels: int, tmp_path: Path) ->
     path = tmp_path / "large.sqlite"
     made = write_large(path, kernels)
     assert kernels <= made < kernels + 10 * KERNELS_PER_STEP
-    trace = read_trace(path)
+    trace = read_sqlite(path)
     assert len(trace.operations) == made
     assert 1.1 * made < len(trace.api) < 1.4 * made
     assert 0.1 * made < len(trace.ranges) < 0.4 * made

@@ -139,9 +139,12 @@ def _one(
 ) -> int:
     """Analyse one report and show, or gather, the result."""
     from boundby import api
+    from boundby.native.library import why_not
 
     with view.progress() as progress:
         analysis = api.examine(target.inputs[number], options, progress=progress)
+    if reason := why_not():
+        view.note(f"no native core ({reason}): plain Python replayed, which says the same but takes longer")
     if array is not None:
         array.append(analysis.report)
     else:
