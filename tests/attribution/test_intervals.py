@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.model.arrays import queue_depth
+from boundby.model.arrays import group_sums, heaviest, queue_depth
 from boundby.model.intervals import (
     Coverage,
     IntervalSet,
@@ -14,6 +14,7 @@ from boundby.model.intervals import (
     complement,
     contains,
     exposed,
+    first_free_lanes,
     intersect,
     overlay,
     subtract,
@@ -123,3 +124,26 @@ def test_queue_depth_by_definition(rows: list[tuple[int, int]]) -> None:
             begun == time and other == time for other, begun in zip(launch.tolist(), start.tolist(), strict=True)
         )
         assert int(depth[number]) == max(queued - instant, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)), max_size=30), st.sampled_from([None, 3]))
+def test_intervals_of_a_lane_do_not_overlap_and_none_is_wasted(rows: list[tuple[int, int]], most: int | None) -> None:
+    start = np.array(sorted(start for start, _ in rows), np.int64)
+    end = start + np.array([length for _, length in rows], np.int64)
+    lane = first_free_lanes(start, end, most)
+    for row, (begin, own) in enumerate(zip(start.tolist(), lane.tolist(), strict=True)):
+        running = {int(lane[other]) for other in range(row) if end[other] > begin}
+        if most is None:
+            assert own == min(set(range(len(rows))) - running)
+        else:
+            assert own < most
+            assert own == most - 1 or own not in running
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 9)), max_size=20))
+def test_sums_and_the_prevailing_value_of_groups(rows: list[tuple[int, int, int]]) -> None:
+    group, value, weight = np.array(rows, np.int64).reshape(-1, 3).T
+    assert group_sums(group, weight, 4).tolist() == [sum(w for g, _, w in rows if g == number) for number in range(4)]
+    for number, prevailing in enumerate(heaviest(group, value, weight, 4).tolist()):
+        held = {v: sum(w for g, u, w in rows if (g, u) == (number, v)) for g, v, _ in rows if g == number}
+        assert prevailing == (min(held, key=lambda v: (-held[v], v)) if held else 0)

@@ -4,7 +4,7 @@
 >>> found = boundby.examine("report.sqlite")                  # doctest: +SKIP
 >>> boundby.figures.timeline(found).savefig("timeline.pdf")   # doctest: +SKIP
 
-``account``, ``regions`` and ``what_if`` draw a Report (``boundby.analyze``) or an Examination (``boundby.examine``);
+``account``, ``regions`` and ``what_if`` draw a Report (``boundby.analyze``) or an Analysis (``boundby.examine``);
 ``timeline``, ``gaps`` and ``instances`` need the latter. matplotlib is imported when a figure is drawn.
 """
 

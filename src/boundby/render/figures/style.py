@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,7 +121,7 @@ def _settings(look: Look) -> dict[str, object]:
 
 
 def of_report(draw: Callable[[Report, Look], Figure]) -> Callable[..., Figure]:
-    """A figure for which the report is enough; of an examination its report is drawn."""
+    """A figure for which the report is enough; of an analysis its report is drawn."""
 
     @functools.wraps(draw)
     def within(found: Report | Examined, look: Look = PAPER) -> Figure:
@@ -203,9 +204,10 @@ def fill(cause: str) -> dict[str, Any]:
 
 
 def cause_bar(
-    axes: Axes, place: float, parts: Iterable[tuple[str, float]], label: Callable[[str, float], str], left: float = 0.0
+    axes: Axes, place: float, parts: Iterable[tuple[str, float]], label: Callable[[str, float], str]
 ) -> float:
     """Causes end to end in the row ``place``, each of its width and with its label upon it; where the bar ends."""
+    left = 0.0
     for cause, width in parts:
         axes.barh(place, width, BAR, left, **fill(cause))
         if text := label(cause, width):
@@ -278,14 +280,9 @@ def fitting(text: str, look: Look, inches: float) -> str:
     """The text, its middle left out as far as it does not fit into that width."""
     if width_in(text, look) <= inches:
         return text
-    low, high = 1, len(text)  # the longest that fits
-    while low < high:
-        middle = (low + high + 1) // 2
-        if width_in(shorten(text, middle, "…"), look) <= inches:
-            low = middle
-        else:
-            high = middle - 1
-    return shorten(text, low, "…")
+    lengths = range(1, len(text))
+    fit = bisect_right(lengths, inches, key=lambda length: width_in(shorten(text, length, "…"), look))
+    return shorten(text, max(fit, 1), "…")
 
 
 def name(text: str, look: Look, inches: float) -> str:
