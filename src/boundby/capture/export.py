@@ -7,7 +7,6 @@ folder of its own beside it, and what it wrote is checked, for nsys can fail and
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import sqlite3
@@ -16,14 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from boundby.capture.child import Finished, Progress, run_child
-from boundby.capture.failure import admits_failure, disk_full, export_error, import_error, is_same_release
+from boundby.capture.failure import admits_failure, cannot_write, export_error, import_error, is_same_release
 from boundby.capture.locate import Nsys
-from boundby.model.errors import InputError, OutputError, ToolError, UserError
+from boundby.model.errors import InputError, OutputError, ToolError
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 STREAM_MAGIC = b"Nsight Systems Stream"
 _HEADER_BYTES = 100
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def export_sqlite(report: Path, destination: Path, nsys: Nsys, *, progress: Progress | None = None) -> Path:
@@ -113,7 +111,7 @@ def _work_folder(parent: Path) -> Iterator[Path]:
     try:
         folder = tempfile.TemporaryDirectory(prefix=".boundby-", dir=parent, ignore_cleanup_errors=True)
     except OSError as error:
-        raise _cannot_write(parent, error) from error
+        raise cannot_write(parent, error, "an export") from error
     with folder as path:
         yield Path(path).absolute()
 
@@ -146,7 +144,7 @@ def _import_stream(stream: Path, work: Path, nsys: Nsys) -> Path:
     try:
         shutil.copyfile(stream, copy)  # the importer adds a mark to the end of the stream that it reads
     except OSError as error:
-        raise _cannot_write(work.parent, error) from error
+        raise cannot_write(work.parent, error, "an export") from error
     finished = _run([importer, "-i", copy, "-o", report], work)
     saved = report.is_file() and report.stat().st_size > 0
     # An importer of the same release that met errors still saves what there is and tells of them in the report,
@@ -169,11 +167,4 @@ def _move(exported: Path, destination: Path) -> None:
         try:
             exported.rename(destination)
         except OSError as error:
-            raise _cannot_write(destination, error) from error
-
-
-def _cannot_write(place: Path, error: OSError) -> UserError:
-    """An error of the operating system, in the user's terms."""
-    if error.errno in _FULL:
-        return disk_full(f"an export in {place}")
-    return OutputError(f"{place} cannot be written: {error.strerror}.", "Choose another folder for the output.")
+            raise cannot_write(destination, error, "an export") from error

@@ -91,8 +91,8 @@ def look_at_python(interpreter: Path | None, folder: Path | None = None) -> Pyth
     if answer is None or answer.returncode != 0 or not answer.lines:
         return None
     try:
-        told = json.loads(answer.lines[-1])
-        return Python(str(told["executable"]), str(told["version"]), dict(told["packages"]))
+        answered = json.loads(answer.lines[-1])
+        return Python(str(answered["executable"]), str(answered["version"]), dict(answered["packages"]))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -5,6 +5,8 @@ The texts looked for are those of a real nsys, 2022.4 to 2024.2. Other failures 
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 import signal
@@ -66,9 +68,9 @@ def is_same_release(report: Path, nsys: Nsys) -> bool:
 
 def export_error(finished: Finished, report: Path, exported: Path, nsys: Nsys) -> UserError:
     """Why ``nsys export`` gave no whole ``exported``."""
-    known = _known_cause(finished, report, nsys)
-    if known is not None:
-        return known
+    plain = _plain_cause(finished, report, nsys)
+    if plain is not None:
+        return plain
     size = exported.stat().st_size if exported.exists() else 0
     # An export is larger than its report, so less room than that was not enough, whatever nsys says.
     if shutil.disk_usage(exported.parent).free + size < report.stat().st_size:
@@ -91,7 +93,7 @@ def import_error(finished: Finished, stream: Path, nsys: Nsys) -> UserError:
     captured_with = written_by(stream)
     if captured_with and not is_same_release(stream, nsys):
         return _too_new(stream, captured_with, nsys, exactly=True)
-    return _known_cause(finished, stream, nsys, exactly=True) or ToolError(
+    return _plain_cause(finished, stream, nsys, exactly=True) or ToolError(
         f"QdstrmImporter of nsys {nsys.release} could not import {stream.name} "
         f"(status {finished.returncode}). {last_lines(finished)}",
         "Import it with the nsys that captured it, and give the .nsys-rep.",
@@ -103,6 +105,13 @@ def disk_full(name: str, rescue: str = "") -> OutputError:
     return OutputError(f"The disk is full: there was no room for {name}.{rescue}", _ROOM_STEP)
 
 
+def cannot_write(place: Path, error: OSError, what: str) -> OutputError:
+    """The system refused a folder or a file. ``what`` was to be written: an export, a run."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return disk_full(f"{what} in {place}")
+    return OutputError(f"{place} cannot be written: {os.strerror(error.errno or 0)}.", "Name another folder with -o.")
+
+
 def last_lines(finished: Finished) -> str:
     """nsys' own last words, for a message."""
     if not finished.lines:
@@ -111,7 +120,7 @@ def last_lines(finished: Finished) -> str:
     return f"It said: {words[-_QUOTED_CHARACTERS:]}"
 
 
-def _known_cause(finished: Finished, report: Path, nsys: Nsys, exactly: bool = False) -> UserError | None:
+def _plain_cause(finished: Finished, report: Path, nsys: Nsys, exactly: bool = False) -> UserError | None:
     """The failures whose cause is plain. ``exactly``: only the very version that captured it will do."""
     if _DISK_FULL.search(finished.text):
         return disk_full(f"the export of {report.name}")

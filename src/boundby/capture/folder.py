@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import re
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePath
 
-from boundby.capture.failure import disk_full
+from boundby.capture.failure import cannot_write
 from boundby.model.errors import InputError, OutputError
 
 DEFAULT_PARENT = "boundby-out"
@@ -71,7 +70,7 @@ def make_folder(chosen: Path | None, program: Sequence[str], now: datetime, *, f
     except FileExistsError:
         raise OutputError(f"{chosen} is a file, not a folder.", "Name a folder with -o.") from None
     except OSError as error:
-        raise _cannot_write(chosen, error) from error
+        raise cannot_write(chosen, error, "a run") from error
     if holds and not force:
         what = "an earlier run" if FACTS in holds else f"files already ({', '.join(holds[:3])})"
         raise OutputError(f"{chosen} holds {what}.", "Name another folder with -o, or replace the run with --force.")
@@ -154,7 +153,7 @@ def _make_default(parent: Path, name: str) -> RunFolder:
                 raise OutputError(f"{parent} is a file, not a folder.", "Name a folder with -o.") from None
             continue
         except OSError as error:
-            raise _cannot_write(parent, error) from error
+            raise cannot_write(parent, error, "a run") from error
         return RunFolder(path, True)
     raise OutputError(f"{parent} holds 999 runs called {name}.", "Name a folder with -o.")
 
@@ -164,10 +163,4 @@ def _check_writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise _cannot_write(folder, error) from error
-
-
-def _cannot_write(folder: Path, error: OSError) -> OutputError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return disk_full(f"a run in {folder}")
-    return OutputError(f"{folder} cannot be written: {os.strerror(error.errno or 0)}.", "Name another folder with -o.")
+        raise cannot_write(folder, error, "a run") from error

@@ -70,8 +70,8 @@ def find_gpus(root: Path = Path("/")) -> tuple[tuple[Gpu, ...], str | None]:
         rows = [row for row in rows if len(row) == 3]
         if rows:
             return tuple(Gpu(name, memory) for name, memory, _ in rows), rows[0][2]
-    told = [_read(path) for path in sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))]
-    models = [match[1].strip() for text in told if (match := re.search(r"Model:\s*(.+)", text))]
+    texts = [_read(path) for path in sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))]
+    models = [match[1].strip() for text in texts if (match := re.search(r"Model:\s*(.+)", text))]
     version = re.search(r"Kernel Module\D*([\d.]+)", _read(root / "proc/driver/nvidia/version"))
     return tuple(Gpu(model) for model in models), version[1] if version else None
 

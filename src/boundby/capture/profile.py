@@ -107,7 +107,7 @@ def record(request: Request, *, say: Say) -> Recording:
     except UserError as problem:
         _clear(made)
         return Recording(made, ran, nsys, None, problem)
-    told = facts.of_run(
+    run = facts.of_run(
         ran,
         chosen,
         nsys,
@@ -118,7 +118,7 @@ def record(request: Request, *, say: Say) -> Recording:
         source=source,
         started=now,
     )
-    write_facts(made, told)
+    write_facts(made, run)
     return Recording(made, ran, nsys, report, None)
 
 
@@ -179,10 +179,10 @@ def check_program(program: Sequence[str]) -> None:
     raise ProgramError(f"There is no program {name}.", "The command comes after the options: -- python train.py", 127)
 
 
-def write_facts(made: RunFolder, told: Mapping[str, Any]) -> None:
+def write_facts(made: RunFolder, run: Mapping[str, Any]) -> None:
     """Write run.json."""
     try:
-        text = json.dumps(told, indent=2, ensure_ascii=False, default=str) + "\n"
+        text = json.dumps(run, indent=2, ensure_ascii=False, default=str) + "\n"
         (made.path / folder.FACTS).write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise OutputError(f"{made.path} cannot be written: {error.strerror}.", "Is the disk full?") from error

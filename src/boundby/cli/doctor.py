@@ -71,7 +71,7 @@ def _json(diagnosis: Diagnosis) -> str:
 
     from boundby.__about__ import __version__
 
-    told = {
+    data = {
         "format_version": FORMAT_VERSION,
         "tool": {"name": "boundby", "version": __version__},
         "status": diagnosis.status,
@@ -80,7 +80,7 @@ def _json(diagnosis: Diagnosis) -> str:
             for each in diagnosis.checks
         ],
     }
-    return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
 def _table(diagnosis: Diagnosis, surface: Surface) -> str:
@@ -91,11 +91,11 @@ def _table(diagnosis: Diagnosis, surface: Surface) -> str:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for check in diagnosis.checks:
-        table.add_row(_cell(check.status, STYLES[check.status]), _cell(check.name), _told(check, surface))
+        table.add_row(_cell(check.status, STYLES[check.status]), _cell(check.name), _with_advice(check, surface))
     return console.painted(table, "", _cell(_sentence(diagnosis.checks), "bold"), surface=surface)
 
 
-def _told(check: Check, surface: Surface) -> Text:
+def _with_advice(check: Check, surface: Surface) -> Text:
     text = _cell(check.found)
     if check.advice:
         text.append(f"\n{'→' if surface.unicode else '->'} ", "bold")

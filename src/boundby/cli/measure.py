@@ -340,11 +340,11 @@ def _compare(pair: Sequence[str], options: dict[str, Any]) -> Comparison:
     from boundby.measure.latencies import measured
     from boundby.measure.saved import load
 
-    known = {name: load(name) for name in pair if _is_saved(name)}
-    made = {name: _measurable(name, options) for name in pair if name not in known}
-    if not known:
+    saved = {name: load(name) for name in pair if _is_saved(name)}
+    made = {name: _measurable(name, options) for name in pair if name not in saved}
+    if not saved:
         return compare_in_turns(made[pair[0]], made[pair[1]])
-    a, b = (known[name] if name in known else measured(*made[name]) for name in pair)
+    a, b = (saved[name] if name in saved else measured(*made[name]) for name in pair)
     return judge(a, b)
 
 

@@ -62,7 +62,7 @@ def what_if(
 def _table(answers: list[Answer], unreliable: str | None) -> str:
     from boundby.model.causes import BOUND_LABEL
     from boundby.model.scenarios import SCENARIOS
-    from boundby.model.units import change as told
+    from boundby.model.units import change as signed
     from boundby.model.units import duration, duration_range
 
     several = len({answer.device for answer in answers}) > 1
@@ -77,7 +77,7 @@ def _table(answers: list[Answer], unreliable: str | None) -> str:
                 f"GPU {answer.device}: {name}" if several else name,
                 duration(answer.baseline_ns),
                 duration(answer.predicted_ns),
-                told(change) if change else "none",
+                signed(change) if change else "none",
                 duration_range(answer.low_ns, answer.high_ns),
                 BOUND_LABEL.get(answer.then_bound or "", "-"),
             )

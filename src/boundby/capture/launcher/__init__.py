@@ -51,9 +51,9 @@ def read_notes(notes: Path) -> tuple[Note, ...]:
 
 def _read_note(line: str) -> Note | None:
     try:
-        told = json.loads(line)
-        texts = (str(told.get(name, "")) for name in ("torch", "ranges", "operators", "problem"))
-        return Note(int(told["pid"]), *texts)
+        fields = json.loads(line)
+        texts = (str(fields.get(name, "")) for name in ("torch", "ranges", "operators", "problem"))
+        return Note(int(fields["pid"]), *texts)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

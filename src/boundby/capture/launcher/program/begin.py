@@ -19,40 +19,40 @@ BOUNDBY = Path(__file__).resolve().parents[3]
 def begin(notes: str) -> None:
     """Hook up torch, which has just been imported."""
     torch: Any = sys.modules["torch"]
-    told = {"torch": str(getattr(torch, "__version__", "")), "ranges": "none", "operators": "none", "problem": ""}
+    outcome = {"torch": str(getattr(torch, "__version__", "")), "ranges": "none", "operators": "none", "problem": ""}
     try:
         make_importable()
-        _hook_up(torch, told)
+        _hook_up(torch, outcome)
     except Exception as error:
         if os.environ.get("BOUNDBY_DEBUG"):
             raise
-        told["problem"] = f"{type(error).__name__}: {error}"
-    note(notes, told)
+        outcome["problem"] = f"{type(error).__name__}: {error}"
+    note(notes, outcome)
 
 
-def _hook_up(torch: Any, told: dict[str, str]) -> None:
+def _hook_up(torch: Any, outcome: dict[str, str]) -> None:
     from boundby.annotate import backend
 
     from . import loops
     from .modules import ModuleRanges
     from .operators import choose
 
-    told["ranges"] = backend()
-    if told["ranges"] == "none":
+    outcome["ranges"] = backend()
+    if outcome["ranges"] == "none":
         return
     operators = choose(torch)
-    told["operators"] = operators.name
+    outcome["operators"] = operators.name
     ModuleRanges(torch, operators).hook_up()
     when_imported("torch.utils.data.dataloader", lambda: loops.mark_loaders(operators))
     when_imported("torch.optim.optimizer", loops.mark_optimizers)
 
 
-def note(notes: str, told: dict[str, str]) -> None:
+def note(notes: str, outcome: dict[str, str]) -> None:
     """One line a process; short appends of several processes do not mix."""
     with contextlib.suppress(OSError):
         handle = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(handle, "w") as file:
-            file.write(json.dumps({"pid": os.getpid(), **told}) + "\n")
+            file.write(json.dumps({"pid": os.getpid(), **outcome}) + "\n")
 
 
 def make_importable() -> None:
