@@ -132,7 +132,7 @@ def test_a_rule_that_fails_is_one_that_could_not_check(context: RuleContext) -> 
 
 def test_a_rule_that_fails_fails_a_test(context: RuleContext) -> None:
     with pytest.raises(KeyError):
-        find(context, [rule(lambda context: context.report_of[-1])])
+        find(context, [rule(lambda context: context.thresholds["none", "such"])])
 
 
 @pytest.mark.usefixtures("as_for_users")
