@@ -43,6 +43,15 @@ class DeviceTimeline:
     gaps: Gaps
     shift: ClockShift
 
+    @cached_property
+    def is_inside(self) -> npt.NDArray[np.bool_]:
+        """Per operation of the device: whether it overlaps the window; one without length at its very edge does too."""
+        table = self.operations.table
+        overlaps: npt.NDArray[np.bool_] = (table.end_ns > self.low_ns) & (table.start_ns < self.high_ns)
+        is_instant = table.end_ns == table.start_ns
+        overlaps |= is_instant & (table.start_ns >= self.low_ns) & (table.end_ns <= self.high_ns)
+        return overlaps
+
 
 @dataclass(frozen=True)
 class Timeline(TraceContext):

@@ -24,15 +24,7 @@ Rows = npt.NDArray[np.intp]
 
 def operations_in_windows(timeline: Timeline) -> Rows:
     """Rows of the operations that overlap their device's window, as the Report counts them."""
-    parts = [np.empty(0, np.intp)]
-    for device in timeline.devices:
-        table = device.operations.table
-        inside = (table.end_ns > device.low_ns) & (table.start_ns < device.high_ns)
-        # Operations without length at the very edge belong too.
-        instant = table.end_ns == table.start_ns
-        inside |= instant & (table.start_ns >= device.low_ns) & (table.end_ns <= device.high_ns)
-        parts.append(device.operations.rows[inside])
-    return np.concatenate(parts)
+    return np.concatenate([np.empty(0, np.intp), *(each.operations.rows[each.is_inside] for each in timeline.devices)])
 
 
 def kernel_rows(

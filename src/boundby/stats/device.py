@@ -49,17 +49,12 @@ def operations_in_windows(timeline: Timeline, devices: Sequence[DeviceTimeline])
     parts, depths = [np.empty(0, np.intp)], [np.empty(0, np.int64)]
     for device in devices:
         rows, table = device.operations.rows, device.operations.table
-        inside = (table.end_ns > device.low_ns) & (table.start_ns < device.high_ns)
-        # Operations without length at the very edge belong too.
-        inside |= (
-            (table.end_ns == table.start_ns) & (table.start_ns >= device.low_ns) & (table.end_ns <= device.high_ns)
-        )
         call = calls.of_operation[rows]
         known = call >= 0
         depth = np.full(len(rows), -1, np.int64)
         depth[known] = queue_depth(calls.start_ns[call[known]], table.start_ns[known])
-        parts.append(rows[inside])
-        depths.append(depth[inside])
+        parts.append(rows[device.is_inside])
+        depths.append(depth[device.is_inside])
     rows = np.concatenate(parts)
     call = calls.of_operation[rows]
     launch = calls.start_ns[np.maximum(call, 0)] if len(calls) else np.zeros(len(rows), np.int64)
