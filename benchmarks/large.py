@@ -2,7 +2,7 @@
 
     python -m benchmarks.large --kernels 1000000
 
-The export is simulated (``boundby.simulate.large``): launches, waits, ranges and OS calls of a training loop in the
+The export is simulated (``benchmarks.large_export``): launches, waits, ranges and OS calls of a training loop in the
 schema of nsys 2023.4. Ratios are to a full scan of the same file by SQLite itself.
 """
 
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from boundby.simulate.large import write_large
+from benchmarks.large_export import write_large
 
 
 def measure(path: Path) -> dict[str, float]:

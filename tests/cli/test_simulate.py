@@ -9,9 +9,8 @@ import pytest
 
 from boundby.cli.simulate import SCHEMAS
 from boundby.readers import read_sqlite
-from boundby.simulate.patterns import PATTERNS
+from boundby.simulate.patterns import PATTERNS, STORIES
 from boundby.simulate.schema import GENERATIONS
-from boundby.simulate.stories import STORIES
 from tests.cli.conftest import Ran
 
 Boundby = Callable[..., Ran]

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from boundby.compare.between import compare
-from boundby.compare.matching import match
-from boundby.compare.parts import tree
+from boundby.compare.matching import match, tree
 from boundby.results.report import Report
 from tests.compare.pairs import made_of, region
 from tests.support import reports

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from boundby.measure import MeasureError, cells, nvml, tables
+from boundby.measure import MeasureError, nvml, tables
 from boundby.measure.results import DeviceState
 from tests.measure import made
 
@@ -87,7 +87,7 @@ def test_colour_on_request() -> None:
     ],
 )
 def test_ends_of_an_interval_do_not_read_the_same(low: float, high: float, text: str) -> None:
-    assert cells.between(low, high) == text
+    assert tables.between(low, high) == text
 
 
 # Figures

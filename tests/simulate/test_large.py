@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.large_export import KERNELS_PER_STEP, write_large
 
 import boundby
 from boundby.readers import read_sqlite
-from boundby.simulate.large import KERNELS_PER_STEP, write_large
 
 
 @pytest.mark.parametrize("kernels", [1, 200, 2_000, 7_000])

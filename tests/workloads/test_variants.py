@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from boundby.workloads.registry import BY_NAME, WORKLOADS, Workload
-from boundby.workloads.setup import Setup
+from boundby.workloads.registry import BY_NAME, WORKLOADS, Setup, Workload
 
 STEPS = 2
 #: bf16 keeps 8 bits of a number; everything else differs by rounding only.

@@ -79,8 +79,7 @@ def _run(case: Case, output: Path | None, schema: str, *, truth: bool) -> None:
 
 
 def _list() -> str:
-    from boundby.simulate.patterns import PATTERNS
-    from boundby.simulate.stories import STORIES
+    from boundby.simulate.patterns import PATTERNS, STORIES
 
     every = {**PATTERNS, **STORIES}
     return "".join(f"{name:<20} {known.about} [{known.bound}]\n" for name, known in every.items())
@@ -100,8 +99,7 @@ def _truth(case: Case) -> str:
 def _pattern(name: str, seed: int, steps: int) -> Case:
     from boundby.simulate.case import Case
     from boundby.simulate.machine import Machine
-    from boundby.simulate.patterns import PATTERNS
-    from boundby.simulate.stories import STORIES
+    from boundby.simulate.patterns import PATTERNS, STORIES
 
     every = {**PATTERNS, **STORIES}
     if name not in every:

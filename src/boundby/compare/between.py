@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 from boundby.compare import changes
 from boundby.compare.comparability import doubts
 from boundby.compare.findings import findings
-from boundby.compare.matching import Match, match
-from boundby.compare.parts import Part, steps_of, tree
+from boundby.compare.matching import Match, Part, match, steps_of, tree
 from boundby.compare.significance import adjust, significance
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import SelectionError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from boundby.compare.parts import Part
+from boundby.compare.matching import Part
 from boundby.model.units import plural
 from boundby.results.comparison import Doubt
 from boundby.results.report import Report

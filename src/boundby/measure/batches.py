@@ -14,9 +14,9 @@ from boundby.measure import device as devices
 from boundby.measure import values
 from boundby.measure.device import Device
 from boundby.measure.errors import MeasureError, TargetError
+from boundby.measure.latencies import Run, machine, title_of
 from boundby.measure.options import Options
 from boundby.measure.results import METHOD_MEANING, SYNCHRONISED, WALL, BatchPoint, Machine, Mistake, Throughput
-from boundby.measure.run import Run, machine, title_of
 from boundby.model.units import duration
 
 #: How exactly the largest size that does is found: to this part of it.

@@ -12,10 +12,9 @@ from boundby.measure import device as device_module
 from boundby.measure import torch_modes, values
 from boundby.measure.device import Device, HostDevice
 from boundby.measure.errors import MeasureError
-from boundby.measure.latencies import measured
+from boundby.measure.latencies import failure, machine, measured, title_of
 from boundby.measure.options import Options
 from boundby.measure.results import SYNCHRONISED, Devices, Latency, Mistake, SizePoint
-from boundby.measure.run import failure, machine, title_of
 from boundby.model.errors import UserError
 
 #: Default sizes: powers of this, until a call on the CPU takes too long.

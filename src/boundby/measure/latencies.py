@@ -1,15 +1,289 @@
-"""``latency``: how long one call takes, with the first call, warm-up and samples kept apart."""
+"""``latency`` and ``methods``: how long one call takes, with the first call, warm-up and samples kept apart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import functools
+import gc
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+from boundby.annotate import nvtx_range
+from boundby.measure import cuda, mistakes, sampling, torch_modes, values
+from boundby.measure import device as devices
 from boundby.measure.device import Device
+from boundby.measure.errors import DeviceError, MeasureError, TargetError, next_step
 from boundby.measure.options import Options
-from boundby.measure.results import METHODS, Latency, Methods
-from boundby.measure.run import Run
+from boundby.measure.results import (
+    EVENT,
+    METHOD_MEANING,
+    METHODS,
+    NAIVE,
+    SYNCHRONISED,
+    WALL,
+    Latency,
+    Machine,
+    Methods,
+    Mistake,
+)
+from boundby.measure.sampling import Call, Sampler
+from boundby.model.errors import UserError
+
+T = TypeVar("T")
+
+
+class Run:
+    """``start``, then ``sample`` or several times ``take``, then ``finish``, all of it ``entered``; then ``result``."""
+
+    sampler: Sampler
+
+    def __init__(
+        self, fn: Callable[..., object], inputs: tuple[Any, ...], options: Options, *, memory_errors: bool = False
+    ) -> None:
+        """``memory_errors``: let errors of running out of memory through as they are."""
+        if not callable(fn):
+            raise MeasureError(f"{fn!r} cannot be called.", "Give a function or a module, and its inputs.")
+        self.fn, self.inputs, self.options = fn, inputs, options
+        self.memory_errors = memory_errors
+        self.plan, self.method = options.plan, options.spelt_method
+        self.modules, self.held = values.modules_of(fn), values.tensors_of(fn)
+        self.title = options.name or title_of(fn)
+        self.device: Device = devices.choose(options.device, inputs, options.kwargs or {}, self.modules, self.held)
+        self.machine = machine()
+        self.found: list[Mistake] = []
+        self.first_call_ns = 0
+        self.calls_before = 0  # the first one, and the one that is watched
+        self.stopped_by = "budget"
+        self.compiled_before = torch_modes.compiled_graphs()
+        self.call = self._call()
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """The mode asked for, and no garbage collection meanwhile, as in ``timeit``."""
+        with torch_modes.entered(self.options.mode, self.modules), no_collection():
+            yield
+
+    def start(self) -> None:
+        """First call, a look for mistakes, warm-up. Without warm-up the first sample is the first call."""
+        if self.plan.warmup:
+            self._first()
+            self.calls_before += 1
+        self._refuse()
+        if 0 < self.first_call_ns < self.plan.budget_ns:
+            self._look()
+            self.calls_before += 1
+        if self.options.graph:
+            self._guarded(self._capture)
+        method = (self.method or EVENT) if self.device.is_asynchronous else WALL
+        self.sampler = Sampler(self.call, self.device, method, self.plan, torch_modes.compiled_graphs)
+        self.before = self.device.state()
+        with nvtx_range(f"warm-up {self.title}"):
+            self._guarded(self.sampler.warm_up)
+
+    def sample(self) -> None:
+        """Take samples until there are enough."""
+        with nvtx_range(f"samples {self.title}"):
+            self.stopped_by = self._guarded(self.sampler.sample)
+
+    def take(self, least: int, least_ns: int, most_ns: int) -> None:
+        """Take some more samples: see ``Sampler.take``."""
+        with nvtx_range(f"samples {self.title}"):
+            self.stopped_by = self._guarded(lambda: self.sampler.take(least, least_ns, most_ns))
+
+    def finish(self) -> None:
+        """The state after it, and the look that a measurement without warm-up must not begin with."""
+        self.after = self.device.state()
+        if not self.plan.warmup:
+            self.first_call_ns = self.sampler.blocks[0]
+            if not self.options.graph and self.first_call_ns < self.plan.budget_ns:
+                self._look()
+
+    def result(self) -> Latency:
+        """What came of it."""
+        sampler, options = self.sampler, self.options
+        compiled = torch_modes.compiled_graphs() - self.compiled_before
+        waited = self.device.is_asynchronous and sampler.method != NAIVE
+        measured = Latency(
+            name=self.title,
+            method=sampler.method,
+            device=self.device.name,
+            device_name=self.device.label,
+            clock=METHOD_MEANING[sampler.method],
+            block_ns=tuple(sampler.blocks),
+            calls_per_sample=sampler.calls_per_sample,
+            host_block_ns=tuple(sampler.host_blocks) if waited else None,
+            first_call_ns=self.first_call_ns,
+            warmup_ns=tuple(sampler.warmup.ns),
+            warmup_calls=sampler.warmup.calls + self.calls_before,
+            is_steady=sampler.warmup.is_steady,
+            stopped_by=self.stopped_by,
+            confidence=self.plan.confidence,
+            precision_asked=self.plan.precision,
+            mode=options.mode,
+            graph=options.graph,
+            flush_l2=options.flush_l2,
+            fresh_inputs=bool(options.fresh_inputs),
+            compiled_graphs=compiled or None,
+            before=self.before,
+            after=self.after,
+            machine=self.machine,
+        )
+        found = [
+            *mistakes.of_procedure(measured),
+            *self.found,
+            *mistakes.of_compiler(sampler.recompiled, sampling.MAX_RECOMPILED),
+            *mistakes.of_samples(measured),
+        ]
+        return replace(measured, mistakes=tuple(found))
+
+    def _call(self) -> Call:
+        fn, inputs, options = self.fn, self.inputs, self.options
+        trained = options.mode == torch_modes.TRAINING and values.is_module(fn)
+        if trained:
+            fn = torch_modes.training_call(fn)
+        if options.kwargs:
+            fn, inputs = _with_names(fn, len(inputs)), (*inputs, dict(options.kwargs))
+        fresh = None
+        if callable(options.fresh_inputs):
+            fresh = options.fresh_inputs
+        elif options.fresh_inputs:
+            fresh = functools.partial(values.copied, inputs)
+        return Call(fn, inputs, fresh, options.flush_l2, torch_modes.drop_gradients(self.modules) if trained else None)
+
+    def _first(self) -> None:
+        call = self.call
+        inputs = call.fresh() if call.fresh is not None else call.inputs
+        self.device.synchronize()
+        had = cuda.allocations()
+        began = self.device.now_ns()
+        result = self._guarded(lambda: call.function(*inputs))
+        self._settle_device(result, had)
+        self.device.synchronize()
+        self.first_call_ns = max(1, self.device.now_ns() - began)
+
+    def _settle_device(self, result: object, had: int) -> None:
+        """What nobody said and no input showed, the first call shows: it used a GPU."""
+        if self.options.device is None and self.device.name == "cpu":
+            place = devices.found(result)
+            if place != "cpu" or cuda.was_used_since(had):
+                self.device = devices.choose(place if place != "cpu" else "cuda")
+
+    def _refuse(self) -> None:
+        options = self.options
+        if self.device.is_asynchronous:
+            if self.method == WALL:
+                self.method = SYNCHRONISED
+            return
+        for wanted, what in (
+            (options.graph, "CUDA graphs need"),
+            (options.flush_l2, "Flushing L2 needs"),
+            (self.method == EVENT, "CUDA events need"),
+        ):
+            if wanted:
+                raise DeviceError(f"{what} a GPU, and this is timed on the CPU.", "Leave it out.")
+
+    def _look(self) -> None:
+        """One more call, watched."""
+        call = self.call
+        inputs = call.fresh() if call.fresh is not None else call.inputs
+        if call.prepare is not None:
+            call.prepare()
+        with self.device.watch_syncs() as sites, torch_modes.watch_backward() as backward:
+            result = self._guarded(lambda: call.function(*inputs))
+        self.device.synchronize()
+        gradients = torch_modes.gradient_mistake(result, backward, self.options.mode)
+        self.found += [
+            *mistakes.of_placement(self.device, self.modules, (self.inputs, self.options.kwargs or {}), self.held),
+            *mistakes.of_syncs(sites),
+            *([gradients] if gradients is not None else []),
+            *mistakes.of_result(result),
+        ]
+
+    def _capture(self) -> None:
+        function, inputs, prepare = self.call.function, self.call.inputs, self.call.prepare
+
+        def whole() -> object:
+            if prepare is not None:
+                prepare()
+            return function(*inputs)
+
+        replay = self.device.replayable(whole)
+        self.call.function, self.call.inputs, self.call.prepare = replay, (), None
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        """``work()``; what the measured function raises becomes one sentence."""
+        try:
+            return work()
+        except UserError:
+            raise
+        except Exception as error:
+            if self.device.is_out_of_memory(error):
+                if self.memory_errors:
+                    raise
+                raise TargetError(
+                    f"{self.title} ran out of memory on {self.device.name}.", "Use smaller inputs, or another device."
+                ) from error
+            raise failure(self.title, error) from error
+
+
+def failure(title: str, error: BaseException) -> TargetError:
+    """The sentence for an error that was raised by what is measured."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    what = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    if "same device" in str(error) or "should be the same" in str(error):
+        return TargetError(
+            f"{title} mixes devices: {what.rstrip('.')}.", "Put the inputs and the parameters on the same device."
+        )
+    return TargetError(f"{title} raised {what.rstrip('.')}.", next_step(error))
+
+
+def title_of(fn: object) -> str:
+    """A name for people."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    name = getattr(fn, "__qualname__", None) or type(fn).__name__
+    return str(name).replace("<locals>.", "")
+
+
+def _with_names(fn: Callable[..., object], positional: int) -> Callable[..., object]:
+    def call(*inputs: Any) -> object:
+        return fn(*inputs[:positional], **inputs[positional])
+
+    return call
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Without Python's cyclic garbage collector, as ``timeit`` measures."""
+    gc.collect()
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def machine() -> Machine:
+    """Where this runs."""
+    torch = torch_modes.loaded()
+    try:
+        load = round(os.getloadavg()[0], 2)
+    except OSError:
+        load = None
+    return Machine(
+        python=platform.python_version(),
+        platform=platform.platform(),
+        processor=devices.processor(),
+        logical_cores=os.cpu_count(),
+        load_average=load,
+        torch=str(torch.__version__) if torch is not None else None,
+        torch_threads=int(torch.get_num_threads()) if torch is not None else None,
+    )
 
 
 def latency(

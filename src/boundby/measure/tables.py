@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import statistics as plain
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -10,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from boundby.measure import cells
 from boundby.measure.results import (
     EVENT,
     NAIVE,
+    BatchPoint,
     Comparison,
     Devices,
     DeviceState,
@@ -77,12 +78,12 @@ def _latency(latency: Latency) -> Iterator[Line]:
     if latency.device == "cpu":
         yield Text(CPU_ONLY, DIM)
     yield Text()
-    yield cells.pairs(_figures(latency))
+    yield pairs_grid(_figures(latency))
     said = list(mistaken(latency))
     if said:
         yield Text()
         yield Text("WHAT MISTAKES WOULD HAVE SAID", STRONG)
-        yield cells.pairs([(what, f"{duration(ns):>8}   {cells.times(ns / latency.median_ns)}") for what, ns in said])
+        yield pairs_grid([(what, f"{duration(ns):>8}   {times(ns / latency.median_ns)}") for what, ns in said])
 
 
 #: Every result of the CPU says so.
@@ -114,14 +115,14 @@ def _figures(latency: Latency) -> Iterator[tuple[str, str]]:
     if interval is not None:
         yield (
             f"{percent(interval.confidence)} interval",
-            f"{cells.between(interval.low_ns, interval.high_ns)} (of the {interval.of}, by {interval.how})",
+            f"{between(interval.low_ns, interval.high_ns)} (of the {interval.of}, by {interval.how})",
         )
     std = latency.std_ns
     yield "mean", duration(latency.mean_ns) + (f", standard deviation {duration(std)}" if std is not None else "")
     yield (
         "percentiles",
         f"p90 {duration(latency.p90_ns)}, p99 {duration(latency.p99_ns)}, "
-        f"range {cells.between(latency.min_ns, latency.max_ns)}",
+        f"range {between(latency.min_ns, latency.max_ns)}",
     )
     number, block = len(latency.block_ns), latency.calls_per_sample
     of = f" of {block:,} calls each; percentiles are those of such blocks" if block > 1 else ""
@@ -171,13 +172,13 @@ def _methods(methods: Methods) -> Iterator[Line]:
     yield from _latency(best)
     if len(methods.latencies) == 1:
         return
-    table = cells.table("METHOD", ">MEDIAN", ">INTERVAL", ">P99", ">SAMPLES", f">/ {best.method.upper()}", "")
+    table = grid("METHOD", ">MEDIAN", ">INTERVAL", ">P99", ">SAMPLES", f">/ {best.method.upper()}", "")
     for one in methods.latencies:
         interval = one.interval
         table.add_row(
             one.method,
             duration(one.median_ns),
-            cells.between(interval.low_ns, interval.high_ns) if interval else "",
+            between(interval.low_ns, interval.high_ns) if interval else "",
             duration(one.p99_ns),
             f"{len(one.block_ns):,}",
             f"{one.median_ns / best.median_ns:.3f}",
@@ -201,11 +202,11 @@ def _stages(stages: StagesResult) -> Iterator[Line]:
         yield Text(CPU_ONLY, DIM)
     yield Text()
     on_device = any(stage.device_ns is not None for stage in stages.stages)
-    table = cells.table("STAGE", ">TIMES", ">HOST", *((">DEVICE", ">BEHIND") if on_device else ()), ">HOST TOTAL")
+    table = grid("STAGE", ">TIMES", ">HOST", *((">DEVICE", ">BEHIND") if on_device else ()), ">HOST TOTAL")
     for stage in stages.stages:
-        device = (cells.median(stage.device_ns), cells.median(stage.wait_ns)) if on_device else ()
+        device = (median_duration(stage.device_ns), median_duration(stage.wait_ns)) if on_device else ()
         table.add_row(
-            stage.name, f"{len(stage.host_ns):,}", cells.median(stage.host_ns), *device, duration(sum(stage.host_ns))
+            stage.name, f"{len(stage.host_ns):,}", median_duration(stage.host_ns), *device, duration(sum(stage.host_ns))
         )
     yield table
     yield Text()
@@ -221,7 +222,7 @@ def _stages(stages: StagesResult) -> Iterator[Line]:
     )
     if stages.synchronised_estimate_ns is not None:
         low, high = stages.synchronised_estimate_ns
-        more = cells.change(low, high, stages.end_to_end_ns)
+        more = change_range(low, high, stages.end_to_end_ns)
         yield Text(
             f"Waiting for the device after every stage would have taken about {duration_range(low, high)} in all, "
             f"{more} (estimated from these times; synchronise=True measures it)."
@@ -230,7 +231,7 @@ def _stages(stages: StagesResult) -> Iterator[Line]:
 
 def _throughput(found: Throughput) -> Iterator[Line]:
     best = found.best
-    yield _head(found.name, f"{cells.rate(best)} at batch size {best.size:,}")
+    yield _head(found.name, f"{samples_rate(best)} at batch size {best.size:,}")
     yield Text(
         f"{found.device_name} ({found.device}), {found.clock}{f', {found.mode} mode' if found.mode else ''}", DIM
     )
@@ -242,12 +243,12 @@ def _throughput(found: Throughput) -> Iterator[Line]:
     )
     yield Text()
     memory = any(point.peak_memory_bytes is not None for point in found.points)
-    table = cells.table(">BATCH", ">LATENCY", ">SAMPLES/S", *((">PEAK MEMORY",) if memory else ()), "")
+    table = grid(">BATCH", ">LATENCY", ">SAMPLES/S", *((">PEAK MEMORY",) if memory else ()), "")
     most = max(point.samples_per_s for point in found.points)
     for point in found.points:
         over = found.latency_limit_ns is not None and point.median_ns > found.latency_limit_ns
         note = " over the latency limit" if over else " best" if point.size == best.size else ""
-        row = [f"{point.size:,}", duration(point.median_ns), cells.number(point.samples_per_s)]
+        row = [f"{point.size:,}", duration(point.median_ns), amount(point.samples_per_s)]
         row += [size(point.peak_memory_bytes)] if memory else []
         table.add_row(*row, "#" * round(20 * point.samples_per_s / most) + note)
     yield table
@@ -262,12 +263,12 @@ def _devices(found: Devices) -> Iterator[Line]:
         yield Text("There is no GPU here, or the program does not use torch: these are the CPU's times alone.", DIM)
     yield Text()
     if found.gpu is None:
-        table = cells.table(">SIZE", ">CPU")
+        table = grid(">SIZE", ">CPU")
         for point in found.points:
             table.add_row(f"{point.size:,}", duration(point.cpu_ns))
         yield table
         return
-    table = cells.table(">SIZE", ">CPU", ">GPU", ">WITH COPIES", ">GPU GAIN", ">WITH COPIES", "RESULTS")
+    table = grid(">SIZE", ">CPU", ">GPU", ">WITH COPIES", ">GPU GAIN", ">WITH COPIES", "RESULTS")
     for point in found.points:
         gpu, copies = point.gpu_ns, point.gpu_with_copies_ns
         same = {True: "equal", False: f"differ by {point.largest_difference or 0:.3g}", None: "not compared"}[
@@ -312,19 +313,19 @@ def _comparison(comparison: Comparison) -> Iterator[Line]:
     low, high = f"{comparison.ratio_low:.3f}", f"{comparison.ratio_high:.3f}"
     yield Text(
         f"ratio of medians {comparison.ratio:.3f}, {percent(comparison.confidence)} interval {low}-{high} "
-        f"(block bootstrap); p = {cells.p_value(comparison.p_value)} (Mann-Whitney U, two-sided); {how}",
+        f"(block bootstrap); p = {p_value_text(comparison.p_value)} (Mann-Whitney U, two-sided); {how}",
         DIM,
     )
     if a.device == b.device == "cpu":
         yield Text(CPU_ONLY, DIM)
     yield Text()
-    table = cells.table("", ">MEDIAN", ">INTERVAL", ">MEAN", ">P99", ">SAMPLES", "NAME")
+    table = grid("", ">MEDIAN", ">INTERVAL", ">MEAN", ">P99", ">SAMPLES", "NAME")
     for letter, one in (("A", a), ("B", b)):
         interval = one.interval
         table.add_row(
             letter,
             duration(one.median_ns),
-            cells.between(interval.low_ns, interval.high_ns) if interval else "",
+            between(interval.low_ns, interval.high_ns) if interval else "",
             duration(one.mean_ns),
             duration(one.p99_ns),
             f"{len(one.block_ns):,}",
@@ -368,6 +369,72 @@ def _mistake(mistake: Mistake, prefix: str = "") -> Iterator[Line]:
 
 
 def _head(name: str, what: str) -> Text:
-    line = Text(f"{cells.clean(name)}: ")
+    line = Text(f"{clean(name)}: ")
     line.append(what, STRONG)
     return line
+
+
+DIM = "dim"
+
+
+def clean(text: str) -> str:
+    """A name on one line, with nothing in it that a terminal would obey."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def pairs_grid(pairs: Iterator[tuple[str, str]] | Sequence[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold", ratio=1)
+    for label, value in pairs:
+        table.add_row(Text(label), Text(value))
+    return table
+
+
+def grid(*headings: str) -> Table:
+    """``>`` before a heading puts the column to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM)
+    for heading in headings:
+        right = heading.startswith(">")
+        text = heading.removeprefix(">")
+        table.add_column(Text(text), justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def between(low: float, high: float) -> str:
+    """A range of times with one digit more than ``duration``: the two ends of a narrow one must not read the same."""
+    scale, unit = next((pair for pair in _UNITS if high < 1000 * pair[0]), _UNITS[-1])
+    ends = (low / scale, high / scale)
+    digits = next((n for n in range(4) if f"{ends[0]:.{n}f}" != f"{ends[1]:.{n}f}" and high / scale * 10**n >= 999), 3)
+    digits = min(digits, 1) if unit == "ns" else digits
+    return f"{ends[0]:.{digits}f}-{ends[1]:.{digits}f} {unit}"
+
+
+_UNITS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:,.2f} times the median" if ratio < 100 else f"{ratio:,.0f} times the median"
+
+
+def median_duration(values: Sequence[int] | None) -> str:
+    return duration(plain.median(values)) if values else ""
+
+
+def samples_rate(point: BatchPoint) -> str:
+    return f"{amount(point.samples_per_s)} samples/s"
+
+
+def amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def change_range(low: int, high: int, base: int) -> str:
+    ends = [units.change(end / base - 1) for end in (low, high)]
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
+def p_value_text(value: float | None) -> str:
+    if value is None:
+        return "not tested"
+    return f"{value:.3f}" if value >= 0.001 else f"{value:.1e}" if value > 0 else "<1e-300"

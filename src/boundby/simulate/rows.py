@@ -17,8 +17,19 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundby.simulate.schema import COPY_KINDS, ENUMS, MEMORY_KINDS, STREAM_FLAGS, SYNC_CODES, VERSIONS, tables
-from boundby.simulate.tables import Name, Row, Value, write_tables
+from boundby.simulate.schema import (
+    COPY_KINDS,
+    ENUMS,
+    MEMORY_KINDS,
+    STREAM_FLAGS,
+    SYNC_CODES,
+    VERSIONS,
+    Name,
+    Row,
+    Value,
+    tables,
+    write_tables,
+)
 
 NO_STREAM = 0xFFFFFFFF
 _MACHINE = 1 << 56  # the bits of a global id above the pid are never zero in real exports

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from boundby.model.errors import UserError
-from boundby.workloads.registry import BY_NAME, WORKLOADS, Workload
-from boundby.workloads.setup import Setup
+from boundby.workloads.registry import BY_NAME, WORKLOADS, Setup, Workload
 from boundby.workloads.timing import StepTimes, measure
 
 CUDA_STEPS, CUDA_WARMUP, CPU_WARMUP = 50, 10, 2

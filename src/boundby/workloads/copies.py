@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from boundby.annotate import annotate_module, nvtx_range
-from boundby.workloads.registry import Step
-from boundby.workloads.setup import Setup
+from boundby.workloads.registry import Setup, Step
 
 BATCHES, CHANNELS = 4, 8
 #: Results that may be on their way at once. More would take more memory and hide nothing more.

@@ -20,8 +20,7 @@ from boundby.annotate import nvtx_range
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from boundby.workloads.registry import Step
-    from boundby.workloads.setup import Setup
+    from boundby.workloads.registry import Setup, Step
 
 LOAD_S = 0.040
 HALF_S = 0.025

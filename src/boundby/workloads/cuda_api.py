@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from boundby.annotate import annotate_module, nvtx_range
-from boundby.workloads.registry import Step
-from boundby.workloads.setup import Setup
+from boundby.workloads.registry import Setup, Step
 
 WIDTH, POINTS, BATCHES = 256, 32, 4
 

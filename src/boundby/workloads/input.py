@@ -19,8 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from boundby.annotate import annotate_loader, annotate_module, annotate_optimizer, nvtx_range
 from boundby.workloads.models import ResNet
-from boundby.workloads.registry import Step
-from boundby.workloads.setup import Setup
+from boundby.workloads.registry import Setup, Step
 
 CLASSES, WORKERS_CUDA, WORKERS_CPU, AHEAD = 10, 8, 2, 4
 #: Reading one sample from a disk or a network, and samples without end.

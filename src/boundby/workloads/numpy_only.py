@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.annotate import nvtx_range
-from boundby.workloads.registry import Step
-from boundby.workloads.setup import Setup
+from boundby.workloads.registry import Setup, Step
 
 POINTS, WIDTH, CLUSTERS = 4000, 8, 16
 

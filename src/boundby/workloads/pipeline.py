@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from boundby.annotate import annotate_module, nvtx_range
 from boundby.workloads.models import ResNet
-from boundby.workloads.registry import Step
-from boundby.workloads.setup import Setup
+from boundby.workloads.registry import Setup, Step
 
 BATCHES, CLASSES, CHOSEN = 4, 50, 8
 #: Boxes that share more than this of their area show the same thing.

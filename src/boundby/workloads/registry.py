@@ -1,4 +1,4 @@
-"""The workloads by name: what each is bound by, its variants, and where it lives. Importing this imports none."""
+"""The workloads by name: what each is bound by, its variants, what one is asked for, and where it lives."""
 
 from __future__ import annotations
 
@@ -6,9 +6,31 @@ import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from boundby.workloads.setup import Setup
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that determines what a program computes, and where."""
+
+    variant: str = "before"
+    device: str = "cpu"  # or "cuda"
+    seed: int = 0
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device == "cuda"
+
+    @property
+    def is_before(self) -> bool:
+        return self.variant == "before"
+
+    def size(self, *, cuda: T, cpu: T) -> T:
+        """The size for this device: on a CPU a step shall take no more than a fraction of a second."""
+        return cuda if self.is_cuda else cpu
+
 
 Step = Callable[[int], Any]
 """Runs step number N and gives its result, for which it need not wait."""

@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from boundby.annotate import annotate_module, annotate_optimizer, nvtx_range
 from boundby.workloads.models import UNet
-from boundby.workloads.registry import Step
-from boundby.workloads.setup import Setup
+from boundby.workloads.registry import Setup, Step
 
 CLASSES, IGNORED, BATCHES = 12, 255, 4
 

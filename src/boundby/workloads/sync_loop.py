@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from boundby.annotate import annotate_module, nvtx_range
 from boundby.workloads.models import Transformer
-from boundby.workloads.registry import Step
-from boundby.workloads.setup import Setup
+from boundby.workloads.registry import Setup, Step
 
 MELS, TOKENS, BLANK, BATCHES = 80, 32, 0, 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from boundby.simulate.export import Capture
-from boundby.simulate.stories import STORIES
+from boundby.simulate.patterns import STORIES
 from tests.rules.builtin.harness import RuleCases, Source
 
 

@@ -25,10 +25,9 @@ from boundby.rules.rule import Rule
 from boundby.simulate.engine import simulate
 from boundby.simulate.export import Capture, write_export
 from boundby.simulate.machine import Machine
-from boundby.simulate.patterns import PATTERNS
+from boundby.simulate.patterns import PATTERNS, STORIES
 from boundby.simulate.program import Program
 from boundby.simulate.script import realise
-from boundby.simulate.stories import STORIES
 from boundby.trace.tables import Trace
 
 Change = Callable[[Trace], Trace]

@@ -6,8 +6,7 @@ import pytest
 
 from boundby.rules.builtin import builtin
 from boundby.simulate.machine import Machine
-from boundby.simulate.patterns import PATTERNS
-from boundby.simulate.stories import STORIES
+from boundby.simulate.patterns import PATTERNS, STORIES
 from tests.rules.builtin.harness import look, pattern
 
 JITTER = Machine(host_jitter=0.05, device_jitter=0.01)

@@ -8,8 +8,8 @@ import pytest
 
 from boundby.simulate.counterfactual import Removal, Truths
 from boundby.simulate.machine import Machine
+from boundby.simulate.patterns import STORIES
 from boundby.simulate.program import Program
-from boundby.simulate.stories import STORIES
 from tests.rules.builtin import case_sync_allocation, case_sync_call, case_sync_pageable_copy, case_sync_polling
 from tests.rules.builtin.harness import Source, findings, pattern
 from tests.rules.builtin.random_truth import STATED_ERROR, compare
