@@ -23,7 +23,7 @@ from benchmarks.large_export import write_large
 def measure(path: Path) -> dict[str, float]:
     """Seconds of reading, of everything, and of SQLite's own scan; peak memory in bytes."""
     import boundby
-    from boundby.readers import read_sqlite
+    from boundby.readers import read_trace
 
     def timed(action: object) -> float:
         begin = time.perf_counter()
@@ -43,7 +43,7 @@ def measure(path: Path) -> dict[str, float]:
     scanned = timed(scan)
     total = timed(lambda: boundby.analyze(path))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    read = timed(lambda: read_sqlite(path))
+    read = timed(lambda: read_trace(path))
     return {
         "file_bytes": path.stat().st_size,
         "sqlite_scan_s": scanned,

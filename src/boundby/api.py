@@ -26,7 +26,15 @@ from boundby.results import saved
 from boundby.results.comparison import Comparison
 from boundby.results.gate import GateResult
 from boundby.results.plot_data import PlotData
-from boundby.results.report import AnalysisSummary, DeviceReport, NotChecked, RegionReport, Report, TraceSummary, WhatIf
+from boundby.results.report import (
+    AnalysisSummary,
+    DeviceReport,
+    NotChecked,
+    RegionReport,
+    Report,
+    TraceSummary,
+    WhatIf,
+)
 from boundby.rules import builtin as rules
 from boundby.rules.findings import find
 from boundby.rules.rule import Rule
@@ -162,7 +170,7 @@ class Analysis:
         every, broken = self._rules
         looked = find(context, every, settings.disabled)
         paths = {region.path for region in shown if region.path}
-        failed = tuple(NotChecked(item.name, item.reason) for item in broken if item.name not in settings.disabled)
+        failed = tuple(item for item in broken if item.rule not in settings.disabled)
         return Report(
             trace=_describe(self.trace, self.timeline, chosen.skip_first),
             devices=self.devices,
@@ -210,7 +218,7 @@ class Analysis:
         return answer(self.predictor, scenario, inside, region)
 
     @cached_property
-    def _rules(self) -> tuple[tuple[Rule, ...], tuple[rules.Broken, ...]]:
+    def _rules(self) -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:
         """Every rule there is, and packages whose rules cannot be loaded."""
         installed, broken = rules.third_party()
         return (*rules.builtin(), *installed), broken

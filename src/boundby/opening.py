@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from boundby.capture import export_sqlite, export_to_temporary, find_in_folder, find_nsys, is_run
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import Trace
 
@@ -23,7 +23,7 @@ def open_trace(path: Path, nsys: str | PathLike[str] | None, progress: Progress,
     """Read an export, a report (exported first) or the folder of a run. Raises UserError."""
     path, name, warnings = _file_of(path)
     with _as_sqlite(path, nsys, progress, keep_export=keep_export) as (database, source):
-        trace = read_sqlite(database, name=name, source=source, progress=progress)
+        trace = read_trace(database, name=name, source=source, progress=progress)
         if database != path:
             trace.backtraces.load()  # the export is about to go
     return replace(trace, warnings=(*warnings, *trace.warnings))

@@ -10,7 +10,7 @@ import pytest
 import boundby
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.structure.found import FOUND_DOMAIN
 from boundby.structure.loop_detection import Loop, find_loop
 from boundby.structure.phases import find_changes
@@ -201,7 +201,7 @@ def test_windows_and_steps_work_on_found_iterations() -> None:
     ],
 )
 def test_real_traces(name: str, expected: dict[str, int]) -> None:
-    assert found_regions(timeline_of(read_sqlite(trace_path(name)))) == expected
+    assert found_regions(timeline_of(read_trace(trace_path(name)))) == expected
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_real_traces(name: str, expected: dict[str, int]) -> None:
     ],
 )
 def test_stripped_annotations_are_found_again(name: str, pattern: str, iterations: str, within: int) -> None:
-    trace = read_sqlite(trace_path(name))
+    trace = read_trace(trace_path(name))
     timeline = timeline_of(replace(trace, ranges=Ranges.empty()))
     calls, operations = timeline.calls, timeline.trace.operations
     launching = np.unique(calls.of_operation[calls.of_operation >= 0])

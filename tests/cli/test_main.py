@@ -18,7 +18,7 @@ from tests.cli.conftest import Ran, StandIn
 from tests.support import reports
 
 Boundby = Callable[..., Ran]
-HEAVY = ("numpy", "rich", "pandas", "sqlite_utils", "sqlite3", "torch")
+HEAVY = ("numpy", "rich", "pandas", "sqlite_utils", "sqlite3", "torch", "numba")
 
 
 def test_help_and_version(boundby: Boundby) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from boundby.cli.simulate import SCHEMAS
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.simulate.patterns import PATTERNS, STORIES
 from boundby.simulate.schema import GENERATIONS
 from tests.cli.conftest import Ran
@@ -56,7 +56,7 @@ def test_it_writes_a_pattern(boundby: Boundby, tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(f"wrote {path}\nGPU 0: sync, ")
     assert "no_sync" in ran.out
-    assert len(read_sqlite(path).operations) > 0
+    assert len(read_trace(path).operations) > 0
 
 
 def test_a_seed_is_an_export(boundby: Boundby, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_seed_is_an_export(boundby: Boundby, tmp_path: Path) -> None:
 def test_every_schema(boundby: Boundby, tmp_path: Path, schema: str) -> None:
     path = tmp_path / "out.sqlite"
     assert boundby("simulate", "--pattern", "healthy", "-o", path, "--schema", schema).code == 0
-    assert len(read_sqlite(path).operations) > 0
+    assert len(read_trace(path).operations) > 0
 
 
 @pytest.mark.parametrize("name", ["", ":make", ":both"])
@@ -80,7 +80,7 @@ def test_a_program_of_ones_own(boundby: Boundby, tmp_path: Path, own: Path, name
     path = tmp_path / "out.sqlite"
     ran = boundby("simulate", "--program", f"{own}{name}", "-o", path)
     assert (ran.code, ran.err) == (0, "")
-    assert len(read_sqlite(path).operations) == 3
+    assert len(read_trace(path).operations) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from boundby.attribution.windows import parse_window
 from boundby.evidence.hotspots import PYTHON_CODE, Hotspot, hottest
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.trace.stacks import (
     Backtraces,
     Frames,
@@ -136,7 +136,7 @@ def test_user_python_files() -> None:
 
 
 def test_what_a_real_host_does_while_the_device_idles() -> None:
-    timeline = build_timeline(read_sqlite(trace_path("pytorch_a100_all_cpu_tables.sqlite")), parse_window("gpu"))
+    timeline = build_timeline(read_trace(trace_path("pytorch_a100_all_cpu_tables.sqlite")), parse_window("gpu"))
     (device,) = timeline.devices
     parts = device.segments
     mine = (parts.cause == Cause.CPU) & (parts.thread == parts.thread[parts.cause == Cause.CPU].min())

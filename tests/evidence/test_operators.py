@@ -11,7 +11,7 @@ import pytest
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.evidence.operators import is_operator, operators_of, source_of
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.trace.stacks import Backtraces, Frames, LazyBacktraces, StackEvents, StackSource
 from boundby.trace.tables import Trace
 from tests.support.program import Program
@@ -140,7 +140,7 @@ def test_sources_are_python_frames_first() -> None:
 
 
 def test_the_syncs_of_a_real_training_loop() -> None:
-    timeline = timeline_of(read_sqlite(trace_path("pytorch_a100_all_cpu_tables.sqlite")))
+    timeline = timeline_of(read_trace(trace_path("pytorch_a100_all_cpu_tables.sqlite")))
     found, calls = operators_of(timeline), timeline.calls
     syncs = [call for call in range(len(calls)) if timeline.trace.names[calls.name[call]].startswith("cudaStreamSync")]
     chains = collections.Counter(found.chain(call) for call in syncs)

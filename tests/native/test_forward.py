@@ -21,7 +21,7 @@ from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.scenarios import SCENARIOS
 from boundby.native import library
 from boundby.native.forward import NONE, Costs, Links, forward
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.replay import Predictor
 from boundby.replay.removals import Without
 from boundby.simulate.export import to_export
@@ -127,14 +127,14 @@ def test_random_programs(program: Program) -> None:
 @needs_core
 @pytest.mark.parametrize("seed", range(6))
 def test_simulated_programs(seed: int, tmp_path: Path) -> None:
-    for case in scenarios(read_sqlite(to_export(generate(seed).run()).write(tmp_path / "x.sqlite", "2023"))):
+    for case in scenarios(read_trace(to_export(generate(seed).run()).write(tmp_path / "x.sqlite", "2023"))):
         assert_same(*case)
 
 
 @needs_core
 @pytest.mark.parametrize("name", trace_names())
 def test_real_traces(name: str) -> None:
-    for case in scenarios(read_sqlite(trace_path(name))):
+    for case in scenarios(read_trace(trace_path(name))):
         assert_same(*case)
 
 

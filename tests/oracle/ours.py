@@ -17,7 +17,7 @@ import numpy.typing as npt
 import boundby
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import Window
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.results.report import Report
 from boundby.trace.tables import Trace
 
@@ -56,7 +56,7 @@ class Analysis:
 @functools.cache
 def analysis(path: Path) -> Analysis:
     """Read and analyse one trace; the result is shared."""
-    trace = read_sqlite(path)
+    trace = read_trace(path)
     report = boundby.analyze(path, fold=False, find_regions=False)
     return Analysis(trace, build_timeline(trace, Window("gpu"), fold=False), report)
 

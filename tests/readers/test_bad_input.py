@@ -14,7 +14,7 @@ import pytest
 import boundby
 from boundby.cli.main import main
 from boundby.model.errors import InputError, UserError
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.readers.nsys import database
 from tests.support import golden
 from tests.support.alter import alter
@@ -104,7 +104,7 @@ def test_the_sentence_names_the_file_the_user_gave(tmp_path: Path) -> None:
     """And not the temporary export made from it."""
     path = alter(good(tmp_path), "DROP TABLE StringIds")
     with pytest.raises(InputError, match=r"^run\.nsys-rep is incomplete"):
-        read_sqlite(path, name="run.nsys-rep")
+        read_trace(path, name="run.nsys-rep")
 
 
 def test_all_sentences(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boundby.model.errors import InputError
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.readers.nsys.callchains import python_frames
 from boundby.trace.stacks import StackSource
 from tests.support.traces import trace_path
@@ -57,7 +57,7 @@ def export(path: Path, *, python: str | None = None, tables: bool = True) -> Pat
 
 
 def test_stacks_are_kept_once_nearest_frame_first(tmp_path: Path) -> None:
-    trace = read_sqlite(export(tmp_path / "a.sqlite"))
+    trace = read_trace(export(tmp_path / "a.sqlite"))
     assert trace.captured.backtraces
     assert not trace.captured.python_stacks
     found = trace.backtraces.load()
@@ -77,7 +77,7 @@ def test_stacks_are_kept_once_nearest_frame_first(tmp_path: Path) -> None:
 
 
 def test_an_export_without_chains(tmp_path: Path) -> None:
-    trace = read_sqlite(export(tmp_path / "a.sqlite", tables=False))
+    trace = read_trace(export(tmp_path / "a.sqlite", tables=False))
     assert not trace.captured.backtraces
     assert len(trace.backtraces.load().events) == 0
 
@@ -88,7 +88,7 @@ def test_python_stacks(tmp_path: Path) -> None:
         {"Function": "<module>", "File": "", "Line": "7"},
     ]
     payload = json.dumps({"Thread state": "Running", "Frames count": 2, "Frames": frames})
-    trace = read_sqlite(export(tmp_path / "a.sqlite", python=payload))
+    trace = read_trace(export(tmp_path / "a.sqlite", python=payload))
     assert trace.captured.python_stacks
     found = trace.backtraces.load()
     rows = found.rows(StackSource.PYTHON, 0)
@@ -101,7 +101,7 @@ def test_python_stacks(tmp_path: Path) -> None:
 
 
 def test_python_stacks_that_the_export_left_out(tmp_path: Path) -> None:
-    trace = read_sqlite(export(tmp_path / "a.sqlite", python=""))
+    trace = read_trace(export(tmp_path / "a.sqlite", python=""))
     assert not trace.captured.python_stacks
     assert "python-stacks-not-exported" in [warning.code for warning in trace.warnings]
 
@@ -113,7 +113,7 @@ def test_payloads_of_another_kind(payload: str) -> None:
 
 def test_a_report_that_has_gone(tmp_path: Path) -> None:
     path = export(tmp_path / "a.sqlite")
-    trace = read_sqlite(path)
+    trace = read_trace(path)
     path.unlink()
     with pytest.raises(InputError):
         trace.backtraces.load()
@@ -128,7 +128,7 @@ def test_a_report_that_has_gone(tmp_path: Path) -> None:
     ],
 )
 def test_real_traces(name: str, samples: int, os_calls: int) -> None:
-    found = read_sqlite(trace_path(name)).backtraces.load()
+    found = read_trace(trace_path(name)).backtraces.load()
     counts = [len(found.events.start_ns[found.rows(source)]) for source in (StackSource.SAMPLE, StackSource.OS)]
     assert counts == [samples, os_calls]
     assert len(found) < samples + os_calls

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import boundby
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.results.report import RegionReport, Report
 from boundby.trace.tables import Direction, MemoryKind, OpKind, Trace
 from tests.support.alter import alter
@@ -45,7 +45,7 @@ def test_pid_and_tid_are_in_the_global_id(path: Path) -> None:
     export = Export()
     thread = export.thread(pid=0xABCDEF, tid=0x123456, name="worker")
     export.kernel(launch(export, thread), MS, 2 * MS)
-    trace = read_sqlite(export.write(path))
+    trace = read_trace(export.write(path))
     assert [(t.pid, t.tid, t.name) for t in trace.threads] == [(0xABCDEF, 0x123456, "worker")]
     assert [(p.pid, p.name) for p in trace.processes] == [(0xABCDEF, "python")]
 
@@ -55,7 +55,7 @@ def test_range_texts_are_inline_or_ids(path: Path) -> None:
     thread = export.thread()
     for number in range(6):
         export.nvtx(thread, number * MS, number * MS + 5, f"range {number}", registered=number % 2 == 0)
-    assert range_names(read_sqlite(export.write(path))) == [f"range {number}" for number in range(6)]
+    assert range_names(read_trace(export.write(path))) == [f"range {number}" for number in range(6)]
 
 
 def test_api_names_carry_versions(path: Path) -> None:
@@ -76,7 +76,7 @@ def test_event_types(path: Path) -> None:
     for number in (59, 60, 34, 70, 71, 75, 76, 33, 39):
         tid = thread.global_tid
         export.row("NVTX_EVENTS", start=number, end=number + 5, eventType=number, text=f"type {number}", globalTid=tid)
-    trace = read_sqlite(export.write(path))
+    trace = read_trace(export.write(path))
     assert range_names(trace) == ["type 59", "type 60", "type 70", "type 71"]
     assert trace.ranges.is_start_end.tolist() == [False, True, False, True]
 
@@ -86,7 +86,7 @@ def test_open_ranges_end_with_the_trace(path: Path) -> None:
     thread = export.thread()
     export.nvtx(thread, 5, None, "open")
     export.osrt(thread, 7, 5_000, "poll")
-    trace = read_sqlite(export.write(path))
+    trace = read_trace(export.write(path))
     assert (trace.ranges.end_ns.tolist(), trace.ranges.is_open.tolist()) == ([5_000], [True])
     assert region(analyzed(path), "open").open_instances == 1
 
@@ -97,7 +97,7 @@ def test_domains_count_per_process(path: Path) -> None:
     export.nvtx(one, 0, 9, "a", domain="first")
     export.nvtx(two, 0, 9, "b", domain="second")
     export.nvtx(two, 20, 29, "c")
-    trace = read_sqlite(export.write(path))
+    trace = read_trace(export.write(path))
     assert [trace.domains[number] for number in trace.ranges.domain.tolist()] == ["first", "second", ""]
 
 
@@ -115,7 +115,7 @@ def test_copies(path: Path, schema: str) -> None:
     )
     for number, (kind, source, target, *_) in enumerate(kinds):
         export.memcpy(thread, number * MS, number * MS + 5, kind=kind, source=source, target=target, stream=NO_STREAM)
-    operations = read_sqlite(export.write(path, schema)).operations
+    operations = read_trace(export.write(path, schema)).operations
     read = zip(operations.direction.tolist(), operations.source.tolist(), operations.kind.tolist(), strict=True)
     assert list(read) == [tuple(map(int, expected)) for *_, a, b, c in kinds for expected in [(a, b, c)]]
 
@@ -129,7 +129,7 @@ def test_labels_come_from_the_trace(path: Path) -> None:
         "UPDATE ENUM_CUDA_MEMCPY_OPER SET name = 'CUDA_MEMCPY_KIND_DTOH' WHERE id = 1",
         "UPDATE ENUM_CUDA_MEM_KIND SET name = 'CUDA_MEMOPR_MEMORY_KIND_PINNED' WHERE id = 0",
     )
-    operations = read_sqlite(path).operations
+    operations = read_trace(path).operations
     assert (operations.direction[0], operations.source[0]) == (Direction.DTOH, MemoryKind.PINNED)
 
 
@@ -164,7 +164,7 @@ def test_backtrace_rows_repeat_calls(path: Path) -> None:
     columns = "start, end, 67, globalTid, correlationId, nameId, returnValue, callchainId"
     alter(path, f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT {columns} FROM CUPTI_ACTIVITY_KIND_RUNTIME")
     assert analyzed(path).devices == expected
-    assert len(read_sqlite(path).api) == len(training_loop().rows["CUPTI_ACTIVITY_KIND_RUNTIME"])
+    assert len(read_trace(path).api) == len(training_loop().rows["CUPTI_ACTIVITY_KIND_RUNTIME"])
 
 
 def test_return_values_do_not_matter(path: Path) -> None:
@@ -204,7 +204,7 @@ def test_migrations_have_no_call(path: Path) -> None:
         export.memcpy(other, (4 + number) * MS, (5 + number) * MS, kind="UVM_HtoD", stream=NO_STREAM)
     report = analyzed(export.write(path))
     assert report.devices[0].time["gpu_copy"] == 3 * MS
-    assert read_sqlite(path).operations.correlation.tolist().count(0) == 3
+    assert read_trace(path).operations.correlation.tolist().count(0) == 3
 
 
 def test_operations_of_one_stream_overlap(path: Path) -> None:
@@ -268,7 +268,7 @@ def test_cupti_overhead(path: Path) -> None:
     export.overhead(thread, 0, 5, "CUDA profiling data flush overhead", cupti=True)
     export.overhead(thread, 10, 15, "Profiler start")
     export.nvtx(thread, 0, 20, "work")
-    trace = read_sqlite(export.write(path, "2026"))
+    trace = read_trace(export.write(path, "2026"))
     assert len(trace.overhead) == 2
     assert np.all(trace.overhead.end_ns - trace.overhead.start_ns == 5)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import boundby
 from boundby.model.errors import UserError
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from tests.support.invariants import check_invariants
 from tests.support.traces import trace_path
 from tests.support.training import training_loop
@@ -45,7 +45,7 @@ def survives(path: Path, *, only_read: bool = False) -> bool:
     """True for an account that adds up, False for an error that tells the user something."""
     try:
         if only_read:
-            read_sqlite(path)
+            read_trace(path)
         else:
             check_invariants(boundby.analyze(path))
     except UserError as found:

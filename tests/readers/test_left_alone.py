@@ -15,8 +15,7 @@ import pytest
 import boundby
 from boundby.model.errors import InputError
 from boundby.readers.nsys import database
-from boundby.readers.nsys.columns import Database
-from boundby.readers.nsys.database import open_readonly
+from boundby.readers.nsys.database import Database, open_readonly
 from boundby.results.report import Report
 from tests.support.alter import alter
 from tests.support.bad_files import as_nobody, good, public_folder

@@ -12,7 +12,7 @@ import pytest
 
 import boundby
 from boundby.model.errors import UserError
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.results import saved
 from boundby.results.report import Finding, Report
 from boundby.trace.tables import Trace
@@ -104,8 +104,8 @@ def test_rows_that_coincide_are_in_one_order(path: Path) -> None:
         export.nvtx(thread, 0, 5, name)
         export.osrt(thread, 0, 5, name)
         export.overhead(thread, 0, 5, name)
-    expected = named(read_sqlite(export.write(path)))
-    assert all(named(read_sqlite(export.write(path, shuffle=seed))) == expected for seed in range(5))
+    expected = named(read_trace(export.write(path)))
+    assert all(named(read_trace(export.write(path, shuffle=seed))) == expected for seed in range(5))
 
 
 def coinciding(chance: random.Random) -> Export:
@@ -217,7 +217,7 @@ def is_refused(path: Path, *, only_read: bool = False) -> bool:
     """True for an error; else the account adds up."""
     try:
         if only_read:
-            read_sqlite(path)
+            read_trace(path)
         else:
             analyzed(path)
     except UserError:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from boundby.correlation.correlate import correlate
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.trace.tables import StreamRole, Trace
 from tests.support.export import Export
 from tests.support.export_schema import GENERATIONS
@@ -47,7 +47,7 @@ def told(trace: Trace) -> list[tuple[str, int, int, bool]]:
 
 @pytest.mark.parametrize("schema", GENERATIONS)
 def test_streams_and_events(schema: str, tmp_path: Path) -> None:
-    trace = read_sqlite(two_streams().write(tmp_path / "x.sqlite", schema))
+    trace = read_trace(two_streams().write(tmp_path / "x.sqlite", schema))
     records = [("cudaEventRecord", 7, 3, True)] if schema != "2019" else []  # that one had no such table
     assert told(trace) == [
         *records,
@@ -62,9 +62,9 @@ def test_streams_and_events(schema: str, tmp_path: Path) -> None:
 
 def test_nothing_told_is_nothing(tmp_path: Path) -> None:
     tables = ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "TARGET_INFO_CUDA_STREAM")
-    trace = read_sqlite(two_streams().write(tmp_path / "x.sqlite", drop=tables))
+    trace = read_trace(two_streams().write(tmp_path / "x.sqlite", drop=tables))
     assert len(trace.stream_points) == 0
     assert len(trace.streams) == 0
     columns = ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.eventId", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.deviceId")
-    trace = read_sqlite(two_streams().write(tmp_path / "y.sqlite", drop=columns))
+    trace = read_trace(two_streams().write(tmp_path / "y.sqlite", drop=columns))
     assert set(trace.stream_points.event[~trace.stream_points.is_record].tolist()) == {-1}

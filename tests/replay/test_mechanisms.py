@@ -10,7 +10,7 @@ import pytest
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model.scenarios import SCENARIOS
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.replay import Predictor
 from boundby.simulate.case import Case
 from boundby.simulate.export import to_export
@@ -129,7 +129,7 @@ def errors(made: Program, machine: Machine, folder: Path, drop: tuple[str, ...] 
     """Predicted minus true window as a fraction of the true one (of 1 % of the measured one at least)."""
     case = Case("", made, machine)
     path = to_export(case.run()).write(folder / "x.sqlite", "2023", drop=drop)
-    timeline = build_timeline(read_sqlite(path), parse_window("gpu"))
+    timeline = build_timeline(read_trace(path), parse_window("gpu"))
     predictor, truth = Predictor(timeline), case.truths.truth()
     assert predictor.without(()) == [truth.window_ns]
     found = {}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.replay import Predictor, counterfactuals
 from boundby.replay.engine import replay
 from boundby.stats.figures import measure
@@ -31,7 +31,7 @@ def launch(program: Program, at: int, start: int, end: int, thread: int = 0) -> 
 
 @pytest.mark.parametrize("name", [name for name in trace_names() if "partial" not in name])
 def test_an_unchanged_replay_is_the_trace(name: str) -> None:
-    timeline = build_timeline(read_sqlite(trace_path(name)), parse_window("gpu"))
+    timeline = build_timeline(read_trace(trace_path(name)), parse_window("gpu"))
     if not timeline.devices:
         pytest.skip("no GPU work to replay")
     predictor = Predictor(timeline)
@@ -104,7 +104,7 @@ def test_a_region_saves_its_own() -> None:
 
 def test_the_real_pair_is_predicted() -> None:
     def read(stage: str) -> tuple[int, int, int]:
-        timeline = build_timeline(read_sqlite(trace_path(f"openmp_heat_{stage}.sqlite")), parse_window("gpu"))
+        timeline = build_timeline(read_trace(trace_path(f"openmp_heat_{stage}.sqlite")), parse_window("gpu"))
         copies = timeline.trace.operations.kind >= 2
         table = timeline.trace.operations
         window = timeline.devices[0].high_ns - timeline.devices[0].low_ns

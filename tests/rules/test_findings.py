@@ -191,17 +191,20 @@ THEIRS = rule(saves(0.5), "their-rule")
 TAKEN = rule(saves(0.5), "sync-call")
 
 
+WITHOUT_PAGE = replace(THEIRS, id="without-page", page=None)
+
+
 def several() -> list[Rule]:
     return [THEIRS]
 
 
 def test_other_packages_bring_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("THEIRS", "several", "missing", "TAKEN", "pytest")
+    names = ("THEIRS", "several", "missing", "TAKEN", "pytest", "WITHOUT_PAGE")
     points = [EntryPoint(name, f"{__name__}:{name}", rules.ENTRY_POINTS) for name in names]
     monkeypatch.setattr(rules, "entry_points", lambda group: points if group == rules.ENTRY_POINTS else [])
     found, broken = rules.third_party()
     assert [item.id for item in found] == ["their-rule"]
-    assert {item.name for item in broken} == {"missing", "pytest", "sync-call", "their-rule"}
+    assert {item.rule for item in broken} == {"missing", "pytest", "sync-call", "their-rule", "WITHOUT_PAGE"}
     assert len(rules.every()) == len(rules.builtin()) + 1
 
 

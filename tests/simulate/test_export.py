@@ -16,7 +16,7 @@ import pytest
 
 from boundby.capture.locate import Nsys
 from boundby.model.errors import OutputError
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.simulate.case import Case
 from boundby.simulate.engine import Run
 from boundby.simulate.export import OSRT_THRESHOLD_NS, PRODUCT, Capture, write_export
@@ -101,7 +101,7 @@ def test_nsys_counts_as_the_simulation_does(ran: Run, nsys: Nsys, tmp_path: Path
 
 @pytest.mark.parametrize("schema", GENERATIONS)
 def test_the_reader_gets_back_what_ran(ran: Run, schema: str, tmp_path: Path) -> None:
-    trace = read_sqlite(write_export(ran, tmp_path / "run.sqlite", schema))
+    trace = read_trace(write_export(ran, tmp_path / "run.sqlite", schema))
     graphs = sum(one.spec.kind == Kind.GRAPH for one in ran.operations) if schema == "2019" else 0
     assert len(trace.operations) == len(ran.operations) - graphs  # schema 2019 knows no graphs
     if not graphs:

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.large_export import KERNELS_PER_STEP, write_large
 
 import boundby
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 
 
 @pytest.mark.parametrize("kernels", [1, 200, 2_000, 7_000])
@@ -17,7 +17,7 @@ def test_there_are_as_many_kernels_as_asked_for(kernels: int, tmp_path: Path) ->
     path = tmp_path / "large.sqlite"
     made = write_large(path, kernels)
     assert kernels <= made < kernels + 10 * KERNELS_PER_STEP
-    trace = read_sqlite(path)
+    trace = read_trace(path)
     assert len(trace.operations) == made
     assert 1.1 * made < len(trace.api) < 1.4 * made
     assert 0.1 * made < len(trace.ranges) < 0.4 * made

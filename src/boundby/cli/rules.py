@@ -41,7 +41,7 @@ def rules(group: str | None, as_json: bool) -> int:
         return outcome.OK
     _print([(GROUPS[name].label, members) for name, members in groups])
     for item in broken:
-        click.echo(f"boundby: the rules of {item.name} are left out: {item.reason}", err=True)
+        click.echo(f"boundby: the rules of {item.rule} are left out: {item.reason}", err=True)
     return outcome.OK
 
 

@@ -5,18 +5,19 @@ The perfetto package is imported only when a trace is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array
-from boundby.model.causes import CAUSE_KEYS, LETTER, SHORT_LABEL
+from boundby.model.causes import CAUSE_INFO
 from boundby.render import sentences
 from boundby.render.perfetto_packets import Slices, Value, Writer
 from boundby.render.text import region_name
-from boundby.trace.tables import NO_CORRELATION, Direction, MemoryKind, OpKind, Table, Trace
+from boundby.trace.tables import NO_CORRELATION, Direction, MemoryKind, OpKind
 
 if TYPE_CHECKING:
     from boundby.attribution.host_account import ThreadAccount
@@ -41,23 +42,12 @@ def write(file: IO[bytes], report: Report, timeline: Timeline, plot_data: PlotDa
     verdicts says by how much. ``plot_data`` adds utilization as counters. Raises UserError where the perfetto package
     is not installed.
     """
-    trace = timeline.trace
-    low = _earliest(timeline, report)
-    writer = Writer(file, offset_ns=max(-low, 0))
-    regions = _region_texts(writer, timeline)
-    lanes = plot_data.lanes if plot_data is not None else ()
-    _findings(writer, report, timeline, low)
-    for number in np.unique(trace.operations.device).tolist():
-        _device(writer, number, timeline, report, regions, lanes)
-    processes: dict[int, int] = {}
-    for number, thread in enumerate(trace.threads):
-        if _has_content(trace, number):
-            if thread.process not in processes:
-                process = trace.processes[thread.process]
-                processes[thread.process] = writer.process(process.pid, process.name)
-            track = writer.thread(processes[thread.process], thread.pid, thread.tid, thread.name)
-            _thread(writer, track, number, timeline, regions)
-            _thread_account(writer, track, number, timeline, report, regions, lanes)
+    earliest_ns = _earliest(timeline, report)
+    writer = Writer(file, offset_ns=max(-earliest_ns, 0))
+    paths = timeline.ownership.regions
+    regions = np.array([writer.texts.add(region_name(paths.path(number))) for number in range(len(paths))], np.int64)
+    lanes = {(lane.kind, lane.id): lane for lane in plot_data.lanes} if plot_data is not None else {}
+    _Tracks(writer, report, timeline, regions, lanes).write(earliest_ns)
 
 
 def _earliest(timeline: Timeline, report: Report) -> int:
@@ -71,73 +61,6 @@ def _earliest(timeline: Timeline, report: Report) -> int:
     return min(starts, default=0)
 
 
-def _region_texts(writer: Writer, timeline: Timeline) -> Int64Array:
-    """The number of each region's path among the writer's texts."""
-    regions = timeline.ownership.regions
-    return np.array([writer.texts.add(region_name(regions.path(number))) for number in range(len(regions))], np.int64)
-
-
-def _findings(writer: Writer, report: Report, timeline: Timeline, start_ns: int) -> None:
-    """Each finding at its examples, or where the first window starts."""
-    if not report.findings:
-        return
-    track = writer.track("boundby findings", told="What to change, best saving first, at examples of where it costs")
-    first = min((device.low_ns for device in timeline.devices), default=start_ns)
-    for rank, finding in enumerate(report.findings, 1):
-        told: dict[str, Value] = {"rank": rank, "rule": finding.rule, "severity": finding.severity}
-        if finding.region is not None:
-            told["region"] = region_name(finding.region)
-        if finding.saving_ns is not None:
-            told |= {"saving_low_ns": finding.saving_ns[0], "saving_high_ns": finding.saving_ns[1]}
-        told |= {f"advice {number}": text for number, text in enumerate(finding.advice, 1)}
-        told["docs"] = finding.docs
-        for example in finding.examples:
-            shown = {**told, "example": example.what, "duration_ns": example.duration_ns}
-            writer.instant(track, example.start_ns, finding.title, shown)
-        if not finding.examples:
-            writer.instant(track, first, finding.title, told)
-
-
-def _device(
-    writer: Writer,
-    number: int,
-    timeline: Timeline,
-    report: Report,
-    regions: Int64Array,
-    lanes: Sequence[AccountLane],
-) -> None:
-    gpu = timeline.trace.gpus[number]
-    track = writer.track(f"GPU {gpu.id} {gpu.name}".strip(), ordered=True)
-    account = next((device for device in timeline.devices if device.index == number), None)
-    judged = next((device for device in report.devices if device.id == gpu.id), None)
-    if account is not None and judged is not None:
-        facts = _verdict(judged.verdict, judged.window_ns) | {"clock_shift_ns": judged.clock_shift_ns}
-        _account(writer, track, account, str(sentences.headline(judged.verdict, sentences.gpu(judged))), facts, regions)
-    for lane in lanes:
-        if lane.kind == "device" and lane.id == gpu.id:
-            _utilization(writer, track, lane)
-    _streams(writer, track, number, timeline, regions)
-
-
-def _account(
-    writer: Writer,
-    parent: int,
-    account: DeviceTimeline | ThreadAccount,
-    sentence: str,
-    facts: Mapping[str, Value],
-    regions: Int64Array,
-) -> None:
-    """The verdict over the window, and its causes: a slice for each stretch of one cause and one region."""
-    track = writer.track("verdict", parent, VERDICT)
-    writer.span(track, account.low_ns, account.high_ns, sentence, {**facts, "clock_offset_ns": writer.offset_ns})
-    if len(account.segments):
-        joined = account.segments.joined()
-        labels = np.array([writer.names.add(f"{LETTER[key]} {SHORT_LABEL[key]}") for key in CAUSE_KEYS], np.int64)
-        texts = {"region": regions[joined.region]}
-        slices = Slices(joined.start_ns, joined.end_ns, labels[joined.cause], texts=texts)
-        writer.slices("causes", parent, CAUSES, slices, told="Each instant of the window has exactly one cause")
-
-
 def _verdict(verdict: Verdict, window_ns: int) -> dict[str, Value]:
     texts = {
         "why": verdict.because,
@@ -148,111 +71,174 @@ def _verdict(verdict: Verdict, window_ns: int) -> dict[str, Value]:
     return {name: text for name, text in texts.items() if text}
 
 
-def _utilization(writer: Writer, parent: int, lane: AccountLane) -> None:
-    """Utilization in the bins of the plot data; 0 outside the window."""
-    for name, rank, value in (
-        ("GPU utilization", GPU_BUSY, lane.gpu_utilization if lane.kind == "device" else None),
-        ("CPU utilization", CPU_BUSY, lane.cpu_utilization),
-    ):
-        if value is not None:
-            percent = np.append(100 * np.nan_to_num(value), 0.0)
-            writer.counter(name, parent, rank, lane.bins.edges_ns, percent)
+@dataclass(frozen=True)
+class _Tracks:
+    """What is written on which track."""
 
+    writer: Writer
+    report: Report
+    timeline: Timeline
+    regions: Int64Array  # the number of each region's path among the writer's texts
+    lanes: Mapping[tuple[str, int], AccountLane]  # by kind and id
 
-def _streams(writer: Writer, parent: int, device: int, timeline: Timeline, regions: Int64Array) -> None:
-    """The operations of each stream; of each process where several have one of that number."""
-    trace = timeline.trace
-    table = trace.operations
-    mine = np.flatnonzero(table.device == device)
-    several = len(np.unique(table.process[mine])) > 1
-    stream = table.stream[mine] * (len(trace.processes) + 1) + table.process[mine]
-    for rank, key in enumerate(np.unique(stream).tolist()):
-        rows = mine[stream == key]
-        number, process = int(table.stream[rows[0]]), int(table.process[rows[0]])
-        name = "no stream" if number == NO_STREAM else f"stream {number}"
-        if several and process >= 0:
-            name += f" (process {trace.processes[process].pid})"
-        writer.slices(name, parent, STREAMS + rank, _operations(writer, rows, timeline, regions))
+    def write(self, earliest_ns: int) -> None:
+        trace = self.timeline.trace
+        self._findings(min((device.low_ns for device in self.timeline.devices), default=earliest_ns))
+        for number in np.unique(trace.operations.device).tolist():
+            self._device(number)
+        processes: dict[int, int] = {}
+        for number, thread in enumerate(trace.threads):
+            ranges, calls, os_calls = (table.rows_of(number) for table in (trace.ranges, trace.api, trace.os_calls))
+            if all(rows.start == rows.stop for rows in (ranges, calls, os_calls)):
+                continue
+            if thread.process not in processes:
+                process = trace.processes[thread.process]
+                processes[thread.process] = self.writer.process(process.pid, process.name)
+            track = self.writer.thread(processes[thread.process], thread.pid, thread.tid, thread.name)
+            self._ranges(track, ranges)
+            self._calls(track, number)
+            os_table = trace.os_calls.take(os_calls)
+            if len(os_table):
+                name = self.writer.names.add_all(trace.names, os_table.name)
+                slices = Slices(os_table.start_ns, os_table.end_ns, name)
+                self.writer.slices("OS runtime", track, OS_CALLS, slices, nested=True)
+            self._thread_account(track, number)
 
+    def _findings(self, otherwise_ns: int) -> None:
+        """Each finding at its examples, or where the first window starts."""
+        if not self.report.findings:
+            return
+        what = "What to change, best saving first, at examples of where it costs"
+        track = self.writer.track("boundby findings", told=what)
+        for rank, finding in enumerate(self.report.findings, 1):
+            facts: dict[str, Value] = {"rank": rank, "rule": finding.rule, "severity": finding.severity}
+            if finding.region is not None:
+                facts["region"] = region_name(finding.region)
+            if finding.saving_ns is not None:
+                facts |= {"saving_low_ns": finding.saving_ns[0], "saving_high_ns": finding.saving_ns[1]}
+            facts |= {f"advice {number}": text for number, text in enumerate(finding.advice, 1)}
+            facts["docs"] = finding.docs
+            for example in finding.examples:
+                shown = {**facts, "example": example.what, "duration_ns": example.duration_ns}
+                self.writer.instant(track, example.start_ns, finding.title, shown)
+            if not finding.examples:
+                self.writer.instant(track, otherwise_ns, finding.title, facts)
 
-def _operations(writer: Writer, rows: npt.NDArray[np.intp], timeline: Timeline, regions: Int64Array) -> Slices:
-    table = timeline.trace.operations.take(rows)
-    direction = np.array([writer.texts.add(text or "other") for text in DIRECTIONS], np.int64)
-    memory = np.array([writer.texts.add(text) for text in MEMORY_KINDS], np.int64)
-    is_copy = (table.kind == OpKind.MEMCPY) | (table.kind == OpKind.MIGRATION)
-    return Slices(
-        start_ns=table.start_ns,
-        end_ns=table.end_ns,
-        name=_names(writer, timeline.trace, rows),
-        texts={
-            "region": regions[timeline.launch_region[rows]],
-            "direction": np.where(is_copy, direction[table.direction], -1),
-            "source": np.where(is_copy, memory[table.source], -1),
-            "target": np.where(is_copy, memory[table.target], -1),
-        },
-        numbers={
-            "bytes": np.where(is_copy | (table.kind == OpKind.MEMSET), np.maximum(table.bytes, 0), -1),
-            "correlation": np.where(table.correlation == NO_CORRELATION, -1, table.correlation),
-        },
-        flow=timeline.calls.of_operation[rows] + 1,
-    )
+    def _device(self, number: int) -> None:
+        gpu = self.timeline.trace.gpus[number]
+        track = self.writer.track(f"GPU {gpu.id} {gpu.name}".strip(), ordered=True)
+        account = next((device for device in self.timeline.devices if device.index == number), None)
+        judged = next((device for device in self.report.devices if device.id == gpu.id), None)
+        if account is not None and judged is not None:
+            facts = _verdict(judged.verdict, judged.window_ns) | {"clock_shift_ns": judged.clock_shift_ns}
+            self._account(track, account, str(sentences.headline(judged.verdict, sentences.gpu(judged))), facts)
+        self._utilization(track, ("device", gpu.id))
+        self._streams(track, number)
 
+    def _thread_account(self, track: int, number: int) -> None:
+        """Without GPU work: the thread's verdict and causes."""
+        thread = self.timeline.trace.threads[number]
+        account = next((account for account in self.timeline.threads if account.thread == number), None)
+        judged = next((item for item in self.report.threads if (item.pid, item.tid) == (thread.pid, thread.tid)), None)
+        if account is not None and judged is not None:
+            sentence = str(sentences.headline(judged.verdict, sentences.thread(judged)))
+            self._account(track, account, sentence, _verdict(judged.verdict, judged.total_ns))
+            self._utilization(track, ("thread", thread.tid))
 
-def _names(writer: Writer, trace: Trace, rows: npt.NDArray[np.intp]) -> Int64Array:
-    """Kernels by their names; copies by what they are: "memcpy HtoD"."""
-    table = trace.operations.take(rows)
-    names = writer.names.add_all(trace.names, table.name)
-    for kind, word in COPY_WORD.items():
-        for direction in np.unique(table.direction[table.kind == kind]).tolist():
-            chosen = (table.kind == kind) & (table.direction == direction)
-            names[chosen] = writer.names.add(f"{word} {DIRECTIONS[direction]}".strip())
-    return names
+    def _account(
+        self, parent: int, account: DeviceTimeline | ThreadAccount, sentence: str, facts: Mapping[str, Value]
+    ) -> None:
+        """The verdict over the window, and its causes: a slice for each stretch of one cause and one region."""
+        track = self.writer.track("verdict", parent, VERDICT)
+        facts = {**facts, "clock_offset_ns": self.writer.offset_ns}
+        self.writer.span(track, account.low_ns, account.high_ns, sentence, facts)
+        if len(account.segments):
+            joined = account.segments.joined()
+            labels = [self.writer.names.add(f"{row.letter} {row.label}") for row in CAUSE_INFO.values()]
+            texts = {"region": self.regions[joined.region]}
+            slices = Slices(joined.start_ns, joined.end_ns, np.array(labels, np.int64)[joined.cause], texts=texts)
+            what = "Each instant of the window has exactly one cause"
+            self.writer.slices("causes", parent, CAUSES, slices, told=what)
 
+    def _utilization(self, parent: int, key: tuple[str, int]) -> None:
+        """Utilization in the bins of the plot data; 0 outside the window."""
+        lane = self.lanes.get(key)
+        if lane is None:
+            return
+        for name, rank, value in (
+            ("GPU utilization", GPU_BUSY, lane.gpu_utilization if lane.kind == "device" else None),
+            ("CPU utilization", CPU_BUSY, lane.cpu_utilization),
+        ):
+            if value is not None:
+                percent = np.append(100 * np.nan_to_num(value), 0.0)
+                self.writer.counter(name, parent, rank, lane.bins.edges_ns, percent)
 
-def _has_content(trace: Trace, thread: int) -> bool:
-    return any(len(_rows(table, table.thread, thread)) for table in (trace.ranges, trace.api, trace.os_calls))
+    def _streams(self, parent: int, device: int) -> None:
+        """The operations of each stream; of each process where several have one of that number."""
+        trace = self.timeline.trace
+        table = trace.operations
+        of_device = np.flatnonzero(table.device == device)
+        several = len(np.unique(table.process[of_device])) > 1
+        stream = table.stream[of_device] * (len(trace.processes) + 1) + table.process[of_device]
+        for rank, key in enumerate(np.unique(stream).tolist()):
+            rows = of_device[stream == key]
+            number, process = int(table.stream[rows[0]]), int(table.process[rows[0]])
+            name = "no stream" if number == NO_STREAM else f"stream {number}"
+            if several and process >= 0:
+                name += f" (process {trace.processes[process].pid})"
+            self.writer.slices(name, parent, STREAMS + rank, self._operations(rows))
 
+    def _operations(self, rows: npt.NDArray[np.intp]) -> Slices:
+        """Kernels by their names; copies by what they are: "memcpy HtoD"."""
+        table = self.timeline.trace.operations.take(rows)
+        name = self.writer.names.add_all(self.timeline.trace.names, table.name)
+        for kind, word in COPY_WORD.items():
+            for direction in np.unique(table.direction[table.kind == kind]).tolist():
+                chosen = (table.kind == kind) & (table.direction == direction)
+                name[chosen] = self.writer.names.add(f"{word} {DIRECTIONS[direction]}".strip())
+        direction_text = np.array([self.writer.texts.add(text or "other") for text in DIRECTIONS], np.int64)
+        memory_text = np.array([self.writer.texts.add(text) for text in MEMORY_KINDS], np.int64)
+        is_copy = (table.kind == OpKind.MEMCPY) | (table.kind == OpKind.MIGRATION)
+        return Slices(
+            start_ns=table.start_ns,
+            end_ns=table.end_ns,
+            name=name,
+            texts={
+                "region": self.regions[self.timeline.launch_region[rows]],
+                "direction": np.where(is_copy, direction_text[table.direction], -1),
+                "source": np.where(is_copy, memory_text[table.source], -1),
+                "target": np.where(is_copy, memory_text[table.target], -1),
+            },
+            numbers={
+                "bytes": np.where(is_copy | (table.kind == OpKind.MEMSET), np.maximum(table.bytes, 0), -1),
+                "correlation": np.where(table.correlation == NO_CORRELATION, -1, table.correlation),
+            },
+            flow=self.timeline.calls.of_operation[rows] + 1,
+        )
 
-def _rows(table: Table, thread_of: npt.NDArray[np.int32], thread: int) -> npt.NDArray[np.intp]:
-    """The rows of one thread; tables are ordered by thread."""
-    low, high = np.searchsorted(thread_of, [thread, thread + 1]).tolist()
-    return np.arange(low, min(high, len(table)), dtype=np.intp)
+    def _ranges(self, track: int, rows: slice) -> None:
+        """Push/pop ranges nest; start/end ranges lie across each other as they like."""
+        trace = self.timeline.trace
+        every = trace.ranges.take(rows)
+        region = self.regions[self.timeline.ownership.regions.of_range[rows]]
+        for name, rank, is_start_end in (("NVTX", RANGES, False), ("NVTX start/end", PROCESS_RANGES, True)):
+            chosen = every.is_start_end == is_start_end
+            if chosen.any():
+                table = every.take(chosen)
+                domain = self.writer.texts.add_all(trace.domains, table.domain, unnamed="default")
+                label = self.writer.names.add_all(trace.names, table.name)
+                texts = {"region": region[chosen], "domain": domain}
+                slices = Slices(table.start_ns, table.end_ns, label, texts=texts)
+                self.writer.slices(name, track, rank, slices, nested=not is_start_end)
 
-
-def _thread(writer: Writer, track: int, number: int, timeline: Timeline, regions: Int64Array) -> None:
-    trace = timeline.trace
-    rows = _rows(trace.ranges, trace.ranges.thread, number)
-    is_start_end = trace.ranges.is_start_end[rows]
-    _ranges(writer, track, rows[~is_start_end], timeline, regions)
-    _ranges(writer, track, rows[is_start_end], timeline, regions)
-    rows = _rows(trace.api, trace.api.thread, number)
-    if len(rows):
-        calls = trace.api.take(rows)
-        name = writer.names.add_all(trace.names, calls.name)
-        correlation = {"correlation": np.maximum(calls.correlation, 0).astype(np.int64)}
-        flow = _flows(timeline, number, calls.start_ns, calls.end_ns)
-        slices = Slices(calls.start_ns, calls.end_ns, name, correlation, flow=flow)
-        writer.slices("CUDA API", track, CALLS, slices, nested=True)
-    rows = _rows(trace.os_calls, trace.os_calls.thread, number)
-    if len(rows):
-        table = trace.os_calls.take(rows)
-        slices = Slices(table.start_ns, table.end_ns, writer.names.add_all(trace.names, table.name))
-        writer.slices("OS runtime", track, OS_CALLS, slices, nested=True)
-
-
-def _ranges(writer: Writer, track: int, rows: npt.NDArray[np.intp], timeline: Timeline, regions: Int64Array) -> None:
-    """Push/pop ranges nest; start/end ranges lie across each other as they like."""
-    if not len(rows):
-        return
-    trace = timeline.trace
-    table = trace.ranges.take(rows)
-    domain = writer.texts.add_all(trace.domains, table.domain, unnamed="default")
-    texts = {"region": regions[timeline.ownership.regions.of_range[rows]], "domain": domain}
-    slices = Slices(table.start_ns, table.end_ns, writer.names.add_all(trace.names, table.name), texts=texts)
-    if table.is_start_end[0]:
-        writer.slices("NVTX start/end", track, PROCESS_RANGES, slices)
-    else:
-        writer.slices("NVTX", track, RANGES, slices, nested=True)
+    def _calls(self, track: int, thread: int) -> None:
+        calls = self.timeline.trace.api.of_thread(thread)
+        if len(calls):
+            name = self.writer.names.add_all(self.timeline.trace.names, calls.name)
+            correlation = {"correlation": np.maximum(calls.correlation, 0).astype(np.int64)}
+            flow = _flows(self.timeline, thread, calls.start_ns, calls.end_ns)
+            slices = Slices(calls.start_ns, calls.end_ns, name, correlation, flow=flow)
+            self.writer.slices("CUDA API", track, CALLS, slices, nested=True)
 
 
 def _flows(timeline: Timeline, thread: int, start: Int64Array, end: Int64Array) -> Int64Array:
@@ -273,25 +259,3 @@ def _flows(timeline: Timeline, thread: int, start: Int64Array, end: Int64Array) 
         keep[first] = True
         flow[~keep] = 0
     return flow
-
-
-def _thread_account(
-    writer: Writer,
-    track: int,
-    number: int,
-    timeline: Timeline,
-    report: Report,
-    regions: Int64Array,
-    lanes: Sequence[AccountLane],
-) -> None:
-    """Without GPU work: the thread's verdict and causes."""
-    thread = timeline.trace.threads[number]
-    account = next((account for account in timeline.threads if account.thread == number), None)
-    judged = next((item for item in report.threads if (item.pid, item.tid) == (thread.pid, thread.tid)), None)
-    if account is None or judged is None:
-        return
-    sentence = str(sentences.headline(judged.verdict, sentences.thread(judged)))
-    _account(writer, track, account, sentence, _verdict(judged.verdict, judged.total_ns), regions)
-    for lane in lanes:
-        if lane.kind == "thread" and lane.id == thread.tid:
-            _utilization(writer, track, lane)

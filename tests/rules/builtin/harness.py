@@ -17,7 +17,7 @@ from typing import Any
 
 from boundby.api import Analysis
 from boundby.evidence.context import RuleContext
-from boundby.readers import read_sqlite
+from boundby.readers import read_trace
 from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
 from boundby.rules.findings import Findings, find
@@ -123,4 +123,4 @@ def _simulated(program: Program, machine: Machine, capture: Capture, seed: int, 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "simulated.sqlite"
         write_export(simulate(realise(program, machine, seed)), path, schema, capture)
-        return read_sqlite(path)
+        return read_trace(path)

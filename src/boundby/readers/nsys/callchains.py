@@ -16,15 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize
-from boundby.readers.nsys.columns import MISSING, Database, as_text
-from boundby.readers.nsys.database import open_readonly
-from boundby.readers.nsys.identity import Identities
+from boundby.readers.nsys.database import MISSING, Database, open_readonly
+from boundby.readers.nsys.host_tables import domain_names
+from boundby.readers.nsys.identity import Identities, NamePool
 from boundby.trace.facts import TraceWarning
 from boundby.trace.stacks import Backtraces, Frames, StackEvents, StackSource, no_backtraces
 
 PYTHON_DOMAIN = "Python Backtrace"  # nsys 2023.4 to 2024.2 create it for both Python options
 _MARK = 34
-_DOMAIN_CREATE = 75
 
 _CHAINS: tuple[tuple[StackSource, str, str, str], ...] = (
     (StackSource.SAMPLE, "COMPOSITE_EVENTS", "id", "SAMPLING_CALLCHAINS"),
@@ -44,27 +43,11 @@ class _Part(NamedTuple):
     global_tid: Int64Array
     chain: Int64Array  # of the event
     frame_chain: Int64Array  # ordered
-    symbol: Int64Array
-    module: Int64Array
+    symbol: Int32Array | Int64Array
+    module: Int32Array | Int64Array
     line: Int64Array
     is_resolved: BoolArray
     is_kernel: BoolArray
-
-
-class _Names:
-    def __init__(self) -> None:
-        self._index: dict[str, int] = {}
-
-    def add(self, text: str) -> int:
-        return self._index.setdefault(text, len(self._index))
-
-    def add_ids(self, ids: Int64Array, texts: Mapping[int, str]) -> Int64Array:
-        distinct, inverse = np.unique(ids, return_inverse=True)
-        index = np.array([self.add(texts.get(number, "[unknown]")) for number in distinct.tolist()], np.int64)
-        return index[inverse.reshape(-1)] if len(ids) else np.empty(0, np.int64)
-
-    def texts(self) -> tuple[str, ...]:
-        return tuple(self._index)
 
 
 def read_later(path: Path, shown: Path, identities: Identities) -> Backtraces:
@@ -78,7 +61,7 @@ def holds(database: Database) -> tuple[bool, bool]:
     chains = any(
         database.has(events, link, "start", "globalTid")
         and database.has(table, "id", "symbol")
-        and _any(database, table)
+        and database.holds(table)
         for _, events, link, table in _CHAINS
     )
     return chains, next(_python_marks(database), None) is not None
@@ -97,18 +80,14 @@ def lost_python_stacks(database: Database) -> tuple[TraceWarning, ...]:
 
 def read_backtraces(database: Database, identities: Identities) -> Backtraces:
     """All backtraces whose event has a time and a known thread."""
-    names = _Names()
+    names = NamePool()
     parts = [part for spec in _CHAINS if (part := _read_chains(database, names, *spec)) is not None]
     parts += [part for part in (_read_python(database, names),) if part is not None]
     return _assemble(parts, names, identities)
 
 
-def _any(database: Database, table: str) -> bool:
-    return next(iter(database.rows(f'SELECT 1 FROM "{table}" LIMIT 1')), None) is not None
-
-
 def _read_chains(
-    database: Database, names: _Names, source: StackSource, table: str, link: str, chains: str
+    database: Database, names: NamePool, source: StackSource, table: str, link: str, chains: str
 ) -> _Part | None:
     if not database.has(table, link, "start", "globalTid") or not database.has(chains, "id", "symbol"):
         return None
@@ -116,16 +95,14 @@ def _read_chains(
     taken = (events[link] != MISSING) & ((events[link] > 0) | (source == StackSource.SAMPLE))
     rows = database.columns(chains, ("id", "symbol", "module", "kernelMode", "unresolved", "stackDepth"))
     order = np.lexsort((rows["stackDepth"], rows["id"]))
-    used = np.unique(np.concatenate((rows["symbol"], rows["module"])))
-    texts = database.strings(used[used != MISSING])
     return _Part(
         source,
         events["start"][taken],
         events["globalTid"][taken],
         events[link][taken],
         rows["id"][order],
-        names.add_ids(rows["symbol"][order], texts),
-        names.add_ids(rows["module"][order], texts),
+        names.add_ids(database, rows["symbol"][order], unknown="[unknown]"),
+        names.add_ids(database, rows["module"][order], unknown="[unknown]"),
         np.zeros(len(order), np.int64),
         ~_true(rows["unresolved"][order]),
         _true(rows["kernelMode"][order]),
@@ -139,44 +116,25 @@ def _true(values: Int64Array) -> BoolArray:
 
 def _python_domains(database: Database) -> set[tuple[int, int]]:
     """(process key, domain id) of the domain that nsys writes Python stacks to."""
-    if not database.has("NVTX_EVENTS", "globalTid", "domainId", "text"):
-        return set()
-    text_id = "textId" if database.has("NVTX_EVENTS", "textId") else "NULL"
-    rows = list(
-        database.rows(
-            f"SELECT globalTid, domainId, {text_id}, text FROM NVTX_EVENTS NOT INDEXED"
-            f" WHERE eventType = {_DOMAIN_CREATE}"
-        )
-    )
-    texts = database.strings(np.array([row[2] for row in rows if isinstance(row[2], int)], np.int64))
-    return {
-        (tid & ~0xFFFFFF, number)
-        for tid, number, text_number, text in rows
-        if isinstance(tid, int) and isinstance(number, int)
-        if (texts.get(text_number) if isinstance(text_number, int) else as_text(text)) == PYTHON_DOMAIN
-    }
+    return {place for place, name in domain_names(database).items() if name == PYTHON_DOMAIN}
 
 
 def _python_marks(database: Database) -> Iterator[tuple[int, int, str]]:
     """(start, global thread id, JSON) of every Python stack that can be read."""
     domains = _python_domains(database)
-    inline, by_id = database.has("NVTX_EVENTS", "jsonText"), database.has("NVTX_EVENTS", "jsonTextId")
-    if not domains or not (inline or by_id):
+    inline, by_id = (database.optional("NVTX_EVENTS", column) for column in ("jsonText", "jsonTextId"))
+    if not domains or inline == by_id == "NULL":
         return
-    columns = f"{'jsonText' if inline else 'NULL'}, {'jsonTextId' if by_id else 'NULL'}"
-    rows = list(
-        database.rows(
-            f"SELECT start, globalTid, domainId, {columns} FROM NVTX_EVENTS NOT INDEXED WHERE eventType = {_MARK}"
-        )
+    rows = database.rows(
+        f"SELECT start, globalTid, domainId, {inline}, {by_id} FROM NVTX_EVENTS NOT INDEXED WHERE eventType = {_MARK}"
     )
-    texts = database.strings(np.array([row[4] for row in rows if isinstance(row[4], int)], np.int64))
-    for start, tid, domain, text, number in rows:
-        payload = texts.get(number) if isinstance(number, int) else as_text(text)
+    for start, tid, domain, text, number in list(rows):
+        payload = database.text(number, text)
         if isinstance(start, int) and isinstance(tid, int) and payload and (tid & ~0xFFFFFF, domain) in domains:
             yield start, tid, payload
 
 
-def _read_python(database: Database, names: _Names) -> _Part | None:
+def _read_python(database: Database, names: NamePool) -> _Part | None:
     starts, tids, chains, flat = [], [], [], []
     number_of: dict[str, int] = {}  # equal payloads are equal stacks; 0: nothing could be read
     for start, tid, payload in _python_marks(database):
@@ -234,7 +192,7 @@ def _python_frame(frame: Mapping[str, object]) -> tuple[str, str, int]:
     return str(frame[_FUNCTION]), file if isinstance(file, str) else "", min(number, np.iinfo(np.int32).max)
 
 
-def _assemble(parts: list[_Part], names: _Names, identities: Identities) -> Backtraces:
+def _assemble(parts: list[_Part], names: NamePool, identities: Identities) -> Backtraces:
     """One table of distinct frames, one of distinct stacks, and the events of all parts."""
     if not parts:
         return no_backtraces()
@@ -270,7 +228,7 @@ def _assemble(parts: list[_Part], names: _Names, identities: Identities) -> Back
         first,
         kept,
         frames,
-        names.texts(),
+        names.names(),
     )
 
 

@@ -1,26 +1,31 @@
-"""Open an nsys SQLite export strictly read-only, and say clearly why one cannot be read.
+"""An nsys SQLite export: opened strictly read-only, read in bulk, with a clear reason where it cannot be.
 
 Nothing beside the input is ever created: a database in WAL mode would make SQLite write ``-shm`` and ``-wal``
 files, so such a file is opened as immutable, or, when its log holds data, read from a temporary copy.
+
+Columns become NumPy arrays. The schema is probed: tables and columns come and go between versions.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import shlex
 import shutil
 import sqlite3
-import stat
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
+from boundby.model.arrays import Int64Array
 from boundby.model.errors import InputError
-from boundby.readers.recognise import recognise
+from boundby.readers.files import export_again, first_bytes, no_report
 
 MAGIC = b"SQLite format 3\x00"
 BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
@@ -28,6 +33,10 @@ BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for muc
 #: What reading can raise. UnicodeDecodeError: Python fails to decode SQLite's message about a damaged schema.
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _LONGEST_REASON = 80  # SQLite repeats whole statements in its messages
+
+ROWS_PER_CHUNK = 250_000  # bounds the memory of rows on their way into arrays
+
+MISSING = np.iinfo(np.int64).min  # stands for NULL and for an absent column
 
 
 class _Connection(sqlite3.Connection):
@@ -49,10 +58,18 @@ class _Connection(sqlite3.Connection):
         super().close()
 
 
+def is_sqlite(header: bytes) -> bool:
+    """True for the first bytes of an SQLite database, one cut short included."""
+    return header.startswith(MAGIC) or MAGIC.startswith(header[: len(MAGIC)])
+
+
 @contextlib.contextmanager
 def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection inside one read transaction. Raises InputError with the reason and the next step."""
-    header = _check_file(path)
+    header = first_bytes(path)
+    if not is_sqlite(header):
+        raise no_report(path, header)
+    _check_length(path, header)
     with contextlib.ExitStack() as cleanup:
         source, query = path, "mode=ro"
         if header[18] == 2 or header[19] == 2:  # WAL mode
@@ -94,60 +111,20 @@ def explain(path: Path, error: Exception) -> InputError:
     return InputError(f"{path} is damaged (SQLite says: {reason}).", export_again(path))
 
 
-def export_again(path: Path) -> str:
-    """The next step where the export is at fault. nsys overwrites no file unless it is told to."""
-    report = shlex.quote(path.with_suffix(".nsys-rep").name)
-    return f"Export it again (nsys export --type sqlite --force-overwrite true {report}), or give {report} itself."
-
-
 def _beside(path: Path, suffix: str) -> Path:
     """A file that SQLite keeps beside the database: beside the file itself where the path is a link."""
     real = path.resolve()
     return real.with_name(real.name + suffix)
 
 
-def _check_file(path: Path) -> bytes:
-    """Check what can be told before SQLite looks; return the 100-byte header."""
-    try:
-        status = path.stat()
-    except ValueError:  # a NUL in the name
-        raise InputError(f"{str(path)!r} is no file name.", "Check the path.") from None
-    except FileNotFoundError:
-        link = f" (a link to {path.readlink()})" if path.is_symlink() else ""
-        raise InputError(f"{path}{link} does not exist.", "Check the path.") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}).", "Check the path and its permissions.") from None
-    if stat.S_ISDIR(status.st_mode):
-        raise InputError(f"{path} is a folder.", "Name a report in it: a .nsys-rep file or its .sqlite export.")
-    if not stat.S_ISREG(status.st_mode):
-        raise InputError(
-            f"{path} is no ordinary file: a report cannot be read from a pipe or a device.",
-            "Write it to a file first, and name that.",
-        )
-    if status.st_size == 0:
-        raise InputError(f"{path} is empty: the export or the copy did not finish.", export_again(path))
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror}).", f"You need read permission: chmod +r {shlex.quote(str(path))}"
-        ) from None
-    if not MAGIC.startswith(header[:16]) and not header.startswith(MAGIC):
-        what, next_step = recognise(header)
-        raise InputError(f"{path} {what}.", next_step.replace("FILE", shlex.quote(str(path))))
-    _check_length(path, header, status.st_size)
-    return header
-
-
-def _check_length(path: Path, header: bytes, size: int) -> None:
+def _check_length(path: Path, header: bytes) -> None:
     """A file shorter than its header says was cut off, whatever the pages that are left hold."""
     page_size = int.from_bytes(header[16:18], "big")
     page_size = 65536 if page_size == 1 else page_size
     if len(header) == 100 and (page_size < 512 or page_size & (page_size - 1)):
         raise InputError(f"{path} is damaged (its header is not valid).", export_again(path))
     pages = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else 0  # 0: not kept up to date
-    whole = max(pages * page_size, 100)
+    size, whole = path.stat().st_size, max(pages * page_size, 100)
     if size < whole:
         raise InputError(
             f"{path} is truncated: {size:,} of {whole:,} bytes are there.",
@@ -166,3 +143,108 @@ def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
             f"Free some space in {folder.parent}, or set TMPDIR to a folder with room.",
         ) from error
     return copy
+
+
+class Database:
+    """An open export: its tables, their columns, and reading of integer columns in bulk."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.path = path
+        self._connection = connection
+        found = self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        self.tables = frozenset(str(name) for (name,) in found)
+        self._columns: dict[str, dict[str, str]] = {}
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
+        """The rows of any query; SQLite's errors become InputError."""
+        try:
+            # Not ``yield from``: that would close a cursor whose connection may be closed already.
+            for row in self._connection.execute(sql, parameters):  # noqa: UP028
+                yield row
+        except SQLITE_ERRORS as error:
+            raise explain(self.path, error) from error
+
+    def has(self, table: str, *columns: str) -> bool:
+        """True if the table and all these columns exist (it may still be empty)."""
+        return table in self.tables and all(column.lower() in self._columns_of(table) for column in columns)
+
+    def _columns_of(self, table: str) -> dict[str, str]:
+        """Name of each column by its lower-case form. Looked up late: other tools' broken views are never touched."""
+        if table not in self.tables:
+            return {}
+        if table not in self._columns:
+            columns = self.rows("SELECT name, lower(name) FROM pragma_table_info(?)", (table,))
+            self._columns[table] = {str(lower): str(column) for column, lower in columns}
+        return self._columns[table]
+
+    def columns(self, table: str, wanted: Sequence[str], *, where: str = "") -> dict[str, Int64Array]:
+        """Integer columns of a table, in row order, of the rows that ``where`` (SQL) wants.
+
+        An absent table has no rows, an absent column is MISSING.
+        """
+        known = self._columns_of(table)
+        present = [column for column in wanted if column.lower() in known]
+        if not present:
+            return {column: np.empty(0, np.int64) for column in wanted}
+        where = f" WHERE {where}" if where else ""
+        selected = ", ".join(f'ifnull("{known[column.lower()]}", {MISSING})' for column in present)
+        parts: list[list[Int64Array]] = [[] for _ in present]
+        try:
+            cursor = self._connection.execute(f'SELECT {selected} FROM "{table}" NOT INDEXED{where}')
+            while True:
+                flat = self._flat(table, itertools.islice(cursor, ROWS_PER_CHUNK))
+                chunk = flat.reshape(-1, len(present))
+                for part, values in zip(parts, chunk.T, strict=True):
+                    part.append(np.ascontiguousarray(values))
+                if len(chunk) < ROWS_PER_CHUNK:
+                    break
+        except sqlite3.Error as error:
+            raise explain(self.path, error) from error
+        read = {column: np.concatenate(part) for column, part in zip(present, parts, strict=True)}
+        length = len(read[present[0]])
+        return {column: read.get(column, np.full(length, MISSING, np.int64)) for column in wanted}
+
+    def _flat(self, table: str, rows: Iterator[tuple[object, ...]]) -> Int64Array:
+        try:
+            return np.fromiter(itertools.chain.from_iterable(rows), np.int64)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InputError(
+                f"{self.path} is damaged: table {table} holds something that is not a number where one belongs.",
+                export_again(self.path),
+            ) from error
+
+    def holds(self, table: str) -> bool:
+        """True if the table has any row."""
+        return table in self.tables and next(iter(self.rows(f'SELECT 1 FROM "{table}" LIMIT 1')), None) is not None
+
+    @cached_property
+    def texts(self) -> Mapping[int, str]:
+        """StringIds: the text of every id."""
+        if not self.has("StringIds", "id", "value"):
+            return {}
+        rows = self.rows("SELECT id, value FROM StringIds")
+        return {
+            number: text for number, value in rows if isinstance(number, int) and (text := as_text(value)) is not None
+        }
+
+    def text(self, number: object, inline: object) -> str | None:
+        """A text that stands in StringIds under its number or, without one, in the row itself; None for neither."""
+        return self.texts.get(number) if isinstance(number, int) else as_text(inline)
+
+    def optional(self, table: str, column: str) -> str:
+        """The column's name for a query, NULL where the table lacks it."""
+        return column if self.has(table, column) else "NULL"
+
+    def pairs(self, table: str) -> list[tuple[str, str]]:
+        """(name, value) rows of a metadata table, in order; empty if it is absent."""
+        if not self.has(table, "name", "value"):
+            return []
+        found = [(as_text(name), as_text(value)) for name, value in self.rows(f'SELECT name, value FROM "{table}"')]
+        return [(name, value) for name, value in found if name is not None and value is not None]
+
+
+def as_text(value: object) -> str | None:
+    """The text of a column that should hold one; None for NULL."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return None if value is None else str(value)

@@ -1,16 +1,30 @@
-"""Kernels, graphs, copies, sets and migrations: the tables of what ran on the devices."""
+"""Kernels, graphs, copies, sets and migrations, the GPUs they ran on, and what calls say of streams and events."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from boundby.model.arrays import Int8Array, Int32Array, Int64Array, factorize
-from boundby.readers.nsys.columns import MISSING, Database, as_text
-from boundby.readers.nsys.identity import Identities
-from boundby.readers.nsys.names import NamePool
+from boundby.readers.nsys.database import MISSING, Database, as_text
+from boundby.readers.nsys.identity import Identities, Indexes, pid_of, process_key
 from boundby.trace.facts import GpuInfo
-from boundby.trace.tables import NO_CORRELATION, Direction, GpuFacts, LaunchShapes, MemoryKind, Operations, OpKind
+from boundby.trace.tables import (
+    NO_CORRELATION,
+    Direction,
+    GpuFacts,
+    LaunchShapes,
+    MemoryKind,
+    Operations,
+    OpKind,
+    StreamPoints,
+    StreamRole,
+    Streams,
+)
 from boundby.trace.vocabulary.cuda import is_communication
+
+Raw = dict[str, Int64Array]
 
 _COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _TABLES: tuple[tuple[str, OpKind, tuple[str, ...]], ...] = (
@@ -45,7 +59,7 @@ _MEMORY_OF_NAME = {
 }
 
 
-def read_operations(database: Database) -> tuple[dict[str, Int64Array], LaunchShapes]:
+def read_operations(database: Database) -> tuple[Raw, LaunchShapes]:
     """All GPU operations as raw columns of one length, with ``kind`` and ``shape``: the row of the launch shapes that
     come with them, -1 for what is no kernel."""
     parts: dict[str, list[Int64Array]] = {column: [] for column in (*_ALL, "kind", "shape")}
@@ -64,7 +78,7 @@ def read_operations(database: Database) -> tuple[dict[str, Int64Array], LaunchSh
     return raw, shapes
 
 
-def _shapes(rows: dict[str, Int64Array]) -> tuple[LaunchShapes, Int64Array]:
+def _shapes(rows: Raw) -> tuple[LaunchShapes, Int64Array]:
     """The distinct launch shapes, and the row of each kernel's; what is missing or impossible counts as not told."""
     known = {column: np.where((rows[column] < 0) | (rows[column] > _MOST_SHAPE), 0, rows[column]) for column in _SHAPE}
     most = float(1 << 62)
@@ -79,41 +93,47 @@ def _shapes(rows: dict[str, Int64Array]) -> tuple[LaunchShapes, Int64Array]:
     return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), index.astype(np.int64)
 
 
-def read_gpus(
-    database: Database, raw: dict[str, Int64Array]
-) -> tuple[tuple[GpuInfo, ...], dict[tuple[int, int], int], tuple[GpuFacts, ...]]:
-    """The GPUs, used ones first by id, the index of the GPU that each (process key, CUDA ordinal) used, and what is
-    told of each GPU.
+class Gpus(NamedTuple):
+    """The GPUs of a report, used ones first by id, with what is told of each; ``places`` leads to them from (process
+    key, CUDA ordinal)."""
+
+    info: tuple[GpuInfo, ...]
+    facts: tuple[GpuFacts, ...]
+    places: dict[tuple[int, int], int]
+
+    def of(self, raw: Raw) -> Int32Array:
+        """The GPU of each row; -1 where it is not told or did nothing."""
+        places, inverse = factorize(raw["globalPid"], raw["deviceId"])
+        return np.array([self.places.get((key, ordinal), -1) for key, ordinal in places.tolist()], np.int32)[inverse]
+
+
+def read_gpus(database: Database, operations: Raw) -> Gpus:
+    """The GPUs that the report lists or that operations ran on.
 
     A device keeps the id the tables give it. Only where two processes mean different GPUs by one ordinal
     (CUDA_VISIBLE_DEVICES) does the GPU's own id take its place.
     """
-    names = _gpu_names(database)
+    names, facts = _gpu_names(database), _gpu_facts(database)
     mapping = database.columns("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
     gpu_of = {
         (pid, ordinal): gpu
         for gpu, ordinal, pid in zip(*(mapping[c].tolist() for c in ("gpuId", "cudaId", "pid")), strict=True)
         if gpu != MISSING
     }
-    places, _ = factorize(raw["globalPid"], raw["deviceId"])
-    used = [(key, (key >> 24) & 0xFFFFFF, ordinal) for key, ordinal in places.tolist()]
-    physical = {(key, ordinal): gpu_of.get((pid, ordinal), ordinal) for key, pid, ordinal in used}
-    meanings: dict[int, set[int]] = {}
-    for (_, ordinal), gpu in physical.items():
-        meanings.setdefault(ordinal, set()).add(gpu)
-    one_to_one = all(len(gpus) == 1 for gpus in meanings.values()) and len(
-        {gpu for gpus in meanings.values() for gpu in gpus}
-    ) == len(meanings)
+    places, _ = factorize(operations["globalPid"], operations["deviceId"])
+    physical = {(key, ordinal): gpu_of.get((pid_of(key), ordinal), ordinal) for key, ordinal in places.tolist()}
+    pairs = {(ordinal, gpu) for (_, ordinal), gpu in physical.items()}
+    one_to_one = len(pairs) == len({ordinal for ordinal, _ in pairs}) == len({gpu for _, gpu in pairs})
     shown = {place: (place[1] if one_to_one else gpu) for place, gpu in physical.items()}
-    label = {shown[place]: names.get(gpu, f"GPU {gpu}") for place, gpu in physical.items()}
-    ids = sorted(label)
-    taken = set(physical.values())
-    rest = [GpuInfo(gpu, name, used=False) for gpu, name in sorted(names.items()) if gpu not in taken]
-    gpus = (*(GpuInfo(number, label[number]) for number in ids), *rest)
-    facts = _gpu_facts(database)
     meant = {shown[place]: gpu for place, gpu in physical.items()}
-    told = tuple(facts.get(meant.get(gpu.id, gpu.id) if gpu.used else gpu.id, GpuFacts()) for gpu in gpus)
-    return gpus, {place: ids.index(number) for place, number in shown.items()}, told
+    ids = sorted(meant)
+    rest = sorted(set(names) - set(physical.values()))
+    used = tuple(GpuInfo(number, names.get(meant[number], f"GPU {meant[number]}")) for number in ids)
+    return Gpus(
+        info=(*used, *(GpuInfo(gpu, names[gpu], used=False) for gpu in rest)),
+        facts=tuple(facts.get(gpu, GpuFacts()) for gpu in (*(meant[number] for number in ids), *rest)),
+        places={place: ids.index(number) for place, number in shown.items()},
+    )
 
 
 # The columns of GpuFacts, by the table that tells them: TARGET_INFO_GPU since 2022, before that TARGET_INFO_CUDA_GPU.
@@ -175,44 +195,29 @@ def _gpu_names(database: Database) -> dict[int, str]:
     return {}
 
 
-def operations(
-    database: Database,
-    raw: dict[str, Int64Array],
-    device_of: dict[tuple[int, int], int],
-    identities: Identities,
-    pool: NamePool,
-) -> Operations:
-    """The operations of all devices in a total order: device, start, end, then every other column."""
-    direction, is_migration = _directions(database, raw["copyKind"])
-    memory = _memory_lookup(database)
+def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
+    """The operations of all devices."""
+    direction, is_migration = _directions(indexes.database, raw["copyKind"])
+    memory = _memory_lookup(indexes.database)
     kind = np.where((raw["kind"] == OpKind.MEMCPY) & is_migration, int(OpKind.MIGRATION), raw["kind"])
-    short = pool.add_ids(database, raw["shortName"], unknown="")
-    texts = pool.names()
-    communicates = np.array([is_communication(text) for text in texts] or [False], bool)
-    table = Operations(
+    short = indexes.names(raw["shortName"], unknown="")
+    communicates = np.array([is_communication(text) for text in indexes.pool.names()], bool)
+    return Operations(
         start_ns=raw["start"],
         end_ns=raw["end"],
-        device=_devices(raw, device_of),
-        process=identities.processes(raw["globalPid"]),
+        device=gpus.of(raw),
+        process=indexes.identities.processes(raw["globalPid"]),
         stream=raw["streamId"],
         correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
         kind=kind.astype(np.int8),
-        name=pool.add_ids(database, raw["demangledName"], unknown=""),
+        name=indexes.names(raw["demangledName"], unknown=""),
         bytes=np.where(raw["bytes"] == MISSING, 0, raw["bytes"]),
         direction=direction,
         source=_lookup(memory, raw["srcKind"]),
         target=_lookup(memory, raw["dstKind"]),
         is_communication=communicates[short] & (kind == OpKind.KERNEL),
         shape=raw["shape"].astype(np.int32),
-    )
-    columns = (table.bytes, pool.ranks(table.name), table.correlation, table.stream, table.process, table.kind)
-    return table.take(np.lexsort((*columns, table.end_ns, table.start_ns, table.device)))
-
-
-def _devices(raw: dict[str, Int64Array], device_of: dict[tuple[int, int], int]) -> Int32Array:
-    places, inverse = factorize(raw["globalPid"], raw["deviceId"])
-    index = np.array([device_of[(key, ordinal)] for key, ordinal in places.tolist()], np.int32)
-    return index[inverse]
+    ).sorted(indexes.pool.names())
 
 
 def _directions(
@@ -246,3 +251,54 @@ def _lookup(codes: dict[int, int], values: Int64Array) -> Int8Array:
         return np.empty(0, np.int8)
     distinct, inverse = np.unique(values, return_inverse=True)
     return np.array([codes.get(int(value), -1) for value in distinct], np.int8)[inverse]
+
+
+_NOBODY = 0xFFFFFFFF  # how CUPTI writes "no stream" and "no event"
+_POINT = ("streamId", "eventId", "correlationId", "globalPid", "deviceId")
+_LIMIT = 1 << 32
+
+
+def read_points(database: Database) -> Raw:
+    """Rows of syncs, stream waits and event records. Their ``syncType`` is not read: its codes cannot be trusted."""
+    parts = [
+        database.columns(table, _POINT)
+        for table in ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
+    ]
+    raw = {column: np.concatenate([part[column] for part in parts]) for column in _POINT}
+    raw["isRecord"] = np.repeat(np.array([0, 1], np.int64), [len(part["streamId"]) for part in parts])
+    return raw
+
+
+def points(raw: Raw, gpus: Gpus, identities: Identities) -> StreamPoints:
+    """The rows that name a call."""
+    good = (raw["correlationId"] > NO_CORRELATION) & (raw["correlationId"] < _LIMIT) & (raw["globalPid"] >= 0)
+    good &= np.isin(process_key(raw["globalPid"]), identities.process_ids)  # others have no calls
+    raw = {column: values[good] for column, values in raw.items()}
+    return StreamPoints(
+        process=identities.processes(raw["globalPid"]),
+        correlation=raw["correlationId"],
+        device=gpus.of(raw),
+        stream=_known(raw["streamId"]),
+        event=_known(raw["eventId"]),
+        is_record=raw["isRecord"] == 1,
+    ).sorted()
+
+
+def _known(values: Int64Array) -> Int64Array:
+    return np.where((values >= 0) & (values < _NOBODY), values, -1)
+
+
+def streams(database: Database, identities: Identities) -> Streams:
+    """What is told of each stream's relation to the null stream."""
+    raw = database.columns("TARGET_INFO_CUDA_STREAM", ("streamId", "processId", "flag"))
+    process_of = {pid_of(key): index for index, key in enumerate(identities.process_ids.tolist())}
+    known = {role.value for role in StreamRole}
+    found = sorted(
+        {
+            (process_of[pid], stream, flag)
+            for stream, pid, flag in zip(*(raw[c].tolist() for c in ("streamId", "processId", "flag")), strict=True)
+            if pid in process_of and flag in known and stream != MISSING and 0 <= stream < _NOBODY
+        }
+    )
+    column = np.array(found, np.int64).reshape(-1, 3).T
+    return Streams(column[0].astype(np.int32), column[1].copy(), column[2].astype(np.int8))

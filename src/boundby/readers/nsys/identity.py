@@ -1,4 +1,4 @@
-"""Threads and processes: nsys packs both, with machine bits, into one 64-bit global id."""
+"""Small indexes for what the tables name: threads and processes (nsys packs both into one 64-bit id), texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array
-from boundby.readers.nsys.columns import MISSING, Database, as_text
+from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.trace.tables import Process, Thread
 
 _LOW_24 = 0xFFFFFF
@@ -17,6 +17,11 @@ _LOW_24 = 0xFFFFFF
 def process_key(global_tid: Int64Array) -> Int64Array:
     """The global process id inside a global thread id (both may already be one)."""
     return np.where(global_tid == MISSING, MISSING, global_tid & ~_LOW_24)
+
+
+def pid_of(key: int) -> int:
+    """The operating system's process id inside a global process or thread id."""
+    return (key >> 24) & _LOW_24
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Identities:
         """Thread and process records with the names the trace gives them."""
         names = _thread_names(database)
         commands = _process_names(database)
-        pids = [(int(key) >> 24) & _LOW_24 for key in self.process_ids]
+        pids = [pid_of(key) for key in self.process_ids.tolist()]
         processes = tuple(Process(pid, commands.get(pid, "")) for pid in pids)
         owner = np.searchsorted(self.process_ids, process_key(self.thread_ids))
         threads = tuple(
@@ -64,9 +69,8 @@ def _thread_names(database: Database) -> dict[int, str]:
     if not database.has("ThreadNames", "nameId", "globalTid"):
         return {}
     rows = database.columns("ThreadNames", ("nameId", "globalTid"))
-    texts = database.strings(rows["nameId"])
     named = zip(rows["globalTid"].tolist(), rows["nameId"].tolist(), strict=True)
-    return {tid: texts[name] for tid, name in named if name in texts}
+    return {tid: database.texts[name] for tid, name in named if name in database.texts}
 
 
 def _process_names(database: Database) -> dict[int, str]:
@@ -74,3 +78,44 @@ def _process_names(database: Database) -> dict[int, str]:
         return {}
     rows = database.rows("SELECT pid, name FROM PROCESSES WHERE pid IS NOT NULL")
     return {pid: as_text(name) or "" for pid, name in rows if isinstance(pid, int)}
+
+
+class NamePool:
+    """Gives every distinct text one index."""
+
+    def __init__(self) -> None:
+        self._index: dict[str, int] = {}
+
+    def add(self, text: str) -> int:
+        """The index of a text, new or known."""
+        return self._index.setdefault(text, len(self._index))
+
+    def add_ids(self, database: Database, ids: Int64Array, *, unknown: str = "(unnamed)") -> Int32Array:
+        """Indexes for StringIds ids. An id without a text, or MISSING, becomes ``unknown``."""
+        if len(ids) == 0:
+            return np.empty(0, np.int32)
+        distinct, inverse = np.unique(ids, return_inverse=True)
+        index = [self.add(database.texts.get(number, unknown)) for number in distinct.tolist()]
+        return np.array(index, np.int32)[inverse]
+
+    def names(self) -> tuple[str, ...]:
+        """All texts, in index order."""
+        return tuple(self._index)
+
+
+@dataclass(frozen=True)
+class Indexes:
+    """What turns the ids of an export into indexes, for the builders of all tables."""
+
+    database: Database
+    identities: Identities
+    pool: NamePool
+    last_ns: int  # when the trace ends: so do events that are still open then
+
+    def names(self, ids: Int64Array, *, unknown: str = "(unnamed)") -> Int32Array:
+        """Indexes of names for StringIds ids."""
+        return self.pool.add_ids(self.database, ids, unknown=unknown)
+
+    def ends(self, end_ns: Int64Array) -> Int64Array:
+        """Ends, with those of open events put where the trace ends."""
+        return np.where(end_ns == MISSING, self.last_ns, end_ns)

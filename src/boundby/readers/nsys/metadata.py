@@ -9,9 +9,10 @@ from pathlib import PurePath
 
 import numpy as np
 
-from boundby.readers.nsys.columns import Database, as_text
+from boundby.readers.nsys import callchains
+from boundby.readers.nsys.database import Database, as_text
 from boundby.trace.facts import Captured, TraceWarning
-from boundby.trace.tables import ApiCalls, Intervals, Operations, OpKind, Ranges, Samples, Schedule
+from boundby.trace.tables import OpKind, Trace
 
 _ERROR, _WARNING = 3, 2  # DIAGNOSTIC_EVENT severities
 # nsys writes these into nearly every report; they say nothing about this one.
@@ -91,32 +92,21 @@ def _diagnostics(database: Database) -> list[TraceWarning]:
     return found[:_MOST_DIAGNOSTICS]
 
 
-def captured(
-    database: Database,
-    operations: Operations,
-    api: ApiCalls,
-    ranges: Ranges,
-    os_calls: Intervals,
-    schedule: Schedule,
-    samples: Samples,
-    *,
-    has_graph_nodes: bool,
-) -> Captured:
+def captured(database: Database, trace: Trace, *, has_graph_nodes: bool) -> Captured:
     """Which kinds of data are there: a table that exists and is empty captured nothing."""
-    is_graph = bool((operations.kind == OpKind.GRAPH).any())
+    kind = trace.operations.kind
+    has_chains, has_python = callchains.holds(database)
     return Captured(
-        kernels=bool((operations.kind <= OpKind.GRAPH).any()),
-        cuda_api=len(api) > 0,
-        memcpy=bool(np.isin(operations.kind, (OpKind.MEMCPY, OpKind.MIGRATION)).any()),
-        sync=_has_rows(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
-        nvtx=len(ranges) > 0,
-        osrt=len(os_calls) > 0,
-        cpu_scheduling=len(schedule) > 0,
-        cpu_samples=len(samples) > 0,
-        gpu_metrics=_has_rows(database, "GPU_METRICS"),
-        cuda_graphs=is_graph or has_graph_nodes,
+        kernels=bool((kind <= OpKind.GRAPH).any()),
+        cuda_api=len(trace.api) > 0,
+        memcpy=bool(np.isin(kind, (OpKind.MEMCPY, OpKind.MIGRATION)).any()),
+        sync=database.holds("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
+        nvtx=len(trace.ranges) > 0,
+        osrt=len(trace.os_calls) > 0,
+        cpu_scheduling=len(trace.schedule) > 0,
+        cpu_samples=len(trace.samples) > 0,
+        gpu_metrics=database.holds("GPU_METRICS"),
+        cuda_graphs=bool((kind == OpKind.GRAPH).any()) or has_graph_nodes,
+        backtraces=has_chains,
+        python_stacks=has_python,
     )
-
-
-def _has_rows(database: Database, table: str) -> bool:
-    return table in database.tables and next(iter(database.rows(f'SELECT 1 FROM "{table}" LIMIT 1')), None) is not None

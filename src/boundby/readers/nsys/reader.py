@@ -5,7 +5,6 @@ Every variation of exports (tests/readers/test_facts.py) is met by probing colum
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,19 +12,26 @@ from pathlib import Path
 
 import numpy as np
 
-from boundby.model.arrays import Int64Array
 from boundby.model.errors import InputError
-from boundby.readers.nsys import callchains, gpu_tables, host_tables, metadata, stream_tables
-from boundby.readers.nsys.columns import MISSING, Database
-from boundby.readers.nsys.database import export_again, open_readonly
-from boundby.readers.nsys.identity import Identities
-from boundby.readers.nsys.names import NamePool
-from boundby.readers.nsys.sift import sift
+from boundby.readers.files import export_again
+from boundby.readers.nsys import callchains, gpu_tables, host_tables, metadata
+from boundby.readers.nsys.database import MISSING, Database, is_sqlite, open_readonly
+from boundby.readers.nsys.host_tables import Raw
+from boundby.readers.nsys.identity import Identities, Indexes, NamePool
+from boundby.readers.nsys.sanitize import sanitize
+from boundby.trace.facts import Captured
 from boundby.trace.stacks import LazyBacktraces
 from boundby.trace.tables import Trace
 
 Progress = Callable[[str, float | None], None]
 
+_OPERATIONS = "GPU operations"
+# What is said before each table is read, and which part of all reading is done by then.
+_STAGES = {
+    host_tables.CALLS: ("reading CUDA API calls", 0.3),
+    host_tables.RANGES: ("reading NVTX ranges", 0.6),
+    host_tables.OS_CALLS: ("reading host events", 0.8),
+}
 _KNOWN_PREFIXES = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "ENUM_NSYS_")
 _KNOWN_TABLES = ("NVTX_EVENTS", "OSRT_API", "SCHED_EVENTS", "COMPOSITE_EVENTS", "ProcessStreams", "PROFILER_OVERHEAD")
 _INTERVAL = ("start", "end", "globalTid")
@@ -43,114 +49,79 @@ _REQUIRED = {
 }
 
 
-def read_sqlite(
-    path: str | os.PathLike[str],
-    *,
-    name: str | None = None,
-    source: str = "nsys-sqlite",
-    progress: Progress | None = None,
-) -> Trace:
-    """Read an nsys SQLite export into a Trace.
+def sniff(header: bytes) -> bool:
+    """True for the first bytes of a file that this reader takes."""
+    return is_sqlite(header)
 
-    ``name`` and ``source`` say where the export came from when it was made from another report. Raises
-    InputError for anything that is not a readable export with at least one event. The file is opened read-only
-    and nothing is created beside it.
-    """
-    step = progress or _silent
-    location = Path(path)
-    shown = location if name is None else Path(name)
-    with open_readonly(location) as connection:
+
+def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Trace:
+    """Read an nsys SQLite export into a Trace: see `boundby.readers.read_trace`."""
+    shown = path if name is None else Path(name)
+    with open_readonly(path) as connection:
         database = Database(connection, shown)
         _check_tables(database)
-        step("reading GPU operations", 0.0)
-        raw_operations, shapes = gpu_tables.read_operations(database)
-        page_faults = gpu_tables.read_page_faults(database)
-        step("reading CUDA API calls", 0.3)
-        raw_api = host_tables.read_api(database)
-        step("reading NVTX ranges", 0.6)
-        raw_ranges = host_tables.read_ranges(database)
-        step("reading host events", 0.8)
-        raw_os = host_tables.read_os_calls(database)
-        raw_schedule = host_tables.read_schedule(database)
-        raw_samples = host_tables.read_samples(database)
-        raw_overhead = host_tables.read_overhead(database)
-        raw_points = stream_tables.read_points(database)
+        progress("reading GPU operations", 0.0)
+        raw: dict[str, Raw] = {}
+        raw[_OPERATIONS], shapes = gpu_tables.read_operations(database)
+        for what in host_tables.EVENTS:
+            if what in _STAGES:
+                progress(*_STAGES[what])
+            raw[what] = host_tables.read_events(database, what)
         about = metadata.read_metadata(database)
-        notes = sift(
-            shown,
-            {
-                "GPU operations": raw_operations,
-                "CUDA API calls": raw_api,
-                "NVTX ranges": raw_ranges,
-                "OS runtime calls": raw_os,
-                "context switches": raw_schedule,
-                "CPU samples": raw_samples,
-                "profiler overheads": raw_overhead,
-            },
-        )
-        span = _span(raw_operations, raw_api, raw_ranges, raw_os, raw_schedule, raw_samples)
+        broken = sanitize(shown, raw)
+        span = _span([table for what, table in raw.items() if what != host_tables.OVERHEAD])
         if span is None:
             raise _no_events(database, about)
-        tables = (raw_api, raw_ranges, raw_os, raw_schedule, raw_samples, raw_overhead)
         identities = Identities.collect(
-            threads=[table["globalTid"] for table in tables], processes=[raw_operations["globalPid"]]
+            threads=[raw[what]["globalTid"] for what in host_tables.EVENTS], processes=[raw[_OPERATIONS]["globalPid"]]
         )
-        pool = NamePool()
-        gpus, device_of, gpu_facts = gpu_tables.read_gpus(database, raw_operations)
-        has_graph_nodes = bool((raw_operations["graphNodeId"] != MISSING).any())
-        # Raw columns are dropped as soon as their table is built: at a million kernels they weigh most.
-        operations = gpu_tables.operations(database, raw_operations, device_of, identities, pool)
-        raw_operations.clear()
-        calls = host_tables.api_calls(database, raw_api, identities, pool, span[1])
-        raw_api.clear()
-        ranges, domains = host_tables.ranges(database, raw_ranges, identities, pool, span[1])
-        raw_ranges.clear()
-        os_calls = host_tables.intervals(database, raw_os, identities, pool, span[1])
-        overhead = host_tables.intervals(database, raw_overhead, identities, pool, span[1])
-        schedule = host_tables.schedule(raw_schedule, identities)
-        samples = host_tables.samples(raw_samples, identities)
-        points = stream_tables.points(raw_points, device_of, identities)
-        streams = stream_tables.streams(database, identities)
-        threads, processes = identities.describe(database)
-        captured = metadata.captured(
-            database, operations, calls, ranges, os_calls, schedule, samples, has_graph_nodes=has_graph_nodes
+        indexes = Indexes(database, identities, NamePool(), span[1])
+        return replace(
+            _build(raw, indexes),
+            path=name or str(path),
+            source=source,
+            nsys_version=about.nsys_version,
+            schema_version=about.schema_version,
+            command=about.command,
+            warnings=(*about.warnings, *broken, *callchains.lost_python_stacks(database)),
+            span_ns=span,
+            metadata=about.capture,
+            shapes=shapes,
+            page_faults=gpu_tables.read_page_faults(database),
+            backtraces=LazyBacktraces(partial(callchains.read_later, path, shown, identities)),
         )
-        has_chains, has_python = callchains.holds(database)
-        captured = replace(captured, backtraces=has_chains, python_stacks=has_python)
-        notes = (*notes, *callchains.lost_python_stacks(database))
-    return Trace(
-        path=name or str(path),
-        source=source,
+
+
+def _build(raw: dict[str, Raw], indexes: Indexes) -> Trace:
+    """The tables of a trace. Raw columns are dropped as their table is built: at a million kernels they weigh most."""
+    database, identities = indexes.database, indexes.identities
+    has_graph_nodes = bool((raw[_OPERATIONS]["graphNodeId"] != MISSING).any())
+    gpus = gpu_tables.read_gpus(database, raw[_OPERATIONS])
+    operations = gpu_tables.operations(raw.pop(_OPERATIONS), gpus, indexes)
+    api = host_tables.api_calls(raw.pop(host_tables.CALLS), indexes)
+    ranges, domains = host_tables.ranges(raw.pop(host_tables.RANGES), indexes)
+    threads, processes = identities.describe(database)
+    trace = Trace(
+        path="",
+        source="",
         operations=operations,
-        api=calls,
+        api=api,
         ranges=ranges,
-        os_calls=os_calls,
-        overhead=overhead,
-        schedule=schedule,
-        samples=samples,
-        names=pool.names(),
+        os_calls=host_tables.intervals(raw.pop(host_tables.OS_CALLS), indexes),
+        overhead=host_tables.intervals(raw.pop(host_tables.OVERHEAD), indexes),
+        schedule=host_tables.schedule(raw.pop(host_tables.SWITCHES), indexes),
+        samples=host_tables.samples(raw.pop(host_tables.SAMPLES), indexes),
+        names=indexes.pool.names(),
         domains=domains,
         threads=threads,
         processes=processes,
-        gpus=gpus,
-        captured=captured,
-        nsys_version=about.nsys_version,
-        schema_version=about.schema_version,
-        command=about.command,
-        warnings=(*about.warnings, *notes),
-        span_ns=span,
-        metadata=about.capture,
-        shapes=shapes,
-        gpu_facts=gpu_facts,
-        page_faults=page_faults,
-        stream_points=points,
-        streams=streams,
-        backtraces=LazyBacktraces(partial(callchains.read_later, location, shown, identities)),
+        gpus=gpus.info,
+        captured=Captured(),
+        gpu_facts=gpus.facts,
+        stream_points=gpu_tables.points(gpu_tables.read_points(database), gpus, identities),
+        streams=gpu_tables.streams(database, identities),
     )
-
-
-def _silent(_stage: str, _fraction: float | None) -> None:
-    """No progress is shown."""
+    return replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))
 
 
 def _check_tables(database: Database) -> None:
@@ -206,7 +177,7 @@ def _no_events(database: Database, about: metadata.Metadata) -> InputError:
     )
 
 
-def _span(*tables: dict[str, Int64Array]) -> tuple[int, int] | None:
+def _span(tables: list[Raw]) -> tuple[int, int] | None:
     """First start and last end (or start, for instants) of any event in any table."""
     lows, highs = [], []
     for table in tables:

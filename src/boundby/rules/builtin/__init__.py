@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
+from boundby.results.report import NotChecked
 from boundby.rules.findings import one_line
 from boundby.rules.rule import GROUPS, Rule
 
 ENTRY_POINTS = "boundby.rules"
-
-
-@dataclass(frozen=True)
-class Broken:
-    """An entry point that gives no rules: its name, and one line on why."""
-
-    name: str
-    reason: str
 
 
 @cache
@@ -29,21 +21,21 @@ def builtin() -> tuple[Rule, ...]:
     return tuple(sorted((module.RULE for module in modules if hasattr(module, "RULE")), key=lambda rule: rule.id))
 
 
-def third_party() -> tuple[tuple[Rule, ...], tuple[Broken, ...]]:
+def third_party() -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:
     """Rules of installed packages, and entry points that failed. One names a `Rule`, several, or a function that
     returns several. A rule whose id is taken already counts as failed."""
     found: list[Rule] = []
-    broken: list[Broken] = []
+    broken: list[NotChecked] = []
     taken = {rule.id for rule in builtin()}
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value)):
         try:
             rules = _load(point)
         except Exception as error:  # whatever another package does, it must not keep this one from its work
-            broken.append(Broken(point.name, f"the entry point {point.value} failed: {one_line(error)}"))
+            broken.append(NotChecked(point.name, f"the entry point {point.value} failed: {one_line(error)}"))
             continue
         for rule in rules:
             if rule.id in taken:
-                broken.append(Broken(rule.id, f"{point.value} gives a rule of a name that is taken"))
+                broken.append(NotChecked(rule.id, f"{point.value} gives a rule of a name that is taken"))
                 continue
             taken.add(rule.id)
             found.append(rule)
@@ -58,6 +50,8 @@ def _load(point: EntryPoint) -> list[Rule]:
             raise TypeError(f"{rule!r} is no Rule")
         if rule.group not in GROUPS:
             raise ValueError(f"the group of {rule.id} is {rule.group!r}, not one of {', '.join(GROUPS)}")
+        if not rule.disproof:  # OSError where the page is missing
+            raise ValueError(f"the page of {rule.id} does not say what would prove it wrong")
     return rules
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from boundby.model.arrays import BoolArray, Int64Array
 from boundby.model.errors import InputError
-from boundby.readers.nsys.columns import MISSING
-from boundby.readers.nsys.database import export_again
+from boundby.readers.files import export_again
+from boundby.readers.nsys.database import MISSING
 from boundby.trace.facts import TraceWarning
 
 Raw = dict[str, Int64Array]
@@ -28,7 +28,7 @@ _LEAST_ID = MISSING + (1 << 24)  # below, a thread's process would look like non
 CORRELATIONS = 1 << 32  # CUPTI counts calls in 32 bits; the join packs (process, id) into 64
 
 
-def sift(path: Path, tables: Mapping[str, Raw]) -> tuple[TraceWarning, ...]:
+def sanitize(path: Path, tables: Mapping[str, Raw]) -> tuple[TraceWarning, ...]:
     """Cut rows without a usable time or thread out of the raw tables, in place; keys name the rows for people."""
     near = _near(tables.values())
     notes: list[str] = []
