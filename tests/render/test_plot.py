@@ -20,12 +20,13 @@ import boundby
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.cli.main import main
-from boundby.cli.plot import KINDS, SIZES
+from boundby.cli.plot import SIZES
 from boundby.model.causes import CAUSE_KEYS, HATCH
 from boundby.model.errors import UserError
 from boundby.plot_data import build_plot_data
 from boundby.render import figures
 from boundby.render.figures.style import fitting, time_unit, width_in
+from boundby.render.formats import FIGURES, FIGURES_OF_A_REPORT
 from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
 from tests.support import reports
@@ -66,7 +67,7 @@ def texts(figure: Any) -> str:
 
 
 def test_the_command_line_offers_what_there_is() -> None:
-    assert tuple(figures.KINDS) == KINDS
+    assert tuple(figures.KINDS) == tuple(kind.name for kind in FIGURES)
     assert tuple(figures.LOOKS) == SIZES
     assert set(HATCH) < set(CAUSE_KEYS)
 
@@ -85,7 +86,7 @@ def test_every_kind_draws_every_real_trace_or_says_why_not(name: str) -> None:
 
 
 @pytest.mark.parametrize("made", reports.ALL.values(), ids=reports.ALL)
-@pytest.mark.parametrize("kind", figures.OF_A_REPORT)
+@pytest.mark.parametrize("kind", FIGURES_OF_A_REPORT)
 @pytest.mark.parametrize("look", figures.LOOKS.values(), ids=figures.LOOKS)
 def test_reports_of_every_shape(made: Any, kind: str, look: figures.Look) -> None:
     report = made()

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from boundby.model.errors import OutputError
+from boundby.render.formats import format_of
 from boundby.results import write
-from boundby.results.write import format_of, write_text
+from boundby.results.write import write_text
 
 
 def test_formats_by_suffix() -> None:

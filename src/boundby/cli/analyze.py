@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli import console, outcome
-from boundby.cli.console import Surface, View
+from boundby.cli.console import View
 from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
 from boundby.options import AnalysisOptions
+from boundby.render.formats import FORMATS, Format, format_of
 
 if TYPE_CHECKING:
     from boundby.api import Analysis
     from boundby.results.report import Report
-
-FORMATS = ("terminal", "html", "markdown", "json", "csv", "perfetto")
 
 
 @dataclass(frozen=True)
 class Target:
     """Where the results go, and in which format."""
 
-    format: str
+    format: Format
     output: Path | None
     """A file, or a folder for several results; None: standard output."""
     save: Path | None
@@ -76,12 +75,10 @@ def analyze(
     return _run(options, target, view)
 
 
-def _format(name: str | None, output: Path | None, reports: Sequence[Path]) -> str:
+def _format(name: str | None, output: Path | None, reports: Sequence[Path]) -> Format:
     if name is None and output is not None and not output.is_dir() and len(reports) == 1:
-        from boundby.results.write import format_of
-
-        return format_of(output)
-    return name or "terminal"
+        name = format_of(output)
+    return FORMATS[name or "terminal"]
 
 
 def _check(target: Target) -> None:
@@ -89,14 +86,12 @@ def _check(target: Target) -> None:
     from boundby.results import write
 
     several = len(target.inputs) > 1
-    if target.output is None and target.format in ("csv", "html") and several:
-        raise click.UsageError(f"{target.format.upper()} holds one report. For several, give a folder with -o.")
-    if target.format == "perfetto":
-        from boundby.render.perfetto_packets import protos
-
-        if target.output is None:
-            raise click.UsageError("A Perfetto trace is binary: give a file (or a folder) with -o.")
-        protos()
+    if target.output is None and target.format.between is None and several:
+        raise click.UsageError(f"{target.format.name.upper()} holds one report. For several, give a folder with -o.")
+    if target.output is None and target.format.write is not None:
+        raise click.UsageError(f"The format {target.format.name} is binary: give a file (or a folder) with -o.")
+    if target.format.check is not None:
+        target.format.check()
     if target.output is not None and not target.output.is_dir():
         if several:
             raise click.UsageError(f"{target.output} is not a folder: several reports need one for their results.")
@@ -110,17 +105,14 @@ def _check(target: Target) -> None:
 def _run(options: AnalysisOptions, target: Target, view: View) -> int:
     """Each report for itself: one that cannot be analysed does not keep the others from it."""
     several = len(target.inputs) > 1
-    array: list[Report] | None = None  # JSON of several reports is one array
-    if target.format == "json" and target.output is None and several:
-        array = []
+    render_many = target.format.render_many if several and target.output is None else None
+    together: list[Report] | None = None if render_many is None else []
     codes = []
     for number, file in enumerate(_file_names(target)):
-        work = partial(_one, number, options, target, file, view, array)
+        work = partial(_one, number, options, target, file, view, together)
         codes.append(_attempt(work) if several else work())
-    if array is not None:
-        from boundby.results import saved
-
-        console.put(saved.render_many(array), utf8=True)
+    if render_many is not None and together is not None:
+        console.put(render_many(together), utf8=True)
     return max(codes)  # a bug outweighs bad input
 
 
@@ -135,7 +127,7 @@ def _attempt(work: Callable[[], int]) -> int:
 
 
 def _one(
-    number: int, options: AnalysisOptions, target: Target, file: Path | None, view: View, array: list[Report] | None
+    number: int, options: AnalysisOptions, target: Target, file: Path | None, view: View, together: list[Report] | None
 ) -> int:
     """Analyse one report and show, or gather, the result."""
     from boundby import api
@@ -145,8 +137,8 @@ def _one(
         analysis = api.examine(target.inputs[number], options, progress=progress)
     if reason := why_not():
         view.note(f"no native core ({reason}): plain Python replayed, which says the same but takes longer")
-    if array is not None:
-        array.append(analysis.report)
+    if together is not None:
+        together.append(analysis.report)
     else:
         _show(analysis, target, file, view, is_first=number == 0)
     if target.save is not None:
@@ -160,56 +152,19 @@ def _one(
 def _show(analysis: Analysis, target: Target, file: Path | None, view: View, *, is_first: bool) -> None:
     from boundby.results import write
 
-    if file is not None and target.format == "perfetto":
-        from boundby.render import perfetto
-
-        with write.open_whole(file, inputs=target.inputs) as stream:
-            perfetto.write(stream, analysis.report, analysis.timeline, analysis.plot_data)
-        view.note(f"wrote {file}: open it at https://ui.perfetto.dev")
+    form, text = target.format, ""
+    if form.render is not None:
+        surface = view.plain() if file is not None else view.surface()
+        text = form.render(analysis, surface, analysis.options.min_share)
+    if file is None:
+        console.put(text if is_first else f"{form.between or ''}{text}", utf8=form.name != "terminal")
         return
-    text = _text(analysis, target.format, view.plain() if file is not None else view.surface())
-    if file is not None:
-        write.write_text(file, text, inputs=target.inputs)
-        view.note(f"wrote {file}")
-        return
-    if not is_first:
-        text = f"\n---\n\n{text}" if target.format == "markdown" else f"\n\n{text}"
-    console.put(text, utf8=target.format != "terminal")
-
-
-def _text(analysis: Analysis, format_name: str, surface: Surface) -> str:
-    min_share = analysis.options.min_share
-    if format_name == "html":
-        from boundby.render import page
-
-        shown = analysis.report, analysis.plot_data
-        return page.render(*shown, min_share=min_share, next_bounds=analysis.next_bounds)
-    return renderer(format_name, min_share, surface)(analysis.report)
-
-
-def renderer(format_name: str, min_share: float | None, surface: Surface) -> Callable[[Report], str]:
-    """The chosen format's ``render``; only its module is imported."""
-    if format_name == "json":
-        from boundby.results import saved
-
-        return saved.render
-    if format_name == "csv":
-        from boundby.render import csv
-
-        return csv.render
-    if format_name == "markdown":
-        from boundby.render import markdown
-
-        return lambda report: markdown.render(report, min_share=min_share)
-    from boundby.render import terminal
-
-    return lambda report: terminal.render(
-        report,
-        width=surface.width,
-        color_system=surface.color_system,
-        unicode=surface.unicode,
-        min_share=min_share,
-    )
+    with write.open_whole(file, inputs=target.inputs) as stream:
+        if form.write is not None:
+            form.write(stream, analysis)
+        else:
+            stream.write(text.encode("utf-8", "replace"))
+    view.note(f"wrote {file}{f': {form.hint}' if form.hint else ''}")
 
 
 def _file_names(target: Target) -> list[Path | None]:
@@ -218,13 +173,11 @@ def _file_names(target: Target) -> list[Path | None]:
         return [None] * len(target.inputs)
     if not target.output.is_dir():
         return [target.output]
-    from boundby.results.write import SUFFIXES
-
     names: list[Path | None] = []
     taken: dict[str, int] = {}
     for path in target.inputs:
         stem = path.name.removesuffix(path.suffix)
         taken[stem] = taken.get(stem, 0) + 1
         unique = stem if taken[stem] == 1 else f"{stem}-{taken[stem]}"
-        names.append(target.output / f"{unique}{SUFFIXES[target.format]}")
+        names.append(target.output / f"{unique}{target.format.suffixes[0]}")
     return names

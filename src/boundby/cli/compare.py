@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli import console, gating, outcome
-from boundby.cli.console import Surface, View
+from boundby.cli.console import View
 from boundby.cli.options import FILE, analysis_options, view_options
 from boundby.options import AnalysisOptions
+from boundby.render.formats import BY_SUFFIX, Surface
 
 if TYPE_CHECKING:
     from boundby.results.comparison import Comparison
@@ -86,8 +87,6 @@ def compare(
 
 
 def _format_of(path: Path) -> str:
-    from boundby.results.write import FORMATS as BY_SUFFIX
-
     kind = BY_SUFFIX.get(path.suffix.lower())
     if kind not in FORMATS:
         known = " ".join(sorted(suffix for suffix, name in BY_SUFFIX.items() if name in FORMATS))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.model.errors import OutputError
+from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,15 +24,6 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 100
 _GLYPHS = "╰─╯→…·"
 Progress = Callable[[str, "float | None"], None]
-
-
-@dataclass(frozen=True)
-class Surface:
-    """Width in cells, colours (None: none) and whether non-ASCII glyphs come through."""
-
-    width: int
-    color_system: ColorSystem | None
-    unicode: bool
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli import console, outcome
-from boundby.cli.console import Surface, View
+from boundby.cli.console import View
 from boundby.cli.options import FILE, view_options
+from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from boundby.cli.console import Surface
 from boundby.cli.options import FILE, Command
 from boundby.model.errors import OutputError
+from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
     from boundby.results.gate import GateResult

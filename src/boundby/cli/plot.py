@@ -13,18 +13,38 @@ from boundby.cli.console import View
 from boundby.cli.options import FILE, analysis_options, view_options
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
+from boundby.render.formats import FIGURES, FIGURES_OF_A_REPORT
 
 if TYPE_CHECKING:
     from boundby.render.figures import Examined
     from boundby.results.report import Report
 
-KINDS = ("account", "timeline", "regions", "gaps", "what-if", "instances")
 SIZES = ("paper", "column", "slide")
 
+HELP = """Draw one figure of REPORT.
 
-@click.command(epilog=outcome.EPILOG)
+\b
+{kinds}
+
+REPORT is what analyze takes. For {of_a_report} the JSON that analyze saved will do.
+
+\b
+boundby plot report.sqlite -o account.pdf
+boundby plot report.sqlite --kind timeline --size slide -o timeline.png
+""".format(
+    kinds="\n".join(f"{kind.name:<10} {kind.shows}" for kind in FIGURES),
+    of_a_report=f"{', '.join(FIGURES_OF_A_REPORT[:-1])} and {FIGURES_OF_A_REPORT[-1]}",
+)
+
+
+@click.command(epilog=outcome.EPILOG, help=HELP)
 @click.argument("report", type=FILE)
-@click.option("--kind", type=click.Choice(KINDS), default="account", help="What to draw; the account, if not given.")
+@click.option(
+    "--kind",
+    type=click.Choice([kind.name for kind in FIGURES]),
+    default="account",
+    help="What to draw; the account, if not given.",
+)
 @click.option(
     *("-o", "--output"),
     type=FILE,
@@ -59,22 +79,7 @@ def plot(
     options: AnalysisOptions,
     view: View,
 ) -> int:
-    """Draw one figure of REPORT.
-
-    \b
-    account    what each device's time went into
-    timeline   utilization, causes and NVTX ranges over time
-    regions    the tree of NVTX regions, with the causes of each
-    gaps       when the GPU idled longest, and why
-    what-if    the window now and without each cost
-    instances  how long each instance of a region took
-
-    REPORT is what analyze takes. For account, regions and what-if the JSON that analyze saved will do.
-
-    \b
-    boundby plot report.sqlite -o account.pdf
-    boundby plot report.sqlite --kind timeline --size slide -o timeline.png
-    """
+    """Draw one figure of a report: the text of the help stands above."""
     from boundby.render import figures
     from boundby.render.figures.style import matplotlib
     from boundby.results import write
@@ -96,7 +101,7 @@ def plot(
 
     found: Report | Examined
     if report.suffix.lower() == ".json":
-        if kind not in figures.OF_A_REPORT:
+        if kind not in FIGURES_OF_A_REPORT:
             raise InputError(f"A saved result does not hold what a figure of {kind} needs.", "Give the report itself.")
         found = api.load(report, options)
     else:

@@ -12,12 +12,13 @@ from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
 from boundby.options import AnalysisOptions
+from boundby.render.formats import FORMATS
 
 if TYPE_CHECKING:
     from boundby.capture.profile import Recording, Request
     from boundby.results.report import Report
 
-FORMATS = ("terminal", "markdown", "json", "csv", "none")
+SHOWN = (*(form.name for form in FORMATS.values() if form.after_profile), "none")
 
 EPILOG = """\b
 The exit code is the program's own (128 + N if signal N ended it). If that is 0:
@@ -81,7 +82,7 @@ Exit codes: docs/exit-codes.md
 )
 @click.option("--nsys", metavar="PATH", type=FILE, help="The nsys to record with.")
 @click.option(
-    "--format", "format_name", type=click.Choice(FORMATS), default="terminal", help="How to show the result. [terminal]"
+    "--format", "format_name", type=click.Choice(SHOWN), default="terminal", help="How to show the result. [terminal]"
 )
 @analysis_options("window", "skip_first", "min_share", window=WINDOW_HELP)
 @view_options()
@@ -148,12 +149,11 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
     try:
         with view.progress() as progress:
             capture.complete(recording, progress=progress)
-            report = api.analyze(folder, options, nsys=recording.nsys.path, progress=progress)
-        _write(report, recording, options.min_share)
-        if format_name != "none":
-            from boundby.cli.analyze import renderer
-
-            text = renderer(format_name, options.min_share, view.surface())(report)
+            analysis = api.examine(folder, options, nsys=recording.nsys.path, progress=progress)
+        _write(analysis.report, recording, options.min_share)
+        render = None if format_name == "none" else FORMATS[format_name].render
+        if render is not None:
+            text = render(analysis, view.surface(), options.min_share)
             console.put(text, utf8=format_name != "terminal")
         say(f"all of it is in {folder}")
     except BrokenPipeError:

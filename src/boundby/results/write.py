@@ -13,40 +13,9 @@ from typing import IO
 
 from boundby.model.errors import OutputError
 
-#: suffix -> format
-FORMATS = {
-    ".html": "html",
-    ".htm": "html",
-    ".json": "json",
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".csv": "csv",
-    ".txt": "terminal",
-    ".pftrace": "perfetto",
-    ".perfetto-trace": "perfetto",
-}
-SUFFIXES = {
-    "html": ".html",
-    "json": ".json",
-    "markdown": ".md",
-    "csv": ".csv",
-    "terminal": ".txt",
-    "perfetto": ".pftrace",
-}
 REPORT_SUFFIXES = {".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".sqlite3", ".db"}
 SQLITE_MAGIC = b"SQLite format 3\0"
 NSYS_MAGIC = b"NVIDIA Tegra Pro"  # the start of every .nsys-rep and .qdrep
-
-
-def format_of(path: Path) -> str:
-    """The format a file's suffix asks for."""
-    try:
-        return FORMATS[path.suffix.lower()]
-    except KeyError:
-        raise OutputError(
-            f"The format of {path} is not plain from its name.",
-            f"Name it with one of {' '.join(sorted(FORMATS))}, or give --format.",
-        ) from None
 
 
 def write_text(path: str | Path, text: str, *, force: bool = True, inputs: Iterable[str | Path] = ()) -> None:

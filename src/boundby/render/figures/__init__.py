@@ -33,8 +33,6 @@ KINDS: dict[str, Callable[..., Figure]] = {
     "what-if": what_if,
     "instances": instances,
 }
-#: kinds for which the Report alone is enough, a saved one too
-OF_A_REPORT = ("account", "regions", "what-if")
 FORMATS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 DPI = 200
 
@@ -55,7 +53,6 @@ __all__ = [
     "FORMATS",
     "KINDS",
     "LOOKS",
-    "OF_A_REPORT",
     "PAPER",
     "SLIDE",
     "Examined",
