@@ -45,6 +45,7 @@ class CauseInfo:
     host_meaning: str = ""  # what a host thread's time is spent on, in traces without GPU work
     without: str = ""  # what a saving supposes
     hatch: str = ""  # in figures, for those who cannot tell the colours apart
+    marker: str = "o"  # of single gaps in figures, likewise
 
 
 # Cool colours mean that the GPU works, warm ones that it idles for a reason a program can change, greys the rest. They
@@ -93,6 +94,7 @@ _ROWS = (
         color="#d1495b",
         ink="#ffffff",
         hatch="xxxx",
+        marker="D",
     ),
     CauseInfo(
         key="cuda_api",
@@ -105,6 +107,7 @@ _ROWS = (
         color="#e8871e",
         ink="#2b1600",
         hatch="\\\\\\\\",
+        marker="s",
     ),
     CauseInfo(
         key="init",
@@ -117,6 +120,7 @@ _ROWS = (
         color="#b07aa1",
         ink="#ffffff",
         hatch="++++",
+        marker="P",
     ),
     CauseInfo(
         key="cpu",
@@ -140,6 +144,7 @@ _ROWS = (
         color="#9c6644",
         ink="#ffffff",
         hatch="----",
+        marker="X",
     ),
     CauseInfo(
         key="device_wait",
@@ -149,6 +154,7 @@ _ROWS = (
         color="#7b8a97",
         ink="#ffffff",
         hatch="||||",
+        marker="<",
     ),
     CauseInfo(
         key="profiler",
@@ -159,6 +165,7 @@ _ROWS = (
         color="#55606b",
         ink="#ffffff",
         hatch="oooo",
+        marker=">",
     ),
     CauseInfo(
         key="unattributed",

@@ -13,8 +13,7 @@ from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.replay.graph import Graph
 from boundby.replay.predictor import Predictor, most_saved
-from boundby.replay.removals import Scope
-from boundby.trace.tables import OpKind
+from boundby.replay.removals import REMOVALS, Scope
 
 # Regions below this share of the window are not replayed: they cannot save more than they hold.
 REGION_SHARE = 0.01
@@ -100,25 +99,8 @@ def _regions(predictor: Predictor, inclusive: Int64Array, held: set[Cause]) -> d
 
 def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
     """Causes of which a region holds enough that removing them can save anything to speak of."""
-    held = {
-        Cause.SYNC: int(graph.costs.waits[scope.nodes].sum()) * max(total_ns, 1),
-        Cause.INIT: int(graph.costs.call_ns[scope.nodes & graph.is_init].sum()),
-        Cause.CUDA_API: int(
-            graph.costs.call_ns[scope.nodes & ~graph.is_init].sum()
-            + graph.costs.launch_latency_ns[scope.operations].sum()
-        ),
-    }
-    for cause in (Cause.CUDA_API, Cause.CPU, Cause.HOST_BLOCKED):
-        held[cause] = held.get(cause, 0) + int(graph.piece_ns[scope.pieces & (graph.piece_cause == cause)].sum())
-    compute = (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
-    copies = graph.op_kind >= OpKind.MEMCPY
-    for cause, kind in (
-        (Cause.GPU_COMPUTE, compute),
-        (Cause.GPU_COMM, graph.is_communication),
-        (Cause.GPU_COPY, copies),
-    ):
-        held[cause] = int(graph.costs.duration_ns[scope.operations & kind].sum())
-    return {cause for cause in REMOVABLE if held[cause] > 0 and held[cause] >= CAUSE_SHARE * total_ns}
+    held_ns = {cause: REMOVALS[cause.key].held_ns(graph, scope) for cause in REMOVABLE}
+    return {cause for cause in REMOVABLE if held_ns[cause] > 0 and held_ns[cause] >= CAUSE_SHARE * total_ns}
 
 
 def _most_everywhere(predictor: Predictor, held: set[Cause]) -> dict[Cause, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,7 +69,7 @@ class Without:
 
     def __call__(self, graph: Graph, costs: Costs, scope: Scope) -> Costs:
         for cause in self.causes:
-            costs = _REMOVE[cause](graph, costs, scope)
+            costs = REMOVALS[cause].remove(graph, costs, scope)
         if set(self.causes) >= set(SCENARIOS["infinite_host"].causes) and scope.is_everything:
             costs = replace(costs, has_queue_limit=False)
         return costs
@@ -180,8 +182,16 @@ def _without_operations(costs: Costs, mine: BoolArray) -> Costs:
     )
 
 
+def _computes(graph: Graph) -> BoolArray:
+    return (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
+
+
+def _copies(graph: Graph) -> BoolArray:
+    return graph.op_kind >= OpKind.MEMCPY
+
+
 def _without_compute(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return _without_operations(costs, scope.operations & (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication)
+    return _without_operations(costs, scope.operations & _computes(graph))
 
 
 def _without_comm(graph: Graph, costs: Costs, scope: Scope) -> Costs:
@@ -199,7 +209,7 @@ def _held_by(graph: Graph, copies: BoolArray) -> BoolArray:
 
 def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Copies take no time on the device, and blocking ones none on the host."""
-    copies = scope.operations & (graph.op_kind >= OpKind.MEMCPY)
+    copies = scope.operations & _copies(graph)
     costs = _without_operations(costs, copies)
     blocking = _held_by(graph, copies)
     own = np.append(np.where(blocking, graph.costs.call_ns, 0), 0)[graph.links.launch]
@@ -211,13 +221,49 @@ def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     )
 
 
-_REMOVE = {
-    "sync": _without_sync,
-    "cuda_api": _without_launching,
-    "cpu": _without_cpu,
-    "host_blocked": _without_sleep,
-    "init": _without_init,
-    "gpu_compute": _without_compute,
-    "gpu_comm": _without_comm,
-    "gpu_copy": _without_copies,
+def _pieces_ns(graph: Graph, cause: Cause, scope: Scope) -> int:
+    return int(graph.piece_ns[scope.pieces & (graph.piece_cause == cause)].sum())
+
+
+def _waits_ns(graph: Graph, scope: Scope) -> float:
+    """Where anything waits, removing that is worth a replay: what it costs shows only there."""
+    return math.inf if graph.costs.waits[scope.nodes].any() else 0
+
+
+def _launching_ns(graph: Graph, scope: Scope) -> int:
+    calls_ns = graph.costs.call_ns[scope.nodes & ~graph.is_init].sum()
+    return int(calls_ns + graph.costs.launch_latency_ns[scope.operations].sum()) + _pieces_ns(
+        graph, Cause.CUDA_API, scope
+    )
+
+
+def _init_ns(graph: Graph, scope: Scope) -> int:
+    return int(graph.costs.call_ns[scope.nodes & graph.is_init].sum())
+
+
+def _operations_ns(graph: Graph, mine: BoolArray) -> int:
+    return int(graph.costs.duration_ns[mine].sum())
+
+
+class Removal(NamedTuple):
+    """How one cause is removed, and how much of it there is to remove, in nanoseconds."""
+
+    remove: Callable[[Graph, Costs, Scope], Costs]
+    held_ns: Callable[[Graph, Scope], float]
+
+
+#: By key of every cause in `boundby.model.causes.REMOVABLE`.
+REMOVALS: dict[str, Removal] = {
+    "sync": Removal(_without_sync, _waits_ns),
+    "cuda_api": Removal(_without_launching, _launching_ns),
+    "cpu": Removal(_without_cpu, lambda graph, scope: _pieces_ns(graph, Cause.CPU, scope)),
+    "host_blocked": Removal(_without_sleep, lambda graph, scope: _pieces_ns(graph, Cause.HOST_BLOCKED, scope)),
+    "init": Removal(_without_init, _init_ns),
+    "gpu_compute": Removal(
+        _without_compute, lambda graph, scope: _operations_ns(graph, scope.operations & _computes(graph))
+    ),
+    "gpu_comm": Removal(
+        _without_comm, lambda graph, scope: _operations_ns(graph, scope.operations & graph.is_communication)
+    ),
+    "gpu_copy": Removal(_without_copies, lambda graph, scope: _operations_ns(graph, scope.operations & _copies(graph))),
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from boundby.model import units
-from boundby.model.causes import CAUSE_KEYS, CAUSES, info
+from boundby.model.causes import CAUSES, info
 from boundby.render.figures import style
 from boundby.render.text import clean, region_name
 from boundby.results.plot_data import Gap, PlotData
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MOST_BARS = 12
 MOST_LETTERS = 60  # of more gaps over time, letters would hide each other: then each is a marker
-MARKERS = dict(zip(CAUSE_KEYS[3:], "DsPoX<>o", strict=True))
 WIDER = 2.0  # than the longest bar is the axis: room for what stands beside it
 
 
@@ -71,7 +70,7 @@ def _over_time(axes: Axes, plot_data: PlotData, look: style.Look) -> None:
                 style.write_upon(axes, place, height, info(cause.key).letter, cause.key)
         elif x:
             size, color = (0.42 * look.font_pt) ** 2, info(cause.key).color
-            axes.scatter(x, y, size, color, marker=MARKERS[cause.key], edgecolors=style.INK, linewidths=0.2)
+            axes.scatter(x, y, size, color, marker=info(cause.key).marker, edgecolors=style.INK, linewidths=0.2)
     axes.margins(x=0.03, y=0.15)
     axes.set_xlim(0, span / scale)
     axes.set_xlabel(f"time since the window began, {unit}")
