@@ -1,1 +1,1 @@
-"""Pure array code: interval algebra, correlation, range nesting, projection, the account."""
+"""Ranges and regions, what threads do, gaps and waits: every nanosecond gets one cause and one region."""

@@ -1,1 +1,1 @@
-"""Facts about a program that rules argue with: each belongs to one part."""
+"""Facts about a program that rules argue with: functions of the context, each worked out when a rule first asks."""

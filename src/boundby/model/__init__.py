@@ -1,1 +1,1 @@
-"""Frozen types that every stage shares: the trace, the account, the report. No I/O, no algorithms."""
+"""What every room speaks: causes and scenarios, intervals and step functions, arrays, numbers for people, errors."""

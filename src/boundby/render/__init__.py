@@ -1,1 +1,1 @@
-"""Report -> text: one file per format, each with ``render(report, ...) -> str``. The command line writes it."""
+"""Report -> text: a row in ``formats`` and one module a format, each with ``render(report, ...) -> str``."""

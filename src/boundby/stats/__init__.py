@@ -1,1 +1,1 @@
-"""Figures per region and per name."""
+"""Figures per region: counts, sums and order statistics, of the device and of the host."""

@@ -1,1 +1,1 @@
-"""From the timeline to what it means: figures per device and region, verdicts, confidence, the checklist."""
+"""From figures and replay to what they mean: the bound, how sure, why, the checklist, and the report's parts."""
