@@ -1,4 +1,7 @@
-"""The account of one device: every nanosecond of its window gets one cause and one owner region."""
+"""The account of one device: every nanosecond of its window gets one cause and one owner region.
+
+What of it is busy is decided here, what is idle (``sync`` among it) in `boundby.attribution.gaps`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Dependencies between streams: recorded events, and the rules of the legacy default stream.
+"""Dependencies between streams: recorded CUDA events, and the rules of the legacy default stream.
+
+The events that a replay passes over are others: see `boundby.replay.graph.Graph.order`.
 
 What an event meant is read from the capture's own rows where it has them. Some captures lack the records; then the
 record before a wait on the same thread is taken, of the stream on which that thread had launched last.

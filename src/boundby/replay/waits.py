@@ -1,4 +1,7 @@
-"""What each waiting call waited for, and what it would cost without."""
+"""What each waiting call waited for, and what it would cost without: edges of the graph.
+
+How long calls waited, `boundby.attribution.waits` tells.
+"""
 
 from __future__ import annotations
 
