@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from os import PathLike
+
+from boundby.model.records import dataclass
 
 
 @dataclass(frozen=True)

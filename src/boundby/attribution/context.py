@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.intervals import IntervalSet, union
+from boundby.model.records import dataclass
 from boundby.trace.tables import Operations, Trace
 
 Rows = npt.NDArray[np.int64]

@@ -5,7 +5,6 @@ Everything that asks about gaps asks this table: it is built once, with the acco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.model.arrays import Int64Array, pick
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, expand
+from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.trace.tables import Table
 

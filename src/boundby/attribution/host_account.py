@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +13,7 @@ from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import sorted_distinct
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
+from boundby.model.records import dataclass
 from boundby.model.step_function import StepFunction, cut, simplify
 from boundby.trace.tables import Trace
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.nesting import depths, latest_open, nest
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array, factorize
+from boundby.model.records import dataclass
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.ranges import fold_name

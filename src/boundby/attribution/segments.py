@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int8Array, Int32Array, Int64Array
 from boundby.model.causes import CAUSES, Cause
+from boundby.model.records import dataclass
 
 NO_THREAD = -1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,7 @@ from boundby.correlation.logical_threads import find_logical_threads
 from boundby.model.arrays import Int64Array, pick
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet
+from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
 from boundby.trace.tables import Trace

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from boundby.attribution.context import TraceContext
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS, Gaps
 from boundby.model.arrays import BoolArray, Int64Array
 from boundby.model.intervals import Coverage
+from boundby.model.records import dataclass
 from boundby.trace.vocabulary.cuda import CallClass
 
 

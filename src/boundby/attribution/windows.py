@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from boundby.attribution.projection import project
 from boundby.attribution.regions import Ownership, Regions
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import SelectionError
+from boundby.model.records import dataclass
 from boundby.model.units import duration
 from boundby.structure.steps import find_steps
 from boundby.trace.tables import Trace

@@ -8,12 +8,12 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePath
 
 from boundby.capture.failure import cannot_write
 from boundby.model.errors import InputError, OutputError
+from boundby.model.records import dataclass
 
 DEFAULT_PARENT = "boundby-out"
 REPORT = "report.nsys-rep"

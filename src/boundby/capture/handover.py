@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from boundby.model.records import dataclass
 
 SCRIPT_NAME = "boundby-run"
 #: stream -> where it waits. A POSIX shell can name only one digit; nsys opens its own files around these.

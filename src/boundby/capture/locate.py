@@ -9,11 +9,11 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from boundby.capture.child import ChildTimeoutError, run_child
 from boundby.model.errors import ToolError
+from boundby.model.records import dataclass
 
 #: Names the nsys to use, as ``--nsys`` does.
 NSYS_VARIABLE = "BOUNDBY_NSYS"

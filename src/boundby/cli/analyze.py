@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
+from boundby.model.records import dataclass
 from boundby.options import AnalysisOptions
 from boundby.render.formats import FORMATS, Format, format_of
 

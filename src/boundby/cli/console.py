@@ -8,12 +8,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from boundby.model.errors import OutputError
+from boundby.model.records import dataclass
 from boundby.render.formats import Surface
 
 if TYPE_CHECKING:

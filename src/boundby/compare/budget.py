@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from boundby.compare.gate import Limit, LimitError, parse
 from boundby.model.errors import InputError
+from boundby.model.records import dataclass
 
 _KEYS = ("limits", "limit", "steps")
 _LIMIT_KEYS = ("check", "why", "optional")

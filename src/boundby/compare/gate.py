@@ -13,13 +13,13 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from boundby.compare.quantities import QUANTITIES, Number, Quantity
 from boundby.model import units
 from boundby.model.errors import UserError
+from boundby.model.records import dataclass
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.gate import GateResult, LimitResult, Measured
 from boundby.results.report import RegionReport, Report

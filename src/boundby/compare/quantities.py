@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from boundby.model.causes import CAUSE_KEYS
+from boundby.model.records import dataclass
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.report import SEVERITIES, DeviceReport, Finding, RegionReport, Report
 

@@ -6,12 +6,11 @@ profiler, good to a few microseconds; when many operations start earlier than th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array
+from boundby.model.records import dataclass
 
 # Fits between the clocks err by this much in healthy traces, so earlier starts are not evidence of a shift.
 CLOCK_NOISE_NS = 20_000

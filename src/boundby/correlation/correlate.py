@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, pick, rows_of
+from boundby.model.records import dataclass
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from boundby.model.intervals import EMPTY, IntervalSet, subtract, union
+from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS
 

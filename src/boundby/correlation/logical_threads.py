@@ -6,14 +6,13 @@ Threads whose calls interleave are independent of each other (data feeding, othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import gather_evidence
 from boundby.model.intervals import contains
+from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
 
 # Threads take turns when their calls, merged by time, change hands in at most this fraction of the smaller

@@ -6,12 +6,12 @@ Devices meet in communication kernels, processes in calls of MPI that an annotat
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Int, RuleContext, once
+from boundby.model.records import dataclass
 
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
 MESSAGE_NAME = re.compile(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, wraps
 from typing import TypeVar, cast
 
@@ -15,6 +15,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.correlation.correlate import Calls
 from boundby.evidence.operators import Operators, operators_of
 from boundby.model.causes import Cause
+from boundby.model.records import dataclass
 from boundby.model.units import count, duration
 from boundby.replay import Savings
 from boundby.results.report import DeviceReport, Example, RegionReport, WhatIf

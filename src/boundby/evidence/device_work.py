@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.model.arrays import Int32Array
 from boundby.model.intervals import EMPTY, Coverage, exposed, union
+from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.model.records import dataclass
 from boundby.model.units import percent
 
 # Who runs less than this share of the time does not matter.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -25,6 +24,7 @@ from boundby.evidence.operators import is_operator
 from boundby.model.arrays import pick
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example

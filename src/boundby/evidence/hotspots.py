@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import PurePath
 
 import numpy as np
 
 from boundby.model.intervals import IntervalSet, contains
+from boundby.model.records import dataclass
 from boundby.trace.stacks import Backtraces, StackSource, is_interpreter, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
+from boundby.model.records import dataclass
 from boundby.trace.vocabulary.cuda import CallClass
 
 # Allocations are steady if this share of their time comes after half of the kernels.

@@ -4,12 +4,12 @@ and how many warps of one fit on a multiprocessor."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
+from boundby.model.records import dataclass
 from boundby.trace.tables import GpuFacts
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -13,6 +12,7 @@ from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import optimizer_kernels
 from boundby.model.arrays import factorize
 from boundby.model.causes import Cause
+from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 

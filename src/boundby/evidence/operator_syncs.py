@@ -6,7 +6,8 @@ The page of the rule `sync-operator` shows the rewrites as code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from boundby.model.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ They are neither operators nor the user's. Every other range is the user's: a mo
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ import numpy.typing as npt
 from boundby.attribution.nesting import depths
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python
 from boundby.trace.tables import Trace

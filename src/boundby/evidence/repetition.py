@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, Int, RuleContext, once
 from boundby.evidence.host_idleness import Idleness, host_pieces
 from boundby.evidence.initialization import setup_calls
+from boundby.model.records import dataclass
 from boundby.results.report import Example
 from boundby.stats.instances import instance_lengths
 from boundby.structure.steps import SLOWER, count_warm_up

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
+from boundby.model.records import dataclass
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
 # Below this a copy is latency, not bandwidth: a scalar, a flag, an index.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -20,6 +19,7 @@ from boundby.evidence.operators import source_of
 from boundby.model.arrays import pick
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, union
+from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example

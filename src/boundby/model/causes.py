@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from boundby.model.records import dataclass
 
 
 class Cause(IntEnum):

@@ -5,7 +5,7 @@ How the replay removes a cause is in `boundby.replay.removals`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from boundby.model.records import dataclass
 
 
 @dataclass(frozen=True)

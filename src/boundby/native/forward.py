@@ -6,13 +6,14 @@ rows of nodes and operations as in `boundby.replay.graph`, NONE (-1) in an index
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.model.records import dataclass
 from boundby.native.library import Record, call, core
 
 NONE = -1

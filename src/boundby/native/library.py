@@ -10,12 +10,14 @@ import ctypes
 import os
 import sys
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from boundby.model.records import dataclass
 
 HERE = Path(__file__).parent
 NAME = "boundby_core" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from boundby.model.causes import CAUSE_KEYS, OTHER, info
+from boundby.model.records import dataclass
 
 FOLD_BELOW = 0.005  # causes that would read "<1 %" are folded into "other"
 

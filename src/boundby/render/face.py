@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from rich.cells import cell_len, chop_cells
@@ -17,6 +16,7 @@ from rich.text import Text
 
 from boundby.model import units
 from boundby.model.causes import info
+from boundby.model.records import dataclass
 from boundby.render.bars import Segment, cells
 from boundby.render.text import shorten
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from boundby.model.causes import CAUSE_INFO
+from boundby.model.records import dataclass
 from boundby.render.bars import FOLD_BELOW
 from boundby.results.report import Report
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from boundby.model.records import dataclass
 from boundby.results.report import Report
 
 

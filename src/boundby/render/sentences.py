@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, SHORT_LABEL, WITHOUT
+from boundby.model.records import dataclass
 from boundby.model.scenarios import scenario_label
 from boundby.render.text import clean, file_name
 from boundby.results.report import DeviceReport, RegionReport, Report, ThreadReport, Verdict, WhatIf

@@ -6,10 +6,10 @@ Files for programs hold all regions; tables for people those worth a row.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER, MEANING
+from boundby.model.records import dataclass
 from boundby.render import sentences
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.text import clean, part_name

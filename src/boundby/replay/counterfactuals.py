@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import REMOVABLE, Cause
+from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.replay.graph import Graph
 from boundby.replay.predictor import Predictor, most_saved

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.model.records import dataclass
 from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
 

@@ -5,9 +5,8 @@ Every edge carries a measured lag, so that an unchanged replay gives the measure
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.model.records import dataclass
 from boundby.native.forward import Costs, Links
 
 

@@ -6,7 +6,6 @@ A node is a CUDA call, or an instant without length: where a thread begins, wake
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
+from boundby.model.records import dataclass
 from boundby.model.step_function import StepFunction, cut
 from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups
 from boundby.trace.vocabulary.cuda import CallClass

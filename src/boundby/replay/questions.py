@@ -5,12 +5,12 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from boundby.model.arrays import BoolArray
 from boundby.model.errors import SelectionError
+from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.predictor import Predictor, Step
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without, WithoutUnexplained

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int64Array
 from boundby.model.causes import Cause
+from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.native.forward import Costs
 from boundby.replay.graph import Graph

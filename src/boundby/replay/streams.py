@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int64Array
+from boundby.model.records import dataclass
 from boundby.trace.tables import Operations
 
 NONE = -1

@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Annotated, Any, TypeVar, Union
 
 from boundby.model.causes import CAUSE_KEYS
+from boundby.model.records import dataclass
 
 Json = dict[str, Any]
 Getter = Callable[[Any], Any]
@@ -24,35 +25,35 @@ T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Least:
     """The smallest value possible."""
 
     value: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class OneOf:
     """The only values possible."""
 
     values: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Named:
     """The key, where it is not the field's name."""
 
     key: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Flat:
     """The inner keys (``only`` these and in this order, if any are named) stand among those of what holds it."""
 
     only: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Column:
     """In flat tables: another ``name`` (of what has parts, their prefix), and ``after`` which field it stands.
     ``joined``: what stands between the parts of a tuple of texts. ``is_left_out``: it has no column."""
@@ -78,7 +79,7 @@ Times = Annotated[Mapping[str, int], BY_CAUSE]
 Path = Annotated[tuple[str, ...], Column(joined="/")]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Derived:
     after: str
     is_key: bool
@@ -96,7 +97,7 @@ def derived(after: str, *, is_key: bool = True, is_column: bool = True) -> Calla
     return mark
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Kind:
     """An annotation taken apart: the bare type, whether None will do, and every mark."""
 
@@ -133,7 +134,7 @@ class Kind:
         return one_line(text)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Member:
     """One field or derived property of a result, in its place."""
 

@@ -6,9 +6,9 @@ runs with different counts can be set side by side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from boundby.model.records import dataclass
 from boundby.results.codec import Flat, Least, OneOf, Path, Times, derived
 from boundby.results.report import Finding, Verdict, Viewed
 from boundby.results.saved import Saved

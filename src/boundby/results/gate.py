@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from boundby.model.records import dataclass
 from boundby.results.codec import OneOf, derived
 from boundby.results.saved import Saved
 

@@ -7,12 +7,11 @@ fine is merged or binned, and every part says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array
+from boundby.model.records import dataclass
 
 Float64Array = npt.NDArray[np.float64]
 

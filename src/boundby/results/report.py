@@ -8,10 +8,11 @@ and the schema are: a new field needs no more than its line here and its value. 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from boundby.model.causes import BOUNDS
+from boundby.model.records import dataclass
 from boundby.results.codec import (
     LATER,
     NO_COLUMN,

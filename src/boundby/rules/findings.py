@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from boundby.evidence.context import WORTH_SHARE, CannotCheckError, RuleContext
+from boundby.model.records import dataclass
 from boundby.results.report import SEVERITIES, Finding, NotChecked
 from boundby.rules.rule import DATA, GROUPS, Match, Rule
 

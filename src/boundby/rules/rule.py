@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boundby.model.causes import Cause
+from boundby.model.records import dataclass
 from boundby.results.report import Example
 
 if TYPE_CHECKING:

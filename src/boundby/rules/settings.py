@@ -12,11 +12,12 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from boundby.model.errors import InputError, UserError
+from boundby.model.records import dataclass
 from boundby.rules.rule import Rule
 
 if sys.version_info >= (3, 11):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ from boundby.attribution.regions import Regions
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import queue_depth
 from boundby.model.intervals import Coverage
+from boundby.model.records import dataclass
 from boundby.results.report import Copies, Gaps
 from boundby.stats.spread import longest_in, quantiles, sums
 from boundby.trace.tables import Direction, MemoryKind, OpKind

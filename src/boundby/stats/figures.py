@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.causes import CAUSES
+from boundby.model.records import dataclass
 from boundby.results.report import Copies
 from boundby.stats.device import (
     KernelFigures,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +12,7 @@ from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, clip, complement, intersect, overlay, union
+from boundby.model.records import dataclass
 from boundby.stats.spread import sums
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS

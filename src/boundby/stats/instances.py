@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
+from boundby.model.records import dataclass
 from boundby.results.report import Instances
 
 Int = npt.NDArray[np.int64]

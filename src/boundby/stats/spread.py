@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
 from boundby.model.arrays import range_maximum
+from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
 Int = npt.NDArray[np.int64]

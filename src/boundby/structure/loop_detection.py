@@ -12,13 +12,13 @@ What cannot be shown to repeat is not called an iteration: a wrong one is worse 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import sorted_distinct
+from boundby.model.records import dataclass
 
 Ints = npt.NDArray[np.int64]
 

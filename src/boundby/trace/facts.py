@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
+
+from boundby.model.records import dataclass
 
 
 @dataclass(frozen=True)

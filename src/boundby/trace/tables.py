@@ -8,7 +8,7 @@ processes are dense indexes into ``Trace.threads`` and ``Trace.processes``; name
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, rows_of
+from boundby.model.records import dataclass
 from boundby.trace.facts import Captured, GpuInfo, TraceWarning
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead

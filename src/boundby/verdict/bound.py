@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
+from boundby.model.records import dataclass
 from boundby.results.report import ApiCalls, Copies, Saving, Syncs
 from boundby.trace.facts import Captured
 

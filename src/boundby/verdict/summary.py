@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
@@ -14,6 +14,7 @@ from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
 from boundby.model.causes import CAUSES, REMOVABLE, Cause
+from boundby.model.records import dataclass
 from boundby.replay import Counterfactuals
 from boundby.results.report import (
     ApiCalls,

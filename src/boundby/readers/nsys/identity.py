@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.records import dataclass
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.trace.tables import Process, Thread
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 
 import numpy as np
 
+from boundby.model.records import dataclass
 from boundby.readers.nsys import callchains
 from boundby.readers.nsys.database import Database, as_text
 from boundby.trace.facts import Captured, TraceWarning

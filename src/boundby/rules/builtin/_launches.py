@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs
@@ -11,6 +9,7 @@ from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.host_idleness import behind_input
 from boundby.evidence.launches import Launches, Part, launches
 from boundby.model.causes import Cause
+from boundby.model.records import dataclass
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, Savi
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
 from boundby.model.causes import Cause
+from boundby.model.records import dataclass
 from boundby.model.units import bandwidth, count, duration, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, saving, waits_of
+from boundby.model.records import dataclass
 from boundby.rules.rule import Match
 
 

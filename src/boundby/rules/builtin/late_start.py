@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.model.intervals import union
+from boundby.model.records import dataclass
 from boundby.model.units import duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold

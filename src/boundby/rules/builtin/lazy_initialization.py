@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from boundby.evidence.initialization import (
 )
 from boundby.evidence.library_starts import libraries_of
 from boundby.model.causes import Cause
+from boundby.model.records import dataclass
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule

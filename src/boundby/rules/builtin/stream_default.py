@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.model.intervals import Coverage, union
+from boundby.model.records import dataclass
 from boundby.model.units import count, duration
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import OperationSet

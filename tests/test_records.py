@@ -1,0 +1,88 @@
+"""A record says and does what a frozen dataclass of the standard library does."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from dataclasses import dataclass as standard
+from dataclasses import field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import pytest
+
+from boundby.model.records import dataclass
+
+
+def _members() -> dict[str, Any]:
+    return {
+        "__annotations__": {"low": "int", "names": "tuple", "cache": "dict", "kind": "ClassVar[str]"},
+        "names": (),
+        "cache": field(default_factory=dict, repr=False, compare=False),
+        "kind": "span",
+        "doubled": cached_property(lambda self: 2 * self.low),
+    }
+
+
+def _made(decorator: Any) -> Any:
+    cls = type("Span", (), {**_members(), "__module__": __name__})
+    vars(cls)["doubled"].__set_name__(cls, "doubled")
+    return decorator(frozen=True)(cls)
+
+
+OURS, THEIRS = _made(dataclass), _made(standard)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """At module level, so that it can be pickled."""
+
+    low: int
+    high: int = 3
+    unit: ClassVar[str] = "ns"
+
+
+@dataclass(frozen=True, eq=False)
+class ByIdentity:
+    """Compared by identity."""
+
+    low: int
+
+
+def test_prints_compares_and_hashes_like_the_standard_one() -> None:
+    for make in (OURS, THEIRS):
+        assert repr(make(1, ("a",))) == "Span(low=1, names=('a',))"
+        assert make(1, cache={1: 2}) == make(1) != make(2)
+        assert make(1) != (1, ())
+        assert hash(make(1)) == hash(make(1, cache={1: 2})) == hash((1, ()))
+    assert OURS(1) != THEIRS(1)
+
+
+@pytest.mark.parametrize("name", ["low", "names", "other"])
+def test_what_is_set_stays(name: str) -> None:
+    for make in (OURS, THEIRS):
+        span = make(1)
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            setattr(span, name, 2)
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            delattr(span, name)
+
+
+def test_tools_for_dataclasses_work_on_it() -> None:
+    kept = Kept(1)
+    assert dataclasses.asdict(replace(kept, high=5)) == {"low": 1, "high": 5}
+    assert [each.name for each in dataclasses.fields(Kept)] == ["low", "high"]
+    assert pickle.loads(pickle.dumps(kept)) == copy.deepcopy(kept) == kept
+    assert OURS(3).doubled == 6
+
+
+def test_identity_where_it_is_asked_for() -> None:
+    one = ByIdentity(1)
+    assert one == one != ByIdentity(1)
+    assert len({one, ByIdentity(1)}) == 2
+
+
+def test_what_changes_is_no_record() -> None:
+    with pytest.raises(TypeError, match="can change"):
+        dataclass(frozen=False)
