@@ -7,25 +7,20 @@ from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, step_region
 from boundby.capture import command_of, typed_command
-from boundby.compare import between, budget, gate
 from boundby.evidence.context import RuleContext
 from boundby.model.errors import SelectionError
 from boundby.model.scenarios import SCENARIOS
 from boundby.model.units import percent
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
-from boundby.plot_data import build_plot_data
 from boundby.render import notebook
 from boundby.replay import Answer, Counterfactuals, Predictor, Savings, answer, counterfactuals, next_bounds
 from boundby.results import saved
-from boundby.results.comparison import Comparison
-from boundby.results.gate import GateResult
-from boundby.results.plot_data import PlotData
 from boundby.results.report import (
     AnalysisSummary,
     DeviceReport,
@@ -43,6 +38,12 @@ from boundby.stats.figures import Figures, measure
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import OpKind, Trace
 from boundby.verdict import summary
+
+if TYPE_CHECKING:  # what an analysis does without is loaded by what needs it
+    from boundby.compare.budget import Budget
+    from boundby.results.comparison import Comparison
+    from boundby.results.gate import GateResult
+    from boundby.results.plot_data import PlotData
 
 Source = str | PathLike[str] | Report
 notebook.register()
@@ -201,6 +202,8 @@ class Analysis:
     @cached_property
     def plot_data(self) -> PlotData:
         """What pages and figures draw beside the report."""
+        from boundby.plot_data import build_plot_data
+
         return build_plot_data(self.timeline)
 
     @cached_property
@@ -311,14 +314,18 @@ def compare_runs(
     ``steps``: a glob of the region that is the program's step. Options are those of ``analyze``, for both. Raises
     UserError like ``analyze``.
     """
+    from boundby.compare import between
+
     one, other = (load(source, options, progress=progress, **changes) for source in (before, after))
     return between.compare(one, other, steps=steps)
 
 
 def limits(
     *, budget_file: str | PathLike[str] | None = None, texts: Sequence[str] = (), fail_on: Sequence[str] = ()
-) -> budget.Budget:
+) -> Budget:
     """All limits of a check in one budget. ``fail_on``: conditions that must not hold. Raises LimitError."""
+    from boundby.compare import budget, gate
+
     read = budget.read(Path(budget_file)) if budget_file is not None else budget.Budget(())
     added = [gate.parse(text) for text in texts]
     added += [gate.parse(SHORTHANDS.get(text, text), fails=True) for text in fail_on]
@@ -338,6 +345,8 @@ def check(
 
     Options are those of ``analyze``. Raises UserError, of which LimitError for a limit that says nothing.
     """
+    from boundby.compare import gate
+
     held = limits(budget_file=budget_file, texts=texts)
     return gate.check(held.limits, load(source, options, progress=progress, **changes), steps=steps or held.steps)
 

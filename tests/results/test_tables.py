@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Annotated
 
 import pandas as pd
@@ -9,6 +9,7 @@ import pytest
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
+from boundby.model.records import dataclass
 from boundby.results import tables
 from boundby.results.codec import Least, from_plain, to_plain
 from boundby.results.report import Gaps, RegionReport

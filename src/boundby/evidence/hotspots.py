@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import PurePath
 
 import numpy as np
 
 from boundby.model.intervals import IntervalSet, contains
 from boundby.model.records import dataclass
-from boundby.trace.stacks import Backtraces, StackSource, is_interpreter, is_plumbing, is_user_python
+from boundby.trace.stacks import Backtraces, StackSource, file_name, is_interpreter, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
 
 LEVELS = ("leaf", "user", "python")
@@ -110,7 +109,7 @@ def _function(stacks: Backtraces, stack: int, level: str) -> tuple[str, str]:
     for frame in frames:
         symbol, module = stacks.symbol(frame), stacks.module(frame)
         if is_interpreter(module):
-            return PYTHON_CODE, PurePath(module).name  # whatever lies further out was called from Python code
+            return PYTHON_CODE, file_name(module)  # whatever lies further out was called from Python code
         if not is_plumbing(symbol, module):
             return _named(stacks, frame)
     return _named(stacks, frames[0])
@@ -119,4 +118,4 @@ def _function(stacks: Backtraces, stack: int, level: str) -> tuple[str, str]:
 def _named(stacks: Backtraces, frame: int) -> tuple[str, str]:
     """Addresses without a symbol count together for each binary: each by itself would say nothing."""
     symbol = stacks.symbol(frame) if stacks.frames.is_resolved[frame] else UNKNOWN
-    return symbol, PurePath(stacks.module(frame)).name
+    return symbol, file_name(stacks.module(frame))

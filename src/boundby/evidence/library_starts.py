@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import PurePath
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from boundby.evidence.context import Bool, Int, RuleContext
 from boundby.evidence.device_work import kernel_name
 from boundby.evidence.initialization import LEAST_STEADY, STEADY_SHARE, progress_at
 from boundby.model.intervals import IntervalSet, contains, union
-from boundby.trace.stacks import StackSource
+from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
 
@@ -134,8 +133,11 @@ def _in_libraries(context: RuleContext, begins: Int, ends: Int, thread: Int) -> 
     if not context.trace.captured.backtraces or not len(long):
         return started
     stacks = context.trace.backtraces.load()
-    is_driver = np.array([*(bool(_DRIVER.match(PurePath(name).name)) for name in stacks.names), False], bool)
-    frames_before = np.append(0, np.cumsum(is_driver[stacks.frames.module][stacks.frame]))
+    modules, of_frame = np.unique(stacks.frames.module, return_inverse=True)
+    is_driver = np.array(
+        [_DRIVER.match(file_name(stacks.names[module])) is not None for module in modules.tolist()], bool
+    )
+    frames_before = np.append(0, np.cumsum(is_driver[of_frame][stacks.frame]))
     in_driver = frames_before[stacks.first[1:]] > frames_before[stacks.first[:-1]]  # by stack
     for number in np.unique(thread[long]).tolist():
         samples, rows = stacks.rows(StackSource.SAMPLE, number), long[thread[long] == number]
@@ -176,7 +178,7 @@ def libraries_of(context: RuleContext, intervals: IntervalSet, threads: Iterable
             samples = stacks.rows(StackSource.SAMPLE, thread)
             within = contains(intervals, stacks.events.start_ns[samples]) >= 0
             for stack in np.unique(stacks.events.stack[samples][within]).tolist():
-                texts |= {PurePath(stacks.module(frame)).name for frame in stacks.frames_of(stack).tolist()}
+                texts |= {file_name(stacks.module(frame)) for frame in stacks.frames_of(stack).tolist()}
         within = (trace.ranges.thread == thread) & (contains(intervals, trace.ranges.start_ns) >= 0)
         texts |= {trace.names[name] for name in np.unique(trace.ranges.name[within]).tolist()}
     libraries = {name for name, pattern in _LIBRARIES.items() if any(pattern.search(text) for text in texts)}

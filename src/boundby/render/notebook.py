@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from boundby.results.comparison import Comparison
-from boundby.results.report import Report
+from typing import TYPE_CHECKING, cast
+
+from boundby.results.report import Report, Viewed
+
+if TYPE_CHECKING:
+    from boundby.results.comparison import Comparison
 
 
 def register() -> None:
     """Give reports and comparisons their view; what draws it is imported when it is first asked for."""
-    Report.view = staticmethod(_report)
-    Comparison.view = staticmethod(_comparison)
+    Viewed.view = staticmethod(_view)
 
 
-def _report(report: Report) -> str:
-    from boundby.render.html import fragment
+def _view(result: Viewed) -> str:
+    if isinstance(result, Report):
+        from boundby.render import html
 
-    return fragment(report)
+        return html.fragment(result)
+    from boundby.render.comparison import html as comparison_html
 
-
-def _comparison(comparison: Comparison) -> str:
-    from boundby.render.comparison.html import fragment
-
-    return fragment(comparison)
+    return comparison_html.fragment(cast("Comparison", result))

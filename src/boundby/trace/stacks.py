@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import IntEnum
+from functools import cache
 from pathlib import PurePath
 
 import numpy as np
@@ -137,15 +138,26 @@ _LIBRARY_FILE = re.compile(
 )
 
 
+@cache  # few binaries stand in many frames
+def file_name(path: str) -> str:
+    """The last part of a binary's or a file's path."""
+    return PurePath(path).name
+
+
+@cache
 def is_interpreter(module: str) -> bool:
     """True for the Python interpreter's own binary (not its extension modules)."""
-    return bool(_INTERPRETER.match(PurePath(module).name))
+    return bool(_INTERPRETER.match(file_name(module)))
 
 
 def is_plumbing(symbol: str, module: str) -> bool:
     """True for a frame that says nothing about the program: interpreter, C library, kernel, driver, profiler."""
-    name = PurePath(module).name
-    return bool(_INTERPRETER.match(name) or _PLUMBING.match(name) or _ENTRY.match(symbol))
+    return is_interpreter(module) or _is_plumbing_binary(module) or bool(_ENTRY.match(symbol))
+
+
+@cache
+def _is_plumbing_binary(module: str) -> bool:
+    return bool(_PLUMBING.match(file_name(module)))
 
 
 def is_user_python(file: str) -> bool:
@@ -158,6 +170,6 @@ def describe_frame(stacks: Backtraces, frame: int) -> str:
     symbol, module = stacks.symbol(frame), stacks.module(frame)
     line = int(stacks.frames.line[frame])
     if module.endswith((".py", ".pyx")) or line:
-        place = f"{PurePath(module).name}:{line}" if line else PurePath(module).name
+        place = f"{file_name(module)}:{line}" if line else file_name(module)
         return f"{symbol} ({place})"
-    return f"{symbol} [{PurePath(module).name}]"
+    return f"{symbol} [{file_name(module)}]"
