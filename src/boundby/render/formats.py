@@ -6,11 +6,11 @@ Each is one module; the command line knows it by its row, and imports it only wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from boundby.model.errors import OutputError
+from boundby.model.records import dataclass
 
 if TYPE_CHECKING:
     from boundby.attribution.timeline import Timeline
