@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -66,6 +68,7 @@ def analyze(
     boundby analyze report.sqlite --format json -o result.json
     boundby analyze rank*.nsys-rep --save runs.db
     """
+    _load_numpy()
     options = with_rule_config(options)
     output = None if output == Path("-") else output
     if output is not None and len(reports) > 1 and not output.suffix and not output.exists():
@@ -73,6 +76,18 @@ def analyze(
     target = Target(_format(format_name, output, reports), output, save, reports)
     _check(target)
     return _run(options, target, view)
+
+
+def _load_numpy() -> None:
+    """Import NumPy without its library of linear algebra, which nothing here asks for, starting a thread for each core.
+    Programs started from here find the environment as it was."""
+    if "OPENBLAS_NUM_THREADS" in os.environ:
+        return
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        importlib.import_module("numpy")
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
 
 
 def _format(name: str | None, output: Path | None, reports: Sequence[Path]) -> Format:
