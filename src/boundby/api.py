@@ -15,7 +15,6 @@ from boundby.capture import command_of, typed_command
 from boundby.evidence.context import RuleContext
 from boundby.model.errors import SelectionError
 from boundby.model.scenarios import SCENARIOS
-from boundby.model.units import percent
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.render import notebook
@@ -356,8 +355,8 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary
     warnings = [
         TraceWarning(
             "clock-skew",
-            f"GPU {trace.gpus[device.index].id}'s clock is off: {percent(device.shift.early_fraction)} of its "
-            f"operations start before their launch. Shifted by {device.shift.shift_ns / 1e6:+.3f} ms for attribution.",
+            f"GPU {trace.gpus[device.index].id}'s clock is off: {device.shift.because}. "
+            f"Shifted by {device.shift.shift_ns / 1e6:+.3f} ms for attribution.",
         )
         for device in timeline.devices
         if device.shift.shift_ns

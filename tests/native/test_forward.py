@@ -79,7 +79,8 @@ def random_graph(seed: int) -> tuple[Links, Costs, Int32Array]:
     after_at, after_what = edges(operations)
     links = Links(
         chain=index(nodes, 3, 0),
-        node_start_ns=time(nodes),
+        node_begin_ns=time(nodes),
+        node_end_ns=time(nodes),
         follows=index(nodes, nodes),
         follow_lag_ns=time(nodes),
         wait_at=wait_at,

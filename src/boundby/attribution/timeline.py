@@ -28,7 +28,8 @@ from boundby.model.intervals import IntervalSet
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
-from boundby.trace.tables import Trace
+from boundby.trace.tables import Direction, OpKind, Trace
+from boundby.trace.vocabulary.cuda import CallClass
 
 
 @dataclass(frozen=True)
@@ -193,12 +194,18 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
     operations = trace.operations
     shifts: dict[int, ClockShift] = {}
     start, end = operations.start_ns, operations.end_ns
+    # Copies to the host that return when the data are there.
+    holding = (operations.kind == OpKind.MEMCPY) & (operations.direction == Direction.DTOH)
+    if len(calls):
+        holding &= operations.is_pageable | (calls.kind[calls.of_operation] == CallClass.BLOCKING_COPY)
     for device in np.unique(operations.device).tolist():
         mine = operations.device == device
         joined = mine & (calls.of_operation >= 0)
         shift = NO_SHIFT
         if joined.any():
-            shift = estimate_shift(operations.start_ns[joined], calls.start_ns[calls.of_operation[joined]])
+            holds = joined & holding
+            late = end[holds] - calls.end_ns[calls.of_operation[holds]]
+            shift = estimate_shift(start[joined], calls.start_ns[calls.of_operation[joined]], late)
         shifts[device] = shift
         if shift.shift_ns:
             start = np.where(mine, start + shift.shift_ns, start)

@@ -1,7 +1,8 @@
 """Device clocks that run apart from the host's: detect it, estimate the shift.
 
-No operation can start before the call that launches it. Timestamps of both sides are fitted to one clock by the
-profiler, good to a few microseconds; when many operations start earlier than that, the device's clock is off.
+No operation can start before the call that launches it, and a copy that holds its call ends before the call returns.
+Timestamps of both sides are fitted to one clock by the profiler, good to a few microseconds; when many operations start
+earlier than that the device's clock is behind, when many end later it is ahead.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array
 from boundby.model.records import dataclass
+from boundby.model.units import percent
 
 # Fits between the clocks err by this much in healthy traces, so earlier starts are not evidence of a shift.
 CLOCK_NOISE_NS = 20_000
+# Fewer copies that hold their call say nothing of a clock that is ahead.
+LEAST_COPIES = 4
 # More than this fraction of operations starting before their launch is beyond noise and broken rows.
 SKEWED_FRACTION = 0.01
+# More than this fraction of such copies ending after their call is no row that is broken here or there.
+AHEAD_FRACTION = 0.5
 # The shift is taken from this quantile of (launch - start): the few beyond it are broken rows, not the clock.
 ROBUST_QUANTILE = 0.999
 # The quickest operation of any healthy trace starts about this long after its launching call has begun.
@@ -24,26 +30,42 @@ LEAST_LATENCY_NS = 2_000
 
 @dataclass(frozen=True)
 class ClockShift:
-    """``shift_ns`` is to be added to device times; ``early_fraction`` of operations start before their launch."""
+    """``shift_ns`` is to be added to device times. ``early_fraction`` of operations start before their launch;
+    ``late_fraction`` of the copies that hold their call end after it returned."""
 
     shift_ns: int
     early_fraction: float
+    late_fraction: float = 0.0
+
+    @property
+    def because(self) -> str:
+        """What shows that the clock is off."""
+        if self.shift_ns < 0:
+            return f"{percent(self.late_fraction)} of the copies that hold their call end after it returned"
+        return f"{percent(self.early_fraction)} of its operations start before their launch"
 
 
 NO_SHIFT = ClockShift(0, 0.0)
 
 
-def estimate_shift(operation_start: Int64Array, launch_start: Int64Array) -> ClockShift:
+def estimate_shift(operation_start: Int64Array, launch_start: Int64Array, late: Int64Array | None = None) -> ClockShift:
     """The shift that puts one device's operations after their launches, or NO_SHIFT for a healthy clock.
 
-    Shapes: both (n,), for operations whose launching call is known. The estimate is the smallest shift that
-    is consistent with causality, so true launch latencies are at least those reported.
+    Shapes: both (n,), for operations whose launching call is known; ``late``: (m,), by how much copies that hold their
+    call end after it has returned (negative: before). The estimate is the smallest shift that is consistent with
+    causality, so true launch latencies are at least those reported, and true returns at most as late.
     """
     if len(operation_start) == 0:
         return NO_SHIFT
     early: npt.NDArray[np.int64] = launch_start - operation_start
     fraction = float((early > CLOCK_NOISE_NS).mean())
-    if fraction <= SKEWED_FRACTION:
-        return ClockShift(0, fraction)
-    shift = int(np.quantile(early, ROBUST_QUANTILE, method="inverted_cdf")) + LEAST_LATENCY_NS
-    return ClockShift(max(shift, 0), fraction)
+    if fraction > SKEWED_FRACTION:
+        shift = int(np.quantile(early, ROBUST_QUANTILE, method="inverted_cdf")) + LEAST_LATENCY_NS
+        return ClockShift(max(shift, 0), fraction)
+    ahead = float((late > CLOCK_NOISE_NS).mean()) if late is not None and len(late) >= LEAST_COPIES else 0.0
+    if late is None or ahead <= AHEAD_FRACTION:
+        return ClockShift(0, fraction, ahead)
+    # Never so far that operations would start before their launch.
+    room = -int(np.quantile(early, ROBUST_QUANTILE, method="inverted_cdf")) - LEAST_LATENCY_NS
+    back = min(int(np.quantile(late, ROBUST_QUANTILE, method="inverted_cdf")), room)
+    return ClockShift(-max(back, 0), fraction, ahead)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import gather_evidence
-from boundby.model.intervals import contains
+from boundby.model.intervals import contains, intersect, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
 
@@ -21,6 +21,9 @@ TURN_TAKING = 0.2
 # Where it is known when threads sleep: threads take turns when this fraction of each one's calls begins while the
 # other one sleeps.
 ASLEEP_FRACTION = 0.9
+# Threads that are in calls at the same time for more than this fraction of the lesser one's do not take turns: one of
+# them waits in its calls for the device, say, and works for itself.
+AT_ONCE_FRACTION = 0.05
 # Fewer calls than this are no pattern.
 LEAST_CALLS = 8
 # A thread in whose ranges the annotated thread opens nothing and calls nothing, in this fraction of its
@@ -70,6 +73,8 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
             for other in by_calls[1:]:
                 theirs = calls.start_ns[calls.rows_of(other)]
                 group = np.flatnonzero((leader == by_calls[0]) & (call_count > 0)).tolist()
+                if any(_calls_at_once(calls, member, other) > AT_ONCE_FRACTION for member in group):
+                    continue
                 known = _sleep_in_turns(trace, calls, group, other)
                 if _take_turns(issued, theirs) if known is None else known:
                     leader[other] = by_calls[0]
@@ -78,6 +83,13 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
             if lender[other] >= 0 and leader[other] == leader[lender[other]]:
                 is_delegate[other] = _is_quiet_during(trace, calls, int(lender[other]), other)
     return LogicalThreads(leader, lender, is_delegate)
+
+
+def _calls_at_once(calls: Calls, first: int, second: int) -> float:
+    """The time in which both threads are in calls, as a fraction of that in which the one that calls less is."""
+    sets = [union(calls.start_ns[rows], calls.end_ns[rows]) for rows in (calls.rows_of(first), calls.rows_of(second))]
+    least = min(one.total for one in sets)
+    return intersect(*sets).total / least if least else 0.0
 
 
 def _sleep_in_turns(trace: Trace, calls: Calls, members: list[int], other: int) -> bool | None:

@@ -7,7 +7,7 @@
 
 typedef struct { /* Links */
   const int32_t *chain;
-  const int64_t *node_start_ns;
+  const int64_t *node_begin_ns, *node_end_ns;
   const int32_t *follows;
   const int64_t *follow_lag_ns;
   const int32_t *wait_at, *wait_for;
@@ -43,6 +43,7 @@ typedef struct { /* Pass */
   int64_t events;
   int64_t calibrates, looks_ahead;
   int64_t *delay_ns, *lead_ns;
+  int64_t *begin_delay_ns, *end_delay_ns;
   int64_t *call_start, *call_end;
   int64_t *start, *end, *turn;
   int64_t *clock;
@@ -65,11 +66,15 @@ static inline void begin_node(const links_t *l, const costs_t *c, const pass_t *
   if (p->begun[chain])
     now = p->clock[chain] + c->interval_ns[node];
   else {
-    now = waker >= 0 ? NEVER : l->node_start_ns[node];
+    now = waker >= 0 ? NEVER : l->node_begin_ns[node];
     p->begun[chain] = 1;
   }
   if (waker >= 0) now = later(now, p->call_end[waker] + l->follow_lag_ns[node]);
   if (c->has_queue_limit && slot >= 0) now = later(now, p->end[slot] + l->queue_slot_lag_ns[node]);
+  if (p->calibrates) {
+    p->begin_delay_ns[node] = l->node_begin_ns[node] - now;
+    now = l->node_begin_ns[node];
+  }
   p->call_start[node] = now;
   p->call_end[node] = p->clock[chain] = now + c->call_ns[node];
 }
@@ -84,6 +89,10 @@ static inline void end_node(const links_t *l, const costs_t *c, const pass_t *p,
     if (other >= 0 && l->chain[other] != chain && p->call_start[other] > p->call_start[node])
       continue; /* another thread launches it after this call now */
     done = later(done, (l->waits_for_start[node] ? p->start[row] : p->end[row]) + c->wait_lag_ns[node]);
+  }
+  if (p->calibrates) {
+    p->end_delay_ns[node] = l->node_end_ns[node] - done;
+    done = l->node_end_ns[node];
   }
   p->call_end[node] = done;
   p->clock[chain] = later(p->clock[chain], done);

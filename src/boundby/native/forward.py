@@ -28,7 +28,8 @@ class Links(Record):
     """What comes after what. Columns of nodes, then of operations, then of lanes (streams that share a device)."""
 
     chain: Int32Array
-    node_start_ns: Int64Array  # as measured: where chains begin that follow nothing
+    node_begin_ns: Int64Array  # as measured: where chains begin that follow nothing
+    node_end_ns: Int64Array  # as measured
     follows: Int32Array  # the node that woke this one's thread
     follow_lag_ns: Int64Array
     wait_at: Int32Array  # wait_at[node]:wait_at[node + 1] of wait_for are the operations it waits for
@@ -65,7 +66,7 @@ class Links(Record):
     def check(self, order: Int32Array) -> None:
         """Raise ValueError for an index, in a column or in an order of events, that points nowhere."""
         nodes, operations, lanes = self.nodes, self.operations, len(self.lane_first)
-        per_node = (self.node_start_ns, self.follows, self.follow_lag_ns, self.waits_for_start)
+        per_node = (self.node_begin_ns, self.node_end_ns, self.follows, self.follow_lag_ns, self.waits_for_start)
         per_operation = (self.from_call_end, self.before, self.start_ns, self.unexplained_lead_ns, self.lane, self.kind)
         good = [
             all(len(column) == nodes for column in (*per_node, self.queue_slot, self.queue_slot_lag_ns)),
@@ -123,8 +124,9 @@ class Costs(Record):
 class Pass(Record):
     """One pass over the events in an order, and what it found out.
 
-    ``order``: 2 * node begins it, 2 * node + 1 ends one that waits, ~row is an operation. ``calibrates``: what the
-    measured starts do not explain is written down (``delay_ns``, ``lead_ns``) in place of being replayed.
+    ``order``: 2 * node begins it, 2 * node + 1 ends one that waits, ~row is an operation. ``calibrates``: everything
+    happens when it was measured, and what its dependencies leave unexplained of that is written down (``delay_ns`` and
+    ``lead_ns`` of operations, ``begin_delay_ns`` and ``end_delay_ns`` of nodes) in place of being replayed.
     ``looks_ahead``: what has its turn later is in nobody's way although it comes first in this order.
     """
 
@@ -134,6 +136,8 @@ class Pass(Record):
     looks_ahead: bool
     delay_ns: Int64Array
     lead_ns: Int64Array
+    begin_delay_ns: Int64Array
+    end_delay_ns: Int64Array
     call_start: Int64Array
     call_end: Int64Array
     start: Int64Array
@@ -160,6 +164,7 @@ def forward(
         calibrates=calibrates,
         looks_ahead=looks_ahead,
         **{name: np.zeros(operations if calibrates else 0, np.int64) for name in ("delay_ns", "lead_ns")},
+        **{name: np.zeros(nodes if calibrates else 0, np.int64) for name in ("begin_delay_ns", "end_delay_ns")},
         **{name: np.zeros(nodes, np.int64) for name in ("call_start", "call_end")},
         **{name: np.zeros(operations, np.int64) for name in ("start", "end", "turn")},
         clock=np.zeros(links.chains, np.int64),
@@ -199,12 +204,15 @@ def _begin_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
     if now.begun[chain]:
         time = now.clock[chain] + cost.interval_ns[node]
     else:  # a thread that another one began, or one that was there from the beginning
-        time = NEVER if waker >= 0 else link.node_start_ns[node]
+        time = NEVER if waker >= 0 else link.node_begin_ns[node]
         now.begun[chain] = True
     if waker >= 0:
         time = max(time, now.call_end[waker] + link.follow_lag_ns[node])
     if cost.has_queue_limit and slot >= 0:
         time = max(time, now.end[slot] + link.queue_slot_lag_ns[node])
+    if now.calibrates:
+        now.begin_delay_ns[node] = link.node_begin_ns[node] - time
+        time = link.node_begin_ns[node]
     now.call_start[node] = time
     now.call_end[node] = now.clock[chain] = time + cost.call_ns[node]
 
@@ -220,6 +228,9 @@ def _end_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
         if other >= 0 and link.chain[other] != chain and now.call_start[other] > now.call_start[node]:
             continue  # another thread launches it after this call now
         done = max(done, (now.start if link.waits_for_start[node] else now.end)[row] + cost.wait_lag_ns[node])
+    if now.calibrates:
+        now.end_delay_ns[node] = link.node_end_ns[node] - done
+        done = link.node_end_ns[node]
     now.call_end[node] = done
     now.clock[chain] = max(now.clock[chain], done)
 

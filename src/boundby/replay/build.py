@@ -12,6 +12,7 @@ from boundby.replay.engine import calibrate
 from boundby.replay.events import CLOCK_ERROR_NS, Edges, default_stream_edges, read_points, resolve_events
 from boundby.replay.graph import Graph
 from boundby.replay.host_nodes import HostNodes, find_host_nodes
+from boundby.replay.reconcile import reconcile
 from boundby.replay.streams import NEVER, NONE, SWITCH_LIMIT_NS, StreamQueues, order_streams, predecessors
 from boundby.replay.waits import Waits, find_waits
 from boundby.trace.vocabulary.cuda import CallClass
@@ -52,7 +53,8 @@ def build_graph(timeline: Timeline) -> Graph:
     loads = np.append(calls.is_first_load, False)[nodes.call]
     links = Links(
         chain=nodes.chain,
-        node_start_ns=nodes.start_ns,
+        node_begin_ns=np.where(on_node.held_by_slot, nodes.end_ns - on_node.cost, nodes.start_ns),
+        node_end_ns=nodes.end_ns,
         follows=nodes.follows,
         follow_lag_ns=nodes.follow_lag_ns,
         wait_at=on_node.at.astype(np.int32),
@@ -101,7 +103,7 @@ def build_graph(timeline: Timeline) -> Graph:
         piece_cause=nodes.piece_cause,
         piece_region=nodes.piece_region,
     )
-    return calibrate(graph)  # what its rules leave unexplained
+    return calibrate(reconcile(graph))  # what its rules leave unexplained
 
 
 def _between_streams(timeline: Timeline, events: Edges, queues: StreamQueues, before: Int64Array) -> Edges:

@@ -76,6 +76,10 @@ def _scenarios(predictor: Predictor, held: set[Cause]) -> dict[int, dict[str, in
         windows = predictor.without(scenario.causes) if keys & set(scenario.causes) else predictor.measured_ns
         for item, window, measured in zip(predictor.devices, windows, predictor.measured_ns, strict=True):
             predicted[item.index][scenario.key] = min(window, measured)
+    for lengths in predicted.values():  # nor does removing more: where streams take turns, their order can
+        for scenario in SCENARIOS.values():
+            parts = [lengths[part.key] for part in SCENARIOS.values() if set(part.causes) < set(scenario.causes)]
+            lengths[scenario.key] = min([lengths[scenario.key], *parts])
     return predicted
 
 

@@ -9,12 +9,20 @@ import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array
 from boundby.native.forward import FIRST_KERNEL
+from boundby.replay.graph import Graph
+from boundby.replay.streams import SWITCH_LIMIT_NS
 from boundby.trace.tables import Direction, Operations, OpKind, Trace
 
 # Kernels seen to run at once for this much of the shorter one fit on the device together.
 TOGETHER_FRACTION = 0.1
 # Kinds of kernels beyond this many are not told apart (the table of pairs grows with the square).
 MOST_KINDS = 512
+# A kernel that is held up for longer, for no known reason, may have waited for room.
+LEAST_HELD_NS = 20_000
+# The last blocks of a kernel leave room for the next one: it may begin this part of the kernel's length before its end.
+TAIL_FRACTION = 0.02
+# Kernels that end about then, of which one made room.
+ENDS_LOOKED_AT = 6
 _FREE = 0  # a kind that gets in nobody's way
 _WARP = 32
 _BLOCKS_OF_ONE = 32  # blocks that a multiprocessor holds at most
@@ -136,3 +144,30 @@ def held_until(table: Operations, concurrency: Concurrency, near_ns: int) -> Int
             near &= concurrency.excludes[concurrency.kind[mine] * concurrency.kinds + concurrency.kind[other]]
             found[mine] = np.where(near, np.maximum(found[mine], table.end_ns[other]), found[mine])
     return found
+
+
+def find_exclusions(graph: Graph, delay_ns: Int64Array) -> BoolArray | None:
+    """The pairs of kinds that exclude each other once unexplained delays are looked at; None: the same as before.
+
+    A kernel that was ready, and began just when a kernel of another stream ended, had waited for room on the device,
+    whatever launch shapes say of the two.
+    """
+    links = graph.links
+    held = np.flatnonzero((delay_ns > LEAST_HELD_NS) & (links.lane >= 0) & (links.kind >= FIRST_KERNEL))
+    if len(held) == 0:
+        return None
+    start, end = links.start_ns, links.start_ns + graph.costs.duration_ns
+    excludes = links.excludes.copy()
+    for device in np.unique(graph.device[held]).tolist():
+        rows = held[graph.device[held] == device]
+        kernels = np.flatnonzero((graph.device == device) & (links.kind >= FIRST_KERNEL))
+        by_end = kernels[np.argsort(end[kernels], kind="stable")]
+        place = np.searchsorted(end[by_end], start[rows] - SWITCH_LIMIT_NS)
+        for step in range(ENDS_LOOKED_AT):
+            other = by_end[np.minimum(place + step, len(by_end) - 1)]
+            near = np.maximum(LEAST_HELD_NS, TAIL_FRACTION * graph.costs.duration_ns[other])
+            waited = (place + step < len(by_end)) & (np.abs(end[other] - start[rows]) <= near)
+            waited &= (start[other] < start[rows] - delay_ns[rows]) & (links.lane[other] != links.lane[rows])
+            one, two = links.kind[rows[waited]], links.kind[other[waited]]
+            excludes[one * links.kinds + two] = excludes[two * links.kinds + one] = True
+    return None if np.array_equal(excludes, links.excludes) else excludes

@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array
 from boundby.native.forward import Costs, Pass, forward
+from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
 
 # Passes at most where the order of operations depends on their times.
@@ -17,11 +18,29 @@ TURNS_ERROR = 0.005
 
 
 def calibrate(graph: Graph) -> Graph:
-    """The graph with what its rules leave unexplained of the measured starts, so that unchanged it replays them."""
+    """The graph with what its rules leave unexplained of the measured times, so that unchanged it replays them.
+
+    What is unexplained of operations is a cost of its own; that of nodes is the host's own time, wherever it goes.
+    """
     graph.links.check(graph.order)
     learnt = forward(graph.links, graph.costs, graph.order, calibrates=True)
-    links = replace(graph.links, unexplained_lead_ns=learnt.lead_ns)
-    costs = replace(graph.costs, unexplained_delay_ns=learnt.delay_ns)
+    exclusions = find_exclusions(graph, learnt.delay_ns)
+    if exclusions is not None:
+        graph = replace(graph, links=replace(graph.links, excludes=exclusions))
+        learnt = forward(graph.links, graph.costs, graph.order, calibrates=True)
+    links = replace(
+        graph.links,
+        unexplained_lead_ns=learnt.lead_ns,
+        follow_lag_ns=graph.links.follow_lag_ns + learnt.begin_delay_ns,
+        queue_slot_lag_ns=graph.links.queue_slot_lag_ns + learnt.begin_delay_ns,
+    )
+    costs = replace(
+        graph.costs,
+        interval_ns=graph.costs.interval_ns + learnt.begin_delay_ns,
+        call_ns=graph.costs.call_ns + learnt.end_delay_ns,
+        wait_lag_ns=graph.costs.wait_lag_ns + learnt.end_delay_ns,
+        unexplained_delay_ns=learnt.delay_ns,
+    )
     graph = replace(graph, links=links, costs=costs)
     return replace(graph, takes_turns=_takes_turns(graph))
 

@@ -11,6 +11,15 @@ from boundby.native.forward import Costs, Links
 
 
 @dataclass(frozen=True)
+class Contradictions:
+    """Dependencies that the measured times contradict, by what they were taken from. They are dropped, and counted."""
+
+    streams: int = 0  # an operation began while another that it comes after ran
+    waits: int = 0  # a call returned before what it waits for was done
+    launches: int = 0  # an operation began before the call that launched it
+
+
+@dataclass(frozen=True)
 class Graph:
     """Columns of host nodes, of operations, and edges. Times are nanoseconds on the host's clock.
 
@@ -36,4 +45,5 @@ class Graph:
     piece_ns: Int64Array
     piece_cause: Int8Array
     piece_region: Int32Array
+    contradictions: Contradictions = Contradictions()
     takes_turns: bool = False  # where streams share a device, the order follows from the times; else it stays

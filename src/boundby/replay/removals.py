@@ -52,9 +52,9 @@ def window_scope(graph: Graph, low: int, high: int) -> Scope:
     operations = (graph.links.start_ns >= low) & (graph.links.start_ns < high)
     launch = graph.links.launch[operations]
     launch = launch[launch >= 0]
-    begin = int(graph.links.node_start_ns[launch].min()) if len(launch) else low
-    calls = (graph.links.node_start_ns >= begin) & (graph.links.node_start_ns < high)
-    pieces = calls[graph.piece_node] & (graph.links.node_start_ns[graph.piece_node] > begin)
+    begin = int(graph.links.node_begin_ns[launch].min()) if len(launch) else low
+    calls = (graph.links.node_begin_ns >= begin) & (graph.links.node_begin_ns < high)
+    pieces = calls[graph.piece_node] & (graph.links.node_begin_ns[graph.piece_node] > begin)
     if (
         operations.all() and (graph.links.launch >= 0).all()
     ):  # nothing is tied to the clock: what came before counts, too

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize
-from boundby.replay.events import CLOCK_ERROR_NS, Command, Edges, Events, Points
+from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
@@ -164,7 +164,7 @@ def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueue
 
 def _plausible(edges: Edges, op_end: Int64Array, call_end: Int64Array) -> Edges:
     """Without those whose call returned before the operation ended."""
-    good = op_end[edges.what] <= call_end[edges.who] + CLOCK_ERROR_NS
+    good = op_end[edges.what] <= call_end[edges.who] + MOST_CLOCK_ERROR_NS
     return Edges(edges.who[good], edges.what[good])
 
 
@@ -215,7 +215,8 @@ def _copies(timeline: Timeline) -> tuple[Edges, BoolArray]:
     copies = np.flatnonzero((table.kind == OpKind.MEMCPY) & (calls.of_operation >= 0))
     call = calls.of_operation[copies]
     end = calls.end_ns[call]
-    waits = ((calls.kind[call] == CallClass.BLOCKING_COPY) | table.is_pageable[copies]) & (end > table.start_ns[copies])
+    waits = (calls.kind[call] == CallClass.BLOCKING_COPY) | table.is_pageable[copies]
+    waits &= end > table.start_ns[copies] - MOST_CLOCK_ERROR_NS
     until_start = waits & (end < table.end_ns[copies])
     by_start[call[until_start]] = True
     return Edges(call[waits], copies[waits].astype(np.int64)), by_start

@@ -194,7 +194,10 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     awake = np.zeros(len(order), np.int64)
     candidate = np.full(len(order), -1, np.int64)
     instant = end - usual
+    callers = set(np.unique(timeline.calls.thread).tolist())
     for other in others:
+        if other.number not in callers and timeline.host_state.evidence(other.number).on_cpu is None:
+            continue  # nothing shows that it ran
         runs = (thread != other.number) & (instant >= other.life[0]) & (instant < other.life[1])
         runs &= (contains(other.asleep, instant) < 0) & (contains(other.in_call, instant) < 0)
         awake += runs

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.model.units import duration, percent
+from boundby.model.units import duration
 from boundby.rules.rule import Match, Rule, Threshold, note
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     for device in context.timeline.devices:
-        shift, early = device.shift.shift_ns, device.shift.early_fraction
+        shift = device.shift.shift_ns
         if abs(shift) < RULE.threshold(context, "shift"):
             continue
         gpu = context.trace.gpus[device.index].id
         yield note(
             f"GPU {gpu}'s clock was off by {duration(abs(shift))}, so latencies are not known",
-            {"shift_ns": shift, "started_before_launch_fraction": early},
+            {"shift_ns": shift, "started_before_launch_fraction": device.shift.early_fraction},
             "Busy time and kernels are right; gaps right after launches may be longer than shown "
-            f"({percent(early)} of the operations start before their launch). Capture again, with another nsys, if it "
+            f"({device.shift.because}). Capture again, with another nsys, if it "
             "matters",
         )
 

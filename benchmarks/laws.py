@@ -1,0 +1,121 @@
+"""Does every prediction obey the laws? A table over a folder of reports: one line a device, what was broken at its end.
+
+    python -m benchmarks.laws FOLDER [--only PART]
+
+Laws (docs/what-if.md): unchanged, the replay gives the measured times back; no delay that nothing explains is negative;
+nothing starts before what it comes after has ended; a removal never lengthens; no prediction is shorter than the
+busiest stream that it leaves alone; with a perfect host the device takes no longer than without one of the host's
+parts; kernels 2 % faster on a device that is 95 % busy move its end by about that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import boundby
+from boundby.api import Analysis
+from boundby.model.errors import UserError
+from boundby.model.scenarios import SCENARIOS
+from boundby.replay.engine import replay
+from boundby.replay.predictor import Predictor, Step
+from boundby.replay.removals import Faster
+from boundby.trace.tables import OpKind
+
+#: Clocks and turns leave predictions uncertain by this part of the window.
+SLACK = 0.005
+#: Devices busier than this are asked for kernels 2 % faster.
+BUSY = 0.95
+
+
+def broken(analysis: Analysis) -> Iterator[str]:
+    """What is broken, in words."""
+    predictor, predicted = analysis.predictor, analysis.replayed.predicted_ns
+    graph = predictor.graph
+    start, end = replay(graph, graph.costs)
+    measured = graph.links.start_ns
+    if not np.array_equal(start, measured):
+        yield f"unchanged, {np.count_nonzero(start != measured)} operations move"
+    negative = int((graph.costs.unexplained_delay_ns < 0).sum())
+    if negative:
+        yield f"{negative} negative delays"
+    before = graph.links.before
+    early = int(((before >= 0) & (start < end[before])).sum()) if len(before) else 0
+    if early:
+        yield f"{early} operations start before their stream's predecessor has ended"
+    windows = {name: predictor.without(scenario.causes) for name, scenario in SCENARIOS.items()}
+    for position, length in enumerate(predictor.measured_ns):
+        slack = SLACK * length
+        for name, lengths in windows.items():
+            if lengths[position] > length + slack:
+                yield f"{name} lengthens by {(lengths[position] - length) / length:.1%}"
+        told = predicted[predictor.devices[position].index]
+        least = min(told[name] for name in ("no_sync", "no_launch_overhead", "cpu_free", "input_free"))
+        if told["infinite_host"] > least:
+            yield f"infinite_host is longer than a part of it by {told['infinite_host'] - least} ns"
+        yield from _too_short(predictor, position, windows)
+        yield from _slightly_faster(predictor, position)
+
+
+def _too_short(predictor: Predictor, position: int, windows: dict[str, list[int]]) -> Iterator[str]:
+    """No prediction is shorter than the work of a stream that it does not touch."""
+    graph, device = predictor.graph, predictor.devices[position]
+    kernels = (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
+    removed = {
+        "infinite_gpu": kernels,
+        "copies_free": graph.op_kind >= OpKind.MEMCPY,
+        "comm_free": graph.is_communication,
+    }
+    operations = predictor.timeline.trace.operations
+    _, stream = np.unique(np.stack((operations.process, operations.stream)), axis=1, return_inverse=True)
+    inside = predictor.everywhere.operations & (graph.device == device.index)
+    for name, lengths in windows.items():
+        left = inside & ~removed.get(name, np.zeros(len(inside), bool))
+        work = np.bincount(stream.reshape(-1)[left], graph.costs.duration_ns[left]) if left.any() else np.zeros(1)
+        if lengths[position] < work.max() * (1 - SLACK):
+            yield f"{name} is shorter than its busiest stream by {work.max() - lengths[position]:.0f} ns"
+
+
+def _slightly_faster(predictor: Predictor, position: int) -> Iterator[str]:
+    graph, device = predictor.graph, predictor.devices[position]
+    length = predictor.measured_ns[position]
+    kernels = (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
+    if device.busy.total < BUSY * length or graph.costs.duration_ns[kernels].sum() < BUSY * length:
+        return
+    left = predictor.windows(Step(Faster(kernels, 1.02), predictor.everywhere))[position]
+    if not 0.008 <= 1 - left / length <= 0.03:
+        yield f"kernels 2 % faster move the end by {1 - left / length:.2%}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="part of the reports' names")
+    given = parser.parse_args(arguments)
+    violations = 0
+    for path in sorted(given.folder.rglob("*.sqlite")):
+        if given.only not in path.name:
+            continue
+        try:
+            analysis = boundby.examine(path)
+        except UserError as error:
+            print(f"{path.name}: {error.message}")
+            continue
+        if not analysis.timeline.devices or not len(analysis.timeline.calls):
+            print(f"{path.name}: nothing to replay")
+            continue
+        found = list(broken(analysis))
+        violations += len(found)
+        dropped = analysis.predictor.graph.contradictions
+        counts = f"dropped: {dropped.streams} streams, {dropped.waits} waits, {dropped.launches} launches"
+        print(f"{path.name}: {'; '.join(found) or 'all kept'} ({counts})", flush=True)
+    print(f"{violations} violations")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Dependencies that the measured times contradict are dropped, and lags made no longer than they can have been.
+
+What is left can be obeyed: nothing starts before what it comes after has ended, and no delay is negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.native.forward import Costs, Links
+from boundby.replay.events import MOST_CLOCK_ERROR_NS
+from boundby.replay.graph import Contradictions, Graph
+from boundby.replay.streams import NEVER, NONE
+
+
+class _Waits(NamedTuple):
+    at: Int32Array
+    what: Int32Array
+    lag_ns: Int64Array
+    dropped: int
+
+
+def reconcile(graph: Graph) -> Graph:
+    """The graph without dependencies that its measured times contradict; how many there were is kept."""
+    links, costs = graph.links, graph.costs
+    start, end = links.start_ns, links.start_ns + costs.duration_ns
+    has_call = links.launch >= 0
+    from_end = links.from_call_end & has_call
+    if links.nodes:
+        from_end = from_end & (links.node_end_ns[links.launch] <= start)
+        launched = np.where(from_end, links.node_end_ns[links.launch], links.node_begin_ns[links.launch])
+    else:
+        launched = start
+    latency = np.where(has_call, np.minimum(costs.launch_latency_ns, start - launched), costs.launch_latency_ns)
+    before, out_of_order = _finished_before(links.before, start, end)
+    after_at, after_what, overlapping = _finished(links, start, end)
+    free = np.where(before >= 0, end[before], NEVER) if len(before) else start
+    np.maximum.at(free, np.repeat(np.arange(links.operations), np.diff(after_at)), end[after_what])
+    switch = np.where(free > NEVER, np.clip(costs.switch_ns, 0, np.maximum(start - free, 0)), 0)
+    waits = _reconciled_waits(links, costs, start, end)
+    is_lost = costs.waits & (np.diff(waits.at) == 0)
+    length = links.node_end_ns - links.node_begin_ns
+    follows, follow_lag = _reconciled(links.follows, links.follow_lag_ns, links.node_begin_ns, links.node_end_ns)
+    slot, slot_lag = _reconciled(links.queue_slot, links.queue_slot_lag_ns, links.node_begin_ns, end)
+    links = replace(
+        links,
+        follows=follows,
+        follow_lag_ns=follow_lag,
+        wait_at=waits.at,
+        wait_for=waits.what,
+        queue_slot=slot,
+        queue_slot_lag_ns=slot_lag,
+        from_call_end=from_end,
+        before=before,
+        after_at=after_at,
+        after_what=after_what,
+    )
+    costs = replace(
+        costs,
+        call_ns=np.where(is_lost, length, np.minimum(costs.call_ns, length)),
+        waits=costs.waits & ~is_lost,
+        wait_lag_ns=waits.lag_ns,
+        launch_latency_ns=latency,
+        switch_ns=switch,
+    )
+    is_end = (graph.order >= 0) & ((graph.order & 1) == 1)
+    order = graph.order[~(is_end & is_lost[np.where(is_end, graph.order >> 1, 0)])] if len(is_lost) else graph.order
+    dropped = Contradictions(
+        streams=out_of_order + overlapping, waits=waits.dropped, launches=int((latency[has_call] < 0).sum())
+    )
+    return replace(graph, links=links, costs=costs, order=order, contradictions=dropped)
+
+
+def _finished_before(before: Int32Array, start: Int64Array, end: Int64Array) -> tuple[Int32Array, int]:
+    """The operation before each one on its stream that had ended when it started, and how many others there were."""
+    before, passed = before.copy(), 0
+    while True:
+        runs = np.flatnonzero((before >= 0) & (end[before] > start)) if len(before) else before
+        if len(runs) == 0:
+            return before, passed
+        passed += len(runs)
+        before[runs] = before[before[runs]]
+
+
+def _finished(links: Links, start: Int64Array, end: Int64Array) -> tuple[Int32Array, Int32Array, int]:
+    """The operations of other streams that had ended when each one started: offsets, rows, how many are left out."""
+    who = np.repeat(np.arange(links.operations), np.diff(links.after_at))
+    good = end[links.after_what] <= start[who]
+    at = np.searchsorted(who[good], np.arange(links.operations + 1)).astype(np.int32)
+    return at, links.after_what[good], int((~good).sum())
+
+
+def _reconciled(
+    what: Int32Array, lag: Int64Array, begin: Int64Array, done: Int64Array
+) -> tuple[Int32Array, Int64Array]:
+    """What nodes come after, where that was done when they began (give or take the error of the clocks); and lags that
+    fit in between."""
+    slack = np.where(what >= 0, begin - done[what], 0) if len(done) else np.zeros(len(what), np.int64)
+    is_kept: BoolArray = (what >= 0) & (slack >= -MOST_CLOCK_ERROR_NS)  # when a held call begins is known about as well
+    return np.where(is_kept, what, np.int32(NONE)), np.where(is_kept, np.minimum(lag, slack), lag)
+
+
+def _reconciled_waits(links: Links, costs: Costs, start: Int64Array, end: Int64Array) -> _Waits:
+    """What calls wait for, where that was done when they returned (give or take the error of the clocks)."""
+    who = np.repeat(np.arange(links.nodes), np.diff(links.wait_at))
+    done = np.where(links.waits_for_start[who], start[links.wait_for], end[links.wait_for])
+    slack = links.node_end_ns[who] - done
+    good = slack >= -MOST_CLOCK_ERROR_NS
+    lag = costs.wait_lag_ns.copy()
+    np.minimum.at(lag, who[good], slack[good])
+    at = np.concatenate(([0], np.cumsum(np.bincount(who[good], minlength=links.nodes)))).astype(np.int32)
+    return _Waits(at, links.wait_for[good], lag, int((~good).sum()))
