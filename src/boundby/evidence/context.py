@@ -20,6 +20,7 @@ from boundby.model.units import count, duration
 from boundby.replay import Savings
 from boundby.results.report import DeviceReport, Example, RegionReport, WhatIf
 from boundby.stats.figures import Figures
+from boundby.trace.program import Program, program_of
 from boundby.trace.tables import Operations, Trace
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -35,12 +36,6 @@ PLACE_SHARE = 0.8
 WORTH_SHARE, WORTH_SHARE_OF_ALL = 0.01, 0.001
 # More examples than this are never compared: the longest are enough.
 MOST_EXAMPLES = 20
-
-_FRAMEWORKS = (
-    ("torch", ("at::native::", "aten::", "c10::")),
-    ("cudf", ("cudf::", "libcudf")),
-    ("openmp", ("nvkernel_", "__omp_offloading", "__nv_main", "_gpu__red")),
-)
 
 
 class CannotCheckError(Exception):
@@ -119,24 +114,9 @@ class RuleContext:
         return self.savings is not None and self.savings.unreliable is None
 
     @cached_property
-    def framework(self) -> str:
-        """What the program is written with, as far as names of kernels and ranges tell: ``torch``, ``cudf``,
-        ``openmp`` (or OpenACC), else ``cuda``."""
-        for framework, marks in _FRAMEWORKS:
-            if any(mark in name for name in self.trace.names for mark in marks):
-                return framework
-        return "cuda"
-
-    @cached_property
-    def is_python(self) -> bool:
-        """Whether advice may speak of Python: by the command, the processes, or the libraries of Python in use."""
-        started = (self.trace.command or "", *(process.name for process in self.trace.processes))
-        return any("python" in text.lower() for text in started) or self.framework in ("torch", "cudf")
-
-    @property
-    def may_be_torch(self) -> bool:
-        """Whether advice may speak of PyTorch: in a Python program that shows no other framework."""
-        return self.is_python and self.framework != "cudf"
+    def program(self) -> Program:
+        """What kind of program it is: which remedies its user can follow."""
+        return program_of(self.trace)
 
     def saving(
         self,

@@ -110,11 +110,12 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
         region=None if match.region is None else context.path(match.region),
         evidence=evidence,
         saving_ns=None if severity == "note" and saving == (0, 0) else saving,
-        advice=tuple(match.advice),
+        # The one gate of all rules: nobody is told what his kind of program cannot do.
+        advice=tuple(line for line in match.advice if context.program.understands(line)),
         docs=f"rules/{rule.id}",
         examples=tuple(examples),
         instances=match.instances,
-        disproof=rule.disproof,
+        disproof=context.program.sentences(rule.disproof),
     )
 
 

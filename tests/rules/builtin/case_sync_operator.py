@@ -6,7 +6,7 @@ import random
 
 from boundby.simulate.export import Capture
 from boundby.simulate.patterns import STORIES
-from tests.rules.builtin.harness import RuleCases, Source
+from tests.rules.builtin.harness import RuleCases, Source, as_torch
 
 
 def story(name: str, capture: Capture | None = None) -> Source:
@@ -22,7 +22,7 @@ def after() -> Source:
 
 
 def without_operators() -> Source:
-    return story("segmentation_before", capture=Capture(nvtx=False))
+    return as_torch(story("segmentation_before", capture=Capture(nvtx=False)))
 
 
 CASES = RuleCases(positive=before, negative=after, missing=without_operators, also=("cuda-graphs",))

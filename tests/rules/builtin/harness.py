@@ -87,6 +87,16 @@ def without(source: Source, *tables: str) -> Source:
     return source.changed(drop)
 
 
+def as_torch(source: Source) -> Source:
+    """The source as a program in PyTorch, which names its main thread."""
+
+    def rename(trace: Trace) -> Trace:
+        trace = source.change(trace) if source.change else trace
+        return replace(trace, threads=tuple(replace(thread, name="pt_main_thread") for thread in trace.threads))
+
+    return source.changed(rename)
+
+
 def context_of(source: Source) -> RuleContext:
     """What rules get to see of a source."""
     return Analysis(_read(source), find_regions=False).rule_context

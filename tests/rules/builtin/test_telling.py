@@ -28,7 +28,7 @@ from boundby.simulate.program import (
 )
 from boundby.trace.tables import Trace
 from tests.rules.builtin.hardware import elementwise
-from tests.rules.builtin.harness import Source, findings
+from tests.rules.builtin.harness import Source, as_torch, findings
 
 STEPS = 20
 
@@ -45,7 +45,7 @@ def _polls(worker: Process | None, *, name: str = "evaluate {i}") -> Program:
 
 
 def test_polling_while_a_process_computes_is_input() -> None:
-    busy = Source(_polls(Process([Thread([Work(STEPS * 5 * MS)])])))
+    busy = as_torch(Source(_polls(Process([Thread([Work(STEPS * 5 * MS)])]))))
     (found,) = told(busy, "host-input")
     assert found.advice[0].startswith("1 worker process (pid ")
     assert "runs at" in found.advice[0]
@@ -115,7 +115,7 @@ def test_a_process_that_starts_is_named() -> None:
         begins = np.where(late, np.maximum(schedule.start_ns, start + 1 * MS), schedule.start_ns)
         return replace(trace, schedule=replace(schedule, start_ns=begins))
 
-    (found,) = told(Source(made).changed(starts_late), "host-phase")
+    (found,) = told(as_torch(Source(made).changed(starts_late)), "host-phase")
     assert found.advice[0].startswith("DataLoader(..., persistent_workers=True)")
     assert "waits for a process that starts" in found.title
     (early,) = told(Source(made), "host-phase")

@@ -9,6 +9,7 @@ from boundby.evidence.initialization import call_evidence, call_place, init_savi
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
 from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.program import Program
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -22,33 +23,34 @@ def _check(context: RuleContext) -> Iterator[Match]:
         f"{', '.join(context.named_calls(rows, 2))}",
         evidence=call_evidence(context, rows),
         saving_ns=init_saving(context, rows, RULE.threshold(context, "avoided_least")),
-        advice=_advice(context.framework, context.call_totals(rows)[0][0]),
+        advice=_advice(context.program, context.call_totals(rows)[0][0]),
         examples=context.call_examples(rows),
         instances=len(rows),
         cost_ns=total,
     )
 
 
-def _advice(framework: str, call: str) -> tuple[str, ...]:
+def _advice(program: Program, call: str) -> tuple[str, ...]:
     """What to do about calls of which ``call`` takes the most time."""
     if "Host" in call:
         loader = ("DataLoader(..., pin_memory=True) keeps pinned buffers by itself",)
         return (
             f"{call} pins or unpins host memory, which takes far longer than allocating it: pin buffers once, before "
             "the loop, and use them again",
-            *(loader if framework == "torch" else ()),
+            *program.pick((), torch=loader),
         )
-    if framework == "torch":
-        return (
+    again = "Allocate before the loop and use the memory again"
+    return program.pick(
+        (f"{again}, or take it from a pool: cudaMallocAsync and cudaFreeAsync in place of {call}",),
+        torch=(
             "PyTorch's allocator calls cudaMalloc only for memory it does not hold: no torch.cuda.empty_cache() in the "
             "loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where shapes vary",
             "Run the largest batch first, so that later ones find their memory there",
-        )
-    if framework == "cudf":
-        return ("rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool",)
-    return (
-        "Allocate before the loop and use the memory again, or take it from a pool: cudaMallocAsync and cudaFreeAsync "
-        f"in place of {call}",
+        ),
+        cudf=("rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool",),
+        python=(f"{again}: write into arrays that are there (out=), or let a memory pool of the library hold them",),
+        directives=(f"{again}: one data region around the loop (enter data, exit data) in place of one in each turn",),
+        julia=(f"{again}: write into arrays that are there (.=, mul!)",),
     )
 
 

@@ -37,10 +37,19 @@ def _check(context: RuleContext) -> Iterator[Match]:
         },
         collectives.saving_without(Cause.GPU_COMM, RULE.threshold(context, "hidden_least")),
         (
-            "Start each collective as soon as its data are ready, on a stream of its own, while the rest of backward "
-            "runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one all_reduce after backward "
-            "hides nothing",
-            "Fewer bytes: bf16 gradients (ddp comm hook bf16_compress_hook), no_sync() while accumulating gradients; "
+            *context.program.pick(
+                (
+                    "Start each collective as soon as its data are ready, on a stream of its own, while other kernels "
+                    "run",
+                ),
+                torch=(
+                    "Start each collective as soon as its data are ready, on a stream of its own, while the rest of "
+                    "backward runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one "
+                    "all_reduce "
+                    "after backward hides nothing",
+                    "Fewer bytes: bf16 gradients (DDP's comm hook bf16_compress_hook), no_sync() while accumulating",
+                ),
+            ),
             f"{counted(len(collectives), 'collective', 'collectives: join small ones')}",
         ),
         cost_ns=exposed,

@@ -31,9 +31,16 @@ def _check(context: RuleContext) -> Iterator[Match]:
         copies.evidence(turns=turns, hidden_fraction=round(hidden, 4), kernels_between_ns=kernels_ns),
         (round(RULE.threshold(context, "hidden_least") * most), most),
         (
-            "Copy the next batch on a stream of its own while this one computes: with torch.cuda.stream(copy_stream): "
-            'next_batch = next_batch.to("cuda", non_blocking=True), then '
-            "torch.cuda.current_stream().wait_stream(copy_stream)",
+            context.program.pick(
+                "Copy the next piece on a stream of its own while this one computes: two buffers and two streams, "
+                "cudaMemcpyAsync, and cudaStreamWaitEvent before the kernel that reads it",
+                torch="Copy the next batch on a stream of its own while this one computes: "
+                'with torch.cuda.stream(copy_stream): next_batch = next_batch.to("cuda", non_blocking=True), then '
+                "torch.cuda.current_stream().wait_stream(copy_stream)",
+                directives="Copy the next piece while this one computes: OpenACC async(queue) on update and loop, "
+                "OpenMP "
+                "nowait and depend on target update",
+            ),
             "They are on a stream that also runs kernels, where everything waits its turn",
         ),
         cost_ns=copies.exposed_ns,

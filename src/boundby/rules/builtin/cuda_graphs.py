@@ -47,9 +47,25 @@ def _check(context: RuleContext) -> Iterator[Match]:
         },
         (low, high),
         (
-            f'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs (now {pace})',
-            "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control flow; "
-            "shapes must stay the same, nothing inside may wait for the GPU",
+            *context.program.pick(
+                (
+                    f"Capture what repeats once and launch it as one graph: cudaStreamBeginCapture around it, "
+                    f"cudaGraphInstantiate, then cudaGraphLaunch in the loop (now {pace})",
+                    "Nothing inside may wait for the GPU, and addresses must stay the same",
+                ),
+                torch=(
+                    f'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs (now '
+                    f"{pace})",
+                    "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control "
+                    "flow; "
+                    "shapes must stay the same, nothing inside may wait for the GPU",
+                ),
+                jax=(f"jax.jit around the whole step compiles what repeats into few kernels and graphs (now {pace})",),
+                directives=(
+                    f"Join parallel loops into one region, and queue what is left without waits (OpenACC async, OpenMP "
+                    f"nowait): each region is a launch (now {pace})",
+                ),
+            ),
             *(batch if small >= RULE.threshold(context, "small_fraction") else ()),
         ),
     )

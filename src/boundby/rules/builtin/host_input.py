@@ -42,7 +42,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 
 def _advice(context: RuleContext, place: Place, sleeping: float, others: list[Worker]) -> tuple[str, ...]:
-    is_python = context.is_python
+    is_python = context.program.is_torch
     busiest = [one for one in others if one.busy >= RULE.threshold(context, "busy_fraction")]
     spots = hot_functions(context, place.rows)
     hot = f"; most of it is {spots[0].short_symbol}" if spots else ""

@@ -52,10 +52,10 @@ def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
         first = (
             "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
             f"starts the first ones beside the GPU. {what}, and what the program does next waits for it"
-            if context.is_python
+            if context.program.is_torch
             else f"{what}, and what the program does next waits for it: start it once, before the steps",
         )
-    usual = "starting workers, building indexes and metrics" if context.is_python else "files, building indexes"
+    usual = "building indexes and metrics" if context.program.is_python else "files, building indexes"
     return (
         *first,
         "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the GPU: "

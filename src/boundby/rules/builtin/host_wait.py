@@ -23,8 +23,8 @@ MESSAGES = "messages of other ranks"
 ADVICE = {
     MESSAGES: "Another rank comes late, or messages are small and many: overlap them with GPU work "
     "(MPI_Irecv before the kernels, MPI_Wait after), join small ones, hand device pointers to a CUDA-aware MPI",
-    "GIL": "Another Python thread holds the interpreter's lock: move its work to a process (multiprocessing, "
-    "DataLoader workers), or to code that releases the lock (NumPy, torch, Numba nogil)",
+    "GIL": "Another Python thread holds the interpreter's lock: move its work to a process (multiprocessing), or to "
+    "code that releases the lock (NumPy, Numba nogil)",
     "lock": "A lock is held by another thread: hold it for less, or split what it guards; a logging handler, an "
     "allocator and a queue are the usual ones",
     "condition": "The launching thread waits for another thread or a queue to hand it something: let that run ahead "

@@ -56,8 +56,8 @@ def _warm_advice(context: RuleContext) -> tuple[str, ...]:
 
 def _advice(context: RuleContext, hot: str, *, is_sampled: bool) -> tuple[str, ...]:
     where = "this code" if hot in ("", short_symbol(PYTHON_CODE)) else hot
-    if context.is_python:
-        rest = "vectorise what remains (NumPy, torch) in place of Python loops"
+    if context.program.is_python:
+        rest = "vectorise what remains in place of Python loops"
         capture = "--sample=process-tree --python-sampling=true"
     else:
         rest = "let several threads share what remains"

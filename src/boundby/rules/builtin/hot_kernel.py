@@ -15,7 +15,7 @@ from boundby.model.units import count, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import small_block_rows, small_grid_rows
 from boundby.rules.rule import Match, Rule, Threshold
-from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
+from boundby.trace.vocabulary.kernels import MATMULS, KernelKind, is_library_kernel
 
 # Kernels of libraries and compilers are tuned already; layout conversions have a rule of their own.
 _TUNED = (*MATMULS, KernelKind.ATTENTION, KernelKind.MULTI_TENSOR, KernelKind.LAYOUT, KernelKind.FUSED)
@@ -113,8 +113,9 @@ def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ..
         f"ncu --set full --launch-count 3 --kernel-name regex:{plain[0] if plain else 'KERNEL'} PROGRAM tells whether "
         "memory, arithmetic or latency limits it: near the peak of one of them, only less work helps"
     )
-    if "at::native" in name:
-        return (profile, "Compile the model (torch.compile), or replace the operation by one that does less")
+    if is_library_kernel(name):
+        less = "It is a library's kernel: what can change is the call (its shapes, layout, precision), not the kernel"
+        return (less, *context.program.pick((), torch=("torch.compile may fuse it with its neighbours",)))
     threads = int(work.blocks[row]) * int(work.threads[row])
     few = 0 < threads < RULE.threshold(context, "filling_threads") * int(work.multiprocessors[row])
     if few and _OPENMP.search(name):

@@ -125,7 +125,7 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
             "show one GPU only (CUDA_VISIBLE_DEVICES=0), and build for this GPU; from CUDA 11.7, "
             "CUDA_MODULE_LOADING=LAZY loads code when it is needed (the default since 12.2)",
         )
-    if not context.is_python:
+    if not context.program.is_python:
         return (
             "It is host code before the first launch, or the driver that makes the context, which no call in the trace "
             "shows: nsys profile --sample=process-tree, or perf record -g, shows which functions",
@@ -134,7 +134,7 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
     if named is None:
         return (f"{profile}; python -X importtime train.py which imports are slow",)
     uploaded = _uploaded_bytes(context, named)
-    if context.framework == "torch" and uploaded >= _MODEL_BYTES:
+    if context.program.is_torch and uploaded >= _MODEL_BYTES:
         return (
             f"{named.name} runs on the CPU for {duration(named.covered_ns)}, then uploads {size(uploaded)} from "
             'pageable memory: build the model on the GPU, with torch.device("cuda"): model = Model(...), in place of '

@@ -35,8 +35,24 @@ def _check(context: RuleContext) -> Iterator[Match]:
         },
         short.saving_ns(RULE),
         (
-            "torch.compile(function) fuses small operations, so that there are fewer to launch",
-            "Work on whole tensors in place of Python loops over rows, samples or parameters",
+            *context.program.pick(
+                (
+                    "Fewer and larger kernels: join neighbours that work on the same data, and do several items in "
+                    "one launch",
+                ),
+                torch=(
+                    "torch.compile(function) fuses small operations, so that there are fewer to launch",
+                    "Work on whole tensors in place of Python loops over rows, samples or parameters",
+                ),
+                python=(
+                    "Work on whole arrays in place of Python loops over rows or samples, and let the library fuse "
+                    "what is "
+                    "elementwise (jax.jit, cupy.fuse)",
+                ),
+                directives=(
+                    "Join neighbouring loops into one parallel region, and collapse nested loops into one launch",
+                ),
+            ),
             _CUT if short.of.interrupted >= RULE.threshold(context, "interrupted_fraction") else _NO_ORDER,
         ),
     )

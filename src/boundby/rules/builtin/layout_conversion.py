@@ -27,8 +27,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
         kernels.evidence(),
         kernels.saving_without(Cause.GPU_COMPUTE, RULE.threshold(context, "avoided_least")),
         (
-            "model = model.to(memory_format=torch.channels_last) and batch = batch.to(memory_format="
-            "torch.channels_last) (3D: torch.channels_last_3d), so that cuDNN's NHWC kernels need no conversion",
+            context.program.pick(
+                "Give cuDNN its tensors in NHWC (CUDNN_TENSOR_NHWC), as its tensor-core kernels read them",
+                torch="model = model.to(memory_format=torch.channels_last) and batch = batch.to(memory_format="
+                "torch.channels_last) (3D: torch.channels_last_3d), so that cuDNN's NHWC kernels need no conversion",
+            ),
             "Look for operations that fall back to NCHW between the convolutions (view, flatten, custom kernels)",
         ),
     )

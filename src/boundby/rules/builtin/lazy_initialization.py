@@ -26,6 +26,7 @@ from boundby.model.records import dataclass
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule
+from boundby.trace.program import Kind
 from boundby.trace.vocabulary.cuda import CallClass
 
 _COMPILES = re.compile(r"cuLink|nvrtc|nvJitLink")
@@ -99,7 +100,7 @@ def _match(context: RuleContext, part: _Part) -> Match:
 
 def _others(context: RuleContext, part: _Part, match: Match) -> Match:
     """What the program itself does for the first time."""
-    is_runtime = context.framework == "openmp" and not len(part.pieces)
+    is_runtime = context.program.kind == Kind.DIRECTIVES and not len(part.pieces)
     return replace(
         match,
         saving_ns=_saving(context, part),
@@ -230,12 +231,9 @@ def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
             *_compiling(context, part.rows),
             later,
         )
-    if context.framework == "cudf":
-        return (
-            "rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool",
-            later,
-        )
-    return ("Allocate and pin once, before what counts, at the largest size that will come", later)
+    pool = "rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool"
+    once = "Allocate and pin once, before what counts, at the largest size that will come"
+    return context.program.pick(once, cudf=pool), later
 
 
 def _has_steps(context: RuleContext) -> bool:

@@ -35,10 +35,21 @@ def _check(context: RuleContext) -> Iterator[Match]:
         migrations.evidence(cpu_page_faults_in_trace=faults.get("cpu"), gpu_page_faults_in_trace=faults.get("gpu")),
         migrations.saving_without(Cause.GPU_COPY, least, most),
         (
-            "cudaMemPrefetchAsync(pointer, bytes, device, stream) before the first kernel that reads it moves it in "
-            "large pieces, ahead of time",
-            "cudaMalloc and explicit copies, where it is clear who needs what when",
-            "CuPy, RAPIDS and Numba: switch the managed allocator off if the data fits the device",
+            *context.program.pick(
+                (
+                    "cudaMemPrefetchAsync(pointer, bytes, device, stream) before the first kernel that reads it moves "
+                    "it "
+                    "in large pieces, ahead of time",
+                    "cudaMalloc and explicit copies, where it is clear who needs what when",
+                ),
+                python=("Switch the library's managed allocator off if the data fits the device",),
+                directives=(
+                    "Say who needs what when: data regions with copyin and copyout, compiled without managed memory "
+                    "(-gpu=nomanaged in nvc and nvfortran)",
+                    "cudaMemPrefetchAsync before the first kernel that reads it moves it in large pieces, ahead of "
+                    "time",
+                ),
+            ),
             *(() if faults else (_CAPTURE,)),
         ),
         cost_ns=migrations.total_ns,

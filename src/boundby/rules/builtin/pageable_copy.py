@@ -25,11 +25,14 @@ _UPLOADS: dict[str, tuple[str, ...]] = {
         "Read files on the GPU: cudf.read_parquet(path), cudf.read_csv(path); frames made by pandas or Arrow are "
         "uploaded column by column from pageable memory",
     ),
-    "openmp": (
+    "directives": (
         "Fill the arrays on the device (a target loop that initializes them) in place of on the host",
         "Arrays that must come from the host: allocate them pinned (cudaMallocHost; nvc and nvc++: -gpu=pinned)",
     ),
-    "cuda": (
+    "python": (
+        "Make the data on the device where it is computed, or upload it from pinned memory while other work runs",
+    ),
+    "cpp": (
         "Make the data on the device where it is computed, or upload it from pinned memory (cudaMallocHost) while "
         "other work runs",
     ),
@@ -39,10 +42,11 @@ _PINNED: dict[str, tuple[str, ...]] = {
         'DataLoader(..., pin_memory=True) and batch = batch.to("cuda", non_blocking=True)',
         "Back to the host: copy into a tensor made once with torch.empty(shape, pin_memory=True)",
     ),
-    "openmp": (
+    "directives": (
         "Allocate the mapped arrays pinned: cudaMallocHost in place of malloc, or nvc and nvc++ with -gpu=pinned",
     ),
-    "cuda": (
+    "python": ("Keep the host side in pinned memory, made once (cupyx.zeros_pinned in CuPy), and copy asynchronously",),
+    "cpp": (
         "Allocate the host side with cudaMallocHost, once, and copy with cudaMemcpyAsync on a stream",
         "Memory that is there already: cudaHostRegister(pointer, bytes, cudaHostRegisterDefault), once",
     ),
@@ -77,7 +81,7 @@ def _upload(copies: CopySet) -> Match:
         f"{duration(copies.total_ns)}, while no kernel runs",
         copies.evidence(is_upload=True),
         (0, copies.saving_without(Cause.GPU_COPY)[1]),
-        _UPLOADS[copies.context.framework],
+        copies.context.program.pick(_UPLOADS["cpp"], **_UPLOADS),
         cost_ns=copies.total_ns,
     )
 
@@ -103,7 +107,7 @@ def _pinning(copies: CopySet) -> Match | None:
         copies.evidence(is_upload=False, expected_from=source, assumed_speed_up=[least, round(most, 2)]),
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
         copies.saving_without(Cause.GPU_COPY, 1 - 1 / least, 1 - 1 / most),
-        (*_PINNED.get(context.framework, _PINNED["cuda"]), *((once,) if _OFTEN <= times <= to_device else ())),
+        (*context.program.pick(_PINNED["cpp"], **_PINNED), *((once,) if _OFTEN <= times <= to_device else ())),
         cost_ns=copies.total_ns,
     )
 

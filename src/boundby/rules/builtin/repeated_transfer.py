@@ -13,9 +13,10 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 _ADVICE = {
     "torch": "Keep the tensors on the device: no .cpu() or .numpy() inside the loop, one before it and one after",
-    "openmp": "#pragma omp target data map(tofrom: u[0:n]) around the loop (OpenACC: #pragma acc data copy(u[0:n])) "
+    "directives": "#pragma omp target data map(tofrom: u[0:n]) around the loop (OpenACC: #pragma acc data "
+    "copy(u[0:n])) "
     "keeps the arrays on the device from step to step",
-    "cuda": "Copy once before the loop and once after it: device memory keeps its content between kernels",
+    "cpp": "Copy once before the loop and once after it: device memory keeps its content between kernels",
 }
 
 
@@ -35,7 +36,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         ),
         copies.saving_without(Cause.GPU_COPY),
         (
-            _ADVICE.get(context.framework, _ADVICE["cuda"]),
+            context.program.pick(_ADVICE["cpp"], **_ADVICE),
             "What the host does with them in between moves to the device too, or reads only the part it needs",
         ),
         cost_ns=copies.total_ns,

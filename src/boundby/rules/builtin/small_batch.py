@@ -28,9 +28,18 @@ def _check(context: RuleContext) -> Iterator[Match]:
         },
         small.saving_ns(RULE),
         (
-            "A larger batch: DataLoader(dataset, batch_size=2 * batch_size), half as many steps; kernels this small "
-            "take hardly longer for it",
-            "Inference: collect requests for a few milliseconds and run them as one batch",
+            *context.program.pick(
+                (
+                    "More items in each launch: larger chunks, or one launch over several of them; kernels this small "
+                    "take "
+                    "hardly longer for it",
+                ),
+                torch=(
+                    "A larger batch, and so fewer steps: kernels this small take hardly longer for it",
+                    "Inference: collect requests for a few milliseconds and run them as one batch",
+                ),
+                directives=("Collapse nested loops, and join neighbouring ones, so that each launch has more to do",),
+            ),
         ),
     )
 

@@ -21,6 +21,7 @@ from boundby.rules.builtin._shapes import (
     small_grid_rows,
 )
 from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.vocabulary.kernels import is_library_kernel
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -37,17 +38,13 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     used = _used(alone)
     kernels = counted(len(alone), "long kernel", "long kernels")
-    python_advice = (
-        "PyTorch: a larger batch, or batched calls (torch.bmm, torch.stack, vmap) instead of a loop over samples",
-    )
     yield alone.match(
         f"{kernels} ({duration(alone.total_ns)}) {'runs' if len(alone) == 1 else 'run'} alone on {percent(used)} of "
         "the GPU's multiprocessors",
         alone.evidence(**_shapes(alone)),
         (0, alone.saving_by_speed(1.0, _filled(context, used))[1]),
         (
-            f"{_launched(alone)}: split its work into smaller blocks, at least two a multiprocessor",
-            *(python_advice if context.is_python else ()),
+            *_advice(alone),
             "Where the work cannot be split, run independent kernels beside it on another stream",
         ),
         cost_ns=alone.total_ns,
@@ -77,10 +74,24 @@ def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:
         },
         None,  # what runs beside them hides it, or some of it
         (
-            f"{_launched(beside)}: split its work into smaller blocks, at least two a multiprocessor",
+            *_advice(beside),
             "What runs beside them hides them now: it has to be shorter as well before the program is",
         ),
         severity="low",
+    )
+
+
+def _advice(kernels: KernelSet) -> tuple[str, ...]:
+    """What to do about the longest: a kernel of a library is not the user's to rewrite, its call is."""
+    context, launches = kernels.context, _launched(kernels)
+    if not is_library_kernel(context.trace.names[context.operations.name[kernels.longest]]):
+        return (f"{launches}: split its work into smaller blocks, at least two a multiprocessor",)
+    return (
+        context.program.pick(
+            f"{launches}: it is a library's, so give it more to do in one call (a larger batch, batched calls)",
+            torch=f"{launches}: it is a library's, so give it more to do in one call: a larger batch, or batched calls "
+            "(torch.bmm, torch.stack, vmap) instead of a loop over samples",
+        ),
     )
 
 

@@ -104,8 +104,16 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 },
                 saving_ns=(0, most),
                 advice=(
-                    "Put no work on the default stream beside others: torch.cuda.stream(s) for all of it, or compile "
-                    "with nvcc --default-stream per-thread, or make the other streams with cudaStreamNonBlocking",
+                    context.program.pick(
+                        "Put no work on the default stream beside others: compile with nvcc --default-stream "
+                        "per-thread, "
+                        "or make the other streams with cudaStreamNonBlocking",
+                        torch="Put no work on the default stream beside others: with torch.cuda.stream(s): for all of "
+                        "it",
+                        python="Put no work on the default stream beside others: give all of it streams of its own",
+                        directives="Put no work on the default queue beside others: async(queue) on all of it",
+                        julia="Put no work on the default stream beside others: tasks have streams of their own",
+                    ),
                     "What is gained depends on whether their kernels fit on the GPU together: test it",
                 ),
                 examples=_examples(context, held),

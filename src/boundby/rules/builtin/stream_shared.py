@@ -55,8 +55,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
             },
             saving_ns=(0, most),
             advice=(
-                "Give each thread a stream of its own: with torch.cuda.stream(torch.cuda.Stream()): in the thread "
-                "(CUDA C++: cudaStreamNonBlocking, or nvcc --default-stream per-thread)",
+                context.program.pick(
+                    "Give each thread a stream of its own: cudaStreamNonBlocking, or nvcc --default-stream per-thread",
+                    torch="Give each thread a stream of its own: with torch.cuda.stream(torch.cuda.Stream()): in the "
+                    "thread",
+                    python="Give each thread a stream of its own",
+                    directives="Give each thread a queue of its own: async(queue) with another number in each",
+                    julia="Give each task a stream of its own, as CUDA.jl does by default",
+                ),
             ),
             examples=KernelSet(context, rows[here[is_small[here]]]).examples(),
             instances=small,

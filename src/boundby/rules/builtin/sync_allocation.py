@@ -12,7 +12,8 @@ from boundby.rules.rule import Match, Rule, Threshold
 _OTHER = (
     "Allocate once, outside the loop, or take memory from a pool that does not wait: cudaMallocAsync and cudaFreeAsync",
 )
-_PYTHON = (
+_PYTHON = ("Allocate once, outside the loop, or let a memory pool of the library hold what is freed",)
+_TORCH = (
     "Leave torch.cuda.empty_cache() out of the loop, so that memory is kept and used again",
     "If the allocator runs out of memory and retries: smaller batches, or "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
@@ -24,7 +25,10 @@ def check(context: RuleContext) -> Iterator[Match]:
 
 
 def _words(context: RuleContext, group: Group) -> Words:
-    return Words(f"{group.key} waits for the GPU {group.costs}", _PYTHON if context.may_be_torch else _OTHER)
+    return Words(
+        f"{group.key} waits for the GPU {group.costs}",
+        context.program.pick(_OTHER, torch=_TORCH, python=_PYTHON, julia=_PYTHON),
+    )
 
 
 RULE = Rule(

@@ -42,7 +42,7 @@ def check(context: RuleContext) -> Iterator[Match]:
 def _words(context: RuleContext, group: Group) -> Words:
     advice = next(line for part, line in _ADVICE if part in group.key)
     return Words(
-        f"{group.key} makes the host wait {group.costs}", (advice, *([_WHERE] if context.may_be_torch else []))
+        f"{group.key} makes the host wait {group.costs}", (advice, *(context.program.pick([], torch=[_WHERE])))
     )
 
 

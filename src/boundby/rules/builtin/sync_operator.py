@@ -18,7 +18,7 @@ _MOST_NAMED = 1_000
 
 def check(context: RuleContext) -> Iterator[Match]:
     if not context.operators.names:
-        if len(waits_of(context).call) and context.may_be_torch:
+        if len(waits_of(context).call) and context.program.is_torch:
             raise CannotCheckError("the trace holds no operator ranges: capture with boundby profile --torch-ops")
         return
     yield from matches(context, WaitKind.OPERATOR, _keys, _words)

@@ -13,7 +13,8 @@ from boundby.model.units import duration, size
 from boundby.rules.builtin._waiting import Words, matches
 from boundby.rules.rule import Match, Rule
 
-_PYTHON = ("Pin the host's memory and do not block: DataLoader(pin_memory=True), x.to(device, non_blocking=True)",)
+_PYTHON = ("Keep the host side in pinned memory, made once, and copy asynchronously on a stream",)
+_TORCH = ("Pin the host's memory and do not block: DataLoader(pin_memory=True), x.to(device, non_blocking=True)",)
 _OTHER = ("Pin the host's memory once: cudaMallocHost, or cudaHostRegister for memory that is there already",)
 
 
@@ -32,7 +33,7 @@ def _words(context: RuleContext, group: Group) -> Words:
     return Words(
         f"the host stands by while {copies} of pageable memory ({size(moved)}) wait{plural} for the GPU's earlier "
         f"work: {duration(group.held_ns)} in all",
-        _PYTHON if context.may_be_torch else _OTHER,
+        context.program.pick(_OTHER, torch=_TORCH, python=_PYTHON, julia=_PYTHON),
         {"moved_bytes": moved},
     )
 

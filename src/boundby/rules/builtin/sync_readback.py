@@ -14,7 +14,7 @@ _OTHER = (
     "Keep the value on the device, or read it one step later: copy it asynchronously into pinned memory, record an "
     "event, launch the next step, then look",
 )
-_PYTHON = (
+_TORCH = (
     "Keep the value on the device and read it once every N steps: no .item(), float(t), if t: or print(t) in the step; "
     "torch.where in place of a branch",
     "To see which line asks: torch.cuda.set_sync_debug_mode('warn'), or capture with boundby profile --torch-ops",
@@ -30,7 +30,7 @@ def _keys(_: RuleContext, rows: Rows) -> list[str]:
 
 
 def _words(context: RuleContext, group: Group) -> Words:
-    return Words(f"a value is read back to the host {group.costs}", _PYTHON if context.may_be_torch else _OTHER)
+    return Words(f"a value is read back to the host {group.costs}", context.program.pick(_OTHER, torch=_TORCH))
 
 
 RULE = Rule(

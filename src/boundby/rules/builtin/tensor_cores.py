@@ -82,7 +82,15 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
             tf32_kernels_in_trace=int(tf32.sum()),
         ),
         kernels.saving_by_speed(*speed_up),
-        _advice(kernels.named(1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
+        context.program.pick(
+            (
+                "Let the library use the tensor cores: cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), or data "
+                "and cublasGemmEx in 16 bits (cuDNN: CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION)",
+            ),
+            torch=_advice(kernels.named(1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
+            jax=('jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or parameters in bfloat16',),
+            python=("Hold the arrays in 16 bits, or let the library's products run in TF32 (CUPY_TF32=1 in CuPy)",),
+        ),
         cost_ns=kernels.total_ns,
     )
 
@@ -115,7 +123,8 @@ def _advice(kernel: str, capability: Capability, *, tf32_is_on: bool) -> tuple[s
 
 
 def _from_tf32(kernels: KernelSet, gpu: str) -> Match:
-    least, most = (RULE.threshold(kernels.context, name) for name in ("bf16_least", "bf16_most"))
+    context = kernels.context
+    least, most = (RULE.threshold(context, name) for name in ("bf16_least", "bf16_most"))
     return kernels.match(
         f"{counted(len(kernels), 'TF32 matrix kernel', 'TF32 matrix kernels')} ({percent(kernels.share)} of kernel "
         f"time, {duration(kernels.total_ns)}) {'runs' if len(kernels) == 1 else 'run'} at half the tensor cores' BF16 "
@@ -123,9 +132,15 @@ def _from_tf32(kernels: KernelSet, gpu: str) -> Match:
         kernels.evidence(gpu=gpu, assumed_speed_up=[least, most]),
         kernels.saving_by_speed(least, most),
         (
-            'with torch.autocast("cuda", dtype=torch.bfloat16): around forward and loss halves the bytes and doubles '
-            "the peak rate of these kernels",
-            "Convolutions: model.to(memory_format=torch.channels_last) as well, or cuDNN converts layouts around them",
+            *context.program.pick(
+                ("Data in 16 bits (BF16, FP16) halve the bytes and double the peak rate of these kernels",),
+                torch=(
+                    'with torch.autocast("cuda", dtype=torch.bfloat16): around forward and loss halves the bytes and '
+                    "doubles the peak rate of these kernels",
+                    "Convolutions: model.to(memory_format=torch.channels_last) as well, or cuDNN converts layouts "
+                    "around them",
+                ),
+            ),
         ),
         cost_ns=kernels.total_ns,
     )

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from boundby.evidence.context import RuleContext
 from boundby.rules.rule import Match, Rule, note
 
-_PYTHON = (
+_PYTHON = "Annotate steps and their parts: boundby.annotate, or nvtx.annotate of the package nvtx"
+_JULIA = "Annotate steps and their parts: NVTX.@annotate of NVTX.jl"
+_TORCH = (
     "Annotate steps and their parts: boundby profile --torch-ops does it for torch programs, boundby.annotate by hand"
 )
 _OTHER = "Annotate steps and their parts with nvtxRangePush and nvtxRangePop (NVTX 3: one header, no library)"
@@ -26,7 +28,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
         title = f"no NVTX ranges: the {regions} regions here were found by repetition and have no names"
     else:
         title = "no NVTX ranges: nothing says which part of the program takes the time"
-    yield note(title, {"ranges": 0, "regions_found": regions}, lost or (_PYTHON if context.is_python else _OTHER))
+    yield note(
+        title,
+        {"ranges": 0, "regions_found": regions},
+        lost or (context.program.pick(_OTHER, torch=_TORCH, python=_PYTHON, julia=_JULIA)),
+    )
 
 
 RULE = Rule(

@@ -12,6 +12,13 @@ from boundby.model.units import count, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
 
+_TORCH = (
+    "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) in place of "
+    "q @ k.transpose(-2, -1), mask, softmax and @ v",
+    "A custom mask goes in as attn_mask=; in 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the "
+    "memory-efficient one",
+)
+
 
 def _check(context: RuleContext) -> Iterator[Match]:
     written_out = attention(context)
@@ -34,10 +41,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
         ),
         kernels.saving_by_speed(least, most),
         (
-            "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) in place of "
-            "q @ k.transpose(-2, -1), mask, softmax and @ v",
-            "A custom mask goes in as attn_mask=; in 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the "
-            "memory-efficient one",
+            *context.program.pick(
+                (
+                    "A fused attention kernel in place of products, scale, mask and softmax: FlashAttention, cuDNN's, "
+                    "CUTLASS'",
+                ),
+                torch=_TORCH,
+                jax=('jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")',),
+            ),
         ),
         instances=written_out.instances,
         cost_ns=kernels.total_ns,

@@ -31,10 +31,20 @@ def _check(context: RuleContext) -> Iterator[Match]:
         ),
         kernels.saving_by_speed(least, most),
         (
-            "model = torch.compile(model): it fuses such chains, so that data passes through memory once, not once "
-            "per operation",
-            "Norms and activations written out: torch.nn.functional.layer_norm, rms_norm, gelu and silu are one "
-            "kernel each",
+            *context.program.pick(
+                (
+                    "One kernel that does the whole chain, so that data passes through memory once, not once per "
+                    "operation",
+                ),
+                torch=(
+                    "model = torch.compile(model): it fuses such chains, so that data passes through memory once, not "
+                    "once "
+                    "per operation",
+                    "Norms and activations written out: torch.nn.functional.layer_norm, rms_norm, gelu and silu are "
+                    "one "
+                    "kernel each",
+                ),
+            ),
         ),
         cost_ns=kernels.total_ns,
     )

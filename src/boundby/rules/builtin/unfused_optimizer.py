@@ -29,9 +29,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
         {"kernels": updates.kernels.named()},
         saving_ns,
         (
-            _fused(context.path(updates.region)),
-            "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_ "
-            "take lists of tensors",
+            *context.program.pick(
+                ("One kernel that updates all parameters, given a list of their addresses, in place of one for each",),
+                torch=(
+                    _fused(context.path(updates.region)),
+                    "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, "
+                    "torch._foreach_addcdiv_ take lists of tensors",
+                ),
+            ),
         ),
     )
 

@@ -26,6 +26,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
         setup = setup_inside(context, item)
         if setup >= RULE.threshold(context, "told_fraction") * excess:
             continue  # lazy-initialization tells of it
+        wait = context.program.pick(
+            "cudaDeviceSynchronize", torch="torch.cuda.synchronize()", jax="block_until_ready()"
+        )
         loading = [f"{duration(setup)} of it is loading and first allocations: see lazy-initialization"]
         which = "instance takes" if item.warm_up == 1 else f"{item.warm_up} instances take"
         each = duration_range(int(first.min()), int(first.max()))
@@ -44,7 +47,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             saving_ns=None,
             advice=(
                 f"Look at the steady state: boundby analyze --skip-first {item.warm_up}",
-                "When timing, run a few first, wait for the GPU (torch.cuda.synchronize()), then start the clock",
+                f"When timing, run a few first, wait for the GPU ({wait}), then start the clock",
                 *(loading if setup >= excess / 4 else []),
             ),
             examples=item.examples("/".join(context.path(item.region)), 0, item.warm_up),

@@ -89,6 +89,21 @@ def kind_of_kernel(name: str) -> KernelKind:
     return next((kind for kind, pattern in _KINDS if pattern.search(name)), KernelKind.OTHER)
 
 
+# Kernels that come with libraries, by namespaces and by how cuBLAS, cuDNN, CUTLASS and compilers name theirs.
+_LIBRARY_KERNEL = re.compile(
+    r"\bat::|\baten::|\bc10::|\bcub::|\bthrust::|cudnn|cublas|cutlass|cutensor|\bcask|cudf::|\bdali::|nccl|nvshmem|\btvm|"
+    r"\bcufft|\b(?:regular|vector|composite)_fft|curand|cusparse|cusolver|magma|tensorrt|flash_(?:fwd|bwd|attn)|fmha|xmma"
+    r"|^(?:volta|turing|ampere|hopper|maxwell|pascal|sm\d+|nvjet|s\d+|h\d+)_\w*(?:gemm|cudnn|conv|nvjet|fft|wgrad|dgrad)"
+    r"|^nvjet_|^triton_(?:poi|red|per|tem)_|^(?:loop|input)_\w*fusion|gemv2?[NT]|splitKreduce|implicit_convolve|dot_kernel<"
+    r"|apex::|multi_tensor_apply|\braft::|rmm::|\bcupy_|tensorflow::|Eigen::|layer_norm_grad|GammaBetaBackward"
+)
+
+
+def is_library_kernel(name: str) -> bool:
+    """True for a kernel that a library or a compiler brought along: not its user's to rewrite."""
+    return bool(_LIBRARY_KERNEL.search(name))
+
+
 def kernel_label(name: str) -> str:
     """A kernel's name as people say it: no return type, no template arguments, no parameters, no namespaces; what an
     elementwise kernel computes in brackets. ``vectorized_elementwise_kernel (Mul)``."""

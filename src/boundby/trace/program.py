@@ -1,0 +1,148 @@
+"""What kind of program a trace is of: what its user wrote it in decides which remedies make sense to him.
+
+Told from the processes that use the GPU: names of kernels and ranges, NVTX domains, threads, the command, and binaries
+in backtraces. Where two things speak, the more specific wins; where nothing does, it is a program in C or C++.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+from typing import TypeVar
+
+import numpy as np
+
+from boundby.model.records import dataclass
+from boundby.trace.stacks import file_name
+from boundby.trace.tables import Trace
+
+T = TypeVar("T")
+
+
+class Kind(Enum):
+    """What the user's own code is."""
+
+    TORCH = "Python with PyTorch"
+    PYTHON = "Python"  # JAX, CuPy, RAPIDS, Numba, a library of its own ...
+    CPP = "C++ or CUDA"
+    DIRECTIVES = "OpenMP or OpenACC"
+    JULIA = "Julia"
+
+
+@dataclass(frozen=True)
+class Program:
+    """``library``: the array library whose kernels or ranges the trace shows (``torch``, ``jax``, ``cupy`` ...); empty:
+    none is known."""
+
+    kind: Kind
+    library: str = ""
+
+    @property
+    def is_python(self) -> bool:
+        return self.kind in (Kind.TORCH, Kind.PYTHON)
+
+    @property
+    def is_torch(self) -> bool:
+        return self.kind == Kind.TORCH
+
+    def pick(self, otherwise: T, **of_kind: T) -> T:
+        """The words for this program: by library (``cudf=``), then by kind (``torch=``, ``python=``, ``directives=``,
+        ``julia=``; what is there for ``python`` holds for no program with torch), else ``otherwise``."""
+        for key in (self.library, self.kind.name.lower()):
+            if key in of_kind:
+                return of_kind[key]
+        return otherwise
+
+    def understands(self, advice: str) -> bool:
+        """Whether a line of advice speaks of what this program can be written in: the gate of all rules."""
+        if _OF_TORCH.search(advice) and not self.is_torch:
+            return False
+        if _OF_PYTHON.search(advice) and not self.is_python:
+            return False
+        if _OF_CUDF.search(advice) and self.library != "cudf":
+            return False
+        if _OF_DIRECTIVES.search(advice) and self.kind != Kind.DIRECTIVES:
+            return False
+        # A Python program without a known library calls C++ of its own.
+        has_cpp = self.kind in (Kind.CPP, Kind.DIRECTIVES) or (self.kind == Kind.PYTHON and not self.library)
+        return has_cpp or not _OF_CPP.search(advice)
+
+    def sentences(self, text: str) -> str:
+        """A text without the sentences that it does not understand."""
+        return " ".join(filter(self.understands, _SENTENCE.split(text)))
+
+
+_SENTENCE = re.compile(r"(?<=[.;])\s+")
+# Words that only one kind of program can follow.
+_OF_TORCH = re.compile(
+    r"torch|DataLoader|num_workers|prefetch_factor|persistent_workers|pin_memory|non_blocking|\bDDP\b|\bFSDP\b|\.item\(\)"
+    r"|\bvmap\b|state_dict|autocast|bucket_cap"
+)
+_OF_PYTHON = re.compile(r"(?<!-)\b[Pp]ython\b(?!-)|NumPy|Numba|CuPy|py-spy|pandas|boundby\.annotate")
+_OF_CUDF = re.compile(r"\bcudf\.|\brmm\.")
+_OF_DIRECTIVES = re.compile(r"#pragma|\btarget (?:data|loop)\b|-gpu=|collapse nested loops")
+_OF_CPP = re.compile(r"\bnvcc\b|nvtxRangePush|\bcudaMallocHost\b|\bcudaMallocAsync\b|CUDA C\+\+")
+
+# Libraries by what only they name: kernels, ranges, domains, threads, binaries. The first that is seen decides.
+_LIBRARIES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "torch",
+        re.compile(
+            r"at::native::|\baten::|\bc10::|^pt_(?:main_thread|autograd|data_worker|pin_mem|thread_pool)"
+            r"|libtorch_python|libc10_cuda|^triton_(?:poi|red|per|tem)_|torch::"
+        ),
+    ),
+    ("cudf", re.compile(r"\bcudf::|^libcudf|^cudf_python$")),
+    (
+        "jax",
+        re.compile(r"XlaModule|^tf_XLA|^jax|jaxlib|xla_extension|^(?:loop|input)_\w*fusion(?:_\d+)?$|\bjit_\w+\b.*hlo"),
+    ),
+    ("tensorflow", re.compile(r"tensorflow::|^tf_(?:data|Compute)|libtensorflow")),
+    ("cupy", re.compile(r"\bcupy_|^cupy")),
+    ("numba", re.compile(r"\bcudapy::|_ZN6cudapy")),
+)
+_PYTHON = re.compile(
+    r"(?:^|[\\/ ])(?:i?python|pypy|pytest|torchrun|accelerate|deepspeed|jupyter|ray|vllm)[\d.]*(?:\.exe)?(?=$|\s)"
+    r"|\.py(?=$|\s)|^pt_main_thread$|cpython-3|^python3?[\d.]*$|^VLLM::|^ray::",
+    re.IGNORECASE,
+)
+# nvc, nvfortran and gcc name the kernels of directives after the function and line that they were made of.
+_DIRECTIVES = re.compile(r"^nvkernel_|__omp_offloading|__nv_main|_\d+_gpu(?:__red)?$|_gpu__red|^acc_|\$_omp_fn\$")
+_DIRECTIVE_DOMAINS = re.compile(r"^(?:OpenACC|OpenMP)$", re.IGNORECASE)
+_JULIA = re.compile(r"^julia\b|(?:^|[\\/])julia(?:[\d.]*)(?=$|\s)|\bjulia_|CuDeviceArray|libjulia|^gpu_\w+!?\(")
+
+
+def program_of(trace: Trace) -> Program:
+    """What wrote the program. Threads and processes count where they call CUDA; all do where none does."""
+    kernels = _texts(trace, np.unique(trace.operations.name))
+    ranges = _texts(trace, np.unique(trace.ranges.name))
+    callers = np.unique(trace.api.thread)
+    chosen = np.unique(trace.process_of_thread[callers]).tolist() if len(callers) else range(len(trace.processes))
+    processes = [trace.processes[number] for number in chosen]
+    threads = [thread.name for thread in trace.threads if thread.process in chosen or not len(callers)]
+    started = [*(process.name for process in processes), *threads, trace.command or ""]
+    named = [*kernels, *ranges, *trace.domains, *started]
+    library = next((name for name, pattern in _LIBRARIES if any(map(pattern.search, named))), "")
+    is_python = any(map(_PYTHON.search, started))
+    if not is_python and any(map(_JULIA.search, [*started, *kernels])):
+        return Program(Kind.JULIA)
+    binaries: list[str] | None = None
+    if trace.captured.backtraces and (not library or not is_python):
+        stacks = trace.backtraces.load()
+        binaries = sorted({file_name(stacks.names[number]) for number in np.unique(stacks.frames.module).tolist()})
+        library = library or next((name for name, pattern in _LIBRARIES if any(map(pattern.search, binaries))), "")
+        is_python = is_python or any(map(_PYTHON.search, binaries))
+    # A library of Python, where neither the program's name nor its binaries say that there is no Python in it.
+    is_named = any(process.name for process in processes)
+    if not is_python and library and not is_named and not any(name.startswith("lib") for name in binaries or ()):
+        is_python = True
+    if is_python and library == "torch":
+        return Program(Kind.TORCH, library)
+    if not library and (any(map(_DIRECTIVES.search, kernels)) or any(map(_DIRECTIVE_DOMAINS.search, trace.domains))):
+        return Program(Kind.DIRECTIVES)
+    return Program(Kind.PYTHON if is_python else Kind.CPP, library)
+
+
+def _texts(trace: Trace, numbers: Iterable[int]) -> list[str]:
+    return [trace.names[number] for number in map(int, numbers) if number >= 0]

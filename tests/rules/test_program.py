@@ -1,0 +1,110 @@
+"""Advice that fits the program: what kind it is, and that no rule tells anybody what his kind cannot do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boundby.readers import read_trace
+from boundby.rules.builtin import builtin
+from boundby.rules.findings import find
+from boundby.rules.rule import Rule
+from boundby.trace.program import Kind, Program, program_of
+from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.kernels import is_library_kernel
+from tests.rules.builtin.harness import cases_of, context_of, pattern
+from tests.support.traces import trace_path
+
+PROGRAMS = (
+    Program(Kind.TORCH, "torch"),
+    Program(Kind.PYTHON, "jax"),
+    Program(Kind.PYTHON, "cupy"),
+    Program(Kind.CPP),
+    Program(Kind.DIRECTIVES),
+    Program(Kind.JULIA),
+)
+RULES = builtin()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
+def test_every_kind_of_program_gets_advice_it_can_follow(rule: Rule) -> None:
+    if rule.id == "sync-operator":
+        return  # speaks of PyTorch's operators, which only its programs show
+    context = context_of(cases_of(rule).positive())
+    for program in PROGRAMS:
+        context.__dict__["program"] = program
+        for finding in find(context, (rule,)).found:
+            assert finding.advice, f"{program}: {finding.title}"
+            if not program.is_torch:
+                assert not [
+                    line for line in (*finding.advice, finding.disproof) if "torch" in line or "DataLoader" in line
+                ]
+            if not program.is_python:
+                assert not [line for line in finding.advice if "py-spy" in line or "NumPy" in line]
+
+
+def _trace(kernel: str = "step(float *)", process: str = "", thread: str = "", command: str | None = None) -> Trace:
+    trace = context_of(pattern("compute")).trace
+    names = tuple(kernel if number in np.unique(trace.operations.name) else "x" for number in range(len(trace.names)))
+    return replace(
+        trace,
+        names=names,
+        command=command,
+        threads=tuple(replace(one, name=thread) for one in trace.threads),
+        processes=tuple(replace(one, name=process) for one in trace.processes),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "process", "thread", "command", "kind"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4>()", "python3", "", None, Kind.TORCH),
+        ("void at::native::vectorized_elementwise_kernel<4>()", "", "", None, Kind.TORCH),
+        ("void at::native::vectorized_elementwise_kernel<4>()", "./serve", "serve", "serve m.pt", Kind.CPP),
+        ("nvjet_tst_192x192", "pytest", "pt_autograd_0", "pytest tests", Kind.TORCH),
+        ("loop_add_fusion_1", "python3.11", "", "python3.11 train.py", Kind.PYTHON),
+        ("cupy_multiply__float32_float32", "python", "", None, Kind.PYTHON),
+        ("stencil(double *)", "./heat", "heat", "heat 8000", Kind.CPP),
+        ("stencil(double *)", "nsys-launcher", "python", "python run.py", Kind.PYTHON),
+        ("nvkernel_solve_F1L210_2", "./heat", "heat", "heat 8000", Kind.DIRECTIVES),
+        ("update_84_gpu", "accP2P", "MPI Rank 0", None, Kind.DIRECTIVES),
+        ("julia_stencil_1234(CuDeviceArray<Float32, 2, 1>)", "julia", "julia", "julia run.jl", Kind.JULIA),
+    ],
+)
+def test_kinds(kernel: str, process: str, thread: str, command: str | None, kind: Kind) -> None:
+    assert program_of(_trace(kernel, process, thread, command)).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("cpp_vector_add", Kind.CPP),
+        ("openmp_heat_before", Kind.DIRECTIVES),
+        ("openacc_mpi_4_processes_4_gpus", Kind.DIRECTIVES),
+        ("rapids_cudf_old_schema", Kind.PYTHON),
+        ("pytorch_a100_all_cpu_tables", Kind.TORCH),
+    ],
+)
+def test_kinds_of_real_traces(name: str, kind: Kind) -> None:
+    assert program_of(read_trace(Path(trace_path(f"{name}.sqlite")))).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("kernel", "is_library"),
+    [
+        ("void at::native::<unnamed>::cunn_SoftMaxForward<4>()", True),
+        ("ampere_sgemm_128x64_tn", True),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688f16gemm_64x64>()", True),
+        ("void thrust::cuda_cub::core::_kernel_agent<>()", True),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(Params)", True),
+        ("vecAdd(double *, double *, double *, int)", False),
+        ("void ngp::kernel_grid<float, 3>(unsigned int)", False),
+        ("nvkernel_solve_F1L210_2", False),
+        ("my_gemm_tiled(float *)", False),
+    ],
+)
+def test_whose_kernel_it_is(kernel: str, is_library: bool) -> None:
+    assert is_library_kernel(kernel) == is_library
