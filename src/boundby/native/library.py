@@ -87,9 +87,9 @@ def why_not() -> str | None:
     return None if library else reason
 
 
-def call(function: str, *records: Record) -> None:
-    """Call a function of the library with pointers to these structs. RuntimeError where there is none."""
+def call(function: str, *records: Record) -> int:
+    """What a function of the library answers, called with pointers to these structs. RuntimeError without a library."""
     library = core()
     if library is None:
         raise RuntimeError(f"the native core is not there: {why_not()}")
-    library[function](*(ctypes.byref(record.structure()) for record in records))
+    return int(library[function](*(ctypes.byref(record.structure()) for record in records)))

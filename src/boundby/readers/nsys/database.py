@@ -19,14 +19,15 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import numpy as np
 
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.errors import InputError
 from boundby.readers.files import export_again, first_bytes, no_report
+from boundby.readers.nsys.pages import Only, PageReader
 
 MAGIC = b"SQLite format 3\x00"
 BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
@@ -46,6 +47,7 @@ class _Connection(sqlite3.Connection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.file: BinaryIO | None = None  # the same bytes, for `PageReader`
         self._queries: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
@@ -65,7 +67,7 @@ def is_sqlite(header: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
+def open_readonly(path: Path) -> Iterator[_Connection]:
     """A connection inside one read transaction. Raises InputError with the reason and the next step."""
     header = first_bytes(path)
     if not is_sqlite(header):
@@ -79,6 +81,8 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
             if log.exists() and log.stat().st_size:
                 source = _copy_with_log(path, log, Path(cleanup.enter_context(tempfile.TemporaryDirectory())))
                 query = "mode=rw"  # the copy is ours: SQLite may replay its log
+        # Opened before SQLite opens it and closed after: a process that closes a file loses its locks on it.
+        file = cleanup.enter_context(source.open("rb", buffering=0))
         try:
             address = f"file:{quote(os.fsencode(source.absolute()))}?{query}"
             connection = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, factory=_Connection)
@@ -87,6 +91,7 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
             connection.isolation_level = None
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection.file = None if query == "mode=rw" else file  # what stands in a log does not stand in the file
         except SQLITE_ERRORS as error:
             raise explain(path, error) from error
         yield connection
@@ -149,9 +154,10 @@ def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
 class Database:
     """An open export: its tables, their columns, and reading of integer columns in bulk."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, connection: _Connection, path: Path) -> None:
         self.path = path
         self._connection = connection
+        self._pages = PageReader.of(connection, connection.file)
         found = self.rows("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')")
         kinds = {str(name): kind for name, kind in found}
         self.tables = frozenset(kinds)
@@ -180,8 +186,8 @@ class Database:
             self._columns[table] = {str(lower): str(column) for column, lower in columns}
         return self._columns[table]
 
-    def columns(self, table: str, wanted: Sequence[str], *, where: str = "") -> dict[str, Int64Array]:
-        """Integer columns of a table, in row order, of the rows that ``where`` (SQL) wants.
+    def columns(self, table: str, wanted: Sequence[str], *, only: Only | None = None) -> dict[str, Int64Array]:
+        """Integer columns of a table, in row order, of the rows that are wanted.
 
         An absent table has no rows, an absent column is MISSING.
         """
@@ -189,17 +195,49 @@ class Database:
         present = [column for column in wanted if column.lower() in known]
         if not present:
             return {column: np.empty(0, np.int64) for column in wanted}
+        read = self._from_pages(table, present, only) or self._from_rows(table, present, only)
+        length = len(read[present[0]])
+        return {column: read[column] if column in read else np.full(length, MISSING, np.int64) for column in wanted}
+
+    def _from_pages(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array] | None:
+        if self._pages is None or table in self._views:
+            return None
+        try:
+            return self._pages.columns(table, present, only)
+        except SQLITE_ERRORS as error:
+            raise explain(self.path, error) from error
+
+    def _from_rows(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
+        """The same by SQLite."""
+        known = self._columns_of(table)
         values = [f'ifnull("{known[column.lower()]}", {MISSING})' for column in present]
         read_rows = self._chunks if table in self._views else self._joined_chunks
+        where = _condition(only)
         try:
             chunks = list(read_rows(table, values, where))
         except (sqlite3.Error, ValueError, DeprecationWarning):  # no rowid, or what is no integer: see what it is
             chunks = list(self._chunks(table, values, where))
         chunks = chunks or [np.empty((len(present), 0), np.int64)]
         rows = np.ascontiguousarray(np.concatenate(chunks, axis=1))
-        read = dict(zip(present, rows, strict=True))
-        length = len(read[present[0]])
-        return {column: read.get(column, np.full(length, MISSING, np.int64)) for column in wanted}
+        return dict(zip(present, rows, strict=True))
+
+    def texts_of(self, table: str, column: str, *, only: Only | None = None) -> tuple[Int32Array, list[str]]:
+        """A column of texts in row order: of each row the number of its text among the distinct ones, -1 for NULL."""
+        known = self._columns_of(table)[column.lower()]
+        if self._pages is not None and table not in self._views:
+            try:
+                found = self._pages.texts(table, known, only)
+            except SQLITE_ERRORS as error:
+                raise explain(self.path, error) from error
+            if found is not None:
+                return found.number, [text.decode("utf-8", "replace") for text in found.distinct]
+        condition = f" WHERE {_condition(only)}" if only else ""
+        # In the order of ``columns``: an index that somebody added must not change it.
+        rows = self.rows(f'SELECT "{known}" FROM "{table}" NOT INDEXED{condition}')
+        texts = [as_text(value) for (value,) in rows]
+        number: dict[str, int] = {}
+        numbers = [-1 if text is None else number.setdefault(text, len(number)) for text in texts]
+        return np.array(numbers, np.int32), list(number)
 
     def _joined_chunks(self, table: str, values: Sequence[str], where: str) -> Iterator[Int64Array]:
         """Values of some rows at a time, shape (values, rows): SQLite joins each column to one text, which NumPy reads.
@@ -270,6 +308,11 @@ class Database:
             return []
         found = [(as_text(name), as_text(value)) for name, value in self.rows(f'SELECT name, value FROM "{table}"')]
         return [(name, value) for name, value in found if name is not None and value is not None]
+
+
+def _condition(only: Only | None) -> str:
+    """SQL for the rows that are wanted; empty: all."""
+    return f'"{only[0]}" IN ({", ".join(map(str, only[1]))})' if only else ""
 
 
 def _integers(text: str, count: int) -> Int64Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, factorize
-from boundby.readers.nsys.database import MISSING, Database, as_text
+from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.identity import Indexes, process_key
 from boundby.trace.tables import NO_CORRELATION, ApiCalls, Intervals, Ranges, Samples, Schedule
 
@@ -13,7 +13,7 @@ _CUDA_BACKTRACE = 67  # eventClass of rows that repeat a call to carry its backt
 _PUSH_POP = (59, 70)
 _START_END = (60, 71)
 _DOMAIN_CREATE = 75
-_IS_RANGE = f"eventType IN ({', '.join(str(code) for code in (*_PUSH_POP, *_START_END))})"
+_IS_RANGE = ("eventType", (*_PUSH_POP, *_START_END))
 
 Raw = dict[str, Int64Array]
 
@@ -39,10 +39,10 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 def read_events(database: Database, what: str) -> Raw:
     """The raw columns of one kind of events, of one length. Ranges have their ``row`` besides."""
     tables, columns = EVENTS[what]
-    where = _IS_RANGE if what == RANGES else ""  # marks, categories and payload schemas are no intervals
-    parts = [database.columns(table, ("start", "globalTid", *columns), where=where) for table in tables]
+    only = _IS_RANGE if what == RANGES else None  # marks, categories and payload schemas are no intervals
+    parts = [database.columns(table, ("start", "globalTid", *columns), only=only) for table in tables]
     raw = {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
-    if where:
+    if only:
         raw["row"] = np.arange(len(raw["start"]))
     if "eventClass" in raw:
         kept = raw["eventClass"] != _CUDA_BACKTRACE
@@ -83,12 +83,13 @@ def _range_names(raw: Raw, indexes: Indexes) -> Int32Array:
     names = indexes.names(raw["textId"])
     inline = np.flatnonzero(raw["textId"] == MISSING)
     if len(inline) and indexes.database.has("NVTX_EVENTS", "text"):
-        # In the order of ``read_events``: an index that somebody added must not change it.
-        texts = indexes.database.rows(f"SELECT text FROM NVTX_EVENTS NOT INDEXED WHERE {_IS_RANGE}")
-        wanted = set(raw["row"][inline].tolist())
-        names[inline] = [
-            indexes.pool.add(as_text(text) or "(unnamed)") for row, (text,) in enumerate(texts) if row in wanted
-        ]
+        number, texts = indexes.database.texts_of("NVTX_EVENTS", "text", only=_IS_RANGE)
+        number = number[raw["row"][inline]]
+        distinct, first = np.unique(number, return_index=True)  # in order of first sight, as rows would be added
+        places = np.zeros(len(texts) + 1, np.int32)
+        for which in distinct[np.argsort(first)].tolist():
+            places[which] = indexes.pool.add((texts[which] if which >= 0 else "") or "(unnamed)")
+        names[inline] = places[number]
     return names
 
 

@@ -1,0 +1,222 @@
+/* Rows of an SQLite table, straight from the leaf pages of its B-tree (https://www.sqlite.org/fileformat2.html).
+
+   The bytes are anybody's: they are read through the cursor below alone, which never leaves the page. Whatever is not as
+   SQLite itself writes it ends the reading with NOT_PLAIN: SQLite is asked then, which is also what judges this file. */
+
+#include "native.h"
+
+typedef struct { /* Leaves */
+  const uint8_t *pages; /* one after the other, as many bytes each as a page has */
+  int64_t count, page_size, usable;
+  const int32_t *output; /* of each column of the table: its row in ``values``, or NONE */
+  int64_t columns, outputs;
+  int64_t rowid_column; /* stands for the row's number, or NONE */
+  int64_t text_column;  /* holds texts: their numbers come out; or NONE */
+  const uint8_t *has_default;
+  int64_t *values; /* (outputs, capacity) */
+  int64_t capacity;
+  int64_t *deferred_row, *deferred_rowid; /* rows of which something wanted lies on another page */
+  int32_t *slots;                         /* hash table of the distinct texts: a number, or NONE */
+  int64_t slots_size;                     /* a power of two */
+  int64_t *text_end;                      /* of each distinct text, where it ends in ``texts`` */
+  uint8_t *texts;
+  int64_t texts_size;
+  int64_t *state; /* as named below */
+} leaves_t;
+
+enum { NEXT_PAGE, ROWS, DEFERRED, TEXTS, HASHED, HAS_LAST, LAST_ROWID }; /* places in ``state`` */
+enum { DONE, NOT_PLAIN, NO_ROOM, NO_TEXT_ROOM };
+enum { NONE = -1, LEAF = 13, PAGE_HEADER = 8, MOST_OUTPUTS = 32 };
+static const int64_t MISSING = INT64_MIN;
+
+typedef struct {
+  const uint8_t *at, *end;
+} cursor_t;
+
+/* One byte; past the end nothing moves and the answer is negative. */
+static inline int byte_of(cursor_t *c) { return c->at < c->end ? *c->at++ : -1; }
+
+/* SQLite's integer of one to nine bytes; 0 where the cursor ends in it. */
+static inline int varint(cursor_t *c, uint64_t *value) {
+  uint64_t found = 0;
+  for (int place = 0; place < 9; place++) {
+    int byte = byte_of(c);
+    if (byte < 0) return 0;
+    if (place == 8) {
+      *value = found << 8 | (uint64_t)byte;
+      return 1;
+    }
+    found = found << 7 | (uint64_t)(byte & 0x7f);
+    if (byte < 0x80) break;
+  }
+  *value = found;
+  return 1;
+}
+
+/* The big-endian number of some bytes, all of which are there. */
+static inline int64_t number(const uint8_t *at, int size) {
+  uint64_t value = at[0] & 0x80 ? ~(uint64_t)0 : 0;
+  for (int place = 0; place < size; place++) value = value << 8 | at[place];
+  return (int64_t)value;
+}
+
+static inline int is_same(const uint8_t *a, const uint8_t *b, int64_t size) {
+  for (int64_t place = 0; place < size; place++)
+    if (a[place] != b[place]) return 0;
+  return 1;
+}
+
+/* The slot of a text: the one that holds its number, or the empty one where that belongs. */
+static int64_t slot_of(const leaves_t *l, const uint8_t *text, int64_t size) {
+  uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)size;
+  for (int64_t place = 0; place < size; place++) hash = (hash ^ text[place]) * 0x100000001b3u;
+  int64_t mask = l->slots_size - 1, slot = (int64_t)(hash ^ hash >> 32) & mask;
+  for (; l->slots[slot] != NONE; slot = (slot + 1) & mask) {
+    int64_t other = l->slots[slot], begin = other ? l->text_end[other - 1] : 0;
+    if (l->text_end[other] - begin == size && is_same(l->texts + begin, text, size)) break;
+  }
+  return slot;
+}
+
+/* The number of a text among the distinct ones, a new one where it is new; NONE: there is no room for it. */
+static int64_t text_number(const leaves_t *l, const uint8_t *text, int64_t size) {
+  int64_t slot = slot_of(l, text, size), known = l->state[TEXTS], used = known ? l->text_end[known - 1] : 0;
+  if (l->slots[slot] != NONE) return l->slots[slot];
+  if (2 * (known + 1) > l->slots_size || size > l->texts_size - used) return NONE;
+  for (int64_t place = 0; place < size; place++) l->texts[used + place] = text[place];
+  l->text_end[known] = used + size;
+  l->slots[slot] = (int32_t)known;
+  l->state[TEXTS] = l->state[HASHED] = known + 1;
+  return known;
+}
+
+typedef struct { /* where the wanted columns of a row are, worked out from its header; rows alike share it */
+  const uint8_t *header;
+  int64_t header_size, payload_size;
+  int64_t at[MOST_OUTPUTS], size[MOST_OUTPUTS];
+  int64_t type[MOST_OUTPUTS];
+} layout_t;
+
+enum { ABSENT = 0, ZERO = 8, ONE = 9, REAL = 7, FIRST_TEXT = 12 };
+
+static int64_t size_of(uint64_t type) {
+  static const uint8_t sizes[FIRST_TEXT] = {0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0};
+  return type < FIRST_TEXT ? sizes[type] : (int64_t)((type - FIRST_TEXT) / 2);
+}
+
+/* Read a row's header, of which all bytes are there. */
+static int read_layout(const leaves_t *l, layout_t *y, cursor_t header, int64_t header_size, int64_t payload_size) {
+  int64_t column = 0, at = header_size;
+  y->header = header.at;
+  y->header_size = header_size;
+  y->payload_size = payload_size;
+  for (; header.at < header.end; column++) {
+    uint64_t type;
+    if (!varint(&header, &type) || type == 10 || type == 11 || column >= l->columns) return 0;
+    if (type > (uint64_t)1 << 40) return 0;
+    int64_t output = l->output[column], size = size_of(type), length = size;
+    if (output != NONE) {
+      int is_text = column == l->text_column && type >= FIRST_TEXT;
+      if (column == l->rowid_column) type = ABSENT, size = 0; /* what stands there means nothing */
+      if (!is_text && (type == REAL || type >= FIRST_TEXT)) return 0;
+      if (column == l->text_column && type != ABSENT && !is_text) return 0;
+      y->at[output] = at, y->size[output] = size, y->type[output] = (int64_t)type;
+    }
+    at += length;
+  }
+  for (; column < l->columns; column++) { /* added after the row was written */
+    int64_t output = l->output[column];
+    if (output == NONE) continue;
+    if (l->has_default[column]) return 0;
+    y->at[output] = header_size, y->size[output] = 0, y->type[output] = ABSENT;
+  }
+  return at == payload_size;
+}
+
+/* How many bytes of a payload stand on the leaf page itself. */
+static inline int64_t local_size(const leaves_t *l, int64_t payload) {
+  int64_t most = l->usable - 35, least = (l->usable - 12) * 32 / 255 - 23;
+  if (payload <= most) return payload;
+  int64_t local = least + (payload - least) % (l->usable - 4);
+  return local <= most ? local : least;
+}
+
+/* One row, its cell at the cursor. */
+static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
+  uint64_t payload, key, header_size;
+  if (!varint(&cell, &payload) || !varint(&cell, &key) || payload > (uint64_t)1 << 40) return NOT_PLAIN;
+  int64_t rowid = (int64_t)key, row = l->state[ROWS], local = local_size(l, (int64_t)payload);
+  if (l->state[HAS_LAST] && rowid <= l->state[LAST_ROWID]) return NOT_PLAIN;
+  if (local + ((int64_t)payload > local ? 4 : 0) > cell.end - cell.at) return NOT_PLAIN;
+  const uint8_t *body = cell.at;
+  cursor_t header = {body, body + local};
+  if (!varint(&header, &header_size) || header_size > payload) return NOT_PLAIN;
+  int is_deferred = (int64_t)header_size > local;
+  if (!is_deferred) {
+    header.end = body + header_size;
+    int64_t size = header.end - header.at;
+    if (size < 0) return NOT_PLAIN;
+    if (y->header == 0 || y->header_size != (int64_t)header_size || y->payload_size != (int64_t)payload ||
+        !is_same(y->header, header.at, size)) {
+      if (!read_layout(l, y, header, (int64_t)header_size, (int64_t)payload)) return NOT_PLAIN;
+    }
+    for (int64_t output = 0; output < l->outputs; output++) is_deferred |= y->at[output] + y->size[output] > local;
+  }
+  if (is_deferred) {
+    l->deferred_row[l->state[DEFERRED]] = row;
+    l->deferred_rowid[l->state[DEFERRED]++] = rowid;
+  }
+  for (int64_t output = 0; output < l->outputs; output++) {
+    int64_t value = MISSING, type = is_deferred ? ABSENT : y->type[output];
+    if (type >= FIRST_TEXT) {
+      value = text_number(l, body + y->at[output], y->size[output]);
+      if (value == NONE) return NO_TEXT_ROOM;
+    } else if (type == ZERO || type == ONE)
+      value = type == ONE;
+    else if (type != ABSENT)
+      value = number(body + y->at[output], (int)y->size[output]);
+    l->values[output * l->capacity + row] = value;
+  }
+  if (l->rowid_column != NONE && l->output[l->rowid_column] != NONE)
+    l->values[l->output[l->rowid_column] * l->capacity + row] = rowid;
+  l->state[ROWS] = row + 1;
+  l->state[HAS_LAST] = 1;
+  l->state[LAST_ROWID] = rowid;
+  return DONE;
+}
+
+static int read_page(const leaves_t *l, layout_t *y, const uint8_t *page) {
+  int64_t cells = page[3] << 8 | page[4], first = PAGE_HEADER + 2 * cells;
+  if (page[0] != LEAF || first > l->usable) return NOT_PLAIN;
+  if (cells > l->capacity - l->state[ROWS]) return NO_ROOM;
+  for (int64_t cell = 0; cell < cells; cell++) {
+    const uint8_t *pointer = page + PAGE_HEADER + 2 * cell;
+    int64_t at = pointer[0] << 8 | pointer[1];
+    if (at < first || at >= l->usable) return NOT_PLAIN;
+    int found = read_row(l, y, (cursor_t){page + at, page + l->usable});
+    if (found != DONE) return found;
+  }
+  return DONE;
+}
+
+/* Read pages from ``state`` on, until all are read or something ends it; pages are read whole or not at all. */
+EXPORT int boundby_leaves(const leaves_t *l) {
+  layout_t layout = {0};
+  if (l->outputs > MOST_OUTPUTS) return NOT_PLAIN;
+  for (; l->state[HASHED] < l->state[TEXTS]; l->state[HASHED]++) { /* the table is a new one, with more room */
+    int64_t text = l->state[HASHED], begin = text ? l->text_end[text - 1] : 0;
+    l->slots[slot_of(l, l->texts + begin, l->text_end[text] - begin)] = (int32_t)text;
+  }
+  while (l->state[NEXT_PAGE] < l->count) {
+    int64_t rows = l->state[ROWS], deferred = l->state[DEFERRED];
+    int64_t has_last = l->state[HAS_LAST], last = l->state[LAST_ROWID];
+    int found = read_page(l, &layout, l->pages + l->state[NEXT_PAGE] * l->page_size);
+    if (found != DONE) {
+      l->state[ROWS] = rows, l->state[DEFERRED] = deferred;
+      l->state[HAS_LAST] = has_last, l->state[LAST_ROWID] = last;
+      return found;
+    }
+    l->state[NEXT_PAGE]++;
+  }
+  return DONE;
+}

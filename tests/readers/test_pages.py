@@ -1,0 +1,136 @@
+"""What is read from an SQLite file's pages is what SQLite reads: any table shape, damaged files, real exports."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boundby.model.errors import InputError
+from boundby.native import library
+from boundby.readers.nsys import pages
+from boundby.readers.nsys.database import Database, open_readonly
+from boundby.readers.nsys.gpu_tables import _COMMON, _SHAPE, _TABLES
+from boundby.readers.nsys.host_tables import EVENTS
+from boundby.readers.nsys.pages import PageReader
+from tests.support.odd_databases import COLUMNS, TABLE, damage, write_odd
+from tests.support.traces import trace_names, trace_path
+
+needs_core = pytest.mark.skipif(library.core() is None, reason=f"no native core: {library.why_not()}")
+
+NUMBERS = (*(column for column in COLUMNS if column != "text"), "domainId")
+ONLY = ("eventType", (59, 60))
+
+
+def differential(path: Path) -> tuple[str, str]:
+    """What became of one database's numbers and texts: "same" from both readers, "asked" SQLite, "refused" by an error
+    of one sentence, or "damaged": SQLite finds damage beyond what is wanted. Fails where the readers differ."""
+    try:
+        with open_readonly(path) as connection:
+            database = Database(connection, path)
+            present = [column for column in NUMBERS if database.has(TABLE, column)]
+            if not present or not database.has(TABLE, "eventType", "text"):
+                return "refused", "refused"
+            compare_columns(database, TABLE, present, ONLY)
+            return compare_columns(database, TABLE, present), compare_texts(database)
+    except InputError:
+        return "refused", "refused"
+
+
+def compare_columns(database: Database, table: str, present: list[str], only: pages.Only | None = None) -> str:
+    """Integer columns by both readers."""
+    quick = database._from_pages(table, present, only)
+    if quick is None:
+        return "asked"
+    try:
+        plain = database._from_rows(table, present, only)
+    except InputError:
+        return "damaged"
+    for column in present:
+        assert np.array_equal(quick[column], plain[column]), (table, column)
+    return "same"
+
+
+def compare_texts(database: Database) -> str:
+    """Texts by both readers."""
+    reader = database._pages
+    if reader is None or reader.texts(TABLE, "text", ONLY) is None:
+        return "asked"
+    number, distinct = database.texts_of(TABLE, "text", only=ONLY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_pages", None)
+        try:
+            plain_number, plain = database.texts_of(TABLE, "text", only=ONLY)
+        except InputError:
+            return "damaged"
+    read = [None if which < 0 else distinct[which] for which in number.tolist()]
+    assert read == [None if which < 0 else plain[which] for which in plain_number.tolist()]
+    return "same"
+
+
+@needs_core
+def test_every_shape_of_table_reads_alike(tmp_path: Path) -> None:
+    path = tmp_path / "odd.sqlite"
+    outcomes: list[tuple[str, str]] = []
+    for seed in range(150):
+        write_odd(path, seed)
+        outcomes.append(differential(path))
+    numbers, texts = zip(*outcomes, strict=True)
+    assert {*numbers, *texts} == {"same", "asked"}
+    assert numbers.count("same") > 50, outcomes
+    assert texts.count("same") > 35, outcomes
+
+
+@needs_core
+def test_damaged_files_give_the_same_or_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "odd.sqlite"
+    outcomes: list[tuple[str, str]] = []
+    for seed in range(150):
+        write_odd(path, 1_000 + seed // 10)
+        damage(path, seed)
+        outcomes.append(differential(path))
+    assert outcomes.count(("refused", "refused")) > 20, outcomes
+    assert sum("damaged" in outcome for outcome in outcomes) < 5, outcomes
+
+
+@needs_core
+@pytest.mark.parametrize("name", trace_names())
+def test_real_exports_read_alike(name: str) -> None:
+    wanted = {table: list(dict.fromkeys((*_COMMON, *extra, *_SHAPE))) for table, _, extra in _TABLES}
+    wanted |= {table: ["start", "globalTid", *columns] for tables, columns in EVENTS.values() for table in tables}
+    path = trace_path(name)
+    outcomes: list[str] = []
+    try:
+        with open_readonly(path) as connection:
+            database = Database(connection, path)
+            for table, columns in wanted.items():
+                present = [column for column in columns if database.has(table, column)]
+                if present:
+                    outcomes.append(compare_columns(database, table, present))
+            if database.has(TABLE, "text"):
+                compare_texts(database)
+    except InputError:
+        return  # says so elsewhere
+    assert outcomes.count("same") == len(outcomes), outcomes
+
+
+@needs_core
+def test_many_texts_find_room(tmp_path: Path) -> None:
+    path = tmp_path / "texts.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE TABLE {TABLE} (start INTEGER, eventType INTEGER, text TEXT)")
+        rows = ((row, 59, f"{row % 9_000} {'x' * (row % 90)}") for row in range(30_000))
+        connection.executemany(f"INSERT INTO {TABLE} VALUES (?, ?, ?)", rows)
+    connection.close()
+    with open_readonly(path) as open_:
+        assert compare_texts(Database(open_, path)) == "same"
+
+
+def test_without_the_core_sqlite_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_odd(tmp_path / "odd.sqlite", 4)
+    monkeypatch.setattr(pages, "core", lambda: None)
+    with open_readonly(tmp_path / "odd.sqlite") as connection:
+        assert PageReader.of(connection, connection.file) is None
+        assert len(Database(connection, tmp_path / "odd.sqlite").columns(TABLE, ["start"])["start"])
