@@ -79,7 +79,7 @@ def test_columns_of_a_report_are_what_they_were() -> None:
     """Readers of spreadsheets and databases go by them."""
     verdict = "bound confidence saving_ns runner_up runner_up_saving_ns bound_next because"
     assert " ".join(columns("findings")) == (
-        "rank rule severity title region saving_low_ns saving_high_ns advice docs instances disproof"
+        "rank rule severity title region saving_low_ns saving_high_ns advice docs instances disproof finding"
     )
     assert " ".join(columns("devices")).startswith(
         f"device name {verdict} window_start_ns window_end_ns window_ns busy_ns idle_ns startup_ns shutdown_ns"
@@ -92,7 +92,8 @@ def test_columns_of_a_report_are_what_they_were() -> None:
     assert " host_total_ns host_mean_ns host_median_ns host_p95_ns host_max_ns projected_total_ns " in regions
     assert regions.endswith(
         "gpu_utilization gpu_utilization_host cpu_utilization gap_count gap_total_ns gap_longest_ns kernel_count"
-        " kernel_total_ns kernel_median_ns api_calls api_total_ns api_per_ms sync_count sync_blocked_ns sync_per_ms"
+        " kernel_total_ns kernel_median_ns kernel_top_name api_calls api_total_ns api_per_ms api_top_name sync_count"
+        " sync_blocked_ns sync_per_ms"
         " copy_count copy_bytes copy_total_ns launch_latency_median_ns launch_latency_p95_ns queue_depth_median threads"
-        " open_instances found"
+        " open_instances found exposed_by_waits_ns"
     )

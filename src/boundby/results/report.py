@@ -104,12 +104,28 @@ class Gaps:
 
 
 @dataclass(frozen=True)
+class Top:
+    """All of one name: what ran longest, or was called longest."""
+
+    name: str
+    count: Annotated[Natural, "How many."]
+    total_ns: Annotated[Natural, "Sum of durations, nanoseconds."]
+
+
+@dataclass(frozen=True)
 class Kernels:
     """Kernels."""
 
     count: Annotated[Natural, "How many."]
     total_ns: Annotated[Natural, "Sum of durations, nanoseconds; overlapping kernels count each."]
     median_ns: Annotated[NonNegative | None, "Median duration, nanoseconds; null without kernels."]
+    top: Annotated[tuple[Top, ...], LATER, "Kernels with most time, by name."] = ()
+
+    @property
+    @derived(after="top", is_key=False)
+    def top_name(self) -> str | None:
+        """The kernel with most time; null without kernels."""
+        return self.top[0].name if self.top else None
 
 
 @dataclass(frozen=True)
@@ -119,6 +135,13 @@ class ApiCalls:
     calls: Annotated[Natural, "How many."]
     total_ns: Annotated[Natural, "Time inside them, nanoseconds."]
     per_ms: Annotated[NonNegative | None, "Calls per millisecond of host time."]
+    top: Annotated[tuple[Top, ...], LATER, "Calls with most time, by name, waits for the device included."] = ()
+
+    @property
+    @derived(after="top", is_key=False)
+    def top_name(self) -> str | None:
+        """The call with most time; null without calls."""
+        return self.top[0].name if self.top else None
 
 
 @dataclass(frozen=True)
@@ -169,6 +192,40 @@ class Check:
     value: Annotated[str, "The value, for people."]
     reading: Annotated[str, "What the value says."]
     points_to: Annotated[str | None, "The bound it speaks for, if any."]
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One classic sign of a pattern, measured here."""
+
+    name: Annotated[str, "What the pattern usually shows."]
+    value: Annotated[str, "What was measured, for people."]
+    is_met: Annotated[bool | None, Named("met"), "Whether it is so here; null: not captured."]
+
+
+@dataclass(frozen=True)
+class FirstResponse:
+    """One of the changes to try first, numbered where the trace can tell what it would save."""
+
+    id: Annotated[str, "Pattern and response, such as sync.remove-waits; the same in every run."]
+    title: Annotated[str, "What to change."]
+    saving_ns: Annotated[
+        tuple[int, int] | None, "Estimated saving, [low, high] in nanoseconds; null where no number can be told."
+    ] = None
+    because: Annotated[str, "What here speaks for it, or why there is no number."] = ""
+    action: Annotated[str, "The next step as code or a command, where the trace tells enough for one."] = ""
+    needs: Annotated[str, "What it takes."] = ""
+    caution: Annotated[str, "When not to do it."] = ""
+    command: Annotated[str, "The command that reproduces the number, or explains the finding."] = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a verdict's pattern usually looks like, whether it does here, and what to do first."""
+
+    pattern: Annotated[str, "Cause key of the pattern; boundby explain teaches it."]
+    signs: Annotated[tuple[Sign, ...], "The classic signs."] = ()
+    stands: Annotated[str, "Why the verdict stands where classic signs are missing; empty where all are met."] = ""
 
 
 @dataclass(frozen=True)
@@ -247,6 +304,16 @@ Latency = Annotated[
     "Start of the launching API call to start of the operation; null without launches.",
 ]
 QueueDepth = Annotated[NonNegative | None, "Operations launched and not yet started: median at launches."]
+Exposed = Annotated[
+    Natural | None,
+    LATER,
+    "Nanoseconds of the window that would go if the host did not wait: what waits expose, in whatever cause the account"
+    " shows it; null where nothing was replayed.",
+]
+Cards = Annotated[tuple[Card, ...], LATER, "The patterns of the verdict: one, or two where it is mixed."]
+FirstResponses = Annotated[
+    tuple[FirstResponse, ...], LATER, "What to change first, best first; those without a number last."
+]
 BlockedOn = Annotated[Mapping[str, Natural], "What the host slept on: nanoseconds by kind (lock, sleep, file, ...)."]
 
 
@@ -281,6 +348,9 @@ class DeviceReport(_WithCopies):
     clock_shift_ns: Annotated[int, "Nanoseconds added to device times to put them on the host's clock."] = 0
     processes: Annotated[tuple[int, ...], "Ids of the processes that used the device."] = ()
     checklist: Annotated[tuple[Check, ...], "The classic checklist with measured values."] = ()
+    exposed_by_waits_ns: Exposed = None
+    cards: Cards = ()
+    first_responses: FirstResponses = ()
     graphs: Annotated[Kernels | None, UNWRITTEN] = None  # CUDA graphs traced as one operation each; None: none were
 
     @property
@@ -355,6 +425,9 @@ class RegionReport(_WithCopies):
     open_instances: Annotated[Natural, "Ranges that never closed: cut off at the end of the trace."] = 0
     found: Annotated[bool, LATER, "Found in the launches by boundby, not annotated in the program."] = False
     instance_ns: Annotated[Instances, LATER] = Instances()  # empty for the root
+    exposed_by_waits_ns: Exposed = None
+    cards: Cards = ()
+    first_responses: FirstResponses = ()
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
 
     @property
@@ -427,6 +500,7 @@ class Finding:
     examples: Annotated[tuple[Example, ...], "The worst instances, longest first."] = ()
     instances: Annotated[int, Least(1), "How many alike the finding stands for."] = 1
     disproof: Annotated[str, "What would prove it wrong."] = ""
+    id: Annotated[str, LATER, Column("finding"), "Rule and region, the same in every run of the program."] = ""
 
     @property
     @derived(after="saving_ns", is_key=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from boundby.evidence.context import WORTH_SHARE, CannotCheckError, RuleContext
@@ -14,6 +16,7 @@ from boundby.rules.rule import DATA, GROUPS, Match, Rule
 # Shares of the window from which a saving is of high and of medium severity.
 HIGH_SHARE, MEDIUM_SHARE = 0.10, 0.03
 MOST_EXAMPLES = 3
+_FIGURES = re.compile(r"[\d.,]+")
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,21 @@ def find(context: RuleContext, rules: Iterable[Rule], disabled: Collection[str] 
         for finding in findings
         if finding.severity == "note" or finding.saving_ns is None or finding.saving_ns[1] >= context.least_ns
     ]
-    return Findings(tuple(sorted(_folded(worth_telling), key=_rank)), tuple(not_checked), checked)
+    return Findings(_named(sorted(_folded(worth_telling), key=_rank)), tuple(not_checked), checked)
+
+
+def _named(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each with an id that is the same in every run of a program: rule and region, and of several there a number, in
+    the order of their titles without figures."""
+    ordered = list(findings)
+    ids: dict[int, str] = {}
+    taken: dict[str, int] = {}
+    for place in sorted(range(len(ordered)), key=lambda place: (_FIGURES.sub("", ordered[place].title), place)):
+        item = ordered[place]
+        base = f"{item.rule}@{'/'.join(item.region)}" if item.region else item.rule
+        taken[base] = taken.get(base, 0) + 1
+        ids[place] = base if taken[base] == 1 else f"{base}#{taken[base]}"
+    return tuple(replace(item, id=ids[place]) for place, item in enumerate(ordered))
 
 
 def _check(context: RuleContext, rule: Rule) -> list[Finding]:

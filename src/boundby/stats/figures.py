@@ -8,7 +8,7 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.model.causes import CAUSES
 from boundby.model.records import dataclass
-from boundby.results.report import Copies
+from boundby.results.report import Copies, Top
 from boundby.stats.device import (
     KernelFigures,
     ProjectedFigures,
@@ -17,9 +17,10 @@ from boundby.stats.device import (
     operations_in_windows,
     projected_figures,
 )
-from boundby.stats.host import HostFigures, host_figures, launching_thread, logical_thread_active
+from boundby.stats.host import HostFigures, calls_in_windows, host_figures, launching_thread, logical_thread_active
 from boundby.stats.instances import Series, host_series, projected_series
 from boundby.stats.spread import Spread, spread, sums
+from boundby.stats.tops import top_calls, top_kernels
 
 Int = npt.NDArray[np.int64]
 
@@ -41,6 +42,8 @@ class Figures:
     projected_series: Series
     open_instances: Int
     root_active_ns: int
+    top_kernels: list[tuple[Top, ...]]
+    top_calls: list[tuple[Top, ...]]
 
 
 def measure(timeline: Timeline) -> Figures:
@@ -72,6 +75,8 @@ def measure(timeline: Timeline) -> Figures:
         projected_series=projected_series(timeline, launched),
         open_instances=open_instances,
         root_active_ns=_root_active(timeline),
+        top_kernels=top_kernels(timeline, chosen),
+        top_calls=top_calls(timeline, calls_in_windows(timeline)),
     )
 
 

@@ -105,7 +105,7 @@ def host_figures(timeline: Timeline) -> HostFigures:
     cpu, cpu_of, active, threads = (np.zeros(size, np.int64) for _ in range(4))
     own_os = {what: np.zeros(size, np.int64) for what in SLEEPS}
     spans = _spans(timeline)
-    calls = _calls_by_region(timeline, np.flatnonzero(_within(timeline.calls.start_ns, spans)))
+    calls = _calls_by_region(timeline, calls_in_windows(timeline))
     low, high = min(trace.span_ns[0], *(s[0] for s in spans)), max(trace.span_ns[1], *(s[1] for s in spans))
     active_of: dict[int, Coverage] = {}
     for thread in _active_threads(trace):
@@ -136,6 +136,11 @@ def host_figures(timeline: Timeline) -> HostFigures:
         active_ns=active,
         threads=threads,
     )
+
+
+def calls_in_windows(timeline: Timeline) -> npt.NDArray[np.intp]:
+    """Rows of the calls that regions count."""
+    return np.flatnonzero(_within(timeline.calls.start_ns, _spans(timeline)))
 
 
 def _spans(timeline: Timeline) -> list[tuple[int, int]]:
@@ -225,13 +230,13 @@ class CallFigures:
 def calls_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> CallFigures:
     """API calls and blocking syncs of these processes that start in [low, high]."""
     calls, waits = timeline.calls, timeline.waits
-    rows = _calls_of(timeline, processes, low, high)
+    rows = calls_of(timeline, processes, low, high)
     syncs = rows[waits.is_sync[rows]]
     length = calls.end_ns[rows] - calls.start_ns[rows]
     return CallFigures(len(rows), int(length.sum()), len(syncs), int(waits.blocked_ns[syncs].sum()))
 
 
-def _calls_of(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> npt.NDArray[np.intp]:
+def calls_of(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> npt.NDArray[np.intp]:
     """The calls of these processes that start in [low, high]."""
     calls = timeline.calls
     mine = np.isin(timeline.trace.process_of_thread[calls.thread], processes)
@@ -242,7 +247,7 @@ def staging_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: i
     """Host time (ns) of these processes in [low, high] in calls that copy pageable memory, beyond what `calls_between`
     counts as blocked: an ``Async`` copy of pageable memory returns when the host has staged it."""
     calls = timeline.calls
-    rows = _calls_of(timeline, processes, low, high)
+    rows = calls_of(timeline, processes, low, high)
     rows = rows[timeline.host_state.copies_pageable[rows]]
     return int((calls.end_ns[rows] - calls.start_ns[rows] - timeline.waits.blocked_ns[rows]).sum())
 

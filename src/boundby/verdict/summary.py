@@ -28,6 +28,7 @@ from boundby.results.report import (
     RegionReport,
     Syncs,
     ThreadReport,
+    Top,
     Window,
 )
 from boundby.stats.device import KernelFigures, copies_by_region, device_gaps, kernel_figures, operations_in_windows
@@ -35,6 +36,7 @@ from boundby.stats.figures import Figures
 from boundby.stats.host import (
     blocked_inside,
     calls_between,
+    calls_of,
     cpu_time_inside,
     launching_thread,
     logical_thread_active,
@@ -43,6 +45,7 @@ from boundby.stats.host import (
 )
 from boundby.stats.instances import instances as instances_of
 from boundby.stats.spread import Spread
+from boundby.stats.tops import top_calls, top_kernels
 from boundby.structure.found import is_found
 from boundby.verdict.bound import Case, is_saturated
 from boundby.verdict.checklist import Signs, checklist
@@ -76,6 +79,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
     active = logical_thread_active(timeline, thread, *span).total if thread is not None else None
     processes = np.unique(device.operations.table.process)
     calls = calls_between(timeline, processes, *span)
+    rows = calls_of(timeline, processes, *span)
     activity = _activity(
         kernel_figures(timeline, chosen),
         ROOT,
@@ -84,6 +88,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         api=(calls.count, calls.total_ns),
         sync=(calls.syncs, calls.blocked_ns),
         over_ns=device.high_ns - device.low_ns if trace.captured.cuda_api else 0,
+        tops=(top_kernels(timeline, chosen)[ROOT], top_calls(timeline, rows, np.zeros(len(rows), np.int64))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
     case = Case(
@@ -120,6 +125,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         verdict=verdict,
         checklist=checklist(signs, verdict.mixed_of or (verdict.bound,)),
         clock_shift_ns=device.shift.shift_ns,
+        exposed_by_waits_ns=savings["sync"] if savings else None,
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
         **activity,
     )
@@ -223,6 +229,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         api=(int(host.api_calls[region]), int(host.api_ns[region])),
         sync=(int(host.syncs[region]), int(host.blocked_ns[region])),
         over_ns=host_ns if timeline.trace.captured.cuda_api else 0,
+        tops=(figures.top_kernels[region], figures.top_calls[region]),
     )
     blocked, savings = _by_size(host.os_blocked_ns, region), shared.savings(region)
     case = Case(
@@ -263,6 +270,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         open_instances=int(figures.open_instances[region]),
         found=is_found(tree.domain[region]),
         instance_ns=_instances(timeline, figures, region, host_ns),
+        exposed_by_waits_ns=savings["sync"] if savings else None,
         **activity,
     )
 
@@ -276,16 +284,20 @@ def _activity(
     api: tuple[int, int],
     sync: tuple[int, int],
     over_ns: int,
+    tops: tuple[tuple[Top, ...], tuple[Top, ...]],
 ) -> _Activity:
-    """``api`` and ``sync``: count and nanoseconds. ``over_ns``: the host time that rates are of; 0: they have none."""
+    """``api`` and ``sync``: count and nanoseconds. ``over_ns``: the host time that rates are of; 0: they have none.
+    ``tops``: kernels and calls with most time."""
     median, p95 = _number(kernels.latency_median_ns[row]), _number(kernels.latency_p95_ns[row])
     count = int(kernels.graphs[row])
     graphs = Kernels(count, int(kernels.graph_ns[row]), _number(kernels.graph_median_ns[row])) if count else None
     return {
         "gaps": gaps,
-        "kernels": Kernels(int(kernels.count[row]), int(kernels.total_ns[row]), _number(kernels.median_ns[row])),
+        "kernels": Kernels(
+            int(kernels.count[row]), int(kernels.total_ns[row]), _number(kernels.median_ns[row]), tops[0]
+        ),
         "graphs": graphs,
-        "api": ApiCalls(*api, _per_ms(api[0], over_ns)),
+        "api": ApiCalls(*api, _per_ms(api[0], over_ns), tops[1]),
         "sync": Syncs(*sync, _per_ms(sync[0], over_ns)),
         "memcpy": memcpy,
         "launch_latency": None if median is None or p95 is None else LaunchLatency(median, p95),
