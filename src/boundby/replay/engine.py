@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array
-from boundby.native.forward import Costs, Pass, forward
+from boundby.native.forward import NEVER, Costs, Pass, forward
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
 
@@ -22,6 +22,7 @@ def calibrate(graph: Graph) -> Graph:
 
     What is unexplained of operations is a cost of its own; that of nodes is the host's own time, wherever it goes.
     """
+    graph = replace(graph, order=_measured_order(graph))
     graph.links.check(graph.order)
     learnt = forward(graph.links, graph.costs, graph.order, calibrates=True)
     exclusions = find_exclusions(graph, learnt.delay_ns)
@@ -50,7 +51,7 @@ def _takes_turns(graph: Graph) -> bool:
     if len(graph.links.lane_first) == 0:
         return False
     first = forward(graph.links, graph.costs, graph.order)
-    second = forward(graph.links, graph.costs, _reorder(graph.order, first))
+    second = forward(graph.links, graph.costs, _reorder(graph, graph.costs, first, graph.order))
     span = int(first.end.max() - first.start.min())
     return bool(np.abs(first.start - second.start).max() <= TURNS_ERROR * span)
 
@@ -64,7 +65,7 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array]:
     if graph.takes_turns and not costs.is_same(graph.costs):
         for _ in range(MOST_PASSES):
             outcome = forward(graph.links, costs, order, looks_ahead=True)
-            following = _reorder(order, outcome)
+            following = _reorder(graph, costs, outcome, order)
             if (following == order).all():
                 return outcome.start, outcome.end
             order = following  # where none is found that stays, none may run at once all the same
@@ -72,13 +73,55 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array]:
     return outcome.start, outcome.end
 
 
-def _reorder(order: Int32Array, outcome: Pass) -> Int32Array:
+def _measured_order(graph: Graph) -> Int32Array:
+    """The graph's order of events, so that what a call waits for comes before its return on drifting clocks as well."""
+    links = graph.links
+    launched = np.append(links.node_begin_ns, NEVER)[links.launch]
+    turn = np.maximum(links.start_ns, launched)
+    return _ordered(graph, graph.costs, graph.order, links.node_begin_ns, links.node_end_ns, turn)
+
+
+def _reorder(graph: Graph, costs: Costs, outcome: Pass, order: Int32Array) -> Int32Array:
     """The events in the order in which they came; those of one instant stay as they were."""
+    return _ordered(graph, costs, order, outcome.call_start, outcome.call_end, outcome.turn)
+
+
+def _ordered(
+    graph: Graph, costs: Costs, order: Int32Array, call_start: Int64Array, call_end: Int64Array, turn: Int64Array
+) -> Int32Array:
+    """The events in the order of these times, in which calls return after what they wait for has had its turn."""
     is_operation, is_end = order < 0, (order & 1) == 1
     row, node = np.where(is_operation, ~order, 0), np.where(is_operation, 0, order >> 1)
-    time: Int64Array = outcome.turn[row]
-    if len(outcome.call_start):
-        of_node = np.where(is_end, outcome.call_end[node], outcome.call_start[node])
-        time = np.where(is_operation, time, of_node)
+    time: Int64Array = _before_returns(graph, costs, call_start, call_end, turn)[row]
+    if len(call_start):
+        of_node = np.where(is_end, call_end[node], call_start[node])
+        time = np.where(is_operation, time, 2 * of_node)
     ordered: Int32Array = order[np.argsort(time, kind="stable")]
     return ordered
+
+
+def _before_returns(
+    graph: Graph, costs: Costs, call_start: Int64Array, call_end: Int64Array, turn: Int64Array
+) -> Int64Array:
+    """Twice the turn of every operation; but one less than twice the return of a call that waits for it, where that
+    comes first because clocks drift, and what precedes it on its streams no later."""
+    links, key = graph.links, 2 * turn
+    waiting = np.repeat(np.arange(links.nodes), np.diff(links.wait_at))
+    launched = np.append(call_start, NEVER)[links.launch]
+    late = costs.waits[waiting] & (key[links.wait_for] >= 2 * call_end[waiting])
+    late &= launched[links.wait_for] < call_end[waiting]
+    what, limit = links.wait_for[late], 2 * call_end[waiting[late]] - 1
+    if len(what) == 0:
+        return key
+    follower = np.concatenate(
+        (np.arange(links.operations), np.repeat(np.arange(links.operations), np.diff(links.after_at)))
+    )
+    leader = np.concatenate((links.before, links.after_what))
+    follower, leader = follower[leader >= 0], leader[leader >= 0]
+    while len(what):
+        np.minimum.at(key, what, limit)
+        early = (key[leader] > key[follower]) & (2 * launched[leader] <= key[follower])
+        what, limit = leader[early], key[follower[early]]
+    while (early := key[leader] > key[follower]).any():  # what cannot come earlier holds up what follows it after all
+        np.maximum.at(key, follower[early], key[leader[early]])
+    return key

@@ -109,6 +109,10 @@ class Faster:
                 rows, np.maximum(costs.launch_latency_ns - gone[graph.links.launch], 0), costs.launch_latency_ns
             ),
             wait_lag_ns=np.where(held, lag, costs.wait_lag_ns),
+            # Delays of a busy device, turns of another process say, come with the time that its work takes.
+            unexplained_delay_ns=np.where(
+                rows, (costs.unexplained_delay_ns * left).astype(np.int64), costs.unexplained_delay_ns
+            ),
         )
 
 

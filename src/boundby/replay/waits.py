@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from boundby.attribution.host_state import FULL_QUEUE_DEPTH
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
@@ -29,6 +30,9 @@ USUAL_QUEUE_LIMIT = 1_024
 LEAST_QUEUE, LEAST_PLATEAU = 512, 16
 # A launch that waited for room ends within so many times a launch's usual time.
 MOST_SLOT_LAG = 4
+# Where the stream's queue is known to be full, within so many times its own length: meanwhile the device may have been
+# another process's.
+MOST_FULL_LAG = 2
 # More edges than this, from many device-wide syncs of many streams, are not followed one by one.
 MOST_EDGES = 4_000_000
 # Allocations of a kind of which more than this part returned before the device was done do not wait for it.
@@ -226,7 +230,7 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
     """The operation that must have ended before each call can launch: the one as many launches earlier on the
     stream as its queue is long. How long that is, the launches tell that were held up."""
     table, calls = timeline.trace.operations, timeline.calls
-    slot = np.full(len(calls), NONE, np.int64)
+    slot, is_full = np.full(len(calls), NONE, np.int64), np.zeros(len(calls), bool)
     for number in range(queues.count):
         rows = np.flatnonzero((queues.key == number) & (calls.of_operation >= 0))
         if len(rows) <= LEAST_QUEUE:
@@ -235,20 +239,26 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
         call = calls.of_operation[order]
         last = np.append(call[1:] != call[:-1], True)  # of several operations of a call the one that ends last
         order, call = order[last], call[last]
-        limit = _queue_limit(calls.end_ns[call], table.end_ns[order], timeline.host_state.queue_full[call])
-        if len(order) > limit:
-            slot[call[limit:]] = order[:-limit]
+        finished = np.searchsorted(np.maximum.accumulate(table.end_ns[order]), calls.end_ns[call], side="right")
+        place = np.arange(len(call))
+        depth = place + 1 - finished
+        is_stuck = timeline.host_state.queue_full[call] & (depth >= FULL_QUEUE_DEPTH)
+        is_full[call[is_stuck]] = True
+        room = place - _queue_limit(depth, is_stuck)
+        # Queues are counted in more than launches: one that was held up went on when the last operation so far ended.
+        room = np.where(is_stuck, finished - 1, np.minimum(room, finished - 1))
+        slot[call[room >= 0]] = order[room[room >= 0]]
     ended = table.end_ns[np.maximum(slot, 0)] if len(table) else calls.end_ns
     # A launch held up by something else than its own queue is just a long launch.
     late = calls.end_ns - usual - ended
     held = (slot >= 0) & (ended > calls.start_ns) & (late >= -usual) & (late <= MOST_SLOT_LAG * usual)
+    held |= is_full & (slot >= 0) & (late <= MOST_FULL_LAG * (calls.end_ns - calls.start_ns))
     return slot, np.where(held, late, 0) if held.any() else np.zeros(len(calls), np.int64), held
 
 
-def _queue_limit(call_end: Int64Array, op_end: Int64Array, is_stuck: BoolArray) -> int:
-    """How many launches of a stream may be unfinished: the most that ever were, if that was so again and again."""
-    finished = np.searchsorted(np.maximum.accumulate(op_end), call_end, side="right")
-    depth = np.arange(len(call_end)) + 1 - finished
+def _queue_limit(depth: Int64Array, is_stuck: BoolArray) -> int:
+    """How many launches of a stream may be unfinished: the most that ever were, if that was so again and again.
+    ``depth``: how many were when each one returned."""
     if is_stuck.any():
         return max(int(np.median(depth[is_stuck])), 1)
     most = int(depth.max())
