@@ -18,7 +18,7 @@ from boundby.evidence.initialization import LEAST_STEADY, STEADY_SHARE, progress
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.cuda import CallClass, plain_name
+from boundby.trace.vocabulary.cuda import CallClass, cuda_name
 
 # Calls that only the start of a library, and loading of its code, makes.
 _MARK = re.compile(
@@ -83,8 +83,8 @@ def is_setup(context: RuleContext, start: Int, end: Int, thread: Int, call: Int)
 def _between_marks(context: RuleContext, start: Int, end: Int, thread: Int) -> Bool:
     """Pieces inside runs of calls that only a start makes, just before them, or just after."""
     calls = context.calls
-    is_mark = context.names_where(calls.name, lambda name: _MARK.search(plain_name(name)))
-    opens = context.names_where(calls.name, lambda name: _OPENING.search(plain_name(name)))
+    is_mark = context.names_where(calls.name, lambda name: _MARK.search(cuda_name(name)))
+    opens = context.names_where(calls.name, lambda name: _OPENING.search(cuda_name(name)))
     between = np.zeros(len(start), bool)
     for number in np.unique(thread).tolist():
         rows = np.flatnonzero(thread == number)

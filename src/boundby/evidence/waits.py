@@ -25,7 +25,7 @@ from boundby.model.units import duration
 from boundby.results.report import Example
 from boundby.stats.device import SMALL_COPY_BYTES
 from boundby.trace.tables import Direction, OpKind
-from boundby.trace.vocabulary.cuda import CallClass, plain_name
+from boundby.trace.vocabulary.cuda import CallClass, cuda_name
 
 # Calls that wait for the device whenever it is busy: without the wait before them, they would wait in its stead.
 _FREES = re.compile(r"^cu(?:da)?(?:Free(?:Host|Array)?|MemFree(?:Host)?|HostUnregister|MemHostUnregister|DeviceReset)$")
@@ -163,7 +163,7 @@ def _copy_of(context: RuleContext) -> Int:
 def _is_taken_over(context: RuleContext) -> Bool:
     """Calls after which their thread frees memory before it launches anything."""
     calls, count = context.calls, len(context.calls)
-    frees = context.names_where(calls.name, lambda name: _FREES.match(plain_name(name)))[calls.name]
+    frees = context.names_where(calls.name, lambda name: _FREES.match(cuda_name(name)))[calls.name]
     decides = frees | np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
     at_or_after = np.minimum.accumulate(np.where(decides, np.arange(count), count)[::-1])[::-1]
     following = np.append(at_or_after, count)[1:]

@@ -12,6 +12,9 @@ Int32Array = npt.NDArray[np.int32]
 Int8Array = npt.NDArray[np.int8]
 BoolArray = npt.NDArray[np.bool_]
 
+#: Stands in a column of int64 for what is not told: NULL, an absent column or argument.
+MISSING = int(np.iinfo(np.int64).min)
+
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 

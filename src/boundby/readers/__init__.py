@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from boundby.readers.files import first_bytes, no_report
+from boundby.readers.kineto import reader as kineto
 from boundby.readers.nsys import reader as nsys_sqlite
 from boundby.trace.tables import Trace
 
@@ -19,13 +20,15 @@ class Reader(Protocol):
     """What reads one kind of input."""
 
     def sniff(self, header: bytes, /) -> bool:
-        """Whether a file that begins with these (up to 100) bytes is of this kind."""
+        """Whether a file that begins with these (up to 1,000) bytes is of this kind."""
 
     def read(self, path: Path, /, *, name: str | None, source: str, progress: Progress) -> Trace:
         """The trace in a file of this kind."""
 
 
-READERS: tuple[Reader, ...] = (nsys_sqlite,)
+_HEADER = 1_000  # bytes: compressed text shows itself only in so many
+
+READERS: tuple[Reader, ...] = (nsys_sqlite, kineto)
 
 
 def read_trace(
@@ -41,7 +44,7 @@ def read_trace(
     anything that holds no event that can be read. The file is opened read-only and nothing is created beside it.
     """
     location = Path(path)
-    header = first_bytes(location)
+    header = first_bytes(location, _HEADER)
     reader = next((reader for reader in READERS if reader.sniff(header)), None)
     if reader is None:
         raise no_report(location, header)

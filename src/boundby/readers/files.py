@@ -8,7 +8,7 @@ from pathlib import Path
 
 from boundby.model.errors import InputError
 
-_READS = "boundby reads .nsys-rep and .qdrep reports and the .sqlite files that nsys exports from them."
+_READS = "boundby reads .nsys-rep and .qdrep reports, .sqlite files exported from them, and traces of torch.profiler."
 _EXPORT = "Give the report it was made from, or export that as SQLite: nsys export --type sqlite REPORT.nsys-rep"
 
 # (first bytes, what the file is, next step)
@@ -23,8 +23,7 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (b"\x89HDF", "is an HDF5 file", _EXPORT),
     (b"ARROW1", "is an Arrow file", _EXPORT),
     (b"PAR1", "is a Parquet file", _EXPORT),
-    (b"{", "is a JSON file", _EXPORT),
-    (b"[", "is a JSON file", _EXPORT),
+    (b"{", "is a result of boundby, which comes from a report", "Give the report that it was made from."),
     (b"<!DOCTYPE", "is a web page: the download did not give the file itself", "Download the file again."),
     (b"<html", "is a web page: the download did not give the file itself", "Download the file again."),
     (b"\x7fELF", "is a program", "Capture a report of it first: nsys profile --trace=cuda,nvtx,osrt FILE"),

@@ -19,7 +19,7 @@ from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
-_FREE = re.compile(r"^cu(?:daFree|MemFree)(?:_v\d+)*$")
+_FREE = re.compile(r"^(?:cudaFree|cuMemFree|hipFree)(?:_v\d+)*$")
 
 # Fallbacks where a trace shows no example.
 USUAL_QUICK_SYNC_NS = 1_500  # a sync for what is done already

@@ -25,6 +25,24 @@ class GpuInfo:
 
 
 @dataclass(frozen=True)
+class ProcessGroup:
+    """A group of ranks that communicate."""
+
+    name: str
+    description: str = ""
+    ranks: tuple[int, ...] = ()  # (): not told
+
+
+@dataclass(frozen=True)
+class JobPlace:
+    """Which rank of a job a trace is of. None: not told."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None  # of communication
+
+
+@dataclass(frozen=True)
 class Captured:
     """Which kinds of data the report holds."""
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, rows_of
 from boundby.model.records import dataclass
-from boundby.trace.facts import Captured, GpuInfo, TraceWarning
+from boundby.trace.facts import Captured, GpuInfo, JobPlace, ProcessGroup, TraceWarning
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
 from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
@@ -147,10 +147,12 @@ class Operations(Table):
     target: Int8Array
     is_communication: BoolArray  # NCCL, NVSHMEM, ... kernels
     shape: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # kernels: row of Trace.shapes, else -1
+    collective: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # row of Trace.collectives, else -1
 
     def __post_init__(self) -> None:
-        if len(self.shape) != len(self.start_ns):  # not given: no shape is known
-            object.__setattr__(self, "shape", np.full(len(self.start_ns), -1, np.int32))
+        for column in ("shape", "collective"):
+            if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
+                object.__setattr__(self, column, np.full(len(self.start_ns), -1, np.int32))
 
     @cached_property
     def is_pageable(self) -> BoolArray:
@@ -167,6 +169,33 @@ class LaunchShapes(Table):
     threads: Int64Array  # in a block
     registers: Int64Array  # of a thread; 0: not told
     shared_bytes: Int64Array  # of a block, static and dynamic
+
+
+@dataclass(frozen=True)
+class Collectives(Table):
+    """What is told of communication kernels, in no order: ``Operations.collective`` points here. -1: not told."""
+
+    name: Int32Array  # of the collective ("_allgather_base"): index into Trace.names
+    group: Int32Array  # index into Trace.process_groups
+    dtype: Int32Array  # index into Trace.names
+    group_size: Int64Array
+    elements_in: Int64Array
+    elements_out: Int64Array
+    sequence: Int64Array  # number of the collective in its group
+
+
+@dataclass(frozen=True)
+class MemoryPoints(Table):
+    """What a framework's allocator held after each allocation and release, ordered by device and time. Bytes."""
+
+    ORDER = ("device", "start_ns", "allocated", "reserved", "delta")
+
+    device: Int32Array  # index into Trace.gpus; -1: the host
+    start_ns: Int64Array
+    thread: Int32Array
+    delta: Int64Array  # negative: a release
+    allocated: Int64Array  # in use, after it
+    reserved: Int64Array  # held from the device, after it
 
 
 @dataclass(frozen=True)
@@ -206,6 +235,22 @@ class Ranges(Table):
     domain: Int32Array  # index into Trace.domains
     is_start_end: BoolArray
     is_open: BoolArray
+    arguments: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # of Trace.arguments, else -1
+    sequence: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # of autograd: forward and backward
+
+    def __post_init__(self) -> None:
+        for column, kind in (("arguments", np.int32), ("sequence", np.int64)):
+            if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
+                object.__setattr__(self, column, np.full(len(self.start_ns), -1, kind))
+
+
+@dataclass(frozen=True)
+class OperatorArguments:
+    """What an operator was called with, as JSON lists of one place per input; "" where it is not told."""
+
+    sizes: str  # [[16, 559], [], [[3, 4], [5, 6]]]: a tensor's, none for what is no tensor, a list of tensors'
+    types: str  # ["c10::BFloat16", "Scalar", "TensorList"]
+    values: str  # ["", "-1", ""]: of what is no tensor
 
 
 @dataclass(frozen=True)
@@ -325,6 +370,14 @@ class Trace:
     )  # of managed memory, by "cpu", "gpu"; none: not captured
     stream_points: StreamPoints = field(default_factory=StreamPoints.empty)
     streams: Streams = field(default_factory=Streams.empty)
+    collectives: Collectives = field(default_factory=Collectives.empty)
+    process_groups: tuple[ProcessGroup, ...] = ()  # of the job that this rank is part of
+    place: JobPlace = JobPlace()  # which rank this is
+    start_unix_ns: int | None = None  # Unix time of instant 0 of the trace's clock; None: not told
+    python_frames: Intervals = field(default_factory=Intervals.empty)  # Python functions, from call to return
+    operator_names: frozenset[str] = frozenset()  # of ranges that are known to be a framework's operators
+    arguments: tuple[OperatorArguments, ...] = ()  # distinct ones: see Ranges.arguments
+    memory: MemoryPoints = field(default_factory=MemoryPoints.empty)
 
     @cached_property
     def process_of_thread(self) -> Int64Array:

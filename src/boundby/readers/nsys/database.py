@@ -24,6 +24,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from boundby.model.arrays import MISSING as MISSING
 from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.errors import InputError
 from boundby.readers.files import export_again, first_bytes, no_report
@@ -37,8 +38,6 @@ SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _LONGEST_REASON = 80  # SQLite repeats whole statements in its messages
 
 ROWS_PER_CHUNK = 250_000  # bounds the memory of rows on their way into arrays
-
-MISSING = np.iinfo(np.int64).min  # stands for NULL and for an absent column
 
 
 class _Connection(sqlite3.Connection):

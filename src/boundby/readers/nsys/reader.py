@@ -18,7 +18,7 @@ from boundby.readers.nsys import callchains, gpu_tables, host_tables, metadata
 from boundby.readers.nsys.database import MISSING, Database, is_sqlite, open_readonly
 from boundby.readers.nsys.host_tables import Raw
 from boundby.readers.nsys.identity import Identities, Indexes, NamePool
-from boundby.readers.nsys.sanitize import sanitize
+from boundby.readers.sanitize import sanitize
 from boundby.trace.facts import Captured
 from boundby.trace.stacks import LazyBacktraces
 from boundby.trace.tables import Trace
@@ -68,7 +68,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Tr
                 progress(*_STAGES[what])
             raw[what] = host_tables.read_events(database, what)
         about = metadata.read_metadata(database)
-        broken = sanitize(shown, raw)
+        broken = sanitize(shown, raw, export_again(shown))
         span = _span([table for what, table in raw.items() if what != host_tables.OVERHEAD])
         if span is None:
             raise _no_events(database, about)

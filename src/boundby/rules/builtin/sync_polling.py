@@ -14,7 +14,7 @@ from boundby.model.intervals import expand
 from boundby.model.units import duration
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
-from boundby.trace.vocabulary.cuda import plain_name
+from boundby.trace.vocabulary.cuda import cuda_name
 
 Int = npt.NDArray[np.int64]
 _QUERY = re.compile(r"^cu(?:da)?(?:Event|Stream)Query$")
@@ -22,7 +22,7 @@ _QUERY = re.compile(r"^cu(?:da)?(?:Event|Stream)Query$")
 
 def check(context: RuleContext) -> Iterator[Match]:
     calls = context.calls
-    is_query = context.names_where(calls.name, lambda name: _QUERY.match(plain_name(name)))[calls.name]
+    is_query = context.names_where(calls.name, lambda name: _QUERY.match(cuda_name(name)))[calls.name]
     first, last = _runs(is_query & context.in_windows(calls.start_ns), calls.thread)
     long = (last - first + 1) >= RULE.threshold(context, "calls")
     first, last = first[long], last[long]

@@ -9,6 +9,8 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
+from boundby.trace.vocabulary.hip import cuda_twin
+
 
 class CallClass(IntEnum):
     """How a call counts in the account."""
@@ -43,9 +45,14 @@ def plain_name(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
+def cuda_name(name: str) -> str:
+    """What the call is, in CUDA's words: without a version suffix, and of a HIP call the twin's name."""
+    return cuda_twin(plain_name(name))
+
+
 def classify_call(name: str) -> CallClass:
-    """The class of one CUDA runtime or driver call, by its (suffixed or plain) name."""
-    plain = plain_name(name)
+    """The class of one CUDA runtime or driver call, or HIP call, by its (suffixed or plain) name."""
+    plain = cuda_name(name)
     is_async = "Async" in plain
     if _SYNC.match(plain):
         return CallClass.SYNC

@@ -1,6 +1,6 @@
 """Rows that cannot be placed in time, and values that would overflow sums: left out, and said so.
 
-A damaged or edited export can hold anything in its columns. What comes through here is safe to add and subtract
+A damaged or edited file can hold anything in its columns. What comes through here is safe to add and subtract
 in 64 bits; whatever was left out or changed becomes a warning, and a table set of which nothing is left an error.
 """
 
@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, Int64Array
+from boundby.model.arrays import MISSING, BoolArray, Int64Array
 from boundby.model.errors import InputError
-from boundby.readers.files import export_again
-from boundby.readers.nsys.database import MISSING
 from boundby.trace.facts import TraceWarning
 
 Raw = dict[str, Int64Array]
@@ -28,8 +26,9 @@ _LEAST_ID = MISSING + (1 << 24)  # below, a thread's process would look like non
 CORRELATIONS = 1 << 32  # CUPTI counts calls in 32 bits; the join packs (process, id) into 64
 
 
-def sanitize(path: Path, tables: Mapping[str, Raw]) -> tuple[TraceWarning, ...]:
-    """Cut rows without a usable time or thread out of the raw tables, in place; keys name the rows for people."""
+def sanitize(path: Path, tables: Mapping[str, Raw], next_step: str) -> tuple[TraceWarning, ...]:
+    """Cut rows without a usable time or thread out of the raw tables, in place; keys name the rows for people.
+    ``next_step``: what to do about a file of which nothing is left (InputError)."""
     near = _near(tables.values())
     notes: list[str] = []
     left_out = 0
@@ -42,8 +41,8 @@ def sanitize(path: Path, tables: Mapping[str, Raw]) -> tuple[TraceWarning, ...]:
             left_out += bad
         notes += _mend(what, raw)
     if left_out and not any(len(raw["start"]) for raw in tables.values()):
-        raise InputError(f"{path} is damaged: none of its events has a usable time and thread.", export_again(path))
-    _check_sums(path, tables)
+        raise InputError(f"{path} is damaged: none of its events has a usable time and thread.", next_step)
+    _check_sums(path, tables, next_step)
     return tuple(TraceWarning("broken-rows", note) for note in notes)
 
 
@@ -99,7 +98,7 @@ def _mend(what: str, raw: Raw) -> list[str]:
     return notes
 
 
-def _check_sums(path: Path, tables: Mapping[str, Raw]) -> None:
+def _check_sums(path: Path, tables: Mapping[str, Raw], next_step: str) -> None:
     """Whatever is added up later stays within 64 bits."""
     starts = [raw["start"] for raw in tables.values() if len(raw["start"])]
     last = max((int(values.max()) for values in starts), default=0)
@@ -111,9 +110,7 @@ def _check_sums(path: Path, tables: Mapping[str, Raw]) -> None:
         if "bytes" in raw:
             sums.append(float(np.sum(raw["bytes"][raw["bytes"] != MISSING], dtype=np.float64)))
         if any(total > MOST_SUM for total in sums):
-            raise InputError(
-                f"{path} is damaged: the times or sizes of its {what} add up to too much.", export_again(path)
-            )
+            raise InputError(f"{path} is damaged: the times or sizes of its {what} add up to too much.", next_step)
 
 
 def _count(number: int, what: str) -> str:

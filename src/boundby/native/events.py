@@ -1,0 +1,341 @@
+"""The events of a Chrome trace in JSON, from its text into columns, piece by piece, so that no piece stays in memory.
+
+`EventScanner` does it with ``events.c``; without the native core `plain` does the same by way of Python's own JSON.
+Numbers of microseconds become exact nanoseconds: a float would lose them, since 2024's times have 19 digits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+
+from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array
+from boundby.model.records import dataclass
+from boundby.native.library import Record, call, core
+
+#: What an argument's value is.
+NUMBER, TEXT, RAW, NOTHING = range(4)
+PHASES = "XiIM"  # intervals, instants, metadata; others (flows, counters) are not kept
+_START, _TOP, _EVENTS, _LIST, _DONE = range(5)
+_MOST_TEXTS = 1 << 15  # distinct ones that a piece is read for at a time
+_MOST_TOPS = 1 << 12
+_KEY_SLOTS = 1024  # of the table of keys in events.c
+
+
+class NotJsonError(ValueError):
+    """The text is no JSON, or ends before it is complete. ``at``: how many bytes were understood."""
+
+    def __init__(self, at: int, *, is_cut: bool) -> None:
+        super().__init__("cut short" if is_cut else f"no JSON after byte {at}")
+        self.at, self.is_cut = at, is_cut
+
+
+@dataclass(frozen=True, eq=False)
+class Piece(Record):
+    """One piece of text and room for what it holds."""
+
+    text: Int8Array
+    length: int
+    key_text: Int8Array
+    key_at: Int32Array
+    keys: int
+    key_slot: Int32Array
+    most_rows: int
+    phase: Int8Array
+    category: Int32Array
+    name: Int32Array
+    pid: Int64Array
+    tid: Int64Array
+    start_ns: Int64Array
+    duration_ns: Int64Array
+    most_entries: int
+    entry_row: Int32Array
+    entry_key: Int8Array
+    entry_kind: Int8Array
+    entry_value: Int64Array
+    slots: int
+    most_texts: int
+    slot: Int32Array
+    text_at: Int64Array
+    text_length: Int64Array
+    text_hash: Int64Array
+    most_tops: int
+    top_key: Int64Array
+    top_key_length: Int64Array
+    top_value: Int64Array
+    top_value_length: Int64Array
+    found: Int64Array  # state, used, bad, rows, entries, texts, tops
+
+
+_COLUMNS = ("phase", "category", "name", "pid", "tid", "start_ns", "duration_ns")
+_COLUMN_TYPES: tuple[Any, ...] = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64)
+_ENTRIES = ("entry_row", "entry_key", "entry_kind", "entry_value")
+_ENTRY_TYPES: tuple[Any, ...] = (np.int32, np.int8, np.int8, np.int64)
+_TOPS = ("top_key", "top_key_length", "top_value", "top_value_length")
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """All events, in the order of the file. Times are ns, MISSING where there is none; ``pid`` and ``tid`` are numbers,
+    or the first number in a text ("stream 7").
+
+    ``category`` and ``name`` (-1: none), and the values of arguments that are texts, lists or objects (RAW: as JSON),
+    index ``texts``. ``top`` is what stands beside the events.
+    """
+
+    phase: Int8Array  # ord() of one of PHASES
+    category: Int32Array
+    name: Int32Array
+    pid: Int64Array
+    tid: Int64Array
+    start_ns: Int64Array
+    duration_ns: Int64Array
+    texts: tuple[str, ...]
+    top: dict[str, Any]
+    _arguments: dict[str, tuple[Int32Array, Int8Array, Int64Array]]
+
+    def __len__(self) -> int:
+        return len(self.phase)
+
+    def argument(self, key: str) -> tuple[Int8Array, Int64Array]:
+        """Of every event: what its argument of that name is (NOTHING: it has none) and its value. Of several the last
+        counts, as in JSON. A number is to the nearest integer."""
+        kind, value = np.full(len(self), NOTHING, np.int8), np.full(len(self), MISSING, np.int64)
+        if key in self._arguments:
+            row, kinds, values = self._arguments[key]
+            kind[row], value[row] = kinds, values
+        return kind, value
+
+    def has(self, key: str) -> bool:
+        return key in self._arguments
+
+
+class EventScanner:
+    """Is fed with pieces of a text; ``finish`` gives the events. Raises NotJsonError."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = tuple(keys)
+        encoded = [key.encode() for key in keys]
+        self._key_text = np.frombuffer(b"".join(encoded), np.int8)
+        self._key_at = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
+        self._found = np.zeros(7, np.int64)
+        self._rest = b""
+        self._before = 0  # bytes understood before the rest
+        self._rows = 0
+        self._index: dict[bytes, int] = {}
+        self._columns: list[list[np.ndarray[Any, Any]]] = []
+        self._entries: list[list[np.ndarray[Any, Any]]] = []
+        self._top: dict[str, Any] = {}
+        self._whole: list[bytes] = []
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece of the text."""
+        if core() is None:
+            self._whole.append(piece)
+            return
+        self._rest += piece
+        while self._rest and self._found[0] != _DONE:
+            used = self._scan()
+            self._before += used
+            self._rest = self._rest[used:]
+            if not used or self._found[3] == 0 == self._found[6]:
+                return
+
+    def _scan(self) -> int:
+        """Understand as much of the rest as is whole; how many bytes that was."""
+        count = len(self._rest)
+        most_rows, most_entries = count // 10 + 1, count // 4 + 1
+        rooms: dict[str, Any] = {}
+        for names, kinds, room in ((_COLUMNS, _COLUMN_TYPES, most_rows), (_ENTRIES, _ENTRY_TYPES, most_entries)):
+            rooms |= {name: np.empty(room, kind) for name, kind in zip(names, kinds, strict=True)}
+        rooms |= {name: np.empty(_MOST_TEXTS, np.int64) for name in ("text_at", "text_length", "text_hash")}
+        rooms |= {name: np.empty(_MOST_TOPS, np.int64) for name in _TOPS}
+        piece = Piece(
+            text=np.frombuffer(self._rest, np.int8),
+            length=count,
+            key_text=self._key_text,
+            key_at=self._key_at,
+            keys=len(self._keys),
+            key_slot=np.zeros(_KEY_SLOTS, np.int32),
+            most_rows=most_rows,
+            most_entries=most_entries,
+            slots=4 * _MOST_TEXTS,
+            most_texts=_MOST_TEXTS,
+            slot=np.zeros(4 * _MOST_TEXTS, np.int32),
+            most_tops=_MOST_TOPS,
+            found=self._found,
+            **rooms,
+        )
+        self._found[1:] = 0
+        call("boundby_events", piece)
+        _, used, bad, rows, entries, texts, tops = self._found.tolist()
+        if bad:
+            raise NotJsonError(self._before + used, is_cut=False)
+        spans = zip(piece.text_at[:texts].tolist(), piece.text_length[:texts].tolist(), strict=True)
+        index = self._index
+        numbers = np.array(
+            [index.setdefault(self._rest[at : at + length], len(index)) for at, length in spans] or [0], np.int64
+        )
+        columns = [getattr(piece, name)[:rows].copy() for name in _COLUMNS]
+        for place in (1, 2):
+            named = columns[place] >= 0
+            columns[place][named] = numbers[columns[place][named]]
+        values = [getattr(piece, name)[:entries].copy() for name in _ENTRIES]
+        is_text = (values[2] == TEXT) | (values[2] == RAW)
+        values[3][is_text] = numbers[values[3][is_text]]
+        values[0] += np.int32(self._rows)
+        self._rows += rows
+        self._columns.append(columns)
+        self._entries.append(values)
+        for key, key_length, value, value_length in zip(
+            *(getattr(piece, name)[:tops].tolist() for name in _TOPS), strict=True
+        ):
+            name, what = self._rest[key : key + key_length], self._rest[value : value + value_length]
+            self._top[_unescape(name)] = _lenient(what)
+        return int(used)
+
+    def finish(self) -> Events:
+        """The events, once all pieces have been fed."""
+        if core() is None:
+            return plain(b"".join(self._whole), self._keys)
+        if self._found[0] != _DONE:
+            raise NotJsonError(self._before, is_cut=True)
+        if self._rest.strip(b" \t\r\n\0"):
+            raise NotJsonError(self._before, is_cut=False)
+        columns = [np.concatenate(parts) for parts in zip(*self._columns, strict=True)]
+        entries = [np.concatenate(parts) for parts in zip(*self._entries, strict=True)]
+        return _events(columns, entries, self._keys, tuple(map(_unescape, self._index)), self._top)
+
+
+def _events(
+    columns: Sequence[Any], entries: Sequence[Any], keys: Sequence[str], texts: tuple[str, ...], top: dict[str, Any]
+) -> Events:
+    named = dict(zip(_COLUMNS, columns, strict=True))
+    return Events(**named, texts=texts, top=top, _arguments=_by_key(keys, entries))
+
+
+def _by_key(keys: Sequence[str], entries: Sequence[np.ndarray[Any, Any]]) -> dict[str, Any]:
+    row, key, kind, value = entries
+    order = np.argsort(key, kind="stable")
+    bounds = np.searchsorted(key[order], np.arange(len(keys) + 1)).tolist()
+    found = {}
+    for number, name in enumerate(keys):
+        rows = order[bounds[number] : bounds[number + 1]]
+        if len(rows):
+            found[name] = (row[rows], kind[rows], value[rows])
+    return found
+
+
+_WRONG_BACKSLASH = re.compile(r'\\(?!["\\/bfnrtu])|\\u(?![0-9a-fA-F]{4})')
+
+
+def _unescape(raw: bytes) -> str:
+    """The text that stands between the quotes of a JSON string (or a list or object as it stands)."""
+    text = raw.decode("utf-8", "replace")
+    if "\\" not in text or text[:1] in "[{":
+        return text
+    with contextlib.suppress(ValueError):
+        return str(json.loads(f'"{_WRONG_BACKSLASH.sub(_double, text)}"', strict=False))
+    return text
+
+
+def _double(match: re.Match[str]) -> str:
+    return "\\" + match.group()
+
+
+def _lenient(raw: bytes) -> Any:
+    """A JSON value; None for what cannot be read."""
+    text = raw.decode("utf-8", "replace")
+    for attempt in (text, _WRONG_BACKSLASH.sub(_double, text)):
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(attempt, strict=False)
+    return None
+
+
+def plain(text: bytes, keys: Iterable[str]) -> Events:
+    """The same by Python's own JSON: what ``events.c`` must equal, and what runs where it cannot."""
+    keys = tuple(keys)
+    try:
+        whole = text.rstrip(b"\0 \t\r\n").decode("utf-8", "replace")
+        decoder = json.JSONDecoder(strict=False, parse_float=_Number, parse_int=_Number, parse_constant=_nothing)
+        try:
+            data = decoder.decode(whole)
+        except ValueError:
+            data = decoder.decode(_WRONG_BACKSLASH.sub(_double, whole))
+    except ValueError as error:
+        at = int(getattr(error, "pos", 0))
+        raise NotJsonError(at, is_cut=at >= len(text) - 1) from None
+    top = {} if isinstance(data, list) else data
+    rows = data if isinstance(data, list) else data.get("traceEvents", [])
+    index: dict[str, int] = {}
+
+    def number_of(value: Any) -> int:
+        return index.setdefault(value, len(index)) if isinstance(value, str) and not isinstance(value, _Number) else -1
+
+    columns: list[list[int]] = [[] for _ in _COLUMNS]
+    entries: list[list[int]] = [[] for _ in _ENTRIES]
+    places = {key: place for place, key in enumerate(keys)}
+    for event in rows if isinstance(rows, list) else ():
+        if not isinstance(event, dict) or event.get("ph") not in tuple(PHASES):
+            continue
+        row = len(columns[0])
+        arguments = event.get("args")
+        for key, value in arguments.items() if isinstance(arguments, dict) else ():
+            if key in places:
+                kind, found = NOTHING, MISSING
+                if isinstance(value, _Number):
+                    kind, found = NUMBER, value.integer(0)
+                elif isinstance(value, str):
+                    kind, found = TEXT, number_of(value)
+                elif isinstance(value, (list, dict)):
+                    kind, found = RAW, number_of(json.dumps(value, default=str))
+                for column, what in zip(entries, (row, places[key], kind, found), strict=True):
+                    column.append(what)
+        times = [event[key].integer(3) if isinstance(event.get(key), _Number) else MISSING for key in ("ts", "dur")]
+        who = [_identity(event.get(key)) for key in ("pid", "tid")]
+        values = (ord(event["ph"]), number_of(event.get("cat")), number_of(event.get("name")), *who, *times)
+        for column, what in zip(columns, values, strict=True):
+            column.append(what)
+    arrays = [np.array(column, kind) for column, kind in zip(columns, _COLUMN_TYPES, strict=True)]
+    of_entries = [np.array(column, kind) for column, kind in zip(entries, _ENTRY_TYPES, strict=True)]
+    beside = {key: _numbers(value) for key, value in top.items() if key != "traceEvents"}
+    return _events(arrays, of_entries, keys, tuple(index), beside)
+
+
+class _Number(str):
+    """A number as it stands in the text."""
+
+    __slots__ = ()
+
+    def integer(self, shift: int) -> int:
+        with contextlib.suppress(InvalidOperation, OverflowError):
+            value = int((abs(Decimal(self)) * 10**shift + Decimal("0.5")) // 1)
+            if value < 1 << 63:
+                return -value if self[0] == "-" else value
+        return MISSING
+
+
+def _nothing(_: str) -> None:
+    """NaN and infinities are no numbers."""
+
+
+def _identity(value: Any) -> int:
+    if isinstance(value, _Number):
+        return value.integer(0)
+    found = re.search(r"-?\d+", value) if isinstance(value, str) else None
+    return int(found.group()) if found and int(found.group()) < 1 << 63 else MISSING
+
+
+def _numbers(value: Any) -> Any:
+    """What stands beside the events, with numbers as numbers."""
+    if isinstance(value, _Number):
+        return float(value) if set(value) & set(".eE") else int(value)
+    if isinstance(value, dict):
+        return {key: _numbers(inner) for key, inner in value.items()}
+    return [_numbers(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,98 @@
+"""Kineto's events as columns of what is asked for: which are what, their arguments, their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array
+from boundby.native.events import NUMBER, RAW, TEXT, Events
+
+KERNEL, COPY, SET, CALL, OPERATOR, ANNOTATION, MODULE, FRAME, OVERHEAD, SYNC, MEMORY = range(1, 12)
+OTHER = 0
+# Categories by what they are; 2021's are capitalised, and some vendors' runtimes have their own.
+_KIND_OF = {
+    "kernel": KERNEL,
+    **dict.fromkeys(("gpu_memcpy", "memcpy"), COPY),
+    **dict.fromkeys(("gpu_memset", "memset"), SET),
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "xpu_runtime"), CALL),
+    **dict.fromkeys(("cpu_op", "operator"), OPERATOR),
+    "user_annotation": ANNOTATION,
+    "python_function": FRAME,
+    "overhead": OVERHEAD,
+    "cuda_sync": SYNC,
+    "cpu_instant_event": MEMORY,
+}
+MODULE_PREFIX = "nn.Module: "
+_ANNOTATION = re.compile(r"^ProfilerStep#|^Optimizer\.\w+#|^enumerate\(DataLoader\)#")  # operators' category in 2021
+_INTEGER = re.compile(r"-?\d{1,18}")
+
+T = TypeVar("T")
+Rows = npt.NDArray[np.intp]
+
+
+def kinds_of(events: Events) -> Int8Array:
+    """Per event what it is, by its category and, of Python functions and of 2021's files, its name."""
+    code = np.array([*(_KIND_OF.get(text.lower(), OTHER) for text in events.texts), OTHER], np.int8)
+    kind: Int8Array = code[events.category]
+    is_module = np.array([*(text.startswith(MODULE_PREFIX) for text in events.texts), False], bool)[events.name]
+    is_annotation = np.array([*(bool(_ANNOTATION.match(text)) for text in events.texts), False], bool)[events.name]
+    kind[is_module & (kind == FRAME)] = MODULE
+    kind[is_annotation & (kind == OPERATOR)] = ANNOTATION
+    is_interval = events.phase == ord("X")
+    kind[np.where(kind == MEMORY, is_interval, ~is_interval)] = OTHER
+    return kind
+
+
+class Columns:
+    """The events of one file on their way into tables. ``names`` grows by what tables ask for."""
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.kind = kinds_of(events)
+        self._names: dict[str, int] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that tables asked for until now: Trace.names."""
+        return tuple(self._names)
+
+    def number(self, key: str, rows: npt.NDArray[Any]) -> Int64Array:
+        """The numbers that an argument is in these rows; MISSING where it is none."""
+        kind, value = self.events.argument(key)
+        found: Int64Array = np.where(kind == NUMBER, value, MISSING)[rows]
+        is_text = (kind == TEXT)[rows]
+        if is_text.any():  # "3"
+            texts = [self.events.texts[text] for text in value[rows[is_text]].tolist()]
+            found[is_text] = [int(text) if _INTEGER.fullmatch(text) else MISSING for text in texts]
+        return found
+
+    def within(self, key: str, rows: npt.NDArray[Any], low: int, stop: int, otherwise: int) -> Int64Array:
+        """The same; what is not told, or not from ``low`` to below ``stop``, is ``otherwise``."""
+        value = self.number(key, rows)
+        return np.where((value >= low) & (value < stop), value, otherwise)
+
+    def text(self, key: str, rows: npt.NDArray[Any]) -> Int64Array:
+        """Which text (of ``events.texts``) an argument is in these rows, lists and objects as JSON; -1: none."""
+        kind, value = self.events.argument(key)
+        found: Int64Array = np.where((kind == TEXT) | (kind == RAW), value, -1)[rows]
+        return found
+
+    def each(self, texts: npt.NDArray[Any], work: Callable[[str], T], otherwise: T) -> list[T]:
+        """What ``work`` makes of each text of ``events.texts``, worked out once for each; ``otherwise`` for -1."""
+        used, inverse = np.unique(texts, return_inverse=True)
+        made = [work(self.events.texts[number]) if number >= 0 else otherwise for number in used.tolist()]
+        return [made[place] for place in inverse.reshape(-1).tolist()]
+
+    def name(self, texts: npt.NDArray[Any], work: Callable[[str], str] = str) -> Int32Array:
+        """The number in ``names`` of each of these texts of ``events.texts``; -1 for -1."""
+        used, inverse = np.unique(texts, return_inverse=True)
+        numbers = [
+            self._names.setdefault(work(self.events.texts[number]), len(self._names)) if number >= 0 else -1
+            for number in used.tolist()
+        ]
+        return np.array(numbers or [0], np.int32)[inverse.reshape(-1)]

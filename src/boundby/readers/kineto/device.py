@@ -1,0 +1,191 @@
+"""Kernels, copies and sets of a Kineto trace, the GPUs they ran on, and what is told of communication."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, factorize
+from boundby.readers.kineto import about
+from boundby.readers.kineto.columns import COPY, KERNEL, Columns
+from boundby.readers.sanitize import Raw
+from boundby.trace.facts import GpuInfo, ProcessGroup
+from boundby.trace.tables import (
+    NO_CORRELATION,
+    Collectives,
+    Direction,
+    GpuFacts,
+    LaunchShapes,
+    MemoryKind,
+    Operations,
+    OpKind,
+)
+from boundby.trace.vocabulary.cuda import is_communication
+
+_COPY = re.compile(r"Mem(?:cpy|set)\s*(\w+)?\s*(?:\((.*?)(?:\s*->\s*(.*?))?\)\s*$)?", re.IGNORECASE)
+_DIRECTIONS = {direction.name: int(direction) for direction in Direction}
+_MEMORY_KINDS = {
+    "pageable": MemoryKind.PAGEABLE,
+    "pinned": MemoryKind.PINNED,
+    "device": MemoryKind.DEVICE,
+    "array": MemoryKind.DEVICE,
+    "device static": MemoryKind.DEVICE,
+    "managed": MemoryKind.MANAGED,
+    "managed static": MemoryKind.MANAGED,
+}
+_NO_RANKS: tuple[int, ...] = ()
+_MOST_DEVICES = 1 << 20
+_MOST_SHAPE = 1 << 31  # no dimension, register count or shared size is larger
+_MOST_SUM = float(1 << 62)
+
+
+class Gpus(NamedTuple):
+    """The GPUs, used ones first by id, with what is told of each; ``place`` leads to them from their ids."""
+
+    info: tuple[GpuInfo, ...]
+    facts: tuple[GpuFacts, ...]
+    place: dict[int, int]
+
+    def of(self, device: Int64Array) -> Int32Array:
+        """The GPU of each id; -1: none."""
+        used, inverse = np.unique(device, return_inverse=True)
+        found = [self.place.get(number, -1) for number in used.tolist()]
+        return np.array(found or [0], np.int32)[inverse.reshape(-1)]
+
+
+class Device(NamedTuple):
+    """All that is told of devices."""
+
+    gpus: Gpus
+    operations: Operations
+    shapes: LaunchShapes
+    collectives: Collectives
+    groups: tuple[ProcessGroup, ...]
+
+
+def devices_of(columns: Columns, rows: Int64Array) -> Int64Array:
+    """The device id of each event on one: its argument, else the process that it is filed under, else 0."""
+    device, pid = columns.within("device", rows, 0, _MOST_DEVICES, -1), columns.events.pid[rows]
+    device = np.where(device < 0, pid, device)
+    return np.where((device < 0) | (device >= _MOST_DEVICES), 0, device)
+
+
+def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> Device:
+    """The operations of all devices; ``process``: whose each is."""
+    rows = raw["row"]
+    kind, ids = columns.kind[rows], devices_of(columns, rows)
+    is_kernel = kind == KERNEL
+    name = columns.events.name[rows].astype(np.int64)
+    kernel = np.where(is_kernel, name, -1)
+    copies = columns.each(np.where(is_kernel, -1, name), _copy, (-1, -1, -1))
+    direction, source, target = np.array(copies, np.int8).reshape(-1, 3).T.copy()
+    shapes, shape = _shapes(columns, rows, is_kernel)
+    gpus = _gpus(columns.events.top, ids)
+    collectives, groups, collective = _collectives(columns, rows)
+    kinds = np.where(is_kernel, OpKind.KERNEL, np.where(kind == COPY, OpKind.MEMCPY, OpKind.MEMSET))
+    stream = columns.number("stream", rows)
+    table = Operations(
+        start_ns=raw["start"],
+        end_ns=raw["end"],
+        device=gpus.of(ids),
+        process=process,
+        stream=np.where(stream == MISSING, np.maximum(columns.events.tid[rows], 0), stream),
+        correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
+        kind=kinds.astype(np.int8),
+        name=columns.name(kernel),
+        bytes=np.where(raw["bytes"] == MISSING, 0, raw["bytes"]),
+        direction=direction,
+        source=source,
+        target=target,
+        is_communication=np.array(columns.each(kernel, is_communication, otherwise=False), bool),
+        shape=shape,
+        collective=collective,
+    )
+    return Device(gpus, table.sorted(columns.names), shapes, collectives, groups)
+
+
+def _gpus(top: dict[str, Any], ids: Int64Array) -> Gpus:
+    told = {one["id"]: one for one in about.objects(top.get("deviceProperties")) if isinstance(one.get("id"), int)}
+    names = {number: str(one.get("name") or f"GPU {number}") for number, one in told.items()}
+    # AMD numbers devices among all agents, so that an id can be none of the list's: where all are alike, it is of them.
+    alike = next(iter(told.values())) if len(set(names.values())) == 1 else {}
+    used = np.unique(ids).tolist()
+    info = [GpuInfo(number, names.get(number) or str(alike.get("name") or f"GPU {number}")) for number in used]
+    info += [GpuInfo(number, names[number], used=False) for number in sorted(set(told) - set(used))]
+    facts = tuple(_facts(told.get(gpu.id, alike)) for gpu in info)
+    return Gpus(tuple(info), facts, {gpu.id: place for place, gpu in enumerate(info)})
+
+
+def _facts(told: dict[str, Any]) -> GpuFacts:
+    def value(*keys: str) -> int:
+        return next((told[key] for key in keys if isinstance(told.get(key), int) and told[key] > 0), 0)
+
+    return GpuFacts(
+        multiprocessors=value("numSms"),
+        capability=(value("computeMajor"), value("computeMinor")),
+        warps_per_multiprocessor=value("maxThreadsPerMultiprocessor") // max(value("warpSize"), 1),
+        registers_per_multiprocessor=value("regsPerMultiprocessor"),
+        shared_bytes_per_multiprocessor=value("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
+    )
+
+
+def _copy(name: str) -> tuple[int, int, int]:
+    """Direction, source and target of a copy or set, by its name: ``Memcpy HtoD (Pageable -> Device)``."""
+    match = _COPY.match(name)
+    direction, source, target = match.groups() if match else (None, None, None)
+    ends = [int(_MEMORY_KINDS.get((text or "").strip().lower(), MemoryKind.UNKNOWN)) for text in (source, target)]
+    return _DIRECTIONS.get((direction or "").upper(), int(Direction.OTHER)), ends[0], ends[1]
+
+
+def _shapes(columns: Columns, rows: Int64Array, is_kernel: BoolArray) -> tuple[LaunchShapes, Int32Array]:
+    """The distinct launch shapes, and the row of each operation's (-1: no kernel, or not told)."""
+
+    def product(text: str) -> int:
+        sizes = [float(size) for size in about.integers(text) if 0 < size < _MOST_SHAPE]
+        return int(min(math.prod(sizes), _MOST_SUM)) if sizes else 0
+
+    blocks, threads = (np.array(columns.each(columns.text(key, rows), product, 0), np.int64) for key in _GRID_AND_BLOCK)
+    registers, shared = (
+        columns.within(key, rows, 0, _MOST_SHAPE, 0) for key in ("registers per thread", "shared memory")
+    )
+    told = is_kernel & (blocks > 0) & (threads > 0)
+    shape = np.full(len(rows), -1, np.int32)
+    distinct, shape[told] = factorize(*(column[told] for column in (blocks, threads, registers, shared)))
+    return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), shape
+
+
+_GRID_AND_BLOCK = ("grid", "block")
+
+
+def _collectives(columns: Columns, rows: Int64Array) -> tuple[Collectives, tuple[ProcessGroup, ...], Int32Array]:
+    """What is told of communication, the groups, and the row of each operation's collective (-1: none is told)."""
+    told = columns.text("Collective name", rows)
+    chosen = np.flatnonzero(told >= 0)
+    mine = rows[chosen]
+    collective = np.full(len(rows), -1, np.int32)
+    collective[chosen] = np.arange(len(chosen))
+    groups = {group.name: group for group in about.configured_groups(columns.events.top)}
+    of_row = columns.each(columns.text("Process Group Name", mine), str, "")
+    for name, description, ranks in zip(
+        of_row,
+        columns.each(columns.text("Process Group Description", mine), str, ""),
+        columns.each(columns.text("Process Group Ranks", mine), about.ranks, _NO_RANKS),
+        strict=True,
+    ):
+        groups.setdefault(name, ProcessGroup(name, description, ranks))
+    index = {name: number for number, name in enumerate(groups)}
+    keys = ("Group size", "In msg nelems", "Out msg nelems", "Seq")
+    size, elements_in, elements_out, sequence = (columns.within(key, mine, 0, 1 << 62, -1) for key in keys)
+    table = Collectives(
+        name=columns.name(told[chosen]),
+        group=np.array([index[name] for name in of_row], np.int32),
+        dtype=columns.name(columns.text("dtype", mine)),
+        group_size=size,
+        elements_in=elements_in,
+        elements_out=elements_out,
+        sequence=sequence,
+    )
+    return table, tuple(groups.values()), collective

@@ -1,0 +1,109 @@
+"""Reader for the traces that ``torch.profiler`` writes (Kineto's Chrome JSON), from 2021 to 2026.
+
+Every variation is met by looking for arguments and categories, never by asking a version. The file is read in pieces:
+neither its text nor its events as Python objects are ever in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from boundby.model.errors import InputError
+from boundby.native.events import Events, EventScanner, NotJsonError
+from boundby.readers.kineto import tables
+from boundby.trace.tables import Trace
+
+Progress = Callable[[str, float | None], None]
+
+_PIECE = 1 << 22
+_GZIP = b"\x1f\x8b"
+_GZIP_WINDOW = 31  # of zlib: gzip's header and the largest window
+_COPY_AGAIN = (
+    "Copy it again, or let the profiler write it again: export_chrome_trace must finish before the program ends."
+)
+# How a report of boundby begins, which is JSON, too.
+_REPORT = re.compile(rb'^\s*\{\s*"(?:format_version|boundby|comparison)')
+
+
+def sniff(header: bytes) -> bool:
+    """True for JSON, plain or compressed: what is in it is told when it is read."""
+    if header.startswith(_GZIP):
+        try:
+            header = zlib.decompressobj(_GZIP_WINDOW).decompress(header)
+        except zlib.error:
+            return False
+    header = header.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return header[:1] in (b"{", b"[") and not _REPORT.match(header)
+
+
+def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Trace:  # noqa: ARG001
+    """Read a PyTorch profiler trace into a Trace: see `boundby.readers.read_trace`."""
+    shown = path if name is None else Path(name)
+    scanner = EventScanner(tables.ARGUMENTS)
+    size = max(path.stat().st_size, 1)
+    try:
+        for piece, done in _pieces(path, shown):
+            progress("reading the PyTorch profiler's events", min(done / size, 1.0))
+            scanner.feed(piece)
+        events = scanner.finish()
+    except NotJsonError as error:
+        raise _broken(shown, error) from None
+    _check(shown, events)
+    return tables.build(events, shown, str(name or path))
+
+
+def _pieces(path: Path, shown: Path) -> Iterator[tuple[bytes, int]]:
+    """The text in pieces, and how many bytes of the file have been read by then."""
+    try:
+        with path.open("rb") as file:
+            first = file.read(_PIECE)
+            if not first.startswith(_GZIP):
+                first = first.removeprefix(b"\xef\xbb\xbf")
+                while first:
+                    yield first, file.tell()
+                    first = file.read(_PIECE)
+                return
+            unpacker, packed = zlib.decompressobj(_GZIP_WINDOW), first
+            while packed:
+                text = unpacker.decompress(packed, _PIECE)
+                if text:
+                    yield text, file.tell()
+                packed = unpacker.unconsumed_tail
+                if unpacker.eof:  # another member may follow
+                    packed = unpacker.unused_data or file.read(_PIECE)
+                    if not packed.startswith(_GZIP):
+                        return
+                    unpacker = zlib.decompressobj(_GZIP_WINDOW)
+                packed = packed or file.read(_PIECE)
+            if not unpacker.eof:
+                raise InputError(f"{shown} is cut short: the compressed data end in the middle.", _COPY_AGAIN)
+    except zlib.error:
+        raise InputError(f"{shown} is damaged: its compressed data cannot be unpacked.", _COPY_AGAIN) from None
+    except OSError as error:
+        raise InputError(f"{shown} cannot be read ({error.strerror}).", "Check the path and its permissions.") from None
+
+
+def _broken(shown: Path, error: NotJsonError) -> InputError:
+    if error.is_cut:
+        return InputError(f"{shown} is cut short: its JSON ends in the middle.", _COPY_AGAIN)
+    return InputError(f"{shown} is damaged: what follows its first {error.at:,} bytes is no JSON.", _COPY_AGAIN)
+
+
+def _check(shown: Path, events: Events) -> None:
+    """A file of JSON that holds no event of the profiler is something else."""
+    if tables.holds_events(events):
+        return
+    top: dict[str, Any] = events.top
+    if len(events) or "deviceProperties" in top or "schemaVersion" in top:
+        raise InputError(
+            f"{shown} holds no event of the PyTorch profiler: no operator, annotation, call or kernel was recorded.",
+            "Profile a part of the program that does something, and call the profiler's step() in its loop.",
+        )
+    raise InputError(
+        f"{shown} is a JSON file without the events of a trace.",
+        "Name a trace that torch.profiler wrote (export_chrome_trace), a .nsys-rep report or its .sqlite export.",
+    )

@@ -1,0 +1,355 @@
+"""From the events of Kineto's JSON to the tables of a trace.
+
+Operators, annotations and ``nn.Module`` frames become ranges, other Python frames ``Trace.python_frames``. The
+device's twins of annotations (``gpu_user_annotation``) are projections, which are worked out anyway: they are left
+out. So is what tells nothing beside the ids of calls: flows. Instant 0 is the first event; ``Trace.start_unix_ns``
+says when that was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize
+from boundby.model.records import dataclass
+from boundby.native.events import Events
+from boundby.readers.kineto import about
+from boundby.readers.kineto.columns import (
+    ANNOTATION,
+    CALL,
+    COPY,
+    FRAME,
+    KERNEL,
+    MEMORY,
+    MODULE,
+    MODULE_PREFIX,
+    OPERATOR,
+    OVERHEAD,
+    SET,
+    SYNC,
+    Columns,
+    kinds_of,
+)
+from boundby.readers.kineto.device import devices_of, gpu_operations
+from boundby.readers.sanitize import Raw, sanitize
+from boundby.trace.facts import Captured
+from boundby.trace.tables import (
+    NO_CORRELATION,
+    ApiCalls,
+    Intervals,
+    MemoryPoints,
+    OperatorArguments,
+    OpKind,
+    Process,
+    Ranges,
+    Samples,
+    Schedule,
+    StreamPoints,
+    Thread,
+    Trace,
+)
+
+#: The arguments of events that are looked at.
+ARGUMENTS = (
+    *("device", "stream", "correlation", "bytes", "grid", "block", "registers per thread", "shared memory"),
+    *("graph node id", "Sequence number", "Input Dims", "Input dims", "Input type", "Concrete Inputs"),
+    *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id"),
+    *("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Seq"),
+    *("Process Group Name", "Process Group Description", "Process Group Ranks"),
+    *("Total Allocated", "Total Reserved", "Bytes", "Device Id", "Device Type", "name"),
+)
+OPERATIONS, CALLS, RANGES = "GPU operations", "API calls", "operators and annotations"
+FRAMES, OVERHEADS, SYNCS, MEMORY_EVENTS = "Python functions", "profiler overheads", "sync events", "memory events"
+_TABLES = {
+    OPERATIONS: (KERNEL, COPY, SET),
+    CALLS: (CALL,),
+    RANGES: (OPERATOR, ANNOTATION, MODULE),
+    FRAMES: (FRAME,),
+    OVERHEADS: (OVERHEAD,),
+    SYNCS: (SYNC,),
+    MEMORY_EVENTS: (MEMORY,),
+}
+_ON_HOST = (CALLS, RANGES, FRAMES, MEMORY_EVENTS)
+_CORRELATED = (OPERATIONS, CALLS, SYNCS)
+_PROFILE_AGAIN = "Profile again, or take another of the program's traces."
+_THREAD_NAME = re.compile(r"^thread -?\d+ \((.*)\)$")  # "thread 24270 (python)"
+_HOST = 0  # device type of memory events: c10::DeviceType::CPU
+_NOBODY = 0xFFFFFFFF  # how CUPTI writes "no stream"
+_MOST_ID = 1 << 32
+_MOST_BYTES = 1 << 48  # 256 TiB
+_MOST_TIME = 1 << 62
+
+
+def holds_events(events: Events) -> bool:
+    """Whether anything in it is an event of the profiler."""
+    return bool(
+        np.isin(
+            kinds_of(events), [kind for name, kinds in _TABLES.items() for kind in kinds if name != OVERHEADS]
+        ).any()
+    )
+
+
+@dataclass(frozen=True)
+class _Hosts:
+    """The threads that have rows: shape (threads, 2), process and thread ids in ascending order."""
+
+    ids: npt.NDArray[np.int64]
+    names: dict[tuple[str, int, int], str]
+
+    def threads(self) -> tuple[Thread, ...]:
+        pids = self.pids
+        return tuple(
+            Thread(pid, tid, pids.index(pid), _THREAD_NAME.sub(r"\1", self.names.get(("thread_name", pid, tid), "")))
+            for pid, tid in self.ids.tolist()
+        )
+
+    def processes(self) -> tuple[Process, ...]:
+        return tuple(Process(pid, self.names.get(("process_name", pid, 0), "")) for pid in self.pids)
+
+    @property
+    def pids(self) -> list[int]:
+        return sorted(set(self.ids[:, 0].tolist()))
+
+
+def build(events: Events, shown: Path, path: str) -> Trace:
+    """The trace. Raises InputError for one whose events cannot be placed in time."""
+    columns = Columns(events)
+    raw, ids = _raw_tables(columns)
+    broken = sanitize(shown, raw, _PROFILE_AGAIN)
+    hosts = _Hosts(_renumber(raw, ids), _told_names(columns))
+    origin_ns, span_ns = _rebase(raw)
+    process_of = _owners(raw[CALLS], hosts)
+    device = gpu_operations(columns, raw[OPERATIONS], process_of(raw[OPERATIONS]["correlationId"]))
+    calls = _calls(columns, raw[CALLS])
+    ranges, arguments = _ranges(columns, raw[RANGES])
+    frames = _intervals(columns, raw[FRAMES], raw[FRAMES]["globalTid"])
+    overheads = _overheads(columns, raw[OVERHEADS], calls)
+    operators = np.unique(columns.name(events.name[columns.kind == OPERATOR])).tolist()
+    points = _points(columns, raw[SYNCS], process_of, device.gpus.of(devices_of(columns, raw[SYNCS]["row"])))
+    names, kind = columns.names, device.operations.kind
+    return Trace(
+        path=path,
+        source="pytorch-profiler",
+        operations=device.operations,
+        api=calls,
+        ranges=ranges,
+        os_calls=Intervals.empty(),
+        overhead=overheads,
+        schedule=Schedule.empty(),
+        samples=Samples.empty(),
+        names=names,
+        domains=("",),
+        threads=hosts.threads(),
+        processes=hosts.processes(),
+        gpus=device.gpus.info,
+        captured=Captured(
+            kernels=bool((kind == OpKind.KERNEL).any()),
+            cuda_api=len(calls) > 0,
+            memcpy=bool((kind == OpKind.MEMCPY).any()),
+            sync=len(points) > 0,
+            nvtx=len(ranges) > 0,
+            cuda_graphs=events.has("graph node id")
+            or any("GraphLaunch" in names[name] for name in set(calls.name.tolist())),
+            python_stacks=len(frames) > 0,
+        ),
+        warnings=broken,
+        span_ns=span_ns,
+        metadata=about.metadata(events.top),
+        shapes=device.shapes,
+        gpu_facts=device.gpus.facts,
+        stream_points=points,
+        collectives=device.collectives,
+        process_groups=device.groups,
+        place=about.place_in_job(events.top),
+        start_unix_ns=about.unix_time(events.top, origin_ns),
+        python_frames=frames,
+        operator_names=frozenset(names[name] for name in operators if name >= 0),
+        arguments=arguments,
+        memory=_memory(
+            columns, raw[MEMORY_EVENTS], device.gpus.of(columns.number("Device Id", raw[MEMORY_EVENTS]["row"]))
+        ),
+    )
+
+
+def _raw_tables(columns: Columns) -> tuple[dict[str, Raw], npt.NDArray[np.int64]]:
+    """Raw columns of each table: ``start``, ``end``, the ``row`` of the event, ``globalTid`` of the host's (a row of
+    the process and thread ids, which come with them), ``correlationId`` and ``bytes`` of those that have them."""
+    events, kind = columns.events, columns.kind
+    of_host = np.isin(kind, [one for table in _ON_HOST for one in _TABLES[table]])
+    of_host &= (events.pid != MISSING) & (events.tid != MISSING)
+    # Frames of threads whose ids the profiler did not know are filed under 0.
+    unknown = (kind == FRAME) & (events.pid == 0) & (events.tid == 0)
+    of_host &= ~unknown
+    thread = np.full(len(events), MISSING, np.int64)
+    ids, thread[of_host] = factorize(events.pid[of_host], events.tid[of_host])
+    found = {}
+    for table, kinds in _TABLES.items():
+        row = np.flatnonzero(np.isin(kind, kinds) & ~unknown)
+        start, duration = as_double(events.start_ns[row]), events.duration_ns[row]
+        known = np.abs(start) < _MOST_TIME
+        start = np.where(known, start, MISSING)
+        raw = {"start": start, "row": row.astype(np.int64)}
+        if table != MEMORY_EVENTS:
+            known &= np.abs(duration) < _MOST_TIME
+            raw["start"] = np.where(known, start, MISSING)
+            raw["end"] = np.where(known, start + np.where(known, duration, 0), MISSING)
+        if table in _ON_HOST:
+            raw["globalTid"] = thread[row]
+        if table in _CORRELATED:
+            raw["correlationId"] = columns.number("correlation", row)
+        if table == OPERATIONS:
+            raw["bytes"] = columns.number("bytes", row)
+        found[table] = raw
+    return found, ids
+
+
+def as_double(time_ns: Int64Array) -> Int64Array:
+    """Times (ns) as what a double holds of them in microseconds, which is how all that reads these files sees them, so
+    that figures agree to the nanosecond: a quarter of a microsecond is lost where times count from 1970."""
+    whole, rest = np.divmod(time_ns, 1_000)
+    microseconds = whole.astype(np.float64) + rest / 1_000.0  # the nearest double: ``whole`` is below 2**53
+    is_time = np.abs(time_ns) < _MOST_TIME
+    nearest = np.where(is_time, np.rint(microseconds * 1_000.0), 0).astype(np.int64)
+    return np.where(is_time, nearest, time_ns)
+
+
+def _renumber(raw: dict[str, Raw], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The ids of the threads that still have rows, by which rows now name them."""
+    used = np.unique(np.concatenate([raw[table]["globalTid"] for table in _ON_HOST]))
+    for table in _ON_HOST:
+        raw[table]["globalTid"] = np.searchsorted(used, raw[table]["globalTid"])
+    kept: npt.NDArray[np.int64] = ids[used].reshape(-1, 2)
+    return kept
+
+
+def _rebase(raw: dict[str, Raw]) -> tuple[int, tuple[int, int]]:
+    """Make the first event the instant 0: when it was, and first and last instant of any event since."""
+    timed = [table for what, table in raw.items() if what != OVERHEADS and len(table["start"])]
+    origin = min(int(table["start"].min()) for table in timed)
+    last = max(int(table[column].max()) for table in timed for column in ("start", "end") if column in table)
+    for table in raw.values():
+        table.update({column: table[column] - origin for column in ("start", "end") if column in table})
+    return origin, (0, last - origin)
+
+
+def _told_names(columns: Columns) -> dict[tuple[str, int, int], str]:
+    """Names of processes and threads, by (what is named, pid, tid)."""
+    events, rows = columns.events, np.flatnonzero(columns.events.phase == ord("M"))
+    told = {}
+    for row, name in zip(rows.tolist(), columns.text("name", rows).tolist(), strict=True):
+        what = events.texts[events.name[row]] if events.name[row] >= 0 else ""
+        if name >= 0 and what in ("thread_name", "process_name"):
+            told[what, int(events.pid[row]), int(events.tid[row]) if what == "thread_name" else 0] = events.texts[name]
+    return told
+
+
+def _owners(raw: Raw, hosts: _Hosts) -> Callable[[Int64Array], Int32Array]:
+    """What tells whose an operation is, by its correlation id: the process that called, or the only one; -1: none."""
+    processes = hosts.pids
+    order = np.argsort(raw["correlationId"], kind="stable")
+    known = raw["correlationId"][order]
+    owner = np.searchsorted(processes, hosts.ids[raw["globalTid"][order], 0]).astype(np.int32)
+
+    def process(correlation: Int64Array) -> Int32Array:
+        if len(processes) <= 1 or not len(known):
+            return np.full(len(correlation), 0 if len(processes) == 1 else -1, np.int32)
+        place = np.minimum(np.searchsorted(known, correlation), len(known) - 1)
+        found: Int32Array = np.where(known[place] == correlation, owner[place], np.int32(-1))
+        return found
+
+    return process
+
+
+def _calls(columns: Columns, raw: Raw) -> ApiCalls:
+    return ApiCalls(
+        start_ns=raw["start"],
+        end_ns=raw["end"],
+        thread=raw["globalTid"].astype(np.int32),
+        correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
+        name=columns.name(columns.events.name[raw["row"]]),
+    ).sorted(columns.names)
+
+
+def _ranges(columns: Columns, raw: Raw) -> tuple[Ranges, tuple[OperatorArguments, ...]]:
+    rows, texts = raw["row"], columns.events.texts
+    sizes, types, values = (columns.text(key, rows) for key in ("Input Dims", "Input type", "Concrete Inputs"))
+    sizes = np.maximum(sizes, columns.text("Input dims", rows))  # 2021's spelling
+    told = sizes >= 0
+    arguments = np.full(len(rows), -1, np.int32)
+    distinct, arguments[told] = factorize(sizes[told], types[told], values[told])
+    table = Ranges(
+        start_ns=raw["start"],
+        end_ns=raw["end"],
+        thread=raw["globalTid"].astype(np.int32),
+        name=columns.name(columns.events.name[rows], lambda text: text.removeprefix(MODULE_PREFIX) or "(unnamed)"),
+        domain=np.zeros(len(rows), np.int32),
+        is_start_end=np.zeros(len(rows), bool),
+        is_open=np.zeros(len(rows), bool),
+        arguments=arguments,
+        sequence=columns.within("Sequence number", rows, 0, 1 << 62, -1),
+    )
+    found = tuple(OperatorArguments(*(texts[text] if text >= 0 else "" for text in row)) for row in distinct.tolist())
+    return table.sorted(columns.names), found
+
+
+def _intervals(columns: Columns, raw: Raw, thread: npt.NDArray[Any]) -> Intervals:
+    name = columns.name(columns.events.name[raw["row"]])
+    return Intervals(raw["start"], raw["end"], thread.astype(np.int32), name).sorted(columns.names)
+
+
+def _overheads(columns: Columns, raw: Raw, calls: ApiCalls) -> Intervals:
+    """The profiler's own work. Kineto does not say on which thread: that in whose call it lies, else (asking for a
+    buffer comes just before a call) that whose call returns next. What no thread waits for is left out: flushing."""
+    if not len(calls) or not len(raw["start"]):
+        return Intervals.empty()
+    order = np.argsort(calls.end_ns, kind="stable")
+    place = np.searchsorted(calls.end_ns[order], raw["end"])
+    caller = order[np.minimum(place, len(order) - 1)]
+    flushes = np.array(columns.each(columns.events.name[raw["row"]], lambda name: "flush" in name.lower(), False), bool)
+    held = (place < len(order)) & (~flushes | (calls.start_ns[caller] <= raw["start"])) & (raw["start"] >= 0)
+    return _intervals(columns, {column: values[held] for column, values in raw.items()}, calls.thread[caller[held]])
+
+
+def _points(
+    columns: Columns, raw: Raw, process_of: Callable[[Int64Array], Int32Array], device: Int32Array
+) -> StreamPoints:
+    """What sync events say of streams and events. A stream's wait names the record that it waits for, too."""
+    rows, correlation, process = raw["row"], raw["correlationId"], process_of(raw["correlationId"])
+    stream, recorded_on, event = (
+        columns.within(key, rows, 0, _NOBODY, -1) for key in ("stream", "wait_on_stream", "wait_on_cuda_event_id")
+    )
+    record = columns.within("wait_on_cuda_event_record_corr_id", rows, NO_CORRELATION + 1, _MOST_ID, -1)
+    good = np.flatnonzero((correlation > NO_CORRELATION) & (process >= 0))
+    # Several streams can wait for one record.
+    told = good[record[good] >= 0]
+    told = told[np.unique(record[told], return_index=True)[1]]
+
+    def both(of_calls: npt.NDArray[Any], of_records: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.concatenate((of_calls[good], of_records[told]))
+
+    return StreamPoints(
+        process=both(process, process),
+        correlation=both(correlation, record),
+        device=both(device, device),
+        stream=both(stream, recorded_on),
+        event=both(event, event),
+        is_record=np.repeat([False, True], [len(good), len(told)]),
+    ).sorted()
+
+
+def _memory(columns: Columns, raw: Raw, device: Int32Array) -> MemoryPoints:
+    rows = raw["row"]
+    on_host = columns.number("Device Type", rows) == _HOST
+    delta = columns.within("Bytes", rows, -_MOST_BYTES, _MOST_BYTES, 0)
+    allocated, reserved = (
+        columns.within(f"Total {what}", rows, 0, _MOST_BYTES, 0) for what in ("Allocated", "Reserved")
+    )
+    thread = raw["globalTid"].astype(np.int32)
+    where = np.where(on_host, np.int32(-1), device)
+    return MemoryPoints(where, raw["start"], thread, delta, allocated, reserved).sorted()
