@@ -36,7 +36,7 @@ from boundby.rules.settings import Settings, make_settings
 from boundby.stats.figures import Figures, measure
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import OpKind, Trace
-from boundby.verdict import summary
+from boundby.verdict import first_responses, summary
 
 if TYPE_CHECKING:  # what an analysis does without is loaded by what needs it
     from boundby.compare.budget import Budget
@@ -169,13 +169,14 @@ class Analysis:
         self._progress("looking for what to change", None)
         every, broken = self._rules
         looked = find(context, every, settings.disabled)
+        predictor = self.predictor if context.is_replayed else None
         paths = {region.path for region in shown if region.path}
         failed = tuple(item for item in broken if item.rule not in settings.disabled)
         return Report(
             trace=_describe(self.trace, self.timeline, chosen.skip_first),
-            devices=self.devices,
+            devices=first_responses.of_devices(context, predictor, looked.found, self.devices),
             threads=summary.threads(self.timeline),
-            regions=shown,
+            regions=first_responses.of_regions(context, looked.found, shown),
             what_if=self.what_if,
             findings=tuple(
                 finding

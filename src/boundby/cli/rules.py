@@ -46,29 +46,37 @@ def rules(group: str | None, as_json: bool) -> int:
 
 
 @click.command("explain", epilog=outcome.EPILOG)
-@click.argument("rule")
+@click.argument("rule", metavar="PATTERN|RULE")
 @click.option("--markdown", is_flag=True, help="As Markdown, as it stands in docs/rules.")
 @click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, at most 100]")
 def explain(rule: str, markdown: bool, width: int | None) -> int:
-    """Explain RULE: what it finds, how it tells, what to do, what disproves it.
+    """Explain a PATTERN that a verdict names (sync, cuda_api, cpu, gpu_compute, input, copy, comm, init): its picture,
+    its classic signs and what to try first. Or a RULE: what it finds, how it tells, what to do, what disproves it.
 
     \b
+    boundby explain sync
     boundby explain sync-operator
     """
     from boundby.rules import builtin as registry
-    from boundby.rules.pages import page
+    from boundby.rules.pages import page, pattern_page
     from boundby.rules.settings import find_rule
+    from boundby.verdict.patterns import named
 
-    found = find_rule(registry.every(), rule)
+    every = registry.every()
+    if pattern := named(rule):
+        text = pattern_page(pattern.key, pattern.text, every)
+    else:
+        found = find_rule(every, rule)
+        text = page(found, linked=markdown)
     if markdown:
-        console.put(page(found), utf8=True)
+        console.put(text, utf8=True)
         return outcome.OK
     from rich.markdown import Markdown
 
     surface = View().surface()
     surface = replace(surface, width=width or min(surface.width, console.PIPE_WIDTH))
-    text = Markdown(page(found, linked=False), code_theme="ansi_dark", hyperlinks=False)
-    console.put(console.painted(text, surface=surface))
+    drawn = Markdown(text, code_theme="ansi_dark", hyperlinks=False)
+    console.put(console.painted(drawn, surface=surface))
     return outcome.OK
 
 

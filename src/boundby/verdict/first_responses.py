@@ -1,0 +1,730 @@
+"""What to do first: the responses of a verdict's pattern, each with what it would save here, or why nobody can tell.
+
+The pages in `boundby.verdict.patterns` say what a response is, what it needs and when not to do it. Here each is asked
+of the trace: findings answer where a rule looked for the same thing, else a replay does.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from boundby.evidence.context import Bool, RuleContext
+from boundby.evidence.device_work import device_work, kernel_name
+from boundby.model.causes import BOUND_LABEL
+from boundby.model.gpus import Gpu, all_gpus, find_gpu
+from boundby.model.records import dataclass
+from boundby.model.units import count, duration, percent, size
+from boundby.replay.predictor import Predictor, Step
+from boundby.replay.questions import answer
+from boundby.replay.removals import Faster
+from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, RegionReport
+from boundby.trace.tables import OpKind
+from boundby.trace.vocabulary.kernels import MATMULS, KernelKind, kernel_label
+from boundby.verdict import patterns
+from boundby.verdict.checklist import LOW_UTILIZATION
+from boundby.verdict.signs import Part, card
+
+# Regions with less of the window, and more regions than this, have no card: nobody would read it.
+REGION_SHARE, MOST_REGIONS = 0.03, 16
+# A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
+KERNEL_LEAST, KERNEL_MOST = 1.25, 2.0
+# A batch a third larger saves a quarter of the launches, one twice as large half of them.
+BATCH_LEAST, BATCH_MOST = 0.25, 0.5
+SMALL_KERNEL_NS = 10_000  # longer ones are no matter of launching, and take longer for a larger batch
+SMALL_PIECE = 4 << 20  # bytes: from this on a copy reaches the link's rate
+WORTH_BUYING = 1.33  # times the peaks of the GPU in use
+MATRIX_SHARE = 0.05  # of kernel time: less is no model whose precision could be lowered
+UNSEEN_SHARE = 0.10  # of the window, from which waiting streams are worth a response of their own
+_HALF = (KernelKind.MATMUL_TENSOR, KernelKind.ATTENTION)
+_PRECISION = {KernelKind.MATMUL_FP32: "fp32", KernelKind.MATMUL_TF32: "tf32", KernelKind.MATMUL_TENSOR: "bf16"}
+
+IN_GRAPHS = "no number: what runs inside CUDA graphs was not recorded; capture with --cuda-graph-trace=node"
+
+SavingNs = tuple[int, int]
+# What is tried first: what a rule has found, then what only a replay says, then what has to be bought.
+FOUND, REPLAYED, BOUGHT, UNNUMBERED, NOTHING = range(5)
+
+
+class Told(NamedTuple):
+    """What this trace says of one response. ``applies``: False where there is nothing here to change."""
+
+    because: str
+    saving_ns: SavingNs | None = None
+    action: str = ""
+    command: str = ""
+    applies: bool = True
+    rank: int = REPLAYED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What a card is for: a device, or a region (``is_part``)."""
+
+    context: RuleContext
+    predictor: Predictor | None  # None: nothing can be replayed to be trusted
+    findings: tuple[Finding, ...]
+    part: Part
+    device: int = -1  # its place among the devices; of a region -1
+
+    @property
+    def is_part(self) -> bool:
+        return isinstance(self.part, RegionReport)
+
+    @property
+    def window_ns(self) -> int:
+        return max(sum(self.part.time.values()), 1)
+
+    @property
+    def device_id(self) -> int:
+        return self.part.id if isinstance(self.part, DeviceReport) else -1
+
+    @property
+    def is_in_graphs(self) -> bool:
+        """Most of the work runs in graphs that were recorded as one operation each."""
+        graphs = self.part.graphs
+        return graphs is not None and graphs.total_ns > self.part.kernels.total_ns
+
+    @property
+    def report_name(self) -> str:
+        return shlex.quote(self.context.trace.path)
+
+    def what_if(self, scenario: str) -> str:
+        return f"boundby what-if {self.report_name} -s '{scenario}'"
+
+    @cached_property
+    def kernels(self) -> Bool:
+        """Which operations are kernels of the window."""
+        return device_work(self.context).is_kernel
+
+    @cached_property
+    def kernel_ns(self) -> int:
+        return max(int(device_work(self.context).duration_ns[self.kernels].sum()), 1)
+
+    def kind_share(self, *kinds: KernelKind) -> float:
+        """Of kernel time."""
+        work = device_work(self.context)
+        return int(work.duration_ns[self.kernels & np.isin(work.kind, kinds)].sum()) / self.kernel_ns
+
+    def found(self, *rules: str) -> Told | None:
+        """What the best finding of these rules says."""
+        mine = [item for item in self.findings if item.rule in rules and item.severity != "note"]
+        if not mine:
+            return None
+        best = max(mine, key=lambda item: 2 * (item.saving_ns or (0, 0))[0] + (item.saving_ns or (0, 0))[1])
+        place = f"{'/'.join(best.region)}: " if best.region and not self.is_part else ""
+        action = best.advice[0] if best.advice else ""
+        return Told(f"{place}{best.title}", best.saving_ns, action, f"boundby explain {best.rule}", rank=FOUND)
+
+    def replayed(self, scenario: str, because: str, *, ceiling: bool = True) -> Told:
+        """The answer to a question of ``boundby what-if``. ``ceiling``: at most so much, perhaps nothing."""
+        if self.predictor is None or self.is_part:
+            return self.at_most(because)
+        known = [item for item in self.context.what_if if item.scenario == scenario and item.device == self.device_id]
+        if known:
+            low = high = known[0].baseline_ns - known[0].predicted_ns
+        else:
+            told = answer(self.predictor, scenario)[self.device]
+            low, high = told.baseline_ns - told.high_ns, told.baseline_ns - told.low_ns
+        saving = (0 if ceiling else max(low, 0), max(high, 0))
+        return Told(because, saving, command=self.what_if(scenario))
+
+    def at_most(self, because: str) -> Told:
+        """Without a replay of its own: at most what the verdict says."""
+        saving = self.part.verdict.saving_ns
+        return Told(because, None if saving is None else (0, saving))
+
+    def speed(self, rows: Bool, least: float, most: float, because: str, scenario: str) -> Told:
+        """With these operations faster."""
+        saving = None if self.is_part else self.context.saving_by_speed(rows, least, most)
+        return Told(because, saving, command=self.what_if(scenario) if saving else "")
+
+
+def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, ...]]:
+    """The cards of a verdict and its first responses, best first, those without a number last."""
+    verdict = subject.part.verdict
+    bounds = verdict.mixed_of if verdict.bound == "mixed" and verdict.mixed_of else (verdict.bound,)
+    known = [bound for bound in bounds if bound in patterns.KEYS]
+    told: list[tuple[str, patterns.Remedy, Told]] = []
+    for bound in known:
+        page, ask = patterns.pattern(bound), _ASKED[bound]
+        told += [(bound, remedy, one) for remedy in page.remedies if (one := ask[remedy.id](subject)) is not None]
+    made = tuple(_response(subject, *one) for one in sorted(told, key=lambda one: _rank(one[2])))
+    if known and not subject.is_part:
+        made = _with_best_finding(subject, made, [one[2] for one in told])
+    if not known:
+        made = tuple(_without_pattern(subject)) if verdict.bound == "unknown" else ()
+    return tuple(card(bound, subject.part) for bound in known), made
+
+
+def of_devices(
+    context: RuleContext, predictor: Predictor | None, findings: Sequence[Finding], devices: Sequence[DeviceReport]
+) -> tuple[DeviceReport, ...]:
+    """Devices with their cards and first responses."""
+    made = []
+    for place, device in enumerate(devices):
+        subject = Subject(context=context, predictor=predictor, findings=tuple(findings), part=device, device=place)
+        cards, told = responses(subject)
+        made.append(replace(device, cards=cards, first_responses=told))
+    return tuple(made)
+
+
+def of_regions(
+    context: RuleContext, findings: Sequence[Finding], regions: Sequence[RegionReport]
+) -> tuple[RegionReport, ...]:
+    """Regions, those that matter with their cards and first responses."""
+    named = [region for region in regions if region.path and region.share >= REGION_SHARE]
+    worth = {id(region) for region in sorted(named, key=lambda region: (-region.share, region.path))[:MOST_REGIONS]}
+    made = []
+    for region in regions:
+        if id(region) not in worth:
+            made.append(region)
+            continue
+        depth = len(region.path)
+        inside = tuple(item for item in findings if item.region and item.region[:depth] == region.path)
+        subject = Subject(context=context, predictor=None, findings=inside, part=region)
+        cards, told = responses(subject)
+        made.append(replace(region, cards=cards, first_responses=told))
+    return tuple(made)
+
+
+def _response(subject: Subject, bound: str, remedy: patterns.Remedy, told: Told) -> FirstResponse:
+    program = subject.context.program
+    return FirstResponse(
+        id=f"{bound}.{remedy.id}",
+        title=remedy.title,
+        saving_ns=told.saving_ns,
+        because=told.because,
+        action=told.action if program.understands(told.action) else "",
+        needs=remedy.needs,
+        caution=remedy.caution,
+        command=told.command or f"boundby explain {bound}",
+    )
+
+
+def _rank(told: Told) -> tuple[int, int]:
+    """By how soon it is tried, then what saves most first, of which the part that is sure counts twice."""
+    low, high = told.saving_ns or (0, 0)
+    if not told.applies or told.saving_ns == (0, 0):
+        return NOTHING, 0
+    return (told.rank, -(2 * low + high)) if told.saving_ns else (UNNUMBERED, told.rank)
+
+
+# GPU compute
+
+
+def _lower_precision(subject: Subject) -> Told | None:
+    if found := subject.found("tensor-cores"):
+        return found
+    if subject.is_part:
+        return None
+    if subject.is_in_graphs:
+        return Told(IN_GRAPHS)
+    half, matrix = subject.kind_share(*_HALF), subject.kind_share(*MATMULS, KernelKind.ATTENTION)
+    if matrix < MATRIX_SHARE:
+        because = "hardly a matrix kernel by name: halving the bytes may still help kernels that move data"
+        return Told(f"no number: {because}")
+    if half > matrix / 2:
+        return Told(f"{percent(half)} of kernel time runs on tensor cores in 16 bits already", applies=False)
+    return Told("no number: the kernels' names do not tell their precision")
+
+
+def _fuse(subject: Subject) -> Told | None:
+    found = subject.found("unfused-attention", "unfused-elementwise", "layout-conversion", "unfused-optimizer")
+    if found or subject.is_part:
+        return found
+    if subject.is_in_graphs:
+        return Told(IN_GRAPHS)
+    return Told("no chains of small kernels that a compiler would fuse were found", applies=False)
+
+
+def _better_kernels(subject: Subject) -> Told | None:
+    found = subject.found("small-grid", "small-blocks", "hot-kernel")
+    top = subject.part.kernels.top
+    if subject.is_part or not top:
+        return found
+    context, work = subject.context, device_work(subject.context)
+    of_label = context.names_where(
+        context.operations.name[subject.kernels], lambda name: kernel_label(name) == top[0].name
+    )
+    rows = subject.kernels & of_label[context.operations.name]
+    if not rows.any():
+        return found
+    share = int(work.duration_ns[rows].sum()) / subject.kernel_ns
+    name = kernel_name(context, int(np.flatnonzero(rows)[0]))
+    because = (
+        f"{name} takes {percent(share)} of kernel time; if it ran {KERNEL_LEAST:g} to {KERNEL_MOST:g} times as fast"
+    )
+    told = subject.speed(rows, KERNEL_LEAST, KERNEL_MOST, because, f"kernel:{name.split(' ')[0]}={KERNEL_MOST:g}")
+    return told._replace(action=found.action) if found and not told.action else told
+
+
+def _bigger_gpu(subject: Subject) -> Told | None:
+    if subject.is_part or not isinstance(subject.part, DeviceReport):
+        return None
+    context = subject.context
+    name, index = subject.part.name, context.timeline.devices[subject.device].index
+    multiprocessors = context.trace.gpu_facts[index].multiprocessors if context.trace.gpu_facts else 0
+    today = find_gpu(name, multiprocessors or None)
+    if today is None:
+        return Told(f"no number: the peaks of {name or 'this GPU'} are not in boundby's table")
+    precision = _precision(subject, today)
+    bigger = _bigger_than(today, precision)
+    if bigger is None:
+        return Told(f"boundby's table holds no bigger GPU than {today.name}", applies=False)
+    if subject.predictor is None:
+        return Told("no number: the trace cannot be replayed to be trusted")
+    return _on_another(subject, today, bigger, precision)
+
+
+def _bigger_than(today: Gpu, precision: str) -> Gpu | None:
+    """The next data-centre GPU with at least a third more of memory bandwidth and of arithmetic."""
+    names = ("Instinct MI300X",) if today.name.startswith("Instinct") else ("A100 80GB SXM", "H100 SXM", "B200")
+    rows = {gpu.name: gpu for gpu in all_gpus()}
+    for name in names:
+        ratio = _arithmetic(today, rows[name], precision)
+        if min(rows[name].memory_gb_per_s / today.memory_gb_per_s, ratio) >= WORTH_BUYING:
+            return rows[name]
+    return None
+
+
+def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> Told:
+    """Kernels by the ratio of memory bandwidth (those that fill the device alone: the low end), or matrix kernels by
+    that of arithmetic."""
+    predictor, work = subject.predictor, device_work(subject.context)
+    assert predictor is not None
+    memory = bigger.memory_gb_per_s / today.memory_gb_per_s
+    arithmetic = _arithmetic(today, bigger, precision)
+    blocks, filled = work.blocks, np.maximum(work.multiprocessors, 1)
+    filling = subject.kernels & ((blocks == 0) | (blocks >= filled))
+    graphs = subject.context.operations.kind == OpKind.GRAPH
+    matrix = subject.kernels & np.isin(work.kind, (*MATMULS, KernelKind.ATTENTION))
+    least = min(memory, arithmetic)
+    slow = [Step(Faster(filling | graphs, least), predictor.everywhere)]
+    fast = [
+        Step(Faster((subject.kernels | graphs) & ~matrix, max(memory, 1.0)), predictor.everywhere),
+        Step(Faster(matrix, max(arithmetic, memory)), predictor.everywhere),
+    ]
+    measured = predictor.measured_ns[subject.device]
+    after = [predictor.windows(*steps)[subject.device] for steps in (slow, fast)]
+    low, high = sorted(max(measured - window, 0) for window in after)
+    then = predictor.next_bounds(*slow)[subject.device]
+    following = f", then {BOUND_LABEL[then]}" if then and then != subject.part.verdict.bound else ""
+    speed_ups = sorted(measured / max(window, 1) for window in after)
+    times = (
+        f"{speed_ups[0]:.1f}"
+        if f"{speed_ups[0]:.1f}" == f"{speed_ups[1]:.1f}"
+        else f"{speed_ups[0]:.1f} to {speed_ups[1]:.1f}"
+    )
+    because = (
+        f"on {_article(bigger.name)} {bigger.name} about {times} times as fast{following} (peaks: memory "
+        f"{memory:.1f} times, {precision.upper()} {arithmetic:.1f} times those of {_article(today.name)} {today.name};"
+        f" {bigger.source})"
+    )
+    return Told(because, (low, high), command=subject.what_if(f"kernels={least:.2f}"), rank=BOUGHT)
+
+
+def _article(name: str) -> str:
+    """By the sound of its first letter: an A100, an H100, an RTX 3090; a T4."""
+    return "an" if name[0] in "AFHILMRSX" and not name.startswith("TITAN") else "a"
+
+
+def _precision(subject: Subject, today: Gpu) -> str:
+    """That in which most matrix time is spent; FP32 where there is none."""
+    kind = max(_PRECISION, key=lambda kind: (subject.kind_share(kind), -kind))
+    precision = _PRECISION[kind] if subject.kind_share(kind) > 0 else "fp32"
+    return "fp16" if precision == "bf16" and today.bf16_tflops is None else precision
+
+
+def _arithmetic(today: Gpu, other: Gpu, precision: str) -> float:
+    """The ratio of peaks."""
+    return (other.tflops(precision) or other.fp32_tflops) / (today.tflops(precision) or today.fp32_tflops)
+
+
+def _quantize(subject: Subject) -> Told | None:
+    if subject.is_part or subject.kind_share(*MATMULS, KernelKind.ATTENTION) < MATRIX_SHARE:
+        return None
+    return Told("no number: what it saves depends on the model, not on the trace")
+
+
+# CUDA API
+
+
+def _graphs(subject: Subject) -> Told | None:
+    if found := subject.found("cuda-graphs"):
+        return found
+    return (
+        None if subject.is_part else Told("no sequence of launches repeats long enough to be one graph", applies=False)
+    )
+
+
+def _larger_batch(subject: Subject) -> Told | None:
+    if found := subject.found("small-batch"):
+        return found
+    median = subject.part.kernels.median_ns
+    if subject.is_part or median is None:
+        return None
+    if median > SMALL_KERNEL_NS:
+        return Told(f"the median kernel takes {duration(median)}: it would grow with the batch", applies=False)
+    whole = subject.context.saving(("cuda_api",))
+    saving = None if whole is None else (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST))
+    because = f"the median kernel takes {duration(median)}; a batch twice as large halves the launches for each item"
+    return Told(because, saving, command=subject.what_if("no_launch_overhead"))
+
+
+def _fewer(subject: Subject) -> Told | None:
+    found = subject.found("unfused-elementwise", "unfused-attention", "launch-overhead")
+    if found or subject.is_part:
+        return found
+    return Told("no chains of small kernels, nor loops over tensors, were found", applies=False)
+
+
+def _fused_optimizer(subject: Subject) -> Told | None:
+    if found := subject.found("unfused-optimizer"):
+        return found
+    return None if subject.is_part else Told("no optimizer that updates tensor by tensor was found", applies=False)
+
+
+def _compiled_loop(subject: Subject) -> Told | None:
+    if not subject.context.program.is_python:
+        return None
+    return subject.replayed(
+        "no_launch_overhead", "at most what all launching costs, dispatch by the framework included"
+    )
+
+
+# Synchronization
+
+
+def _remove_waits(subject: Subject) -> Told | None:
+    found = subject.found("sync-operator", "sync-call", "sync-readback", "sync-polling", "sync-allocation")
+    if found:
+        return found
+    sync = subject.part.sync
+    return subject.replayed(
+        "no_sync", f"{count(sync.count)} syncs block the host for {duration(sync.blocked_ns)}; at most"
+    )
+
+
+def _read_later(subject: Subject) -> Told | None:
+    if found := subject.found("sync-readback"):
+        return found
+    readbacks = subject.part.memcpy.get("DtoH")
+    small = readbacks.small_count if readbacks else 0
+    if subject.is_part or not small:
+        return None if subject.is_part else Told("no small value is read back", applies=False)
+    return Told(f"no number of its own: {count(small)} small copies to the host; see the waits above")
+
+
+def _pinned_copies(subject: Subject) -> Told | None:
+    return _pageable(subject, "sync-pageable-copy", "pageable-copy")
+
+
+def _pageable(subject: Subject, *rules: str) -> Told | None:
+    if found := subject.found(*rules):
+        return found
+    if subject.is_part:
+        return None
+    copies = subject.part.memcpy.values()
+    pageable, number = sum(one.pageable_count for one in copies), sum(one.count for one in copies)
+    if not pageable:
+        return Told(f"no copy is from or to pageable memory ({count(number)} copies)", applies=False)
+    return Told(f"no number: {count(pageable)} of {count(number)} copies are pageable, and cost less than 1 %")
+
+
+def _one_side(subject: Subject) -> Told | None:
+    if subject.is_part:
+        return None
+    return subject.replayed("no_sync+cpu_free", "at most: neither waits nor the host's own work between them are left")
+
+
+def _de_interleave(subject: Subject) -> Told | None:
+    if subject.is_part:
+        return None
+    return subject.replayed("no_sync", "all waits gone, the host ahead of the device from first to last; at most")
+
+
+# CPU
+
+
+def _move_to_device(subject: Subject) -> Told | None:
+    if found := subject.found("operator-on-cpu"):
+        return found
+    if subject.is_part:
+        return None
+    return Told("no number: the trace does not name operators that run on the CPU")
+
+
+def _vectorise(subject: Subject) -> Told | None:
+    if found := subject.found("host-work"):
+        return found
+    return subject.replayed("cpu_free", "at most: the host's own work gone while the device idles")
+
+
+def _overlap(subject: Subject) -> Told | None:
+    found = subject.found("host-phase")
+    if found or subject.is_part:
+        return found
+    return subject.replayed("cpu_free", "at most: all of the host's own work beside the device's")
+
+
+def _threads(subject: Subject) -> Told | None:
+    if found := subject.found("host-oversubscribed"):
+        return found
+    if subject.is_part:
+        return None
+    if not subject.context.trace.captured.cpu_scheduling:
+        return Told("no number: CPU scheduling was not captured (--cpuctxsw=process-tree)")
+    return Told("no number: no thread waits for a core here; whether more would help, the trace does not tell")
+
+
+# Input
+
+
+def _workers(subject: Subject) -> Told | None:
+    if found := subject.found("host-input", "host-wait", "input-between-steps"):
+        return found
+    return subject.replayed("input_free", "at most: the launching thread never sleeps while the device idles")
+
+
+def _prefetch(subject: Subject) -> Told | None:
+    if subject.is_part:
+        return None
+    because = "if batches were ready in time; workers that are too slow on average gain less"
+    return subject.replayed("input_free", because)
+
+
+def _persistent(subject: Subject) -> Told | None:
+    return None if subject.is_part else Told("no number: the trace does not tell where epochs begin")
+
+
+def _pinned_input(subject: Subject) -> Told | None:
+    return _pageable(subject, "pageable-copy", "sync-pageable-copy", "copy-overlap")
+
+
+def _decode(subject: Subject) -> Told | None:
+    if subject.is_part or not isinstance(subject.part, DeviceReport):
+        return None
+    busy = subject.part.gpu_utilization
+    return Told(
+        f"no number: the GPU is busy {percent(busy)}, so that it has time for decoding"
+        if busy < LOW_UTILIZATION
+        else f"the GPU is busy {percent(busy)}: it has little time left for decoding",
+        applies=busy < LOW_UTILIZATION,
+    )
+
+
+# Copies
+
+
+def _keep(subject: Subject) -> Told | None:
+    if found := subject.found("repeated-transfer"):
+        return found
+    return None if subject.is_part else Told("no data that go to the host and come back were found", applies=False)
+
+
+def _pinned(subject: Subject) -> Told | None:
+    return _pageable(subject, "pageable-copy", "sync-pageable-copy", "copy-bandwidth")
+
+
+def _overlap_copies(subject: Subject) -> Told | None:
+    if found := subject.found("copy-overlap"):
+        return found
+    return (
+        None
+        if subject.is_part
+        else subject.replayed("copies_overlapped", "copies beside the kernels, as long as they take")
+    )
+
+
+def _larger_pieces(subject: Subject) -> Told | None:
+    if found := subject.found("copy-bandwidth"):
+        return found
+    copied = subject.part.copied
+    if subject.is_part or not copied.count:
+        return None
+    each = copied.bytes / copied.count
+    if each >= SMALL_PIECE:
+        return Told(f"copies are {size(each)} each on average: large enough", applies=False)
+    return Told(f"no number: {count(copied.count)} copies of {size(each)} each on average")
+
+
+def _half_bytes(subject: Subject) -> Told | None:
+    if subject.is_part:
+        return subject.at_most("at most: copies in it gone")
+    return subject.replayed("copies=2", "copies of half the bytes take half as long", ceiling=False)
+
+
+def _managed(subject: Subject) -> Told | None:
+    if found := subject.found("managed-memory"):
+        return found
+    return None if subject.is_part else Told("hardly any managed memory moves", applies=False)
+
+
+# Communication
+
+
+def _overlap_comm(subject: Subject) -> Told | None:
+    if found := subject.found("comm-exposed"):
+        return found
+    return subject.replayed("comm_overlapped", "communication beside the kernels, as long as it takes")
+
+
+def _fewer_bytes(subject: Subject) -> Told | None:
+    if subject.is_part:
+        return None
+    return subject.replayed(
+        "comm=2", "half the bytes; at most, since a collective's length is partly waiting for others"
+    )
+
+
+def _buckets(subject: Subject) -> Told | None:
+    return None if subject.is_part else Told("no number: sizes of messages are not in the trace; compare two captures")
+
+
+def _balance(subject: Subject) -> Told | None:
+    if found := subject.found("comm-straggler"):
+        return found
+    return (
+        None if subject.is_part else Told("no number: one rank's trace does not tell who came last; capture all ranks")
+    )
+
+
+# Initialization
+
+
+def _warm_up(subject: Subject) -> Told | None:
+    because = "what a program that has warmed up no longer pays; at most"
+    return subject.replayed("init_free", because)
+
+
+def _lazy(subject: Subject) -> Told | None:
+    if found := subject.found("lazy-initialization"):
+        return found
+    return (
+        None if subject.is_part else Told("no loading of code or start of libraries worth 1 % was found", applies=False)
+    )
+
+
+def _allocator(subject: Subject) -> Told | None:
+    if found := subject.found("allocation", "sync-allocation"):
+        return found
+    return None if subject.is_part else Told("allocations cost less than 1 % of the time", applies=False)
+
+
+Ask = Callable[[Subject], Told | None]
+#: By bound, for every response of its page.
+_ASKED: Mapping[str, Mapping[str, Ask]] = {
+    "gpu_compute": {
+        "lower-precision": _lower_precision,
+        "fuse": _fuse,
+        "better-kernels": _better_kernels,
+        "bigger-gpu": _bigger_gpu,
+        "quantize-or-prune": _quantize,
+    },
+    "cuda_api": {
+        "cuda-graphs": _graphs,
+        "larger-batch": _larger_batch,
+        "fewer-operations": _fewer,
+        "fused-optimizer": _fused_optimizer,
+        "compiled-loop": _compiled_loop,
+    },
+    "sync": {
+        "remove-waits": _remove_waits,
+        "read-back-later": _read_later,
+        "pinned-copies": _pinned_copies,
+        "one-side": _one_side,
+        "de-interleave": _de_interleave,
+    },
+    "cpu": {"move-to-device": _move_to_device, "vectorise": _vectorise, "overlap": _overlap, "threads": _threads},
+    "host_blocked": {
+        "workers": _workers,
+        "prefetch": _prefetch,
+        "persistent-workers": _persistent,
+        "pinned-input": _pinned_input,
+        "decode-on-device": _decode,
+    },
+    "gpu_copy": {
+        "keep-on-device": _keep,
+        "pinned": _pinned,
+        "overlap-copies": _overlap_copies,
+        "larger-pieces": _larger_pieces,
+        "half-the-bytes": _half_bytes,
+        "managed-memory": _managed,
+    },
+    "gpu_comm": {
+        "overlap-comm": _overlap_comm,
+        "fewer-bytes": _fewer_bytes,
+        "bucket-size": _buckets,
+        "balance": _balance,
+    },
+    "init": {"warm-up": _warm_up, "lazy-loading": _lazy, "allocator": _allocator},
+}
+
+
+def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
+    """No cause stands out: what would tell more, and what there is to gain all the same."""
+    yield from _best_findings(subject)
+    part, captured = subject.part, subject.context.trace.captured
+    share = part.time["device_wait"] / subject.window_ns
+    if share >= UNSEEN_SHARE:
+        yield FirstResponse(
+            "unknown.device-wait",
+            "Look at what launched work waits for on the device",
+            because=f"launched work waits {percent(share)} of the time: for a stream, an event, or clocks that wake up",
+            needs="a timeline: Perfetto, or the Nsight Systems window",
+            caution="no change to the program is known to remove it",
+            command=f"boundby analyze {subject.report_name} -o timeline.pftrace",
+        )
+    lacking = [
+        flag
+        for flag, is_there in (
+            ("--trace=cuda", captured.cuda_api),
+            ("--trace=osrt", captured.osrt),
+            ("--cpuctxsw=process-tree", captured.cpu_scheduling),
+        )
+        if not is_there
+    ]
+    if lacking:
+        yield FirstResponse(
+            "unknown.capture",
+            "Capture what this trace lacks, and analyse again",
+            because=f"the trace cannot tell more without {', '.join(lacking)}",
+            needs="another run under nsys",
+            caution="the run cannot be repeated",
+            command=f"boundby profile --nsys-args '{' '.join(lacking)}' -- PROGRAM",
+        )
+
+
+def _with_best_finding(
+    subject: Subject, made: tuple[FirstResponse, ...], told: Sequence[Told]
+) -> tuple[FirstResponse, ...]:
+    """The best finding is told with the responses, whatever it is of: first, if it saves more than they."""
+    best = next((item for item in subject.findings if item.saving_ns and item.severity != "note"), None)
+    if best is None or any(one.command.endswith(f"explain {best.rule}") for one in told):
+        return made
+    weight = 2 * best.saving_ns[0] + best.saving_ns[1] if best.saving_ns else 0
+    most = max((-_rank(one)[1] for one in told if _rank(one)[0] < BOUGHT), default=0)
+    other = _of_finding(best, "finding", "the best finding, though not of the verdict's kind")
+    return (other, *made) if weight > most else (*made[:1], other, *made[1:])
+
+
+def _best_findings(subject: Subject) -> Iterator[FirstResponse]:
+    for item in [item for item in subject.findings if item.saving_ns and item.severity != "note"][:2]:
+        yield _of_finding(item, "unknown", "the best finding, though no cause stands out")
+
+
+def _of_finding(item: Finding, prefix: str, because: str) -> FirstResponse:
+    return FirstResponse(
+        f"{prefix}.{item.rule}",
+        item.title,
+        item.saving_ns,
+        because=because,
+        action=item.advice[0] if item.advice else "",
+        command=f"boundby explain {item.rule}",
+    )

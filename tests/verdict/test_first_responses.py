@@ -1,0 +1,54 @@
+"""Cards: every bound has a page, every response of a page is asked, no verdict is left without a next step."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from boundby import api
+from boundby.simulate.case import Case
+from boundby.simulate.export import write_export
+from boundby.simulate.machine import Machine
+from boundby.simulate.patterns import PATTERNS
+from boundby.verdict import first_responses, patterns
+from tests.support.traces import trace_names, trace_path
+
+
+def test_every_response_of_every_page_is_asked() -> None:
+    for key in patterns.KEYS:
+        page = patterns.pattern(key)
+        assert [one.id for one in page.remedies] == list(first_responses._ASKED[key])
+        assert page.text.count("\n### ") == len(page.remedies)
+        assert all(one.needs and one.caution for one in page.remedies)
+
+
+@pytest.mark.parametrize(
+    "word", ["sync", "cuda_api", "cuda-api", "cpu", "gpu_compute", "input", "copy", "comm", "init"]
+)
+def test_words_for_patterns(word: str) -> None:
+    assert patterns.named(word) is not None
+    assert patterns.named("sync-call") is None
+
+
+@pytest.mark.parametrize("name", ["compute", "comm", "copy", "api", "sync", "cpu", "blocked", "init"])
+def test_each_pattern_has_a_card_with_numbers(name: str, tmp_path: Path) -> None:
+    case = Case(name, PATTERNS[name].make(random.Random(1), 10), Machine(host_jitter=0.05, device_jitter=0.01), 1)
+    write_export(case.run(), tmp_path / "run.sqlite", "2023")
+    device = api.analyze(tmp_path / "run.sqlite").devices[0]
+    assert [card.pattern for card in device.cards] == list(device.verdict.mixed_of or (device.verdict.bound,))
+    assert all(card.signs for card in device.cards)
+    first = device.first_responses[0]
+    assert first.saving_ns is not None
+    assert 0 <= first.saving_ns[0] <= first.saving_ns[1] <= device.window_ns
+    assert all(one.saving_ns or one.because for one in device.first_responses)
+    assert len({one.id for one in device.first_responses}) == len(device.first_responses)
+
+
+@pytest.mark.parametrize("name", trace_names()[:6])
+def test_no_real_device_is_left_without_a_next_step(name: str) -> None:
+    report = api.analyze(trace_path(name))
+    for device in report.devices:
+        assert device.first_responses, f"GPU {device.id} is {device.verdict.bound}"
+        assert device.first_responses[0].saving_ns or device.first_responses[0].because
