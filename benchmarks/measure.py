@@ -1,6 +1,6 @@
 """Hold ``boundby.measure.latency`` against ``torch.utils.benchmark.Timer.blocked_autorange`` on CPU functions.
 
-    python -m benchmarks.measure [--rounds 5] [--seconds 0.2]
+    python -m benchmarks.measure [--rounds 5] [--seconds 0.2] [--device cuda]
 
 A dozen functions from 1 us to 100 ms, in one process. Each is measured in turns by both, ``rounds`` times; the figures
 are the medians of the round that was disturbed least (the smallest). ``noise`` is by how much the median round of a
@@ -17,7 +17,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from boundby.measure import latency
@@ -35,6 +35,42 @@ class Ratio:
     ours_by_theirs: float
     noise: float
     same_blocks: float  # ours by theirs with as many calls in a sample as Timer took
+    by_hand_ns: float | None = None  # on a GPU: events around each call
+
+
+def gpu_functions() -> dict[str, tuple[Function, tuple[Any, ...]]]:
+    """Name -> (function, inputs) on a GPU, from about 5 us to about 10 ms."""
+    import torch
+
+    torch.manual_seed(0)
+    matrices = {size: torch.randn(size, size, device="cuda") for size in (64, 1024, 4096)}
+    layer = torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True).cuda().eval()
+    return {
+        "add 64": (torch.add, (matrices[64], matrices[64])),
+        "matmul 1024": (torch.mm, (matrices[1024], matrices[1024])),
+        "softmax 4096 x 4096": (torch.softmax, (matrices[4096], 1)),
+        "matmul 4096": (torch.mm, (matrices[4096], matrices[4096])),
+        "transformer layer 16 x 512": (
+            layer.requires_grad_(requires_grad=False),
+            (torch.randn(16, 512, 1024, device="cuda"),),
+        ),
+    }
+
+
+def by_hand_ns(function: Function, inputs: tuple[Any, ...], samples: int = 100) -> float:
+    """The median time of a call between two CUDA events, as one would write it out."""
+    import torch
+
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(samples)]
+    for _ in range(10):
+        function(*inputs)
+    torch.cuda.synchronize()
+    for begin, end in events:
+        begin.record()
+        function(*inputs)
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(1e6 * begin.elapsed_time(end) for begin, end in events)
 
 
 def functions() -> dict[str, tuple[Function, tuple[Any, ...]]]:
@@ -93,6 +129,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="times each is measured by both, in turns")
     parser.add_argument("--seconds", type=float, default=0.2, help="least run time that Timer is given")
     parser.add_argument("--threads", type=int, default=1, help="torch's threads; one is steadier on a shared machine")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     import torch
@@ -101,8 +138,10 @@ def main() -> None:
     found = {}
     if not arguments.json:
         print(f"{'':<28} {'ours':>9} {'Timer':>9} {'ratio':>8} {'noise':>8} {'same blocks':>12}")
-    for name, (function, inputs) in functions().items():
-        found[name] = one = ratio(function, inputs, rounds=arguments.rounds, seconds=arguments.seconds)
+    cuda = arguments.device == "cuda"
+    for name, (function, inputs) in (gpu_functions() if cuda else functions()).items():
+        one = ratio(function, inputs, rounds=arguments.rounds, seconds=arguments.seconds)
+        found[name] = one = replace(one, by_hand_ns=by_hand_ns(function, inputs)) if cuda else one
         if not arguments.json:
             figures = f"{duration(one.ours_ns):>9} {duration(one.theirs_ns):>9}"
             print(
