@@ -70,7 +70,8 @@ def by_hand_ns(function: Function, inputs: tuple[Any, ...], samples: int = 100) 
         function(*inputs)
         end.record()
     torch.cuda.synchronize()
-    return statistics.median(1e6 * begin.elapsed_time(end) for begin, end in events)
+    median_ns: float = statistics.median(1e6 * begin.elapsed_time(end) for begin, end in events)
+    return median_ns
 
 
 def functions() -> dict[str, tuple[Function, tuple[Any, ...]]]:
