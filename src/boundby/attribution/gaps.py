@@ -15,7 +15,7 @@ from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.host_state import ELSEWHERE, HostState
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
-from boundby.model.arrays import Int64Array, pick
+from boundby.model.arrays import Int64Array, pick, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, expand
 from boundby.model.records import dataclass
@@ -91,7 +91,7 @@ def account_gaps(
     unknown = np.flatnonzero(gaps.thread == NO_THREAD)
     nobodys = gaps.take(unknown)
     parts = [segments.make(nobodys.start_ns, nobodys.end_ns, Cause.UNATTRIBUTED, np.full(len(unknown), ROOT))]
-    for thread in np.unique(gaps.thread[gaps.thread != NO_THREAD]).tolist():
+    for thread in unique(gaps.thread[gaps.thread != NO_THREAD]).tolist():
         rows = np.flatnonzero(gaps.thread == thread)
         waits = _waits_of(context, thread)
         for first in range(0, len(rows), GAPS_AT_ONCE):
@@ -138,7 +138,7 @@ def _launching_threads(
 ) -> Int64Array:
     """The thread of each launching call; without a known call the only thread of that process that calls CUDA;
     NO_THREAD where there are several or none."""
-    callers = np.unique(context.calls.thread)
+    callers = unique(context.calls.thread)
     number = context.trace.process_of_thread[callers]
     sole = np.full(len(context.trace.processes) + 1, NO_THREAD, np.int64)  # the last: of processes that are not known
     sole[number] = np.where(np.bincount(number, minlength=1)[number] == 1, callers, NO_THREAD)
@@ -252,7 +252,7 @@ def _waiting_regions(context: TraceContext, gaps: Gaps) -> Int64Array:
     """The region in which the wait that is to blame for each gap began; NOTHING where nobody waited."""
     region = np.full(len(gaps), NOTHING, np.int64)
     thread = pick(context.calls.thread, gaps.wait, NO_THREAD)
-    for member in np.unique(thread[thread != NO_THREAD]).tolist():
+    for member in unique(thread[thread != NO_THREAD]).tolist():
         mine = thread == member
         region[mine] = context.ownership.at(member, gaps.wait_start_ns[mine])
     return region
@@ -298,7 +298,7 @@ def _own(context: TraceContext, pieces: _Pieces) -> Segments:
     fixed = pieces.take(known)
     parts = [segments.make(fixed.start, fixed.end, fixed.state, fixed.owner, fixed.thread)]
     open_ = pieces.take(~known)
-    for thread in np.unique(open_.thread).tolist():
+    for thread in unique(open_.thread).tolist():
         mine = open_.take(open_.thread == thread)
         start, end, row, rows = cut(mine.start, mine.end, context.ownership.steps(thread))
         region = context.ownership.region_of(rows)

@@ -10,7 +10,7 @@ from boundby.attribution.context import TraceContext
 from boundby.attribution.host_state import ELSEWHERE, HostState
 from boundby.attribution.segments import Segments
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import sorted_distinct
+from boundby.model.arrays import sorted_distinct, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.records import dataclass
@@ -39,7 +39,7 @@ class ThreadAccount:
 def account_threads(context: TraceContext, low: int, high: int) -> tuple[ThreadAccount, ...]:
     """Accounts of all threads with ranges; without any range, of every process's main thread over the window."""
     trace = context.trace
-    annotated = np.unique(trace.ranges.thread).tolist()
+    annotated = unique(trace.ranges.thread).tolist()
     accounts = []
     for thread in annotated or _main_threads(trace):
         rows = trace.ranges.thread == thread
@@ -54,8 +54,8 @@ def account_threads(context: TraceContext, low: int, high: int) -> tuple[ThreadA
 
 def _main_threads(trace: Trace) -> list[int]:
     main = [index for index, thread in enumerate(trace.threads) if thread.pid == thread.tid]
-    active = set(np.unique(trace.os_calls.thread).tolist()) | set(np.unique(trace.api.thread).tolist())
-    active |= set(np.unique(trace.schedule.thread).tolist()) | set(np.unique(trace.samples.thread).tolist())
+    active = set(unique(trace.os_calls.thread).tolist()) | set(unique(trace.api.thread).tolist())
+    active |= set(unique(trace.schedule.thread).tolist()) | set(unique(trace.samples.thread).tolist())
     return [index for index in main if index in active] or sorted(active)[:1]
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import BoolArray, Int64Array, queue_depth, sorted_distinct
+from boundby.model.arrays import BoolArray, Int64Array, queue_depth, sorted_distinct, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, union
 from boundby.model.step_function import NOTHING, StepFunction, simplify
@@ -115,7 +115,7 @@ class HostState:
         trace = self._trace
         process = trace.threads[thread].process
         marked = set(np.union1d(self._calls.thread, trace.ranges.thread).tolist())
-        watched = set(np.unique(trace.schedule.thread).tolist()) - marked
+        watched = set(unique(trace.schedule.thread).tolist()) - marked
         others = [
             other
             for other in sorted(marked | watched)
@@ -211,7 +211,7 @@ def _queue_full(trace: Trace, calls: Calls) -> BoolArray:
     """Launches held up because too many operations are queued already."""
     operations = trace.operations
     depth = np.zeros(len(calls), np.int64)
-    for device in np.unique(operations.device).tolist():
+    for device in unique(operations.device).tolist():
         rows = np.flatnonzero((operations.device == device) & (calls.of_operation != NOTHING))
         call = calls.of_operation[rows]
         np.maximum.at(depth, call, queue_depth(calls.start_ns[call], operations.start_ns[rows]))
@@ -234,7 +234,7 @@ def stalled_allocations(calls: Calls, busy_of: Callable[[int], IntervalSet], tra
     rows = np.flatnonzero(calls.kind == CallClass.ALLOC)
     process = trace.process_of_thread[calls.thread[rows]]
     group = calls.name[rows].astype(np.int64) * (len(trace.processes) + 1) + process
-    for number in np.unique(group).tolist():
+    for number in unique(group).tolist():
         mine = rows[group == number]
         start, end = calls.start_ns[mine], calls.end_ns[mine]
         busy = busy_of(int(process[group == number][0]))

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from boundby.attribution.nesting import depths
 from boundby.attribution.regions import Regions
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import Int64Array, range_maximum
+from boundby.model.arrays import Int64Array, range_maximum, unique
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Trace
 
@@ -52,7 +52,7 @@ def _while_open(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp], first: I
         (calls.thread[call], ranges.thread, ~ranges.is_start_end),
         (process[calls.thread[call]], process[ranges.thread], ranges.is_start_end),
     ):
-        for number in np.unique(of_range[kind]).tolist():
+        for number in unique(of_range[kind]).tolist():
             chosen = np.flatnonzero(kind & (of_range == number))
             mine = np.flatnonzero(of_call == number)
             mine = mine[np.argsort(launched[mine], kind="stable")]

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from boundby.attribution.nesting import depths, latest_open, nest
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array, factorize
+from boundby.model.arrays import Int64Array, factorize, unique
 from boundby.model.records import dataclass
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
 from boundby.trace.tables import Trace
@@ -125,7 +125,7 @@ def _process_wide(trace: Trace) -> dict[int, StepFunction]:
         return {}
     process = trace.process_of_thread[ranges.thread[rows]]
     found = {}
-    for number in np.unique(process).tolist():
+    for number in unique(process).tolist():
         mine = rows[process == number]
         mine = mine[np.lexsort((mine, -ranges.end_ns[mine], ranges.start_ns[mine]))]
         found[number] = _renumber(latest_open(ranges.start_ns[mine], ranges.end_ns[mine]), mine)
@@ -135,7 +135,7 @@ def _process_wide(trace: Trace) -> dict[int, StepFunction]:
 def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) -> Regions:
     """One region per (parent region, domain, folded name), level by level from the outermost ranges."""
     ranges = trace.ranges
-    used = np.unique(ranges.name)
+    used = unique(ranges.name)
     texts = [trace.names[number] for number in used]
     labels = [fold_name(text) for text in texts] if fold else texts
     index = {label: number for number, label in enumerate(sorted(set(labels)))}

@@ -22,7 +22,7 @@ from boundby.attribution.windows import Window, device_window, empty_window, hos
 from boundby.correlation.clock import NO_SHIFT, ClockShift, estimate_shift
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
-from boundby.model.arrays import Int64Array, pick
+from boundby.model.arrays import Int64Array, pick, unique
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet
 from boundby.model.records import dataclass
@@ -90,7 +90,7 @@ def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -
             )
         wanted = np.array([gpu.id in devices for gpu in trace.gpus], bool)
         trace = replace(trace, operations=trace.operations.take(wanted[trace.operations.device]))
-        used = {trace.processes[number].pid for number in np.unique(trace.operations.process).tolist() if number >= 0}
+        used = {trace.processes[number].pid for number in unique(trace.operations.process).tolist() if number >= 0}
         processes = tuple(sorted(used & set(processes or used)))  # others have nothing to do with these devices
     if processes:
         pids = [process.pid for process in trace.processes]
@@ -137,7 +137,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         pick(call_region, calls.of_operation, ROOT),
     )
     devices = []
-    for index in np.unique(trace.operations.device).tolist():
+    for index in unique(trace.operations.device).tolist():
         operations = operations_of(trace, index)
         bounds = device_window(window, context, operations, shifts[index].shift_ns)
         if bounds is None:
@@ -168,7 +168,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
 def _ranges_of_calls(calls: Calls, ownership: Ownership) -> npt.NDArray[np.int64]:
     """The innermost range around the start of each call; NOTHING where there is none."""
     call_range = np.full(len(calls), NOTHING, np.int64)
-    for thread in np.unique(calls.thread).tolist():
+    for thread in unique(calls.thread).tolist():
         rows = calls.rows_of(thread)
         call_range[rows] = ownership.ranges_at(thread, calls.start_ns[rows])
     return call_range
@@ -182,7 +182,7 @@ def _close_leaks(trace: Trace) -> Trace:
         return trace
     end = ranges.end_ns.copy()
     key = ranges.name.astype(np.int64) * len(trace.domains) + ranges.domain
-    for thread in np.unique(ranges.thread[left]).tolist():
+    for thread in unique(ranges.thread[left]).tolist():
         mine = left[ranges.thread[left] == thread]
         end[mine] = close_leaks(ranges.start_ns[mine], end[mine], key[mine])
     order = np.lexsort((-end, ranges.start_ns, ranges.thread))
@@ -198,7 +198,7 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
     holding = (operations.kind == OpKind.MEMCPY) & (operations.direction == Direction.DTOH)
     if len(calls):
         holding &= operations.is_pageable | (calls.kind[calls.of_operation] == CallClass.BLOCKING_COPY)
-    for device in np.unique(operations.device).tolist():
+    for device in unique(operations.device).tolist():
         mine = operations.device == device
         joined = mine & (calls.of_operation >= 0)
         shift = NO_SHIFT

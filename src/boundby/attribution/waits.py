@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from boundby.attribution.context import TraceContext
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS, Gaps
-from boundby.model.arrays import BoolArray, Int64Array
+from boundby.model.arrays import BoolArray, Int64Array, unique
 from boundby.model.intervals import Coverage
 from boundby.model.records import dataclass
 from boundby.trace.vocabulary.cuda import CallClass
@@ -32,7 +32,7 @@ def wait_table(context: TraceContext, gaps: Iterable[Gaps]) -> CallWaits:
     """How long each call waited, and what that cost in the gaps of every device."""
     calls, host_state = context.calls, context.host_state
     blocked, held, idle = (np.zeros(len(calls), np.int64) for _ in range(3))
-    for thread in np.unique(calls.thread).tolist():
+    for thread in unique(calls.thread).tolist():
         rows = calls.rows_of(thread)
         span = calls.start_ns[rows], calls.end_ns[rows]
         blocked[rows] = Coverage(host_state.blocked(thread)).within(*span)

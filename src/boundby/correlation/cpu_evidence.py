@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from boundby.model.arrays import unique
 from boundby.model.intervals import EMPTY, IntervalSet, subtract, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
@@ -61,7 +62,7 @@ def sleeps_of(trace: Trace, thread: int) -> dict[str, IntervalSet]:
     kind = trace.sleep_kind[calls.name]
     return {
         SLEEPS[number]: union(calls.start_ns[kind == number], calls.end_ns[kind == number])
-        for number in np.unique(kind[kind >= 0]).tolist()
+        for number in unique(kind[kind >= 0]).tolist()
     }
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import gather_evidence
+from boundby.model.arrays import unique
 from boundby.model.intervals import contains, intersect, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
@@ -60,7 +61,7 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
         weights=(trace.ranges.end_ns - trace.ranges.start_ns)[pushed].astype(float),
         minlength=count,
     )
-    for number in np.unique(process[(call_count > 0) | (covered > 0)]).tolist():
+    for number in unique(process[(call_count > 0) | (covered > 0)]).tolist():
         members = np.flatnonzero(process == number)
         annotated = members[covered[members] > 0]
         callers = members[call_count[members] > 0]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Int, RuleContext, once
+from boundby.model.arrays import unique
 from boundby.model.records import dataclass
 
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
@@ -90,7 +91,7 @@ def latecomer(context: RuleContext, region: int) -> Late | None:
     rows = np.flatnonzero(np.isin(trace.ranges.name, numbers))
     process = trace.process_of_thread[trace.ranges.thread[rows]]
     distinct, counts = np.unique(process, return_counts=True)
-    if len(distinct) < 2 or len(np.unique(counts)) > 1:
+    if len(distinct) < 2 or len(unique(counts)) > 1:
         return None
     order = np.lexsort((trace.ranges.start_ns[rows], process))
     length = (trace.ranges.end_ns - trace.ranges.start_ns)[rows[order]].reshape(len(distinct), -1)

@@ -14,6 +14,7 @@ from boundby.attribution.regions import ROOT, Regions
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.correlate import Calls
 from boundby.evidence.operators import Operators, operators_of
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import count, duration
@@ -170,7 +171,7 @@ class RuleContext:
     def names_where(self, numbers: npt.NDArray[np.integer], matches: Callable[[str], object]) -> Bool:
         """Mask over ``trace.names``, and one entry for no name: which of those used in ``numbers`` match."""
         names = np.zeros(len(self.trace.names) + 1, bool)
-        for number in np.unique(numbers).tolist():
+        for number in unique(numbers).tolist():
             names[number] = bool(matches(self.trace.names[number]))
         return names
 

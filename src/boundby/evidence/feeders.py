@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby.evidence.context import RuleContext
+from boundby.model.arrays import unique
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
 from boundby.model.units import percent
@@ -36,10 +37,10 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
     trace, hosts = context.trace, context.timeline.host_state
     if not inside.total:
         return []
-    callers = set(np.unique(context.calls.thread).tolist())
+    callers = set(unique(context.calls.thread).tolist())
     calling = {trace.threads[thread].process for thread in callers}
     groups: dict[tuple[bool, int], list[int]] = {}
-    for thread in np.unique(trace.schedule.thread).tolist():
+    for thread in unique(trace.schedule.thread).tolist():
         one = trace.threads[thread]
         if thread not in callers:
             is_process = one.process not in calling
@@ -91,9 +92,9 @@ def started_processes(context: RuleContext, inside: IntervalSet) -> list[int]:
     if not len(schedule) or not len(inside.start):
         return []
     process = trace.process_of_thread
-    calling = np.unique(process[np.unique(context.calls.thread)])
+    calling = unique(process[unique(context.calls.thread)])
     started = []
-    for number in np.setdiff1d(np.unique(process[schedule.thread]), calling).tolist():
+    for number in np.setdiff1d(unique(process[schedule.thread]), calling).tolist():
         first = int(schedule.start_ns[process[schedule.thread] == number].min())
         lead = ((inside.end - inside.start) * BEFORE_SHARE).astype(np.int64)
         is_inside = bool(((first >= inside.start - lead) & (first < inside.end)).any())

@@ -21,7 +21,7 @@ from boundby.evidence.feeders import FEEDING, is_held_by_input, workers
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, hottest
 from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
-from boundby.model.arrays import pick
+from boundby.model.arrays import pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
@@ -112,7 +112,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
     region = regions[region]
     messages = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)[region]
     kind = np.where((cause == Cause.CPU) & ~messages, Idleness.WORK, Idleness.WAIT)
-    _, stretch = np.unique(call, return_inverse=True)
+    _, stretch = ranked(call)
     lengths = np.zeros(int(stretch.max(initial=-1)) + 1, np.int64)
     np.add.at(lengths, stretch, end - start)
     alike = len(lengths) - np.searchsorted(np.sort(lengths), lengths // 2, side="left")
@@ -144,7 +144,7 @@ def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
     following = np.full(len(end), NOTHING, np.int64)
     leader = leaders[calls.thread]
     wanted = pick(leader, device.gaps.launch[device.gaps.at(end - 1)], NOTHING)
-    for number in np.unique(wanted[wanted >= 0]).tolist():
+    for number in unique(wanted[wanted >= 0]).tolist():
         rows = np.flatnonzero(leader == number)
         rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
         chosen = wanted == number
@@ -157,7 +157,7 @@ def _fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> B
     without CUDA calls computes: whatever its ranges are called, it waits for what that process makes."""
     fed = np.zeros(len(pieces.kind), bool)
     asleep = pieces.asleep(rows)
-    for region in np.unique(pieces.region[asleep]).tolist():
+    for region in unique(pieces.region[asleep]).tolist():
         inside = asleep[pieces.region[asleep] == region]
         total = pieces.total_ns(inside)
         if total < context.least_ns or _slept_on(context, pieces, inside).get("poll", 0) < FEEDING * total:
@@ -185,7 +185,7 @@ def places(context: RuleContext, rows: Rows) -> list[Place]:
 def place_at(context: RuleContext, region: int, rows: Rows, parts: tuple[Place, ...] = ()) -> Place:
     """These pieces as one place."""
     pieces = host_pieces(context)
-    return Place(region, rows, pieces.total_ns(rows), len(np.unique(pieces.call[rows])), parts)
+    return Place(region, rows, pieces.total_ns(rows), len(unique(pieces.call[rows])), parts)
 
 
 @once
@@ -204,7 +204,7 @@ def saving(context: RuleContext, place: Place) -> SavingNs:
     """What the program would save without these stretches of work and sleep: of all such time in the region, where the
     pieces are most of it, else of the intervals that they lie in."""
     pieces = host_pieces(context)
-    inside = np.unique(pieces.region[place.rows])  # several, where places are told as one
+    inside = unique(pieces.region[place.rows])  # several, where places are told as one
     whole = pieces.total_ns(np.flatnonzero(np.isin(pieces.region, inside)))
     causes = host_causes(pieces, place.rows)
     if place.total_ns >= MOST_OF * whole:
@@ -234,7 +234,7 @@ def slept_on(context: RuleContext, rows: Rows) -> dict[str, int]:
 
 def _slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str, int]:
     slept_ns: dict[str, int] = {}
-    for thread in np.unique(pieces.thread[rows]).tolist():
+    for thread in unique(pieces.thread[rows]).tolist():
         of_thread = rows[pieces.thread[rows] == thread]
         for kind, asleep in sleeps_of(context.trace, thread).items():
             if inside := int(Coverage(asleep).within(pieces.start_ns[of_thread], pieces.end_ns[of_thread]).sum()):
@@ -246,7 +246,7 @@ def hot_functions(context: RuleContext, rows: Rows, threads: Iterable[int] | Non
     """The sampled functions in which the host was meanwhile: the program's own Python ones, else the innermost that
     are no plumbing. ``threads`` None: those of the pieces."""
     pieces = host_pieces(context)
-    chosen = sorted(set(np.unique(pieces.thread[rows]).tolist()) if threads is None else set(threads))
+    chosen = sorted(set(unique(pieces.thread[rows]).tolist()) if threads is None else set(threads))
     inside = pieces.intervals(rows)
     for level in ("python", "user"):
         spots = hottest(context.trace, chosen, inside, limit=MOST_HOTSPOTS, level=level)
@@ -265,7 +265,7 @@ def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]
     """The longest intervals between two calls, each with all its pieces together, and the call that ended it.
     ``does``: what the host does there, as the title says it (``sleeps``)."""
     pieces = host_pieces(context)
-    calls, index = np.unique(pieces.call[rows], return_inverse=True)
+    calls, index = ranked(pieces.call[rows])
     length, start = np.zeros(len(calls), np.int64), np.full(len(calls), np.iinfo(np.int64).max)
     np.add.at(length, index, (pieces.end_ns - pieces.start_ns)[rows])
     np.minimum.at(start, index, pieces.start_ns[rows])

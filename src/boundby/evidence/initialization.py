@@ -10,6 +10,7 @@ import numpy.typing as npt
 from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_NS
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.trace.vocabulary.cuda import CallClass
@@ -61,7 +62,7 @@ def setup_calls(context: RuleContext) -> SetupCalls:
 def _extraordinary(length: Int, name: npt.NDArray[np.int32]) -> Bool:
     """Calls that take far longer than their like: they set something up besides."""
     extraordinary = np.zeros(len(length), bool)
-    for number in np.unique(name).tolist():
+    for number in unique(name).tolist():
         alike = name == number
         usual = float(np.median(length[alike]))
         extraordinary |= alike & (length > np.maximum(FIRST_LOAD_FACTOR * usual, FIRST_LOAD_MINIMUM_NS))
@@ -72,7 +73,7 @@ def progress_at(context: RuleContext, start_ns: Int) -> npt.NDArray[np.float64]:
     """How far the program had come at these instants: the share of its kernels that it had launched. By time, a program
     that loads for long and then computes would allocate for its first step in the middle."""
     calls = context.calls
-    launches = np.unique(calls.of_operation[device_work(context).is_kernel & (calls.of_operation >= 0)])
+    launches = unique(calls.of_operation[device_work(context).is_kernel & (calls.of_operation >= 0)])
     launched_ns = np.sort(calls.start_ns[launches])
     return np.asarray(np.searchsorted(launched_ns, start_ns) / max(len(launched_ns), 1), np.float64)
 
@@ -94,7 +95,7 @@ def call_evidence(context: RuleContext, rows: Rows) -> dict[str, object]:
         "count": len(rows),
         "total_ns": int(length.sum()),
         "longest_ns": int(length.max()),
-        "threads": len(np.unique(context.calls.thread[rows])),
+        "threads": len(unique(context.calls.thread[rows])),
         "calls": context.named_calls(rows),
     }
 

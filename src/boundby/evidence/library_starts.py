@@ -15,6 +15,7 @@ from boundby.correlation.correlate import Calls
 from boundby.evidence.context import Bool, Int, RuleContext
 from boundby.evidence.device_work import kernel_name
 from boundby.evidence.initialization import LEAST_STEADY, STEADY_SHARE, progress_at
+from boundby.model.arrays import ranked, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind
@@ -63,7 +64,7 @@ def is_setup(context: RuleContext, start: Int, end: Int, thread: Int, call: Int)
     if not len(start):
         return np.zeros(0, bool)
     by_calls = _between_marks(context, start, end, thread)
-    _, stretch = np.unique(thread * (int(call.max()) + 2) + call + 1, return_inverse=True)
+    _, stretch = ranked(thread * (int(call.max()) + 2) + call + 1)
     begins = np.full(int(stretch.max()) + 1, np.iinfo(np.int64).max)
     ends = np.full(len(begins), np.iinfo(np.int64).min)
     owner = np.zeros(len(begins), np.int64)
@@ -75,7 +76,7 @@ def is_setup(context: RuleContext, start: Int, end: Int, thread: Int, call: Int)
     length = end - start
     late = by_sight & (progress_at(context, start) >= 0.5)
     goes_on = int(length[late].sum()) >= max(STEADY_SHARE * int(length[by_sight].sum()), 1)
-    if goes_on and len(np.unique(stretch[by_sight])) >= LEAST_STEADY:
+    if goes_on and len(unique(stretch[by_sight])) >= LEAST_STEADY:
         by_sight[:] = False  # what goes on throughout the run is no start
     return by_calls | by_sight
 
@@ -86,7 +87,7 @@ def _between_marks(context: RuleContext, start: Int, end: Int, thread: Int) -> B
     is_mark = context.names_where(calls.name, lambda name: _MARK.search(cuda_name(name)))
     opens = context.names_where(calls.name, lambda name: _OPENING.search(cuda_name(name)))
     between = np.zeros(len(start), bool)
-    for number in np.unique(thread).tolist():
+    for number in unique(thread).tolist():
         rows = np.flatnonzero(thread == number)
         between[rows] = _lie_within(_starts(calls, calls.rows_of(number), is_mark, opens), start[rows], end[rows])
     return between
@@ -133,13 +134,13 @@ def _in_libraries(context: RuleContext, begins: Int, ends: Int, thread: Int) -> 
     if not context.trace.captured.backtraces or not len(long):
         return started
     stacks = context.trace.backtraces.load()
-    modules, of_frame = np.unique(stacks.frames.module, return_inverse=True)
+    modules, of_frame = ranked(stacks.frames.module)
     is_driver = np.array(
         [_DRIVER.match(file_name(stacks.names[module])) is not None for module in modules.tolist()], bool
     )
     frames_before = np.append(0, np.cumsum(is_driver[of_frame][stacks.frame]))
     in_driver = frames_before[stacks.first[1:]] > frames_before[stacks.first[:-1]]  # by stack
-    for number in np.unique(thread[long]).tolist():
+    for number in unique(thread[long]).tolist():
         samples, rows = stacks.rows(StackSource.SAMPLE, number), long[thread[long] == number]
         low, high = np.searchsorted(stacks.events.start_ns[samples], [begins[rows], ends[rows]])
         before = np.append(0, np.cumsum(in_driver[stacks.events.stack[samples]]))
@@ -153,7 +154,7 @@ def _mapping(context: RuleContext, begins: Int, ends: Int, thread: Int) -> Bool:
     maps = context.names_where(os_calls.name, lambda name: _MAPPING.match(name.rsplit("@", 1)[0]))
     opens = maps & context.names_where(os_calls.name, lambda name: "open" in name.rsplit("@", 1)[0])
     found = np.zeros(len(begins), bool)
-    for number in np.unique(thread).tolist():
+    for number in unique(thread).tolist():
         rows = np.flatnonzero(thread == number)
         of_thread = os_calls.rows_of(number)
         name, start_ns = os_calls.name[of_thread], os_calls.start_ns[of_thread]
@@ -177,10 +178,10 @@ def libraries_of(context: RuleContext, intervals: IntervalSet, threads: Iterable
             stacks = trace.backtraces.load()
             samples = stacks.rows(StackSource.SAMPLE, thread)
             within = contains(intervals, stacks.events.start_ns[samples]) >= 0
-            for stack in np.unique(stacks.events.stack[samples][within]).tolist():
+            for stack in unique(stacks.events.stack[samples][within]).tolist():
                 texts |= {file_name(stacks.module(frame)) for frame in stacks.frames_of(stack).tolist()}
         within = (trace.ranges.thread == thread) & (contains(intervals, trace.ranges.start_ns) >= 0)
-        texts |= {trace.names[name] for name in np.unique(trace.ranges.name[within]).tolist()}
+        texts |= {trace.names[name] for name in unique(trace.ranges.name[within]).tolist()}
     libraries = {name for name, pattern in _LIBRARIES.items() if any(pattern.search(text) for text in texts)}
     if libraries or not len(intervals.end):
         return sorted(libraries)
@@ -190,7 +191,7 @@ def libraries_of(context: RuleContext, intervals: IntervalSet, threads: Iterable
     for thread in threads:
         of_thread = kernels[launched_by == thread]
         following = np.searchsorted(calls.start_ns[calls.of_operation[of_thread]], intervals.end - 1)
-        for row in of_thread[np.unique(following[following < len(of_thread)])].tolist():
+        for row in of_thread[unique(following[following < len(of_thread)])].tolist():
             label = kernel_name(context, row)
             libraries |= {name for name, pattern in _KERNELS.items() if pattern.search(label)}
     return sorted(libraries)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from boundby.attribution.nesting import depths
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.arrays import Int32Array, Int64Array, unique
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python
@@ -105,7 +105,7 @@ def operators_of(timeline: Timeline) -> Operators:
 
 def _operator_names(trace: Trace, is_of_library: npt.NDArray[np.bool_]) -> tuple[tuple[str, ...], Int32Array]:
     """Folded operator names, and which of them each range is (-1: none). Each distinct text is looked at once."""
-    used = np.unique(trace.ranges.name)
+    used = unique(trace.ranges.name)
     folded = [fold_name(trace.names[number]) for number in used.tolist()]
     annotated = any(name.startswith("aten::") for name in folded)
     names = tuple(

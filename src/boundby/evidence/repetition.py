@@ -7,6 +7,7 @@ import numpy as np
 from boundby.evidence.context import CannotCheckError, Int, RuleContext, once
 from boundby.evidence.host_idleness import Idleness, host_pieces
 from boundby.evidence.initialization import setup_calls
+from boundby.model.arrays import unique
 from boundby.model.records import dataclass
 from boundby.results.report import Example
 from boundby.stats.instances import instance_lengths
@@ -52,7 +53,7 @@ def repeated_regions(context: RuleContext) -> list[Repeated]:
             taken[region] = True
             continue
         rows = np.flatnonzero((tree.of_range == region) & timeline.counted_ranges & ~ranges.is_open)
-        if len(rows) < 3 or len(np.unique(ranges.thread[rows])) > 1:
+        if len(rows) < 3 or len(unique(ranges.thread[rows])) > 1:
             continue
         rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
         host = ranges.end_ns[rows] - ranges.start_ns[rows]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
+from boundby.model.arrays import unique
 from boundby.model.records import dataclass
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
@@ -86,7 +87,7 @@ def _returning(context: RuleContext, large: Bool) -> tuple[Rows, int]:
     new = np.any([np.diff(column[rows], prepend=-1) != 0 for column in columns], axis=0)
     kernels_of = {
         device: np.sort(table.start_ns[work.is_kernel & (table.device == device)])
-        for device in np.unique(table.device[rows]).tolist()
+        for device in unique(table.device[rows]).tolist()
     }
     returning, times = [np.empty(0, np.intp)], 0
     for copies in np.split(rows, np.flatnonzero(new)):

@@ -16,7 +16,7 @@ import numpy as np
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import TO_DEVICE, TO_HOST, OperatorSync, operator_sync
 from boundby.evidence.operators import source_of
-from boundby.model.arrays import pick
+from boundby.model.arrays import pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
@@ -129,7 +129,7 @@ def _kinds(
     is_copy = (reads | feeds) & ~small
     until = np.clip(pick(table.start_ns, copied, 0), calls.start_ns[call], calls.end_ns[call])
     ahead = _busy(context).within(calls.start_ns[call], until)
-    of_incident = np.unique(incident, return_inverse=True)[1]
+    of_incident = ranked(incident)[1]
     waited = np.bincount(of_incident, np.where(is_copy, ahead, blocked), minlength=1)
     stood = np.bincount(of_incident, held, minlength=1)
     is_copy &= (waited < AHEAD_SHARE * stood)[of_incident]
@@ -200,7 +200,7 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str]) -> list[Group]
     of_key = np.array(keys, dtype=object)
     for key in sorted(set(keys)):
         alike = rows[of_key == key]
-        regions = np.unique(waits.region[alike]).tolist()
+        regions = unique(waits.region[alike]).tolist()
         by_region = [(region, alike[waits.region[alike] == region]) for region in regions]
         worth += [(key, region, inside) for region, inside in by_region if is_worth(inside)]
         rest = np.concatenate([alike[:0], *(inside for _, inside in by_region if not is_worth(inside))])
@@ -212,7 +212,7 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str]) -> list[Group]
             key=key,
             region=region,
             rows=chosen,
-            incidents=len(np.unique(waits.incident[chosen])),
+            incidents=len(unique(waits.incident[chosen])),
             idle_ns=int(waits.idle_ns[chosen].sum()),
             held_ns=int(waits.held_ns[chosen].sum()),
         )

@@ -29,6 +29,39 @@ def sorted_distinct(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return values[new]
 
 
+def unique(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """The distinct values, ascending: ``np.unique``, which sorts; few different integers, as ids are, need not be."""
+    flat = values.reshape(-1)
+    return _few(flat)[0] if _are_few(flat) else np.unique(flat)
+
+
+def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArray[np.intp]]:
+    """The distinct values, ascending, and the place of each value among them."""
+    flat = values.reshape(-1)
+    if not _are_few(flat):
+        found, index = np.unique(flat, return_inverse=True)
+        return found, index.reshape(-1)
+    found, seen, shifted = _few(flat)
+    return found, (np.cumsum(seen) - 1)[shifted]
+
+
+def _few(flat: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], BoolArray, npt.NDArray[Any]]:
+    """The distinct values, which integers occur from the lowest on, and which of those each value is."""
+    low = int(flat.min())
+    wide = flat if flat.dtype.itemsize >= 4 else flat.astype(np.int64)
+    shifted = wide - wide.dtype.type(low) if low else wide
+    seen = np.zeros(int(flat.max()) - low + 1, bool)
+    seen[shifted] = True
+    return (np.flatnonzero(seen) + low).astype(flat.dtype), seen, shifted
+
+
+def _are_few(values: npt.NDArray[Any]) -> bool:
+    """Whether they are integers of a range that a table may be made of, and need not be sorted."""
+    if values.dtype.kind != "i" or len(values) == 0:
+        return False
+    return int(values.max()) - int(values.min()) <= 2 * len(values)
+
+
 def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.intp]]:
     """Distinct rows of equally long columns, shape (k, columns) in ascending order, and each row's index in them."""
     size = len(columns[0])
@@ -38,25 +71,13 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
     for column in columns:
         if column.min() == column.max():
             continue
-        count, index = _ranks(column)
-        code = code * count + index
-    count, inverse = _ranks(code)
-    place = np.empty(count, np.intp)
+        found, index = ranked(column)
+        code = code * len(found) + index
+    found, inverse = ranked(code)
+    place = np.empty(len(found), np.intp)
     place[inverse] = np.arange(size)
     rows = np.stack([np.asarray(column)[place] for column in columns], axis=1)
     return rows.astype(np.int64), inverse
-
-
-def _ranks(values: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.intp]]:
-    """How many distinct integers there are, and the place of each among them."""
-    low, high = int(values.min()), int(values.max())
-    if high - low > 2 * len(values):
-        distinct, index = np.unique(values, return_inverse=True)
-        return len(distinct), index.reshape(-1)
-    shifted = values.astype(np.int64) - low  # few different numbers: no need to sort
-    seen = np.zeros(high - low + 1, bool)
-    seen[shifted] = True
-    return int(np.count_nonzero(seen)), (np.cumsum(seen) - 1)[shifted]
 
 
 def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> npt.NDArray[Scalar]:
@@ -69,8 +90,8 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
 
 def rows_of(column: npt.NDArray[Any], value: int) -> slice:
     """The rows that hold a value, in a column that is sorted."""
-    low, high = np.searchsorted(column, [value, value + 1]).tolist()
-    return slice(low, high)
+    wanted = column.dtype.type(value)  # one of another type would make NumPy copy the column
+    return slice(int(np.searchsorted(column, wanted, "left")), int(np.searchsorted(column, wanted, "right")))
 
 
 def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> Int64Array:

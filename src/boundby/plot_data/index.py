@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.regions import ROOT, Regions
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, unique
 from boundby.results.plot_data import NO_REGION, RegionName
 from boundby.trace.tables import Trace
 
@@ -27,7 +27,7 @@ class RegionIndex:
 
     def of(self, region: npt.NDArray[Any]) -> Int64Array:
         """The plot data's numbers of these regions; negative ones stay NO_REGION."""
-        for number in np.unique(region[region >= 0]).tolist():
+        for number in unique(region[region >= 0]).tolist():
             if self._number[number] == NO_REGION:
                 self._number[number] = len(self._used)
                 self._used.append(number)

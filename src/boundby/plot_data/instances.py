@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, unique
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import InstanceSeries, Spread
 from boundby.stats.instances import instance_lengths
@@ -86,7 +86,7 @@ def _thin(duration_ns: Int64Array, most: int) -> Rows:
     order = np.lexsort((np.arange(count), duration_ns, group))
     first = np.flatnonzero(np.append(True, np.diff(group) > 0))
     last = np.append(first[1:], count) - 1
-    return np.unique(np.concatenate((order[first], order[last])))
+    return unique(np.concatenate((order[first], order[last])))
 
 
 def _spread(duration_ns: Int64Array) -> Spread:

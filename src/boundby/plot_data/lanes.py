@@ -9,7 +9,7 @@ from boundby.attribution.host_account import ThreadAccount, sample_period
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import CpuEvidence
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, unique
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.plot_data.index import RegionIndex
@@ -76,7 +76,7 @@ def covered_span(account: ThreadAccount) -> tuple[int, int]:
 def cause_bins(segments: Segments, edges: Int64Array) -> CauseBins:
     """Nanoseconds of each cause between neighbouring edges; sums to the segments' time inside the edges."""
     found = np.zeros((len(edges) - 1, len(CAUSES)), np.int64)
-    for cause in np.unique(segments.cause).tolist():
+    for cause in unique(segments.cause).tolist():
         mine = segments.cause == cause
         covered = Coverage(IntervalSet(segments.start_ns[mine], segments.end_ns[mine]))
         found[:, cause] = np.diff(covered.until(edges))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from boundby.attribution.nesting import depths
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, factorize, heaviest
+from boundby.model.arrays import Int64Array, factorize, heaviest, unique
 from boundby.model.intervals import first_free_lanes
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex
@@ -83,11 +83,11 @@ def _overlapping(trace: Trace, rows: Rows) -> list[_Lane]:
     """Start/end ranges by process, each in the first lane that is free when it starts."""
     process = trace.process_of_thread[trace.ranges.thread[rows]]
     lanes = []
-    for number in np.unique(process).tolist():
+    for number in unique(process).tolist():
         mine = rows[process == number]
         mine = mine[np.lexsort((mine, trace.ranges.start_ns[mine]))]
         level = first_free_lanes(trace.ranges.start_ns[mine], trace.ranges.end_ns[mine], MOST_OVERLAPS)
-        lanes += [_Lane(number, NOTHING, depth, mine[level == depth]) for depth in np.unique(level).tolist()]
+        lanes += [_Lane(number, NOTHING, depth, mine[level == depth]) for depth in unique(level).tolist()]
     return lanes
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import factorize, group_sums, heaviest
+from boundby.model.arrays import factorize, group_sums, heaviest, unique
 from boundby.plot_data.index import RegionIndex, name_of
 from boundby.results.plot_data import CopyRow, KernelRow, SyncRow
 from boundby.stats.spread import group_quantiles
@@ -113,7 +113,7 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
     chosen = np.flatnonzero(is_wait | (waits.idle_ns > 0))
     if len(chosen) == 0:
         return (), 0
-    texts = {number: plain_name(name_of(timeline.trace, number)) for number in np.unique(name[chosen]).tolist()}
+    texts = {number: plain_name(name_of(timeline.trace, number)) for number in unique(name[chosen]).tolist()}
     labels = sorted(set(texts.values()))  # one call can have several names: cudaFree_v3020, cudaFree
     label_of = np.zeros(len(timeline.trace.names), np.int64)
     label_of[list(texts)] = [labels.index(text) for text in texts.values()]
@@ -140,6 +140,6 @@ def _in_windows(timeline: Timeline) -> npt.NDArray[np.bool_]:
     calls, process = timeline.calls, timeline.trace.process_of_thread
     inside = np.full(len(calls), not timeline.devices)
     for device in timeline.devices:
-        mine = np.isin(process[calls.thread], np.unique(device.operations.table.process))
+        mine = np.isin(process[calls.thread], unique(device.operations.table.process))
         inside |= mine & (calls.start_ns >= device.low_ns) & (calls.start_ns <= device.high_ns)
     return inside

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.arrays import Int32Array, Int64Array, unique
 from boundby.native.forward import Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate
@@ -46,7 +46,7 @@ def build_graph(timeline: Timeline) -> Graph:
     on_node = _on_nodes(nodes, waits)
     del waits, queues, points, events, crossed, begin, waiting
     region = np.zeros(len(nodes.chain), np.int64)
-    for number in np.unique(nodes.thread).tolist():
+    for number in unique(nodes.thread).tolist():
         mine = nodes.thread == number
         region[mine] = timeline.ownership.at(number, nodes.start_ns[mine])
     launch = node_of[calls.of_operation]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, ranked, unique
 from boundby.native.forward import FIRST_KERNEL
 from boundby.replay.graph import Graph
 from boundby.replay.streams import SWITCH_LIMIT_NS
@@ -47,9 +47,9 @@ def find_concurrency(trace: Trace, stream: Int64Array) -> Concurrency:
     count = len(table)
     lane = np.full(count, -1, np.int32)
     bounds: list[tuple[int, int]] = []
-    for device in np.unique(table.device).tolist():
+    for device in unique(table.device).tolist():
         rows = np.flatnonzero(table.device == device)
-        keys, inverse = np.unique(stream[rows], return_inverse=True)
+        keys, inverse = ranked(stream[rows])
         if len(keys) > 1:
             lane[rows] = inverse + len(bounds)
             bounds += [(len(bounds), len(bounds) + len(keys))] * len(keys)
@@ -73,7 +73,7 @@ def _kinds(table: Operations, rows: npt.NDArray[np.intp]) -> tuple[Int32Array, i
     computes = rows[table.kind[rows] <= OpKind.GRAPH]
     what = table.name[computes].astype(np.int64) * 2 + (table.kind[computes] == OpKind.GRAPH)
     shape = table.shape[computes].astype(np.int64) + 1
-    names, inverse = np.unique(what * (int(shape.max(initial=0)) + 1) + shape, return_inverse=True)
+    names, inverse = ranked(what * (int(shape.max(initial=0)) + 1) + shape)
     if len(names) <= MOST_KINDS:
         kind[computes] = FIRST_KERNEL + inverse
         return kind, FIRST_KERNEL + len(names)
@@ -131,7 +131,7 @@ def held_until(table: Operations, concurrency: Concurrency, near_ns: int) -> Int
     """When what got in each operation's way was over, if it started within ``near_ns`` of that; else long ago."""
     found = np.full(len(table), np.iinfo(np.int64).min // 2)
     rows = np.flatnonzero(concurrency.lane >= 0)
-    for device in np.unique(table.device[rows]).tolist():
+    for device in unique(table.device[rows]).tolist():
         mine = rows[table.device[rows] == device]
         by_end = mine[np.lexsort((table.start_ns[mine], table.end_ns[mine]))]
         place = np.searchsorted(table.end_ns[by_end], table.start_ns[mine], side="right") - 1
@@ -158,7 +158,7 @@ def find_exclusions(graph: Graph, delay_ns: Int64Array) -> BoolArray | None:
         return None
     start, end = links.start_ns, links.start_ns + graph.costs.duration_ns
     excludes = links.excludes.copy()
-    for device in np.unique(graph.device[held]).tolist():
+    for device in unique(graph.device[held]).tolist():
         rows = held[graph.device[held] == device]
         kernels = np.flatnonzero((graph.device == device) & (links.kind >= FIRST_KERNEL))
         by_end = kernels[np.argsort(end[kernels], kind="stable")]

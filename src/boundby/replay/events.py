@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked
 from boundby.model.records import dataclass
 from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
@@ -169,7 +169,7 @@ def _guess_streams(
     following = queues.head(key[waits], time[waits])
     waits, following = waits[following >= 0], following[following >= 0]
     event = points.event[chosen[waits]] * (len(timeline.trace.processes) + 1) + points.process[chosen[waits]]
-    names, group = np.unique(event, return_inverse=True)
+    names, group = ranked(event)
     votes = np.zeros((len(names), queues.count))
     if votes.size > MOST_VOTES:
         return key

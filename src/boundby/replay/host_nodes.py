@@ -15,7 +15,7 @@ from boundby.attribution.gaps import running
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
 from boundby.model.records import dataclass
@@ -51,9 +51,9 @@ class HostNodes:
 def find_host_nodes(timeline: Timeline) -> HostNodes:
     """The nodes of all threads that call CUDA, and of those that wake them or are woken by them."""
     calls = timeline.calls
-    wakeups = _relevant(find_wakeups(timeline), np.unique(calls.thread))
+    wakeups = _relevant(find_wakeups(timeline), unique(calls.thread))
     leader = timeline.logical_threads.leader.copy()
-    linked = np.unique(np.concatenate((wakeups.thread, wakeups.waker)))
+    linked = unique(np.concatenate((wakeups.thread, wakeups.waker)))
     leader[linked] = linked  # who is known to wait for whom need not be taken for one
     signal = _outside_calls(timeline, wakeups.waker, wakeups.signal)
     given = find_hand_overs(timeline, wakeups)
@@ -210,7 +210,7 @@ def _beginnings(timeline: Timeline, threads: Int64Array) -> Int64Array:
 def _outside_calls(timeline: Timeline, thread: Int64Array, time: Int64Array) -> Int64Array:
     """Instants on threads; those inside a CUDA call of the thread are put at its start."""
     time = time.copy()
-    for number in np.unique(thread).tolist():
+    for number in unique(thread).tolist():
         rows = timeline.calls.rows_of(number)
         mine = np.flatnonzero(thread == number)
         start, end = timeline.calls.start_ns[rows], timeline.calls.end_ns[rows]
@@ -233,8 +233,8 @@ def _pieces(timeline: Timeline, low: Int64Array, high: Int64Array, thread: Int64
     parts: list[tuple[Any, ...]] = [
         (np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int32))
     ]
-    linked = np.unique(np.concatenate((wakeups.thread, wakeups.waker)))
-    for number in np.unique(thread).tolist():
+    linked = unique(np.concatenate((wakeups.thread, wakeups.waker)))
+    for number in unique(thread).tolist():
         everything = np.flatnonzero((thread == number) & (high > low))
         members = np.array([number]) if number in linked else timeline.logical_threads.members(number)
         asleep = as_steps(subtract(_asleep(timeline, number, members, linked), wakeups.of(number)))
@@ -292,7 +292,7 @@ def _asleep(timeline: Timeline, thread: int, members: npt.NDArray[np.intp], link
         found = asleep if found is None else intersect(found, asleep)
     if found is None or len(found.start) == 0:
         return EMPTY
-    known = set(np.unique(timeline.calls.thread).tolist()) | set(linked.tolist())
+    known = set(unique(timeline.calls.thread).tolist()) | set(linked.tolist())
     for other in timeline.host_state.running_elsewhere(thread):
         if timeline.logical_threads.leader[other] != timeline.logical_threads.leader[thread] and other not in known:
             steps = running(timeline.host_state, other)

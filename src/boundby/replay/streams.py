@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int64Array
+from boundby.model.arrays import BoolArray, Int64Array, unique
 from boundby.model.records import dataclass
 from boundby.trace.tables import Operations
 
@@ -147,7 +147,7 @@ def _usual_arrival(launched: Int64Array, finished: Int64Array, start: Int64Array
 def ended_last(table: Operations, rows: npt.NDArray[np.intp]) -> Int64Array:
     """The operation of the same device that ended last before each of these started; NONE without one."""
     found = np.full(len(rows), NONE, np.int64)
-    for device in np.unique(table.device[rows]).tolist():
+    for device in unique(table.device[rows]).tolist():
         everyone = np.flatnonzero(table.device == device)
         by_end = everyone[np.lexsort((table.start_ns[everyone], table.end_ns[everyone]))]
         mine = np.flatnonzero(table.device[rows] == device)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.host_state import FULL_QUEUE_DEPTH
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, unique
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
@@ -177,7 +177,7 @@ def _guessed(timeline: Timeline, waits: npt.NDArray[np.intp], process: Int32Arra
     call returned."""
     table, calls = timeline.trace.operations, timeline.calls
     parts = [Edges(np.empty(0, np.int64), np.empty(0, np.int64))]
-    for number in np.unique(process[waits]).tolist():
+    for number in unique(process[waits]).tolist():
         rows = waits[process[waits] == number]
         mine = np.flatnonzero(table.process == number)
         found = _latest_finished(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import BoolArray, Int64Array
+from boundby.model.arrays import BoolArray, Int64Array, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS
@@ -78,7 +78,7 @@ def find_wakeups(timeline: Timeline) -> Wakeups:
     waits &= trace.os_calls.end_ns - trace.os_calls.start_ns >= LEAST_WAIT_NS
     process = trace.process_of_thread
     parts = []
-    for number in np.unique(process[timeline.calls.thread]).tolist():
+    for number in unique(process[timeline.calls.thread]).tolist():
         members = np.flatnonzero(process == number)
         rows = np.flatnonzero(waits & np.isin(trace.os_calls.thread, members))
         if len(rows) and len(members) > 1:
@@ -194,7 +194,7 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     awake = np.zeros(len(order), np.int64)
     candidate = np.full(len(order), -1, np.int64)
     instant = end - usual
-    callers = set(np.unique(timeline.calls.thread).tolist())
+    callers = set(unique(timeline.calls.thread).tolist())
     for other in others:
         if other.number not in callers and timeline.host_state.evidence(other.number).on_cpu is None:
             continue  # nothing shows that it ran

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.attribution.projection import project
 from boundby.attribution.regions import Regions
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import queue_depth
+from boundby.model.arrays import queue_depth, unique
 from boundby.model.intervals import Coverage
 from boundby.model.records import dataclass
 from boundby.results.report import Copies, Gaps
@@ -181,7 +181,7 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
         np.maximum.at(total["longest_gap_ns"], where, longest)
         low = np.maximum(ranges.start_ns[rows], device.low_ns)
         high = np.minimum(ranges.end_ns[rows], device.high_ns)
-        some = (high > low) & np.isin(process, np.unique(table.process))
+        some = (high > low) & np.isin(process, unique(table.process))
         np.add.at(total["host_busy_ns"], region[some], busy.within(low[some], high[some]))
         np.add.at(total["host_ns"], region[some], high[some] - low[some])
     return ProjectedFigures(**total)

@@ -10,6 +10,7 @@ from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import sleeps_of
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, clip, complement, intersect, overlay, union
 from boundby.model.records import dataclass
@@ -115,7 +116,7 @@ def host_figures(timeline: Timeline) -> HostFigures:
             continue
         region = regions.of_range[rows]
         start, end = trace.ranges.start_ns[rows], trace.ranges.end_ns[rows]
-        np.add.at(threads, np.unique(region), 1)
+        np.add.at(threads, unique(region), 1)
         found = _cpu(timeline, thread, start, end)
         if found is not None:
             np.add.at(cpu, region, found[0])
@@ -195,7 +196,7 @@ def _idle_on(timeline: Timeline) -> dict[str, Int]:
     total = {what: np.zeros(len(timeline.ownership.regions), np.int64) for what in kinds}
     for segments in (*(d.segments for d in timeline.devices), *(t.segments for t in timeline.threads)):
         blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
-        for thread in np.unique(segments.thread[blocked]).tolist():
+        for thread in unique(segments.thread[blocked]).tolist():
             mine = blocked[segments.thread[blocked] == thread]
             idle = IntervalSet(segments.start_ns[mine], segments.end_ns[mine])
             rest = idle.end - idle.start
@@ -254,7 +255,7 @@ def staging_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: i
 
 def off_cpu_without_call(trace: Trace, thread: int) -> str:
     """What a thread was off the CPU for when it was in no OS call: preempted, if its process's calls were captured."""
-    seen = trace.process_of_thread[np.unique(trace.os_calls.thread)]
+    seen = trace.process_of_thread[unique(trace.os_calls.thread)]
     return "preempted" if trace.threads[thread].process in seen else "unknown"
 
 

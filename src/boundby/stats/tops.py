@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.arrays import Int32Array, Int64Array, ranked
 from boundby.results.report import Top
 from boundby.stats.device import OperationSet
 from boundby.trace.tables import OpKind
@@ -43,16 +43,18 @@ def _tops(
 ) -> list[tuple[Top, ...]]:
     """Totals by region (with descendants) and label, the longest first. Shapes (n,); ``name``: into Trace.names."""
     tops: list[tuple[Top, ...]] = [()] * len(timeline.ownership.regions)
-    used, index = np.unique(name, return_inverse=True)
+    if len(name) == 0:
+        return tops
+    used, index = ranked(name)
     labels = [label(timeline.trace.names[number]) if number >= 0 else "graph" for number in used.tolist()]
     distinct = sorted(set(labels))
     place = {text: number for number, text in enumerate(distinct)}
-    of_row = np.array([place[text] for text in labels], np.int64)[index] if len(labels) else np.empty(0, np.int64)
+    of_row = np.array([place[text] for text in labels], np.int64)[index]
     region, of_row, count, total = _pairs(region, of_row, np.ones(len(region), np.int64), duration_ns)
     region, of_row, count, total = _with_ancestors(timeline.ownership.regions, region, of_row, count, total)
     order = np.lexsort((of_row, -total, region))
     region, of_row, count, total = region[order], of_row[order], count[order], total[order]
-    first = np.flatnonzero(np.append(True, region[1:] != region[:-1])) if len(region) else np.empty(0, np.intp)
+    first = np.flatnonzero(np.append(True, region[1:] != region[:-1]))
     for low, high in zip(first.tolist(), np.append(first[1:], len(region)).tolist(), strict=True):
         shown = slice(low, min(high, low + MOST_NAMES))
         columns = (of_row[shown].tolist(), count[shown].tolist(), total[shown].tolist())

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
 from boundby.structure.phases import find_changes
@@ -61,7 +61,7 @@ def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Tr
     process = trace.process_of_thread
     first_operation = _first_operations(trace, calls)
     launching = np.flatnonzero(first_operation >= 0)
-    for number in np.unique(process[calls.thread[launching]]).tolist():
+    for number in unique(process[calls.thread[launching]]).tolist():
         mine = launching[process[calls.thread[launching]] == number]
         if not _is_annotated(trace, process == number, calls.start_ns[mine]):
             launches = _launches(trace, calls, logical_threads, mine, first_operation)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import sorted_distinct
+from boundby.model.arrays import sorted_distinct, unique
 from boundby.model.records import dataclass
 
 Ints = npt.NDArray[np.int64]
@@ -148,7 +148,7 @@ def _group(grams: Grams, rows: npt.NDArray[np.intp], count: Ints, size: Ints, fi
     support = int(count[rows].sum())
     if len(rows) > _MOST_CLOCKS:
         some = np.linspace(_MOST_CLOCKS // 4, len(rows) - 1, _MOST_CLOCKS * 3 // 4).astype(np.int64)
-        order = order[np.unique(np.append(np.arange(_MOST_CLOCKS // 4), some))]
+        order = order[unique(np.append(np.arange(_MOST_CLOCKS // 4), some))]
     rows = rows[order]
     places = [grams.order(int(size[row]))[first[row] : first[row] + count[row]] for row in rows.tolist()]
     return Clocks(np.concatenate(places).astype(np.int64), count[rows], size[rows], spacing, support)
@@ -201,7 +201,7 @@ def fill(begin: Ints, clocks: Clocks, clock: Ints) -> Ints:
         if not wide.any():
             break
         middle = _medians(implied[wide], *_ranked(owner[wide]))
-        begin = np.unique(np.concatenate((begin, middle)))
+        begin = unique(np.concatenate((begin, middle)))
     return begin
 
 
@@ -254,7 +254,7 @@ def cut_iterations(
     known[telling(in_turn & (usual < far), clocks)] = True
     # A first tick in what came before the loop: many other clocks are silent after it, and none is where it should be.
     first = (block == 0) & known[clock]
-    heard = np.unique(clock[first]).size / max(int(known.sum()), 1)
+    heard = unique(clock[first]).size / max(int(known.sum()), 1)
     jitter = max(_JITTER, clocks.spacing / _JITTER_PARTS)
     right = float((np.abs(offset - usual[clock])[first] <= jitter).mean()) if first.any() else 0.0
     if heard < HEARD and right < RIGHT_PLACE and len(ticks) > LEAST_ITERATIONS:
@@ -284,7 +284,7 @@ def cut_iterations(
     latest = min(count, int(ticks[-1] + LENGTH_FACTOR * clocks.spacing))
     whole = place <= OUTLIERS * len(rows)  # nearly all clocks tick after this one's last tick: an iteration too
     stop = latest if whole or missing[-1] else min(int(begin[-1]), count)
-    begin = np.unique(np.clip(begin if whole else begin[:-1], 0, count - 1))
+    begin = unique(np.clip(begin if whole else begin[:-1], 0, count - 1))
     return begin, max(stop, int(begin[-1]) + 1)
 
 
@@ -344,7 +344,7 @@ def _judge(clocks: Clocks, grams: Grams, start_ns: Ints, from_start: bool) -> _L
     """The level that a group of clocks stands for, if its pieces are alike; None if not."""
     clock = np.repeat(np.arange(len(clocks.count)), clocks.count)
     long = telling(np.ones(len(clocks.count), bool), clocks)
-    tries = long[np.unique(np.linspace(0, len(long) - 1, _MOST_REFERENCES).astype(np.int64))].tolist()
+    tries = long[unique(np.linspace(0, len(long) - 1, _MOST_REFERENCES).astype(np.int64))].tolist()
     by_share = []
     for reference in tries:
         ticks = fill(clocks.places(reference), clocks, clock)

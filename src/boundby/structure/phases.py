@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model.arrays import ranked
+
 Ints = npt.NDArray[np.int64]
 
 PORTIONS = 64
@@ -27,7 +29,7 @@ def find_changes(tokens: Ints, start_ns: Ints) -> list[int]:
     if portions < 2 * LEAST_PORTIONS:
         return []
     bounds = np.linspace(0, len(tokens), portions + 1).astype(np.int64)
-    ids = np.unique(tokens, return_inverse=True)[1].reshape(-1)
+    ids = ranked(tokens)[1].reshape(-1)
     frequent = np.argsort(-np.bincount(ids), kind="stable")[:_MOST_TOKENS]
     column = np.full(int(ids.max()) + 1, len(frequent))
     column[frequent] = np.arange(len(frequent))

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TypeVar
 
-import numpy as np
-
+from boundby.model.arrays import unique
 from boundby.model.records import dataclass
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import Trace
@@ -115,10 +114,10 @@ _JULIA = re.compile(r"^julia\b|(?:^|[\\/])julia(?:[\d.]*)(?=$|\s)|\bjulia_|CuDev
 
 def program_of(trace: Trace) -> Program:
     """What wrote the program. Threads and processes count where they call CUDA; all do where none does."""
-    kernels = _texts(trace, np.unique(trace.operations.name))
-    ranges = _texts(trace, np.unique(trace.ranges.name))
-    callers = np.unique(trace.api.thread)
-    chosen = np.unique(trace.process_of_thread[callers]).tolist() if len(callers) else range(len(trace.processes))
+    kernels = _texts(trace, unique(trace.operations.name))
+    ranges = _texts(trace, unique(trace.ranges.name))
+    callers = unique(trace.api.thread)
+    chosen = unique(trace.process_of_thread[callers]).tolist() if len(callers) else range(len(trace.processes))
     processes = [trace.processes[number] for number in chosen]
     threads = [thread.name for thread in trace.threads if thread.process in chosen or not len(callers)]
     started = [*(process.name for process in processes), *threads, trace.command or ""]
@@ -130,7 +129,7 @@ def program_of(trace: Trace) -> Program:
     binaries: list[str] | None = None
     if trace.captured.backtraces and (not library or not is_python):
         stacks = trace.backtraces.load()
-        binaries = sorted({file_name(stacks.names[number]) for number in np.unique(stacks.frames.module).tolist()})
+        binaries = sorted({file_name(stacks.names[number]) for number in unique(stacks.frames.module).tolist()})
         library = library or next((name for name, pattern in _LIBRARIES if any(map(pattern.search, binaries))), "")
         is_python = is_python or any(map(_PYTHON.search, binaries))
     # A library of Python, where neither the program's name nor its binaries say that there is no Python in it.

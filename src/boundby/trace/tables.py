@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, rows_of
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked, rows_of, unique
 from boundby.model.records import dataclass
 from boundby.trace.facts import Captured, GpuInfo, JobPlace, ProcessGroup, TraceWarning
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
@@ -119,7 +119,7 @@ _DTYPES = {"Int64Array": np.int64, "Int32Array": np.int32, "Int8Array": np.int8,
 
 def _text_ranks(name: Int32Array, names: Sequence[str]) -> Int64Array:
     """A number for every row that sorts as its text does, whatever index the text has."""
-    used, inverse = np.unique(name, return_inverse=True)
+    used, inverse = ranked(name)
     texts = [names[number] for number in used.tolist()]
     order = sorted(range(len(used)), key=texts.__getitem__)
     ranks = np.empty(len(used), np.int64)
@@ -413,6 +413,6 @@ class Trace:
     def _classify(self, used: Int32Array, classify: Callable[[str], int], otherwise: int) -> Int8Array:
         """Each text that a column uses is looked at once."""
         classes = np.full(len(self.names) + 1, int(otherwise), np.int8)
-        numbers = np.unique(used[used >= 0])
+        numbers = unique(used[used >= 0])
         classes[numbers] = [int(classify(self.names[number])) for number in numbers.tolist()]
         return classes

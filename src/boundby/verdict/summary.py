@@ -13,6 +13,7 @@ from boundby.attribution.host_account import ThreadAccount
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
+from boundby.model.arrays import unique
 from boundby.model.causes import CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.replay import Counterfactuals
@@ -77,7 +78,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
     thread = launching_thread(timeline.calls, device)
     cpu = logical_thread_cpu_time(timeline, thread, *span) if thread is not None else None
     active = logical_thread_active(timeline, thread, *span).total if thread is not None else None
-    processes = np.unique(device.operations.table.process)
+    processes = unique(device.operations.table.process)
     calls = calls_between(timeline, processes, *span)
     rows = calls_of(timeline, processes, *span)
     activity = _activity(

@@ -243,18 +243,19 @@ class Database:
         That takes half the time of a Python tuple for each row. Raises ValueError for what is no integer."""
         named = ", ".join(f"{value} AS c{number}" for number, value in enumerate(values))
         joined = ", ".join(f"group_concat(c{number})" for number in range(len(values)))
-        condition = f"_rowid_ > ? AND ({where})" if where else "_rowid_ > ?"
+        condition = f"_rowid_ >= ? AND ({where})" if where else "_rowid_ >= ?"
         rows = f'SELECT _rowid_ AS row, {named} FROM "{table}" NOT INDEXED WHERE {condition} ORDER BY _rowid_ LIMIT ?'
-        last = MISSING
+        first = MISSING
         while True:
             query = self._connection.execute(
-                f"SELECT count(*), max(row), {joined} FROM ({rows})", (last, ROWS_PER_CHUNK)
+                f"SELECT count(*), max(row), {joined} FROM ({rows})", (first, ROWS_PER_CHUNK)
             )
             count, last, *texts = query.fetchone()
             if count:
                 yield np.stack([_integers(text, count) for text in texts])
-            if count < ROWS_PER_CHUNK:
+            if count < ROWS_PER_CHUNK or last == np.iinfo(np.int64).max:
                 return
+            first = last + 1
 
     def _chunks(self, table: str, values: Sequence[str], where: str) -> Iterator[Int64Array]:
         """The same row by row, from any table or view. Raises InputError for what is no number."""

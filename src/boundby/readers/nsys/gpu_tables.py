@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, factorize
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, factorize, ranked
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of, process_key
 from boundby.trace.facts import GpuInfo
@@ -249,7 +249,7 @@ def _enum(database: Database, table: str, prefix: str) -> dict[int, str]:
 def _lookup(codes: dict[int, int], values: Int64Array) -> Int8Array:
     if len(values) == 0:
         return np.empty(0, np.int8)
-    distinct, inverse = np.unique(values, return_inverse=True)
+    distinct, inverse = ranked(values)
     return np.array([codes.get(int(value), -1) for value in distinct], np.int8)[inverse]
 
 

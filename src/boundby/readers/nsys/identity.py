@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.arrays import Int32Array, Int64Array, ranked, unique
 from boundby.model.records import dataclass
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.trace.tables import Process, Thread
@@ -34,10 +34,10 @@ class Identities:
     @classmethod
     def collect(cls, threads: Sequence[Int64Array], processes: Sequence[Int64Array]) -> Identities:
         """All ids that occur in any table."""
-        tids = np.unique(np.concatenate([np.unique(ids) for ids in threads]))
+        tids = unique(np.concatenate([unique(ids) for ids in threads]))
         tids = tids[tids != MISSING]
-        pids = np.concatenate([process_key(tids), *[process_key(np.unique(ids)) for ids in processes]])
-        pids = np.unique(pids)
+        pids = np.concatenate([process_key(tids), *[process_key(unique(ids)) for ids in processes]])
+        pids = unique(pids)
         return cls(tids, pids[pids != MISSING])
 
     def threads(self, global_tid: Int64Array) -> Int32Array:
@@ -94,7 +94,7 @@ class NamePool:
         """Indexes for StringIds ids. An id without a text, or MISSING, becomes ``unknown``."""
         if len(ids) == 0:
             return np.empty(0, np.int32)
-        distinct, inverse = np.unique(ids, return_inverse=True)
+        distinct, inverse = ranked(ids)
         index = [self.add(database.texts.get(number, unknown)) for number in distinct.tolist()]
         return np.array(index, np.int32)[inverse]
 

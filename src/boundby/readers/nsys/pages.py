@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.arrays import Int32Array, Int64Array, unique
 from boundby.native.library import core
 from boundby.native.pages import MOST_OUTPUTS, NONE, At, Found, Leaves, empty_slots
 
@@ -204,7 +204,7 @@ class PageReader:
             if first is None or first[0] not in (_LEAF, _INTERIOR):
                 return None
             if first[0] == _LEAF:
-                return pages if len(np.unique(pages)) == len(pages) else None
+                return pages if len(unique(pages)) == len(pages) else None
             below = [self._children(int(page)) for page in pages]
             known = [children for children in below if children is not None]
             if len(known) < len(below) or sum(map(len, known)) > self._pages:

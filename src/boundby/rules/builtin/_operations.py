@@ -10,6 +10,7 @@ import numpy.typing as npt
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
+from boundby.model.arrays import ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import bandwidth, count, duration, size
@@ -65,7 +66,7 @@ class OperationSet:
     def per_device(self) -> list[tuple[int, Rows]]:
         """Devices, and the rows that ran there."""
         device = self.context.operations.device[self.rows]
-        return [(one, self.rows[device == one]) for one in np.unique(device).tolist()]
+        return [(one, self.rows[device == one]) for one in unique(device).tolist()]
 
     def saving_without(self, cause: Cause, least: float = 1.0, most: float = 1.0) -> SavingNs:
         """What is saved if ``least`` to ``most`` of their time, which the account has as ``cause``, is gone: by replay,
@@ -126,7 +127,7 @@ class KernelSet(OperationSet):
 
     def by_label(self) -> list[tuple[str, KernelSet]]:
         """Those of each label, most time first."""
-        distinct, index = np.unique(self.context.operations.name[self.rows], return_inverse=True)
+        distinct, index = ranked(self.context.operations.name[self.rows])
         rows_of: dict[str, list[Rows]] = {}
         for number in range(len(distinct)):
             rows = self.rows[index == number]
@@ -183,7 +184,7 @@ class CopySet(OperationSet):
 
     def evidence(self, **figures: object) -> dict[str, object]:
         """Counts, bytes, time, rate, the commonest size, how much of it no kernel hides, and these figures."""
-        call = np.unique(self.context.calls.of_operation[self.rows])
+        call = unique(self.context.calls.of_operation[self.rows])
         common, times = self.common_size
         return {
             "count": len(self),

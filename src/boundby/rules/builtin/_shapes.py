@@ -11,6 +11,7 @@ import numpy.typing as npt
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import WARP
+from boundby.model.arrays import unique
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Threshold
 from boundby.trace.tables import OpKind
@@ -64,5 +65,5 @@ def _time_since(events: Int, instants: Int) -> Int:
 
 def distinct_shapes(values: npt.NDArray[np.integer]) -> list[int]:
     """Different numbers of blocks or threads, smallest first, for evidence."""
-    distinct: list[int] = np.unique(values)[:_MOST_SHAPES].tolist()
+    distinct: list[int] = unique(values)[:_MOST_SHAPES].tolist()
     return distinct

@@ -12,6 +12,7 @@ from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
 from boundby.evidence.hotspots import Hotspot
+from boundby.model.arrays import unique
 from boundby.model.units import duration
 from boundby.rules.rule import Match
 
@@ -106,7 +107,7 @@ def where_and_when(context: RuleContext, place: Place) -> str:
 
 
 def _name(context: RuleContext, place: Place) -> str:
-    if len(np.unique(host_pieces(context).region[place.rows])) > 1:
+    if len(unique(host_pieces(context).region[place.rows])) > 1:
         return "smaller ones"
     path = context.path(place.region)
     return "/".join(path[-2:]) or neighbours(context, place.rows) or "outside of all ranges"
@@ -116,7 +117,7 @@ def neighbours(context: RuleContext, rows: Rows) -> str:
     """``between COPY and FIT``: the ranges around these stretches, or around most of them; empty without ranges."""
     pieces = host_pieces(context)
     total: dict[str, int] = {}
-    for call in np.unique(pieces.call[rows]).tolist():
+    for call in unique(pieces.call[rows]).tolist():
         stretch = rows[pieces.call[rows] == call]
         place = _between(context, stretch)
         total[place] = total.get(place, 0) + pieces.total_ns(stretch)
@@ -131,7 +132,7 @@ def neighbours(context: RuleContext, rows: Rows) -> str:
 def _between(context: RuleContext, rows: Rows) -> str:
     """The ranges of its threads before and after one stretch; of those that end or begin together the outermost."""
     pieces, ranges, names = host_pieces(context), context.trace.ranges, context.trace.names
-    here = np.flatnonzero(np.isin(ranges.thread, np.unique(pieces.thread[rows])))
+    here = np.flatnonzero(np.isin(ranges.thread, unique(pieces.thread[rows])))
     middle = (int(pieces.start_ns[rows].min()) + int(pieces.end_ns[rows].max())) // 2
     before, after = here[ranges.end_ns[here] <= middle], here[ranges.start_ns[here] >= middle]
     last = before[np.lexsort((before, ranges.start_ns[before], -ranges.end_ns[before]))][:1]

@@ -9,7 +9,7 @@ import numpy as np
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.evidence.transfers import Transfer, transfers
-from boundby.model.arrays import factorize
+from boundby.model.arrays import factorize, unique
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration
 from boundby.rules.builtin._operations import CopySet
@@ -64,7 +64,7 @@ def _turns(copies: CopySet) -> tuple[int, int]:
         kernels = np.flatnonzero(work.is_kernel & (table.device == device))
         after = np.searchsorted(np.sort(table.start_ns[rows]), table.start_ns[kernels])
         inside = (after > 0) & (after <= len(rows))
-        turns += len(np.unique(after[inside]))
+        turns += len(unique(after[inside]))
         kernels_ns += int(work.exposed_ns[kernels[inside]].sum())
     return turns, kernels_ns
 

@@ -9,6 +9,7 @@ import numpy as np
 from boundby.evidence.collectives import MESSAGE_NAME, Late, latecomer
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, places, slept_on
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range
@@ -101,7 +102,7 @@ def _gil_share(context: RuleContext, rows: Rows) -> float:
     stacks, calls, inside = trace.backtraces.load(), trace.os_calls, Coverage(pieces.intervals(rows))
     is_gil = np.array([name in GIL_FUNCTIONS for name in stacks.names] or [False], bool)
     waited, of_gil = 0, 0
-    for thread in np.unique(pieces.thread[rows]).tolist():
+    for thread in unique(pieces.thread[rows]).tolist():
         events = stacks.rows(StackSource.OS, thread)
         of_thread = calls.rows_of(thread)
         call = of_thread.start + np.searchsorted(calls.start_ns[of_thread], stacks.events.start_ns[events])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import RuleContext
+from boundby.model.arrays import unique
 from boundby.model.intervals import union
 from boundby.model.records import dataclass
 from boundby.model.units import duration, percent, size
@@ -88,7 +89,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:
     """The OS calls of the thread that launches the first work that take most of the start."""
     os_calls, names = context.trace.os_calls, context.trace.names
-    inside = np.isin(os_calls.thread, np.unique(context.calls.thread))
+    inside = np.isin(os_calls.thread, unique(context.calls.thread))
     inside &= (os_calls.start_ns >= low) & (os_calls.end_ns <= high)
     total: dict[str, int] = {}
     lengths = (os_calls.end_ns - os_calls.start_ns)[inside]

@@ -21,6 +21,7 @@ from boundby.evidence.initialization import (
     warm_share,
 )
 from boundby.evidence.library_starts import libraries_of
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import count, duration, percent
@@ -66,7 +67,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _Part:
     calls, idle = context.calls, host_pieces(context)
     is_allocation = ~calls.is_first_load[rows] & (calls.kind[rows] != CallClass.INIT)
-    threads = np.unique(np.concatenate((calls.thread[rows], idle.thread[pieces])))
+    threads = unique(np.concatenate((calls.thread[rows], idle.thread[pieces])))
     names = libraries_of(context, idle.intervals(pieces), idle.thread[pieces].tolist()) if len(pieces) else []
     return _Part(
         rows=rows,
@@ -75,7 +76,7 @@ def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _Part:
         pieces_ns=idle.total_ns(pieces),
         allocation_ns=int(context.call_ns[rows][is_allocation].sum()),
         libraries=tuple(names),
-        processes=len(np.unique(context.trace.process_of_thread[threads])),
+        processes=len(unique(context.trace.process_of_thread[threads])),
     )
 
 
@@ -139,8 +140,8 @@ def _in_warm_up(context: RuleContext, _: _Part, match: Match) -> Match:
 def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:
     """What a message-passing library does inside its own calls."""
     length, process = context.call_ns[part.rows], context.trace.process_of_thread[context.calls.thread[part.rows]]
-    longest = [int(length[process == one].max()) for one in np.unique(process).tolist()]
-    regions = np.unique(context.timeline.call_region[part.rows]).tolist()
+    longest = [int(length[process == one].max()) for one in unique(process).tolist()]
+    regions = unique(context.timeline.call_region[part.rows]).tolist()
     inside = ", ".join(sorted({context.tree.name[region] for region in regions})[:3])
     if sum(longest) >= _ONCE_SHARE * part.calls_ns:
         many = f" in each of {len(longest)} processes, {duration(sum(longest))} in all," if len(longest) > 1 else ""

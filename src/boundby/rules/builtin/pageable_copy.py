@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, is_upload, link_rate, transfers
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.units import bandwidth, count, counted, duration, size
 from boundby.rules.builtin._operations import CopySet
@@ -56,7 +57,7 @@ _PINNED: dict[str, tuple[str, ...]] = {
 def _check(context: RuleContext) -> Iterator[Match]:
     rows = transfers(context).rows(Transfer.PAGEABLE)
     outermost = _outermost(context, context.timeline.launch_region[rows])
-    for region in np.unique(outermost).tolist():
+    for region in unique(outermost).tolist():
         copies = CopySet(context, rows[outermost == region])
         if copies.exposed_ns < context.least_ns:
             continue

@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
+from boundby.model.arrays import unique
 from boundby.model.intervals import Coverage, union
 from boundby.model.records import dataclass
 from boundby.model.units import count, duration
@@ -83,7 +84,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     waits = int(context.names_where(calls, lambda name: plain_name(name).endswith("StreamWaitEvent"))[calls].sum())
     worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)
     for device in context.timeline.devices:
-        for process in np.unique(device.operations.table.process).tolist():
+        for process in unique(device.operations.table.process).tolist():
             held = _held(context, device.index, process)
             if held is None or len(held.rows) < RULE.threshold(context, "count_least"):
                 continue

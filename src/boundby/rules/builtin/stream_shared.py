@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
+from boundby.model.arrays import ranked, unique
 from boundby.model.units import count, duration
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
@@ -22,7 +23,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells which thread launched what")
     rows = np.flatnonzero(work.is_kernel & (calls.of_operation >= 0))
     leader = context.timeline.logical_threads.leader[calls.thread[calls.of_operation[rows]]]
-    if len(np.unique(leader)) < 2:
+    if len(unique(leader)) < 2:
         return
     if not (work.blocks[rows] > 0).any() or not (work.multiprocessors[rows] > 0).any():
         raise CannotCheckError("the trace tells no launch shapes, so not whether kernels would fit side by side")
@@ -33,7 +34,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     for number, (_, _, stream) in enumerate(streams.tolist()):
         here = np.flatnonzero(of_row.ravel() == number)
         here = here[np.argsort(table.start_ns[rows[here]], kind="stable")]
-        leaders, of_leader = np.unique(leader[here], return_inverse=True)
+        leaders, of_leader = ranked(leader[here])
         if len(leaders) < 2 or int((np.diff(of_leader) != 0).sum()) < RULE.threshold(context, "turns_least"):
             continue
         # Time of small kernels by thread: all but the longest's could run beside it.
