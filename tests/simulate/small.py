@@ -45,7 +45,7 @@ def run(made: Program | Sequence[Instruction], **changes: Any) -> Run:
 def host(run: Run, thread: int = 0) -> list[Row]:
     """(what, start, end) of a thread's steps, ranges left out."""
     steps = run.script.threads[thread].steps
-    rows = zip(steps, run.start_ns[thread], run.end_ns[thread], strict=True)
+    rows = zip(steps, run.start_ns[thread], run.end_ns[thread], strict=False)  # a daemon does not get through
     return [
         (step.call.removeprefix("cuda") or step.do.name.lower(), start, end)
         for step, start, end in rows

@@ -13,7 +13,8 @@ from boundby.attribution.host_state import DISPATCH_LIMIT_NS as ACCOUNT_LIMIT_NS
 from boundby.simulate import counterfactual as counterfactual_module
 from boundby.simulate import program as program_module
 from boundby.simulate.case import Case
-from boundby.simulate.counterfactual import CAUSES, DISPATCH_LIMIT_NS, EVERYTHING, SCENARIOS, Removal, Truths
+from boundby.simulate.counterfactual import CAUSES, DISPATCH_LIMIT_NS, EVERYTHING, SCENARIOS, Removal, Truths, without
+from boundby.simulate.engine import simulate
 from boundby.simulate.generate import generate
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import (
@@ -40,6 +41,7 @@ from boundby.simulate.program import (
     program,
     threads,
 )
+from boundby.simulate.window import window_ns
 from tests.simulate.small import SMALL
 
 NCCL = "ncclDevKernel_AllReduce"
@@ -207,6 +209,14 @@ def test_removing_can_only_shorten(plain: Case) -> None:
             # The window begins with the first operation, which may begin earlier in the one than in the other.
             part = known.window(removal, region=region)
             assert less - FIRST_LAUNCH_NS <= part <= known.window() + FIRST_LAUNCH_NS
+
+
+def test_no_run_is_left_out_that_would_differ(plain: Case) -> None:
+    known = plain.truths
+    for removal in (*SCENARIOS.values(), *(removal | Removal.WAITS for removal in CAUSES.values())):
+        for region in known.regions()[:3]:
+            run = simulate(without(known.script, removal, region))
+            assert window_ns(run, 0) == known.window(removal, region=region)
 
 
 def test_removing_what_is_not_there_changes_nothing() -> None:

@@ -13,7 +13,7 @@ from boundby.model.errors import InputError
 from boundby.simulate import case as cases
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
-from boundby.simulate.generate import generate
+from boundby.simulate.generate import drawn_features, generate
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.program import INSTRUCTIONS, walk
@@ -49,7 +49,7 @@ def test_a_seed_is_a_program() -> None:
 
 
 def test_all_kinds_come_up() -> None:
-    made = [generate(seed) for seed in range(300)]
+    made = [generate(seed, drawn_features(seed, 0.1)) for seed in range(300)]
     used = Counter(
         type(one)
         for case in made
@@ -67,7 +67,7 @@ def test_all_kinds_come_up() -> None:
 
 def test_a_case_survives_json(tmp_path: Path) -> None:
     for seed in range(60):
-        case = generate(seed)
+        case = generate(seed, drawn_features(seed, 0.5))
         assert cases.loads(cases.dumps(case)) == case
     path = tmp_path / "case.json"
     cases.save(case, path)

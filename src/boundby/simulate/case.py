@@ -12,8 +12,10 @@ from typing import Any
 from boundby.model.errors import InputError
 from boundby.simulate.counterfactual import Truths
 from boundby.simulate.engine import Run, simulate
+from boundby.simulate.export import Capture, to_export
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import INSTRUCTIONS, Instruction, Node, Process, Program, Thread
+from boundby.simulate.rows import Export
 from boundby.simulate.script import realise
 
 FORMAT_VERSION = 1  # 1: first
@@ -23,7 +25,8 @@ _KINDS = {kind.__name__: kind for kind in INSTRUCTIONS}
 @dataclass(frozen=True)
 class Case:
     """``label``: the pattern it was made after. ``healthy``: nothing in it should be accused. ``is_plain``: one
-    thread, one stream, no jitter, so that nothing is left to chance or to guessing."""
+    thread, one stream, no jitter, so that nothing is left to chance or to guessing. ``features``: what is untidy in
+    it (``untidy.FEATURES``). ``capture``: what an export of it holds."""
 
     label: str
     program: Program
@@ -31,10 +34,16 @@ class Case:
     seed: int = 0
     healthy: bool = False
     is_plain: bool = False
+    features: tuple[str, ...] = ()
+    capture: Capture = field(default_factory=Capture)
 
     def run(self) -> Run:
         """What happens."""
         return simulate(realise(self.program, self.machine, self.seed))
+
+    def export(self) -> Export:
+        """What a profiler would record of it."""
+        return to_export(self.run(), self.capture)
 
     @cached_property
     def truths(self) -> Truths:
@@ -59,19 +68,20 @@ def load(path: Path) -> Case:
 
 def dumps(case: Case) -> str:
     """A case as JSON text, the same bytes every time."""
-    machine = {name: value for name, value in asdict(case.machine).items() if value != getattr(Machine(), name)}
     data = {
         "format_version": FORMAT_VERSION,
         "label": case.label,
         "seed": case.seed,
         "healthy": case.healthy,
         "is_plain": case.is_plain,
-        "machine": machine,
+        "features": case.features,
+        "machine": _changed(case.machine, Machine()),
+        "capture": _changed(case.capture, Capture()),
         "program": {
             "name": case.program.name,
             "command": case.program.command,
             "processes": [
-                {"name": process.name, "threads": [_thread(thread) for thread in process.threads]}
+                {**_plain(process), "threads": [_thread(thread) for thread in process.threads]}
                 for process in case.program.processes
             ],
         },
@@ -85,20 +95,35 @@ def loads(text: str) -> Case:
     if data["format_version"] != FORMAT_VERSION:
         raise ValueError(f"format_version {data['format_version']} is not known")
     processes = tuple(
-        Process(tuple(_read_thread(thread) for thread in process["threads"]), process["name"])
+        Process(**{**process, "threads": tuple(_read_thread(thread) for thread in process["threads"])})
         for process in data["program"]["processes"]
     )
     program = Program(processes, data["program"]["name"], tuple(data["program"]["command"]))
     machine = Machine(**data["machine"])
-    return Case(data["label"], program, machine, data["seed"], data["healthy"], data["is_plain"])
+    capture, features = Capture(**data.get("capture", {})), tuple(data.get("features", ()))
+    return Case(
+        *(data["label"], program, machine, data["seed"], data["healthy"], data["is_plain"]),
+        features,
+        capture,
+    )
+
+
+def _plain(thing: Thread | Process) -> dict[str, Any]:
+    """Its fields with a plain value."""
+    return {one.name: getattr(thing, one.name) for one in fields(thing) if one.name not in ("threads", "body")}
+
+
+def _changed(thing: Machine | Capture, usual: Machine | Capture) -> dict[str, Any]:
+    """The fields that are not as usual."""
+    return {name: value for name, value in asdict(thing).items() if value != getattr(usual, name)}
 
 
 def _thread(thread: Thread) -> dict[str, Any]:
-    return {"name": thread.name, "delegate": thread.delegate, "body": [_instruction(one) for one in thread.body]}
+    return {**_plain(thread), "body": [_instruction(one) for one in thread.body]}
 
 
 def _read_thread(data: Mapping[str, Any]) -> Thread:
-    return Thread(tuple(_read_instruction(one) for one in data["body"]), data["name"], data["delegate"])
+    return Thread(**{**data, "body": tuple(_read_instruction(one) for one in data["body"])})
 
 
 def _instruction(instruction: Instruction) -> dict[str, Any]:

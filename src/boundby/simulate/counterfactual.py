@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Flag, auto
@@ -77,7 +78,7 @@ CAUSES: dict[str, Removal] = {
 class Truth:
     """What is true of a device (region ``()``) or of a region on it; times of the device's window in ns.
 
-    ``scenarios``: the window under each scenario id, in this region only. ``savings``: what removing each cause
+    ``scenarios``: of a device, the window under each scenario id. ``savings``: what removing each cause
     saves as verdicts count it, best first. ``busy_ns``: the account's busy time by cause (a region's with what it
     holds). ``mixed_of``: the two best.
     """
@@ -107,6 +108,7 @@ class Truths:
         run = simulate(owned)  # the same times: steps may have been cut where their owner changes
         self.script = _split(owned, run)
         self.run = replace(run, script=self.script)
+        self._present_in: dict[Path, Removal] = {}
         self._windows: dict[tuple[Removal, Path], dict[int, int]] = {}
         self._exposed: dict[int, dict[tuple[Path, str], int]] = {}
 
@@ -116,18 +118,33 @@ class Truths:
 
     def regions(self) -> tuple[Path, ...]:
         """All regions' paths, parents before children. Numbers of loops are written ``*``."""
-        found = {step.path[:depth] for thread in self.script.threads for step in thread.steps
+        found = {step.path[:depth] for thread in self.script.threads if thread.traced for step in thread.steps
                  for depth in range(1, len(step.path) + 1)}  # fmt: skip
         return tuple(sorted(found))
 
     def window(self, removal: Removal = Removal.NONE, *, region: Path = (), device: int = 0) -> int:
         """The window of a device once something is removed, everywhere or in one region."""
-        key = removal, region
+        key = removal & self._present(region), region
         if key not in self._windows:
-            changed = without(self.script, removal, region)
+            changed = without(self.script, *key)
             run = self.run if changed is self.script else simulate(changed)
             self._windows[key] = {number: window_ns(run, number) for number in self.devices()}
         return self._windows[key].get(device, 0)
+
+    def _present(self, region: Path) -> Removal:
+        """What a region holds of all that can be removed: removing anything else changes nothing."""
+        if not self._present_in:
+            found: dict[Path, Removal] = defaultdict(lambda: Removal.NONE)
+            of_step: dict[Step, Removal] = {}
+            for step in (step for thread in self.script.threads if thread.traced for step in thread.steps):
+                plain = step._replace(path=(), text="")
+                if plain not in of_step:
+                    of_step[plain] = _removable(plain)
+                for depth in range(len(step.path) + 1):
+                    found[step.path[:depth]] |= of_step[plain]
+            found[()] |= Removal.QUEUE
+            self._present_in = dict(found)
+        return self._present_in.get(region, Removal.NONE)
 
     def truth(self, *, region: Path = (), device: int = 0) -> Truth:
         """Scenarios, savings and verdict of a device or of one region on it."""
@@ -142,7 +159,8 @@ class Truths:
         saturated = self._saturated(device) if region else self._is_saturated(device, savings)
         busy = self.busy(region=region, device=device)
         bound, mixed = _decide(base, dict(order), busy, base - everything, saturated, is_region=bool(region))
-        scenarios = {name: self.window(removal, region=region, device=device) for name, removal in SCENARIOS.items()}
+        names = {} if region else SCENARIOS
+        scenarios = {name: self.window(removal, device=device) for name, removal in names.items()}
         return Truth(device, region, base, scenarios, tuple(order), busy, saturated, bound, mixed)
 
     def busy(self, *, region: Path = (), device: int = 0) -> dict[str, int]:
@@ -195,10 +213,22 @@ def without(script: Script, removal: Removal, region: Path = ()) -> Script:
     depth = len(region)
     threads = []
     for thread in script.threads:
+        if not thread.traced:
+            threads.append(thread)
+            continue
         steps = [_strip(step, removal) if step.path[:depth] == region else step for step in thread.steps]
         threads.append(replace(thread, steps=tuple(steps)))
     limit = None if Removal.QUEUE in removal and not region else script.queue_limit
     return replace(script, threads=tuple(threads), queue_limit=limit)
+
+
+def _removable(step: Step) -> Removal:
+    """What, removed alone or from a program that no longer waits, would change a step."""
+    found, waitless = Removal.NONE, _strip(step, Removal.WAITS)
+    for removal in Removal:
+        if _strip(step, removal) != step or _strip(step, removal | Removal.WAITS) != waitless:
+            found |= removal
+    return found
 
 
 def _strip(step: Step, removal: Removal) -> Step:
@@ -257,6 +287,9 @@ def _split(script: Script, run: Run) -> Script:
     """Say of all host work how much lies beyond the dispatch limit, counted from the end of the last call."""
     threads = []
     for at, thread in enumerate(script.threads):
+        if thread.daemon:
+            threads.append(thread)
+            continue
         steps = list(thread.steps)
         limit: int | None = None  # until when host work is dispatch; before the first call nothing is
         for number, step in enumerate(steps):
@@ -282,7 +315,7 @@ def _own(script: Script, run: Run) -> Script:
         lender = annotated[0]
         times, paths = _open_paths(threads[lender], run.start_ns[lender], run.end_ns[lender])
         for at in members:
-            if at != lender:
+            if at != lender and not threads[at].daemon:
                 threads[at] = _borrow(threads[at], run.start_ns[at], run.end_ns[at], times, paths)
     return replace(script, threads=tuple(threads))
 

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from boundby.simulate.script import Do, Engine, Operation, Script, ScriptThread, Step, Wait
+from boundby.simulate.script import Do, Operation, Script, ScriptThread, Step, Wait
+from boundby.simulate.sharing import Device, Task
 
-_DONE, _READY, _STAGED, _RESUME = 0, 1, 2, 3  # kinds of events, in the order of equal times
-_WHOLE_GPU = 1000  # thousandths
+_DONE, _READY, _STAGED, _TURN, _RESUME = range(5)  # kinds of events, in the order of equal times
 
 
 class DeadlockError(ValueError):
@@ -35,7 +35,7 @@ class Executed:
 @dataclass(frozen=True)
 class Run:
     """What happened. ``start_ns[t][s]`` and ``end_ns[t][s]``: step ``s`` of thread ``t``. ``operations`` in the order
-    in which they were launched."""
+    in which they were launched. A daemon has done only as many steps as it has times."""
 
     script: Script
     start_ns: tuple[list[int], ...]
@@ -43,46 +43,21 @@ class Run:
     operations: tuple[Executed, ...]
 
 
-class _Task:
-    """An operation or an event's record on its way: what it waits for, and who waits for it."""
-
-    __slots__ = ("after", "end", "key", "pending", "place", "ready", "spec", "staged", "start", "waiting")
-
-    def __init__(self, spec: Operation | None, key: tuple[int, int, int], place: tuple[int, int], ready: int) -> None:
-        self.spec = spec
-        self.key = key  # process, device, stream
-        self.place = place
-        self.ready = ready  # not before
-        self.pending = 0
-        self.start = -1
-        self.end = -1
-        self.after: list[tuple[_Task, int]] = []  # who needs this one, and how long after its end
-        self.waiting: list[_Host] = []
-        self.staged: _Host | None = None
-
-
 class _Host:
     """A thread: where it is and what it waits for."""
 
-    __slots__ = ("at", "ends", "last", "next", "process", "starts", "steps", "waits")
+    __slots__ = ("at", "daemon", "ends", "last", "next", "process", "starts", "steps", "waits")
 
     def __init__(self, at: int, thread: ScriptThread) -> None:
         self.at = at
         self.process = thread.process
+        self.daemon = thread.daemon
         self.steps = thread.steps
         self.next = 0  # index of the step to begin, or of the one that waits
         self.starts = [0] * len(thread.steps)
         self.ends = [0] * len(thread.steps)
         self.waits = 0  # unfinished tasks
         self.last: int | None = None  # when a wait ended, for the step that waited
-
-
-class _Device:
-    """Room on one device, and what is ready and has none."""
-
-    def __init__(self, copy_engines: int) -> None:
-        self.free = {Engine.COMPUTE: _WHOLE_GPU, Engine.HTOD: copy_engines, Engine.DTOH: copy_engines}
-        self.queue: dict[Engine, deque[_Task]] = {engine: deque() for engine in self.free}
 
 
 def simulate(script: Script) -> Run:
@@ -93,17 +68,18 @@ def simulate(script: Script) -> Run:
 class _Simulation:
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.heap: list[tuple[int, int, int, _Task | _Host]] = []
+        self.heap: list[tuple[int, int, int, Task | _Host | Device]] = []
         self.count = 0
         self.hosts = [_Host(number, thread) for number, thread in enumerate(script.threads)]
-        self.devices: dict[int, _Device] = {}
-        self.tails: dict[tuple[int, int], dict[int, _Task]] = {}  # (process, device) -> stream -> latest
-        self.events: dict[tuple[int, str], _Task] = {}
+        self.devices: dict[int, Device] = {}
+        self.tails: dict[tuple[int, int], dict[int, Task]] = {}  # (process, device) -> stream -> latest
+        self.events: dict[tuple[int, str], Task] = {}
         self.signals: dict[tuple[int, str], int] = {}
         self.awaiting: dict[tuple[int, str], deque[_Host]] = {}
         self.queued: dict[tuple[int, int, int], int] = {}
         self.room: dict[tuple[int, int, int], deque[_Host]] = {}
-        self.launched: list[_Task] = []
+        self.launched: list[Task] = []
+        self.lasting = sum(not thread.daemon for thread in script.threads)  # threads that are not through
 
     def run(self) -> Run:
         for host in self.hosts:
@@ -112,12 +88,16 @@ class _Simulation:
         while heap:
             time, kind, _, who = heapq.heappop(heap)
             if isinstance(who, _Host):
-                self.advance(who, time)
+                if self.lasting or not who.daemon:
+                    self.advance(who, time)
+            elif isinstance(who, Device):
+                who.end_turn(time)
             elif kind == _DONE:
-                self.finish(who, time)
+                if who.end < 0 and who.due == time:  # else it was told another end since
+                    self.finish(who, time)
             elif kind == _READY:
                 self.make_ready(who, time)
-            elif who.staged is not None:
+            elif isinstance(who.staged, _Host):
                 self.wake(who.staged, time)
         self.check()
         operations = [
@@ -125,17 +105,17 @@ class _Simulation:
         ]
         return Run(
             self.script,
-            tuple(host.starts for host in self.hosts),
-            tuple(host.ends for host in self.hosts),
+            tuple(host.starts[: host.next] for host in self.hosts),
+            tuple(host.ends[: host.next] for host in self.hosts),
             tuple(operations),
         )
 
-    def push(self, time: int, kind: int, who: _Task | _Host) -> None:
+    def push(self, time: int, kind: int, who: Task | _Host | Device) -> None:
         self.count += 1
         heapq.heappush(self.heap, (time, kind, self.count, who))
 
     def check(self) -> None:
-        stuck = [host for host in self.hosts if host.next < len(host.steps)]
+        stuck = [host for host in self.hosts if host.next < len(host.steps) and not host.daemon]
         if stuck:
             where = ", ".join(f"thread {host.at} in {host.steps[host.next].text!r}" for host in stuck)
             raise DeadlockError(f"The program waits for signals that never come: {where}.")
@@ -160,6 +140,12 @@ class _Simulation:
             if heap and heap[0][0] <= time:
                 self.push(time, _RESUME, host)
                 return
+        self.through(host)
+
+    def through(self, host: _Host) -> None:
+        """A thread has done its last step. Daemons end with the last thread that is none."""
+        if host.next == len(host.steps) and not host.daemon:
+            self.lasting -= 1
 
     def begin(self, host: _Host, step: Step, time: int) -> int | None:
         """Do a step that begins now; when it ends, or None: it waits."""
@@ -190,14 +176,14 @@ class _Simulation:
             return max(begun + step.init_ns + step.host_ns, done + step.return_ns)
         return max(begun + step.host_ns, done + step.return_ns) + step.init_ns
 
-    def targets(self, host: _Host, step: Step) -> Iterable[_Task]:
+    def targets(self, host: _Host, step: Step) -> Iterable[Task]:
         tails = self.tails.get((host.process, step.device), {})
         if step.wait == Wait.DEVICE:
             return tails.values()
         found = self.events.get((host.process, step.text)) if step.wait == Wait.EVENT else tails.get(step.stream)
         return (found,) if found is not None else ()
 
-    def wait_for(self, host: _Host, targets: Iterable[_Task]) -> bool:
+    def wait_for(self, host: _Host, targets: Iterable[Task]) -> bool:
         for task in targets:
             if task.end < 0:
                 task.waiting.append(host)
@@ -228,7 +214,7 @@ class _Simulation:
         spec = step.operation
         assert spec is not None
         ready = time + step.init_ns + spec.submit_ns + spec.latency_ns
-        task = _Task(spec, key, (host.at, host.next), ready)
+        task = Task(spec, key, (host.at, host.next), ready)
         self.queued[key] = self.queued.get(key, 0) + 1
         self.launched.append(task)
         self.enqueue(task, spec.switch_ns)
@@ -244,7 +230,7 @@ class _Simulation:
     def mark(self, host: _Host, step: Step, time: int) -> None:
         """Put an event's record, or a wait for one, into the stream."""
         key = host.process, step.device, step.stream
-        task = _Task(None, key, (host.at, host.next), time + step.arrive_ns)
+        task = Task(None, key, (host.at, host.next), time + step.arrive_ns)
         name = host.process, step.text
         if step.do == Do.RECORD:
             self.events[name] = task
@@ -252,7 +238,7 @@ class _Simulation:
             self.follow(task, self.events[name], 0)
         self.enqueue(task, 0)
 
-    def enqueue(self, task: _Task, lag: int) -> None:
+    def enqueue(self, task: Task, lag: int) -> None:
         """Behind the stream's latest, and behind other streams where the legacy default stream says so."""
         process, device, stream = task.key
         tails = self.tails.setdefault((process, device), {})
@@ -266,7 +252,7 @@ class _Simulation:
         if not task.pending:
             self.push(task.ready, _READY, task)
 
-    def follow(self, task: _Task, earlier: _Task, lag: int) -> None:
+    def follow(self, task: Task, earlier: Task, lag: int) -> None:
         if earlier.end >= 0:
             task.ready = max(task.ready, earlier.end + lag)
         else:
@@ -275,44 +261,32 @@ class _Simulation:
 
     # Device
 
-    def make_ready(self, task: _Task, time: int) -> None:
-        """All that a task waited for is over: start it, or let it queue for room."""
-        spec = task.spec
-        if spec is None:
+    def make_ready(self, task: Task, time: int) -> None:
+        """All that a task waited for is over."""
+        if task.spec is None:
             self.finish(task, time)
-        elif spec.engine == Engine.NONE:
-            self.start(task, time)
         else:
-            device = self.device(task)
-            device.queue[spec.engine].append(task)
-            self.fill(device, spec.engine, time)
+            self.device(task).add(task, time)
 
-    def device(self, task: _Task) -> _Device:
+    def device(self, task: Task) -> Device:
         number = task.key[1]
         if number not in self.devices:
-            self.devices[number] = _Device(self.script.machine.copy_engines)
+            self.devices[number] = Device(
+                self.script.machine,
+                self.started,
+                lambda task, time: self.push(time, _DONE, task),
+                lambda device, time: self.push(time, _TURN, device),
+            )
         return self.devices[number]
 
-    def fill(self, device: _Device, engine: Engine, time: int) -> None:
-        """Start what has room, in the order in which it became ready: none overtakes one that does not fit."""
-        queue = device.queue[engine]
-        while queue and queue[0].spec is not None and device.free[engine] >= _need(queue[0].spec):
-            task = queue.popleft()
-            assert task.spec is not None
-            device.free[engine] -= _need(task.spec)
-            self.start(task, time)
-
-    def start(self, task: _Task, time: int) -> None:
-        assert task.spec is not None
-        task.start = time
-        self.push(time + task.spec.ns, _DONE, task)
-        if task.staged is not None:
+    def started(self, task: Task, time: int) -> None:
+        if task.staged is not None and task.spec is not None:
             self.push(time + task.spec.lead_ns, _STAGED, task)
 
-    def finish(self, task: _Task, time: int) -> None:
+    def finish(self, task: Task, time: int) -> None:
         task.end = time
         if task.spec is not None:
-            self.leave(task, task.spec, time)
+            self.leave(task, time)
         for later, lag in task.after:
             later.ready = max(later.ready, time + lag)
             later.pending -= 1
@@ -320,17 +294,15 @@ class _Simulation:
                 self.push(max(later.ready, time), _READY, later)
         task.after.clear()
         for host in task.waiting:
+            assert isinstance(host, _Host)
             host.waits -= 1
             if not host.waits:
                 self.wake(host, time)
         task.waiting.clear()
 
-    def leave(self, task: _Task, spec: Operation, time: int) -> None:
+    def leave(self, task: Task, time: int) -> None:
         """Give back its room on the device and its place in the queue."""
-        if spec.engine != Engine.NONE:
-            device = self.device(task)
-            device.free[spec.engine] += _need(spec)
-            self.fill(device, spec.engine, time)
+        self.device(task).remove(task, time)
         self.queued[task.key] -= 1
         if self.room.get(task.key):
             host = self.room[task.key].popleft()
@@ -339,10 +311,6 @@ class _Simulation:
                 host.ends[host.next] = end
                 host.next += 1
                 self.push(end, _RESUME, host)
-
-
-def _need(spec: Operation) -> int:
-    return spec.share if spec.engine == Engine.COMPUTE else 1
 
 
 __all__ = ["DeadlockError", "Executed", "Run", "simulate"]

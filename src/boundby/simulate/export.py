@@ -29,6 +29,7 @@ GPU_FACTS = {"smCount": MULTIPROCESSORS, "threadsPerWarp": 32, "maxWarpsPerSm": 
     "computeMinor": 0,
 }
 FIRST_PID = 1000
+_RECORDS, _SYNCS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 DEFAULT_STREAM, FIRST_STREAM = 7, 13  # as nsys numbers them: the default stream, and those that programs make
 #: nsys leaves shorter OS calls out.
 OSRT_THRESHOLD_NS = 1_000
@@ -39,13 +40,19 @@ _VERSION = {"cudaLaunchKernel": "_v7000", "cudaGraphLaunch": "_v10000", "cudaStr
 @dataclass(frozen=True)
 class Capture:
     """Which kinds of data the capture holds beside CUDA's. ``graph_nodes``: graphs node by node, not as a whole.
-    ``registered_ranges``: ranges name their text by number, as registered strings do."""
+    ``registered_ranges``: ranges name their text by number, as registered strings do. ``event_records``, ``syncs``: the
+    rows that say where an event was recorded, and what a call or stream waited for; ``lost``: that part of both is
+    missing here and there.
+    """
 
     nvtx: bool = True
     osrt: bool = True
     sched: bool = True
     graph_nodes: bool = False
     registered_ranges: bool = False
+    event_records: bool = True
+    syncs: bool = True
+    lost: float = 0.0
 
 
 def to_export(run: Run, capture: Capture | None = None) -> Export:
@@ -105,18 +112,29 @@ class _Exporter:
         self.events: dict[tuple[int, str], int] = {}
         self.gpus: set[int] = set()
         self.streams: set[tuple[int, int]] = set()
+        lasting = [ends for ends, thread in zip(run.end_ns, run.script.threads, strict=True) if not thread.daemon]
+        self.over = max((ends[-1] for ends in lasting if ends), default=0)  # when the program is
         for at, thread in enumerate(run.script.threads):
-            self.write_thread(at, thread)
+            if thread.traced:
+                self.write_thread(at, thread)
+        self.lose_rows()
+
+    def lose_rows(self) -> None:
+        """Leave out what the capture lacks of events and syncs."""
+        capture, chance = self.capture, random.Random("lost rows")
+        for table, is_there in ((_RECORDS, capture.event_records), (_SYNCS, capture.syncs)):
+            rows = self.export.rows.pop(table, [])
+            if kept := [row for row in rows if is_there and chance.random() >= capture.lost]:
+                self.export.rows[table] = kept
 
     def write_thread(self, at: int, thread: ScriptThread) -> None:
         pid = FIRST_PID * (thread.process + 1)
         place = self.export.thread(pid, pid + thread.number, thread.name)
-        starts, ends = self.run.start_ns[at], self.run.end_ns[at]
+        starts, ends = self.run.start_ns[at], [min(end, self.over) for end in self.run.end_ns[at]]
         if self.capture.sched:
             self.export.sched(place, 0, True)
         open_ranges: list[int] = []
-        for number, step in enumerate(thread.steps):
-            start, end = starts[number], ends[number]
+        for number, (step, start, end) in enumerate(zip(thread.steps, starts, ends, strict=False)):
             if step.do in CALLS:
                 self.write_call(place, step, start, end, self.operations.get((at, number)))
             elif step.do in (Do.SLEEP, Do.AWAIT):
@@ -163,10 +181,10 @@ class _Exporter:
         device, stream = step.device, _stream(step.stream)
         shape = (max(round(spec.share / 1000 * MULTIPROCESSORS * BLOCKS_EACH), 1), THREADS, REGISTERS)
         if spec.kind == Kind.GRAPH and self.capture.graph_nodes:
+            stretch = (end - start) / spec.ns if spec.ns else 1.0  # what others on the device held the graph up
             for number, (kernel, offset, length) in enumerate(spec.nodes):
-                low = start + offset
                 export.kernel(
-                    *(call, low, low + length),
+                    *(call, start + round(offset * stretch), start + round((offset + length) * stretch)),
                     shape=shape,
                     name=kernel,
                     device=device,
@@ -213,7 +231,7 @@ class _Exporter:
     def device_time(self, time: int) -> int:
         machine = self.run.script.machine
         error = self.clock.randint(-machine.clock_noise_ns, machine.clock_noise_ns) if machine.clock_noise_ns else 0
-        return time + machine.clock_skew_ns + error
+        return time + round(time * machine.clock_drift) + machine.clock_skew_ns + error
 
 
 def _stream(number: int) -> int:

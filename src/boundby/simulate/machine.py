@@ -43,6 +43,13 @@ class Machine:
 
     legacy_default_stream: bool = False  # True: stream 0 waits for the other streams of its process and they for it
 
+    #: What kernels that run beside each other lose (memory, caches): each takes 1 + contention * (the share of the GPU
+    #: that the others take) times as long.
+    contention: float = 0.0
+    #: Kernels of several processes: 0 runs them beside each other, as MPS does; else one process at a time has the
+    #: device, for so long while others have work. What runs when its process loses the turn stands still.
+    slice_ns: int = 0
+
     host_jitter: float = 0.0  # sigma of a lognormal factor of call times, host work and sleeps
     device_jitter: float = 0.0  # the same of kernels, copies, latencies and switches
     hiccup_chance: float = 0.0  # that a call or a piece of host work is interrupted (another process, a page fault)
@@ -50,10 +57,11 @@ class Machine:
 
     clock_noise_ns: int = 0  # device times are written with up to this error
     clock_skew_ns: int = 0  # and with this offset
+    clock_drift: float = 0.0  # and run fast by this fraction
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value < 0 and name != "clock_skew_ns":
+            if value < 0 and name not in ("clock_skew_ns", "clock_drift"):
                 raise ValueError(f"{name} is negative")
             if value == 0 and ("bytes_per_ns" in name or name in ("queue_limit", "copy_engines")):
                 raise ValueError(f"{name} must be more than 0")

@@ -130,6 +130,14 @@ class WaitEvent(Instruction):
 
 
 @dataclass(frozen=True)
+class NewStream(Instruction):
+    """cudaStreamCreate: from here on this thread means a new stream by the number. Its work before goes on where it
+    was. The number is the thread's own: no other thread can name what it made."""
+
+    stream: int
+
+
+@dataclass(frozen=True)
 class Alloc(Instruction):
     """Memory (de)allocation; ``waits``: it waits first for all that the process runs on the device."""
 
@@ -198,11 +206,13 @@ INSTRUCTIONS: tuple[type[Instruction], ...] = tuple(Instruction.__subclasses__()
 @dataclass(frozen=True)
 class Thread:
     """A host thread. ``delegate``: it works on behalf of the process's first annotated thread, as autograd's does,
-    and its ranges lie inside the one open there."""
+    and its ranges lie inside the one open there. ``daemon``: it goes on until the last thread that is none has ended,
+    wherever it is then."""
 
     body: Sequence[Instruction]
     name: str = "python"
     delegate: bool = False
+    daemon: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "body", tuple(_flat(self.body)))
@@ -210,10 +220,12 @@ class Thread:
 
 @dataclass(frozen=True)
 class Process:
-    """Threads that share streams, events and signals. The first is the main thread."""
+    """Threads that share streams, events and signals. The first is the main thread. ``traced``: False is somebody
+    else's program on the same machine: no export shows it, and no change of the program changes it."""
 
     threads: Sequence[Thread]
     name: str = "python"
+    traced: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threads", tuple(self.threads))

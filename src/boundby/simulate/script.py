@@ -23,6 +23,7 @@ from boundby.simulate.program import (
     Launch,
     Loop,
     Memset,
+    NewStream,
     Process,
     Program,
     Range,
@@ -30,12 +31,15 @@ from boundby.simulate.program import (
     Signal,
     Sleep,
     Sync,
-    Thread,
     WaitEvent,
     Work,
 )
 
 Path = tuple[str, ...]
+
+
+#: Streams that a thread makes while it runs are numbered from here, times its place in its process.
+_FIRST_MADE = 1_000
 
 
 class Do(IntEnum):
@@ -135,13 +139,16 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class ScriptThread:
-    """The steps of one thread. ``number``: its place in its process."""
+    """The steps of one thread. ``number``: its place in its process. ``daemon``, ``traced``: see ``Thread`` and
+    ``Process``."""
 
     process: int
     number: int
     name: str
     delegate: bool
     steps: tuple[Step, ...]
+    daemon: bool = False
+    traced: bool = True
 
 
 @dataclass(frozen=True)
@@ -158,7 +165,12 @@ def realise(program: Program, machine: Machine | None = None, seed: int = 0) -> 
     """Write a program out for a machine. The same seed draws the same jitter."""
     machine = machine or Machine()
     written = [
-        ScriptThread(number, place, thread.name, thread.delegate, _write(process, thread, machine, chance))
+        ScriptThread(
+            *(number, place, thread.name, thread.delegate),
+            _write(process, place, machine, chance),
+            thread.daemon,
+            process.traced,
+        )
         for number, process in enumerate(program.processes)
         for place, thread in enumerate(process.threads)
         for chance in [random.Random(f"{seed} {number} {place}")]
@@ -166,20 +178,21 @@ def realise(program: Program, machine: Machine | None = None, seed: int = 0) -> 
     return Script(program, machine, tuple(written), machine.queue_limit)
 
 
-def _write(process: Process, thread: Thread, machine: Machine, chance: random.Random) -> tuple[Step, ...]:
-    writer = _Writer(machine, chance)
-    if thread is not process.threads[0]:  # code is loaded once a process: by the main thread, as a simplification
-        writer.loaded = None
-    return tuple(writer.body(thread.body, (), 0))
+def _write(process: Process, place: int, machine: Machine, chance: random.Random) -> tuple[Step, ...]:
+    # Code is loaded once a process: by the main thread, as a simplification.
+    writer = _Writer(machine, chance, set() if place == 0 else None, _FIRST_MADE * (place + 1))
+    return tuple(writer.body(process.threads[place].body, (), 0))
 
 
 class _Writer:
     """Unrolls one thread and draws its costs in order."""
 
-    def __init__(self, machine: Machine, chance: random.Random) -> None:
+    def __init__(self, machine: Machine, chance: random.Random, loaded: set[str] | None, made: int) -> None:
         self.machine = machine
         self.chance = chance
-        self.loaded: set[str] | None = set()
+        self.loaded = loaded
+        self.made = made  # the number of the next stream that is made
+        self.streams: dict[int, int] = {}  # what the thread means by a number, where it made the stream
 
     def body(self, body: Sequence[Instruction], path: Path, turn: int) -> Iterator[Step]:
         for found in body:
@@ -214,6 +227,10 @@ class _Writer:
             case Alloc(ns, waits, call, device):
                 wait = Wait.DEVICE if waits else Wait.NONE
                 return Step(Do.CALL, path, call=call, wait=wait, init_ns=self.host(ns), device=device)
+            case NewStream(stream):
+                self.streams[stream] = self.made
+                self.made += 1
+                return Step(Do.CALL, path, self.host(machine.event_call_ns), "cudaStreamCreate")
             case Sync():
                 return self.sync(found, path)
             case Record():
@@ -233,7 +250,7 @@ class _Writer:
             f"cuda{found.what.capitalize()}Synchronize",
             wait=wait,
             return_ns=self.host(self.machine.sync_return_ns),
-            stream=found.stream,
+            stream=self.streams.get(found.stream, found.stream),
             device=found.device,
             text=found.event,
         )
@@ -241,8 +258,8 @@ class _Writer:
     def mark(self, found: Record | WaitEvent, path: Path, do: Do, call: str) -> Step:
         host = self.host(self.machine.event_call_ns)
         arrive = round(host * self.machine.submit_point) + self.device(self.machine.launch_latency_ns)
-        stream, device = found.stream, found.device
-        return Step(do, path, host, call, arrive_ns=arrive, stream=stream, device=device, text=found.event)
+        stream = self.streams.get(found.stream, found.stream)
+        return Step(do, path, host, call, arrive_ns=arrive, stream=stream, device=found.device, text=found.event)
 
     def launch(self, found: Launch | GraphLaunch | Copy | Memset, path: Path) -> Step:
         machine = self.machine
@@ -272,7 +289,7 @@ class _Writer:
             self.host(is_back) if is_back else 0,
             init,
             held=wait != Wait.NONE,
-            stream=found.stream,
+            stream=self.streams.get(found.stream, found.stream),
             device=found.device,
             operation=self.operation(found, round(host * machine.submit_point)),
         )

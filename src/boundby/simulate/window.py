@@ -21,8 +21,8 @@ GPU_CAUSES = ("gpu_compute", "gpu_comm", "gpu_copy")
 
 
 def devices(run: Run) -> tuple[int, ...]:
-    """The devices that did anything."""
-    return tuple(sorted({_device(run, operation) for operation in run.operations}))
+    """The devices on which the program did anything."""
+    return tuple(sorted({_device(run, operation) for operation in run.operations if _is_traced(run, operation)}))
 
 
 def window_ns(run: Run, device: int = 0) -> int:
@@ -32,8 +32,8 @@ def window_ns(run: Run, device: int = 0) -> int:
 
 
 def operations_on(run: Run, device: int) -> list[Executed]:
-    """The operations of one device, in launch order."""
-    return [operation for operation in run.operations if _device(run, operation) == device]
+    """The program's operations on one device, in launch order."""
+    return [one for one in run.operations if _device(run, one) == device and _is_traced(run, one)]
 
 
 def exposed(run: Run, device: int, paths: Mapping[tuple[int, int], Path]) -> dict[tuple[Path, str], int]:
@@ -62,6 +62,10 @@ def _sweep(operations: Iterable[tuple[int, Executed]]) -> Iterable[tuple[int, in
             heapq.heappop(running)
         if running:
             yield low, high, running[0][0], running[0][3]
+
+
+def _is_traced(run: Run, operation: Executed) -> bool:
+    return run.script.threads[operation.thread].traced
 
 
 def _device(run: Run, operation: Executed) -> int:

@@ -1,0 +1,268 @@
+"""What makes real programs untidy, each a change of a draft: they can be put together in any way.
+
+Names, lengths and numbers of calls are those of traces of real programs: training behind DALI and behind a pin-memory
+thread, distributed training, renderers in C++.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from boundby.simulate.mixture import MOST_PART_NS, Draft, Helper, delegate, feed, part
+from boundby.simulate.patterns import NCCL, log_uniform
+from boundby.simulate.program import (
+    MS,
+    US,
+    Alloc,
+    Call,
+    Copy,
+    GraphLaunch,
+    Instruction,
+    Launch,
+    Loop,
+    NewStream,
+    Node,
+    Process,
+    Range,
+    Record,
+    Sleep,
+    Sync,
+    Thread,
+    WaitEvent,
+    Work,
+    item,
+)
+
+# Streams that only one feature uses.
+_LOADER, _PINNED, _COMM, _SHORT, _POOLED = 20, 22, 24, 26, 28
+#: A daemon's loop is long enough for any program that is made here.
+_FOREVER_NS = 2_000 * MS
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One kind of untidiness."""
+
+    about: str
+    add: Callable[[Draft], None]
+
+
+def _loader(draft: Draft) -> None:
+    """DALI's executors: one decodes, one copies much, one copies many small things and runs kernels, a buffer being
+    used again only once the step that had it is done on the device."""
+    chance = draft.chance
+    decode: Instruction = chance.choice([Work, Sleep])(draft.size())
+    large = Copy(log_uniform(chance, 1e5, 3e7), "HtoD", chance.choice(["pinned", "pageable"]), stream=_LOADER + 1)
+    small = Loop(chance.randint(4, 30), [Copy(log_uniform(chance, 64, 4096), "HtoD", stream=_LOADER)])
+    kernel = Launch("NormalizeInvStdDevKernel", draft.size() // 4, _LOADER, share=draft.layout.share)
+    mixed = [
+        Sync("event", event="dali used"),
+        WaitEvent("dali used", _LOADER + 1),
+        large,
+        Record("dali mixed", _LOADER + 1),
+        Record("dali mixed timing", _LOADER + 1),
+    ]
+    gpu = [WaitEvent("dali mixed", _LOADER), small, Work(20 * US), kernel, Record("dali ready", _LOADER)]
+    if chance.random() < 0.4:
+        gpu.append(Sync("stream", _LOADER))
+    stages = [
+        Helper("[DALI][WT]CPU executor", [decode]),
+        Helper("[DALI][WT]Mixed executor", mixed),
+        Helper("[DALI][WT]GPU executor", gpu),
+    ]
+    feed(draft, stages[chance.randint(0, 1) :], "dali", "dali", WaitEvent("dali ready"))
+    draft.body.append(Record("dali used"))
+
+
+def _pin_memory(draft: Draft) -> None:
+    """A thread that sleeps until a worker delivers, copies that into pinned memory and to the device, and waits."""
+    chance = draft.chance
+    copy = Copy(log_uniform(chance, 1e4, 1e7), "HtoD", stream=_PINNED)
+    pinning: list[Instruction] = [Sleep(draft.size(), "poll", 0.1), Work(draft.size() // 10, 0.1)]
+    if chance.random() < 0.3:
+        pinning.append(Alloc(log_uniform(chance, 20 * US, 1 * MS), call="cudaHostAlloc"))
+    ends: list[Instruction] = chance.choice([[], [copy, Sync("stream", _PINNED)], [copy, Record("pinned", _PINNED)]])
+    ready = WaitEvent("pinned")
+    feed(draft, [Helper("pt_pin_memory", [*pinning, *ends])], "pinned", "next batch", ready)
+
+
+def _watchdog(draft: Draft) -> None:
+    """NCCL's watchdog: asks now and then whether collectives are done, and cares for nothing else."""
+    period = log_uniform(draft.chance, 300 * US, 20 * MS)
+    asks = Loop(draft.chance.randint(1, 4), [Call(draft.chance.randint(800, 4_000), "cudaEventQuery")])
+    body = Loop(_FOREVER_NS // period // 4, [Sleep(period, "pthread_cond_timedwait"), asks])
+    draft.daemons.append(Thread((body,), "pt_nccl_watchdg", daemon=True))
+
+
+def _background(draft: Draft) -> None:
+    """Threads of the driver and of libraries, which sleep."""
+    polls = Loop(_FOREVER_NS // (10 * MS), [Sleep(10 * MS, "poll")])
+    draft.daemons.append(Thread((polls,), "cuda-EvtHandlr", daemon=True))
+    for _ in range(draft.chance.randint(1, 6)):
+        draft.daemons.append(Thread((Sleep(_FOREVER_NS, "pthread_cond_wait"),), daemon=True))
+
+
+def _waiting_delegate(draft: Draft) -> None:
+    """Autograd's thread: launches as the main thread does, reads values back, allocates."""
+    if any(helper.delegate for helper in draft.helpers):
+        return
+    chance, layout = draft.chance, draft.layout
+    kinds = ["compute", *chance.choices(["api", "sync", "pageable", "copy", "comm", "init", "cpu"], k=2)]
+    delegate(draft, [part(kind, layout, chance) for kind in kinds])
+    if chance.random() < 0.5:
+        draft.body.append(Sync("device"))
+
+
+_HELPERS = (_loader, _pin_memory, _watchdog, _background, _waiting_delegate)
+
+
+def _helper_threads(draft: Draft) -> None:
+    for add in draft.chance.sample(_HELPERS, draft.chance.randint(1, 3)):
+        add(draft)
+
+
+def _short_streams(draft: Draft) -> None:
+    """A renderer's passes, each of which makes a stream, runs a kernel on it beside the main stream, and drops it."""
+    chance, at = draft.chance, draft.layout
+    beside = at.share if chance.random() < 0.5 else 1.0
+    lengths = [log_uniform(chance, 5 * US, 300 * US) for _ in range(chance.randint(1, 3))]
+    turn: list[Instruction] = [NewStream(_SHORT)]
+    turn += [Launch(f"kernel_{number}", ns, at.stream, share=at.share) for number, ns in enumerate(lengths)]
+    if joins := chance.random() < 0.5:
+        turn += [Record("forked", at.stream), WaitEvent("forked", _SHORT)]
+    turn.append(Launch("kernel_grid", log_uniform(chance, 10 * US, 500 * US), _SHORT, share=beside))
+    if joins:
+        turn += [Record("joined", _SHORT), WaitEvent("joined", at.stream)]
+    if chance.random() < 0.5:
+        turn.append(Sync(chance.choice(["device", "stream"]), _SHORT))
+    turn.append(Launch("composite_kernel", log_uniform(chance, 5 * US, 200 * US), at.stream, share=at.share))
+    if chance.random() < 0.6:
+        turn += item(stream=at.stream, memory="pageable")
+    turn.append(Call(1 * US, "cudaStreamDestroy"))
+    draft.put(Loop(chance.randint(2, 12), turn), name="passes")
+
+
+def _event_pools(draft: Draft) -> None:
+    """Few events for everything: times of kernels, the order of streams, and how far the host may run ahead."""
+    chance, streams = draft.chance, draft.layout.streams
+    pool = [f"pool_{number}" for number in range(chance.randint(1, 3))]
+    uses: list[Instruction] = []
+    for number in range(chance.randint(2, 6)):
+        event, source = pool[number % len(pool)], chance.randrange(streams)
+        target = chance.choice([source, _POOLED, chance.randrange(streams)])
+        kernel = Launch("bucket", log_uniform(chance, 5 * US, 300 * US), target, share=draft.layout.share)
+        uses += [Record(event, source), *([] if target == source else [WaitEvent(event, target)]), kernel]
+        uses += [Record(event, target)] * chance.randint(0, 1)
+    if chance.random() < 0.5:
+        uses += [Call(1_200, "cudaEventCreateWithFlags"), Record("new", chance.randrange(streams))]
+        uses += [Call(800, "cudaEventDestroy")]
+    draft.put(*uses, name="pool")
+    if chance.random() < 0.5:  # one step ahead of the device, no more
+        draft.body = [Sync("event", event="step done"), *draft.body, Record("step done")]
+
+
+def _graph_capture(draft: Draft) -> None:
+    """Graphs that were captured in the beginning: calls that launch nothing; then launches of the whole."""
+    chance = draft.chance
+    for number in range(chance.randint(1, 3)):
+        nodes = [
+            Node(f"fused_{number}_{node}", log_uniform(chance, 2 * US, 60 * US))
+            for node in range(chance.randint(3, 40))
+        ]
+        draft.first += [
+            *(Launch(node.kernel, node.ns) for node in nodes),
+            Sync("device"),
+            Call(12 * US, "cudaStreamBeginCapture"),
+            *(one for _ in nodes for one in (Call(4 * US, "cudaLaunchKernel"), Work(8 * US))),
+            Call(15 * US, "cudaStreamEndCapture"),
+            Call(len(nodes) * 10 * US, "cudaGraphInstantiate"),
+        ]
+        graph = GraphLaunch(nodes, draft.layout.stream)
+        between: list[Instruction] = chance.choice([[], [Launch("attention", draft.size() // 4)], [Work(draft.size())]])
+        draft.put(*[graph, *between] * chance.randint(1, 3), name=f"replay_{number}")
+    draft.capture = replace(draft.capture, graph_nodes=chance.random() < 0.5)
+
+
+def _memory_pools(draft: Draft) -> None:
+    """Allocation in the order of the stream, a pool that grows now and then, and a cache that is emptied."""
+    chance, at = draft.chance, draft.layout
+    free = Call(chance.randint(500, 2_000), "cudaFreeAsync")
+    body: list[Instruction] = []
+    for _ in range(chance.randint(1, 4)):
+        body += [Call(chance.randint(600, 3_000), "cudaMallocAsync")] * chance.randint(1, 3)
+        body += [Launch("elementwise", log_uniform(chance, 3 * US, 200 * US), at.stream, share=at.share), free]
+    if chance.random() < 0.3:
+        body.append(Call(log_uniform(chance, 50 * US, 1 * MS), "cudaMallocAsync"))
+    if chance.random() < 0.3:
+        body += [Alloc(chance.randint(20, 200) * US, waits=True, call="cudaFree"), Alloc(chance.randint(50, 400) * US)]
+    draft.put(*body, name="pooled")
+    draft.first += [Alloc(log_uniform(chance, 100 * US, 3 * MS)) for _ in range(chance.randint(1, 8))]
+
+
+def _contention(draft: Draft) -> None:
+    """Gradients are reduced while the backward pass goes on: kernels run beside communication, and all get slower."""
+    chance = draft.chance
+    draft.machine = replace(draft.machine, contention=chance.choice([0.1, 0.3, 0.6, 1.0]))
+    grad, reduce = draft.size() // 4, draft.size() // 4
+    share = chance.choice([0.1, 0.2, 0.4])
+    bucket = [
+        Launch("gemm_grad", grad, share=1 - share),
+        Work(15 * US),
+        Record("grads"),
+        WaitEvent("grads", _COMM),
+        Launch(NCCL, reduce, _COMM, comm=True, share=share),
+    ]
+    buckets = Loop(chance.randint(2, 8), bucket)
+    draft.put(buckets, Record("reduced", _COMM), WaitEvent("reduced"), name="reduce")
+
+
+def _shared_gpu(draft: Draft) -> None:
+    """Another process on the same GPU: of the same job and in the trace, or somebody else's; in turns, or beside."""
+    chance = draft.chance
+    if chance.random() < 0.7:
+        draft.machine = replace(draft.machine, slice_ns=log_uniform(chance, 100 * US, 2 * MS))
+    kernel, pause = log_uniform(chance, 20 * US, MOST_PART_NS), log_uniform(chance, 50 * US, 2 * MS)
+    turn: list[Instruction] = [Launch("foreign_gemm", kernel), Sync("stream"), Sleep(pause, "poll", 0.1)]
+    if chance.random() < 0.5:
+        body = Loop(chance.randint(5, 40), [Range("request {i}", turn)])
+        draft.neighbours.append(Process((Thread((body,)),), "server"))
+    else:
+        body = Loop(min(_FOREVER_NS // (kernel + pause), 2_000), turn)
+        draft.neighbours.append(Process((Thread((body,), daemon=True),), "somebody", traced=False))
+
+
+def _lost_rows(draft: Draft) -> None:
+    """The profiler keeps no record of events, or none of syncs, or loses some of both."""
+    chance = draft.chance
+    draft.capture = replace(
+        draft.capture,
+        event_records=chance.random() < 0.5,
+        syncs=chance.random() < 0.6,
+        lost=chance.choice([0.0, 0.02, 0.2, 0.6]),
+    )
+    if chance.random() < 0.4:  # one of the two still tells sleep from work
+        name = chance.choice(["osrt", "sched"])
+        draft.capture = replace(draft.capture, **{name: False})
+
+
+def _clock_drift(draft: Draft) -> None:
+    """The device's clock runs fast or slow, is ahead or behind, and its times are not exact."""
+    chance = draft.chance
+    drift = chance.choice([-1, 1]) * 10 ** chance.uniform(-6, -4)
+    skew = chance.choice([0, 0, chance.randint(-20, 20) * US, chance.randint(-150, 150) * MS])
+    noise = chance.choice([0, 100, 1_000])
+    draft.machine = replace(draft.machine, clock_drift=drift, clock_skew_ns=skew, clock_noise_ns=noise)
+
+
+FEATURES: Mapping[str, Feature] = {
+    "helper_threads": Feature("Threads that copy, wait, poll and sleep beside the main one.", _helper_threads),
+    "short_streams": Feature("Streams that are created and destroyed in every pass.", _short_streams),
+    "event_pools": Feature("Events that are used again for something else.", _event_pools),
+    "graph_capture": Feature("Graphs that were captured from calls.", _graph_capture),
+    "memory_pools": Feature("Allocation in stream order, and caches.", _memory_pools),
+    "contention": Feature("Kernels that slow each other down.", _contention),
+    "shared_gpu": Feature("Several processes on one GPU.", _shared_gpu),
+    "lost_rows": Feature("Events and syncs without rows.", _lost_rows),
+    "clock_drift": Feature("Clocks that drift and are off.", _clock_drift),
+}
