@@ -136,7 +136,7 @@ def test_missing_data_lowers_the_confidence_and_is_named() -> None:
     assert level(replace(known, has_cpu_evidence=False)) == "medium"
     assert level(replace(known, is_clock_shifted=True)) == "medium"
     assert level(replace(known, unreliable="it is cut")) == "medium"
-    few = replace(known, operations=3, has_cpu_evidence=False)
+    few = replace(known, operations=8, has_cpu_evidence=False)
     assert level(few) == "medium"  # few operations say little of a device, not of a host
     assert level(replace(known, captured=replace(ALL, cuda_api=False))) == "low"
 
@@ -199,3 +199,22 @@ def test_a_sign_that_speaks_for_another_bound_says_what_that_costs() -> None:
     assert checks["CUDA API calls"].reading.endswith(", but the GPU idles for it 1 % of the time")
     agreeing = checks_of(signs, ("cuda_api", "sync"))
     assert {check.points_to for check in agreeing.values()} == {None, "cuda_api", "sync"}
+
+
+def test_a_verdict_stands_only_whatever_the_lost_work_did() -> None:
+    clear = Case(time=account(gpu_compute=700, cpu=250, unattributed=50), host_active_ns=260_000_000, operations=1000)
+    lost = replace(
+        clear, lost_work={Cause.CPU: 50_000_000}, lost_kinds=(Cause.GPU_COMPUTE,), launches=1000, launches_lost=20
+    )
+    assert judge(lost).bound == "gpu_compute"
+    much = account(gpu_compute=300, cpu=150, unattributed=550)
+    lost = replace(lost, time=much, lost_work={Cause.CPU: 550_000_000}, launches_lost=600)
+    verdict = judge(lost)
+    assert (verdict.bound, verdict.saving_ns, verdict.confidence) == ("unknown", None, "low")
+    assert "600 of 1,000 launches are on record without their work" in str(verdict.why_not)
+    assert "compute or cpu" in str(verdict.why_not)
+
+
+def test_few_operations_give_no_verdict() -> None:
+    verdict = judge(Case(time=account(gpu_compute=996, cpu=4), operations=2))
+    assert (verdict.bound, verdict.because) == ("unknown", "cannot be told: 2 GPU operations give no verdict")

@@ -10,6 +10,7 @@ import numpy as np
 from boundby.attribution import segments
 from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.gaps import Gaps, account_gaps
+from boundby.attribution.losses import Losses, Withheld
 from boundby.attribution.segments import Segments
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, complement, exposed, overlay, union
@@ -17,11 +18,18 @@ from boundby.trace.tables import OpKind
 
 
 def account_device(
-    context: TraceContext, operations: DeviceOperations, busy: IntervalSet, low: int, high: int
-) -> tuple[Segments, Gaps]:
-    """Segments that cover [low, high) exactly, and the table of the gaps among them."""
-    gaps, pieces = account_gaps(context, operations, complement(busy, low, high), low)
-    return segments.concatenate(_busy_segments(context, operations, low, high), pieces), gaps
+    context: TraceContext,
+    operations: DeviceOperations,
+    busy: IntervalSet,
+    low: int,
+    high: int,
+    losses: Losses,
+    device: int,
+) -> tuple[Segments, Gaps, Withheld]:
+    """Segments that cover [low, high) exactly, the table of the gaps among them, and what of these is withheld because
+    records are missing. ``device``: index into Trace.gpus."""
+    gaps, pieces, withheld = account_gaps(context, operations, complement(busy, low, high), low, losses, device)
+    return segments.concatenate(_busy_segments(context, operations, low, high), pieces), gaps, withheld
 
 
 def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int, high: int) -> Segments:

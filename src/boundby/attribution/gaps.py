@@ -13,6 +13,7 @@ import numpy.typing as npt
 from boundby.attribution import segments
 from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.host_state import ELSEWHERE, HostState
+from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.model.arrays import Int64Array, pick, unique
@@ -81,9 +82,10 @@ class _Pieces(NamedTuple):
 
 
 def account_gaps(
-    context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int
-) -> tuple[Gaps, Segments]:
-    """The table of a device's gaps, and the segments of the account that cover them exactly.
+    context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int, losses: Losses, device: int
+) -> tuple[Gaps, Segments, Withheld]:
+    """The table of a device's gaps, the segments of the account that cover them exactly, and what of these is withheld
+    because records are missing.
 
     ``idle``: when the device does nothing in its window, which begins at ``low``.
     """
@@ -98,10 +100,10 @@ def account_gaps(
             block = rows[first : first + GAPS_AT_ONCE]
             gaps.wait[block], gaps.wait_start_ns[block] = _longest_waits(context, waits, gaps.take(block))
             parts.append(_divide(context, thread, gaps.take(block)))
-    pieces = segments.concatenate(*parts)
+    pieces, withheld = withhold(context, losses, device, segments.concatenate(*parts))
     sync = np.flatnonzero(pieces.cause == Cause.SYNC)
     np.add.at(gaps.sync_ns, gaps.at(pieces.start_ns[sync]), pieces.length_ns[sync])
-    return gaps, pieces
+    return gaps, pieces, withheld
 
 
 def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int) -> Gaps:

@@ -13,6 +13,7 @@ from boundby.attribution.context import DeviceOperations, TraceContext, operatio
 from boundby.attribution.gaps import Gaps
 from boundby.attribution.host_account import ThreadAccount, account_threads
 from boundby.attribution.host_state import HostState
+from boundby.attribution.losses import Losses, Withheld, find_losses
 from boundby.attribution.nesting import close_leaks
 from boundby.attribution.projection import project
 from boundby.attribution.regions import ROOT, Ownership, build_ownership
@@ -44,6 +45,7 @@ class DeviceTimeline:
     segments: Segments
     gaps: Gaps
     shift: ClockShift
+    withheld: Withheld
 
     @cached_property
     def is_inside(self) -> npt.NDArray[np.bool_]:
@@ -65,6 +67,7 @@ class Timeline(TraceContext):
     projected_end_ns: Int64Array
     counted_ranges: npt.NDArray[np.bool_]  # instances that belong to the windows
     window: Window
+    losses: Losses
 
     @cached_property
     def waits(self) -> CallWaits:
@@ -136,16 +139,17 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         pick(call_range, calls.of_operation, NOTHING),
         pick(call_region, calls.of_operation, ROOT),
     )
+    losses = find_losses(trace, calls, ownership.regions.of_range)
     devices = []
     for index in unique(trace.operations.device).tolist():
         operations = operations_of(trace, index)
-        bounds = device_window(window, context, operations, shifts[index].shift_ns)
+        bounds = device_window(window, context, operations, shifts[index].shift_ns, losses.span(index))
         if bounds is None:
             continue  # a span in which this device has nothing to account for
         low, high = bounds
         busy = operations.busy()
-        account, gaps = account_device(context, operations, busy, low, high)
-        devices.append(DeviceTimeline(index, low, high, operations, busy, account, gaps, shifts[index]))
+        account, gaps, withheld = account_device(context, operations, busy, low, high, losses, index)
+        devices.append(DeviceTimeline(index, low, high, operations, busy, account, gaps, shifts[index], withheld))
     threads: tuple[ThreadAccount, ...] = ()
     if len(trace.operations) and not devices:
         raise empty_window()
@@ -162,6 +166,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         projected_end_ns=end,
         counted_ranges=counted,
         window=window,
+        losses=losses,
     )
 
 

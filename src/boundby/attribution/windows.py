@@ -66,16 +66,23 @@ def _time(text: str) -> int:
 
 
 def device_window(
-    window: Window, context: TraceContext, operations: DeviceOperations, shift_ns: int
+    window: Window,
+    context: TraceContext,
+    operations: DeviceOperations,
+    shift_ns: int,
+    lost: tuple[int, int] | None = None,
 ) -> tuple[int, int] | None:
     """The window of one device on the host's clock: (low, high).
 
-    ``gpu``: first operation's start to last one's end, as nsys does. ``all``: the whole trace. A span is meant on
+    ``gpu``: first operation's start to last one's end, as nsys does; where work is ``lost`` it reaches from the first
+    launch to where the last work has ended by what launches and syncs say. ``all``: the whole trace. A span is meant on
     the trace's own clock, as nsys shows it. A range's window reaches from its first to its last projected
     instant on the device, or over its host interval where it launched nothing there. None: nothing is left.
     """
     low, high = int(operations.table.start_ns.min()), int(operations.table.end_ns.max())
-    if window.kind == "all":
+    if window.kind == "gpu" and lost is not None:
+        low, high = min(low, lost[0]), max(high, lost[1])
+    elif window.kind == "all":
         span = context.trace.span_ns
         low, high = min(low, span[0] + shift_ns), max(high, span[1])
     elif window.kind == "span":

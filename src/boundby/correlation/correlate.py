@@ -30,6 +30,7 @@ class Calls:
     is_first_load: BoolArray  # loads a module or creates a context by being the first of its kind
     of_operation: npt.NDArray[np.int64]  # per operation: row here, or -1
     of_point: npt.NDArray[np.int64]  # per row of Trace.stream_points: row here, or -1
+    has_failed: BoolArray  # returned an error: what it was to launch never ran
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -60,7 +61,10 @@ def correlate(trace: Trace) -> Calls:
     duration = (api.end_ns - start)[rows]
     first = _first_loads(trace, of_operation, duration, kind, api.name[rows], call_process[rows], start[rows])
     of_point = owner(points.process, points.correlation)
-    return Calls(start[rows], api.end_ns[rows], api.thread[rows], api.name[rows], kind, first, of_operation, of_point)
+    return Calls(
+        *(start[rows], api.end_ns[rows], api.thread[rows], api.name[rows], kind, first, of_operation, of_point),
+        api.has_failed[rows],
+    )
 
 
 def _outermost(start: Int64Array, end: Int64Array, thread: npt.NDArray[Any]) -> tuple[BoolArray, Int64Array]:

@@ -100,6 +100,8 @@ def confidence(verdict: Verdict) -> str:
 
 def because(verdict: Verdict) -> str:
     """``Why: 13 syncs a step block 13 ms.``: the numbers that decide, whatever clause they come in."""
+    if verdict.why_not:
+        return f"Cannot be told, because {clean(verdict.why_not).rstrip('.')}."
     text = clean(verdict.because).rstrip(".")
     return f"Why: {text}." if text else ""
 

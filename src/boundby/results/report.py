@@ -261,6 +261,35 @@ class Verdict:
     ] = "account"
     mixed_of: Annotated[tuple[str, str] | None, "The two causes of a mixed verdict."] = None
     savings: Annotated[tuple[Saving, ...], "Every removable cause, best first."] = ()
+    why_not: Annotated[
+        str | None,
+        LATER,
+        "Of unknown: why it cannot be told, and the capture that would tell; null where no cause stands out.",
+        NO_COLUMN,
+    ] = None
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of what happened is on record."""
+
+    launches_recorded_fraction: Annotated[
+        NonNegative | None,
+        "Of the launches whose work should be on record, those whose work is; null without launches.",
+    ] = None
+    host_state_fraction: Annotated[
+        NonNegative | None, "Of the idle time, what the records of the host explain; null without idle time."
+    ] = None
+    launches: Annotated[Natural, "Launches whose work should be on record."] = 0
+    launches_lost: Annotated[Natural, "Launches whose work is not."] = 0
+    unrecorded_ns: Annotated[
+        Natural, "Nanoseconds of unattributed in which work or calls may have run whose records are missing."
+    ] = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is known to be missing."""
+        return not self.launches_lost and not self.unrecorded_ns
 
 
 @dataclass(frozen=True)
@@ -351,6 +380,7 @@ class DeviceReport(_WithCopies):
     exposed_by_waits_ns: Exposed = None
     cards: Cards = ()
     first_responses: FirstResponses = ()
+    coverage: Annotated[Coverage, LATER] = Coverage()
     graphs: Annotated[Kernels | None, UNWRITTEN] = None  # CUDA graphs traced as one operation each; None: none were
 
     @property
@@ -428,6 +458,7 @@ class RegionReport(_WithCopies):
     exposed_by_waits_ns: Exposed = None
     cards: Cards = ()
     first_responses: FirstResponses = ()
+    coverage: Annotated[Coverage, LATER] = Coverage()
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
 
     @property

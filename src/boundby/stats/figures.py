@@ -44,6 +44,18 @@ class Figures:
     root_active_ns: int
     top_kernels: list[tuple[Top, ...]]
     top_calls: list[tuple[Top, ...]]
+    missing: Missing
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What records are missing of, with descendants. Columns: by region; the first two also by cause, as the account
+    would have it had nothing been lost: of the device's work, of the host's calls."""
+
+    work_ns: Int
+    calls_ns: Int
+    launches: Int  # whose work should be on record
+    lost: Int  # whose work is not
 
 
 def measure(timeline: Timeline) -> Figures:
@@ -77,7 +89,21 @@ def measure(timeline: Timeline) -> Figures:
         root_active_ns=_root_active(timeline),
         top_kernels=top_kernels(timeline, chosen),
         top_calls=top_calls(timeline, calls_in_windows(timeline)),
+        missing=_missing(timeline),
     )
+
+
+def _missing(timeline: Timeline) -> Missing:
+    regions, losses = timeline.ownership.regions, timeline.losses
+    work, called = (np.zeros((len(regions), len(CAUSES)), np.int64) for _ in range(2))
+    for device in timeline.devices:
+        work += device.withheld.work.by_region_and_cause(len(regions))
+        called += device.withheld.calls.by_region_and_cause(len(regions))
+    launches, lost = (
+        np.bincount(timeline.call_region[rows], minlength=len(regions)).astype(np.int64)
+        for rows in (losses.expected, losses.lost)
+    )
+    return Missing(*(regions.accumulate(values) for values in (work, called, launches, lost)))
 
 
 def _root_active(timeline: Timeline) -> int:

@@ -220,6 +220,11 @@ class ApiCalls(Table):
     thread: Int32Array
     correlation: Int64Array
     name: Int32Array
+    has_failed: BoolArray = field(default_factory=lambda: np.empty(0, bool))  # returned an error
+
+    def __post_init__(self) -> None:
+        if len(self.has_failed) != len(self.start_ns):  # not told
+            object.__setattr__(self, "has_failed", np.zeros(len(self.start_ns), bool))
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,13 @@ class Case:
     unreliable: str | None = None  # why the trace cannot be replayed to be trusted
     most: Mapping[str, int] | None = None  # bounds of savings: what lies inside something saves no more than that does
     is_saturated: bool | None = None  # whether the devices are; None: judged by this account
+    lost_work: Mapping[Cause, int] = field(default_factory=dict)  # of ``unattributed``: work may have been lost there
+    lost_calls: Mapping[Cause, int] = field(default_factory=dict)  # calls may have; both by what would be said if not
+    lost_kinds: tuple[Cause, ...] = ()  # what the lost work may have been
+    launches: int = 0  # whose work should be on record
+    launches_lost: int = 0  # whose work is not
+    calls_lost_fraction: float = 0.0  # of the calls that left other records
+    stretched: str | None = None  # why the window holds hardly any of the work
 
     @property
     def window_ns(self) -> int:
@@ -72,6 +79,7 @@ class Decision:
     mixed_of: tuple[str, str] | None = None
     bound_next: str | None = None
     host_limit_fraction: float | None = None  # saturated devices: how far below the window the host would limit
+    why_not: str | None = None  # of ``unknown``: why nothing can be said, and what would tell
 
 
 def decide(case: Case) -> Decision:

@@ -44,7 +44,9 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         yield 1, "the device's clock was off and was corrected"
     if case.operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
         yield 1, f"only {case.operations} GPU operations"
-    if decision.bound == "unknown":
+    if decision.why_not is not None:
+        yield 2, "it cannot be told"
+    elif decision.bound == "unknown":
         yield 1, "no cause stands out"
     elif decision.mixed_of is None and decision.host_limit_fraction is None and len(decision.savings) > 1:
         best, second = decision.savings[:2]

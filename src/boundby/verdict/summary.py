@@ -14,12 +14,14 @@ from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
 from boundby.model.arrays import unique
-from boundby.model.causes import CAUSES, REMOVABLE, Cause
+from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
+from boundby.model.units import percent, plural
 from boundby.replay import Counterfactuals
 from boundby.results.report import (
     ApiCalls,
     Copies,
+    Coverage,
     DeviceReport,
     Distribution,
     Gaps,
@@ -48,9 +50,15 @@ from boundby.stats.instances import instances as instances_of
 from boundby.stats.spread import Spread
 from boundby.stats.tops import top_calls, top_kernels
 from boundby.structure.found import is_found
+from boundby.trace.vocabulary.cuda import Work
 from boundby.verdict.bound import Case, is_saturated
 from boundby.verdict.checklist import Signs, checklist
 from boundby.verdict.verdict import judge
+
+# A gap of so much of the window, with no more than this part of all operations and of their time on one side of it:
+# these are no part of what the program does.
+STRETCHED = 0.50
+STRAY = 0.01
 
 
 class _Activity(TypedDict):
@@ -92,6 +100,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         tops=(top_kernels(timeline, chosen)[ROOT], top_calls(timeline, rows, np.zeros(len(rows), np.int64))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
+    records, missing = timeline.losses, timeline.losses.of_device(device.index)
     case = Case(
         time=_time(device.segments.by_cause()),
         host_active_ns=active or 0,
@@ -107,6 +116,13 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         following=replayed.following.get(device.index) if savings else None,
         alone_ns={cause.key: replayed.alone_ns(device.index, cause.key) for cause in REMOVABLE} if savings else {},
         unreliable=replayed.unreliable,
+        lost_work=_time(device.withheld.work.by_cause()),
+        lost_calls=_time(device.withheld.calls.by_cause()),
+        lost_kinds=_lost_kinds(timeline, missing),
+        launches=int((records.expected & (records.device_of_call == device.index)).sum()),
+        launches_lost=len(missing),
+        calls_lost_fraction=_calls_lost(timeline, processes),
+        stretched=_stretched(device) if timeline.window.kind == "gpu" and not timeline.window.skip_first else None,
     )
     verdict = judge(case)
     utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
@@ -128,7 +144,58 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         clock_shift_ns=device.shift.shift_ns,
         exposed_by_waits_ns=savings["sync"] if savings else None,
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
+        coverage=_coverage(case),
         **activity,
+    )
+
+
+def _coverage(case: Case) -> Coverage:
+    idle = case.window_ns - sum(case.time[cause] for cause in BUSY_CAUSES)
+    return Coverage(
+        1 - case.launches_lost / case.launches if case.launches else None,
+        1 - case.time[Cause.UNATTRIBUTED] / idle if idle else None,
+        case.launches,
+        case.launches_lost,
+        sum(case.lost_work.values()) + sum(case.lost_calls.values()),
+    )
+
+
+def _lost_kinds(timeline: Timeline, rows: npt.NDArray[np.intp]) -> tuple[Cause, ...]:
+    """What the work of these lost launches may have been."""
+    is_copy = timeline.losses.work[rows] >= Work.COPY
+    kinds = [Cause.GPU_COPY] if is_copy.any() else []
+    if not is_copy.all():
+        kinds += [Cause.GPU_COMPUTE, *([Cause.GPU_COMM] if timeline.trace.operations.is_communication.any() else [])]
+    return tuple(kinds)
+
+
+def _calls_lost(timeline: Timeline, processes: npt.NDArray[np.int32]) -> float:
+    """Of the calls of these processes, of those that left other records, the part that is missing."""
+    fractions = timeline.losses.calls_lost_fraction
+    return max((fractions[number] for number in processes.tolist() if number >= 0), default=0.0)
+
+
+def _stretched(device: DeviceTimeline) -> str | None:
+    """Why a window does not hold what it is said to be of: a few operations lie far from all others."""
+    if not len(device.gaps):
+        return None
+    longest = int(device.gaps.length_ns.argmax())
+    if device.gaps.length_ns[longest] < STRETCHED * (device.high_ns - device.low_ns):
+        return None
+    table, split = device.operations.table, int(device.gaps.end_ns[longest])
+    late = table.start_ns >= split
+    is_early = bool(late.sum() > len(late) / 2)
+    few = ~late if is_early else late
+    begin, end = (split, device.high_ns) if is_early else (device.low_ns, int(device.gaps.start_ns[longest]))
+    part = int((table.end_ns - table.start_ns)[few].sum())
+    if few.sum() > max(STRAY * len(late), 1) or part > STRAY * int((table.end_ns - table.start_ns).sum()):
+        return None
+    span = f"{(begin - device.shift.shift_ns) / 1e9:.4f}s:{(end - device.shift.shift_ns) / 1e9:.4f}s"
+    share = percent(float(device.gaps.length_ns[longest]) / (device.high_ns - device.low_ns))
+    side, strays = "after" if is_early else "before", plural(int(few.sum()), "operation")
+    return (
+        f"{share} of the window is one gap {side} {strays} of {len(late):,}: the work lies in {span}. "
+        f"Judge that: --window {span}"
     )
 
 
@@ -146,6 +213,7 @@ def _thread(timeline: Timeline, account: ThreadAccount) -> ThreadReport:
         has_cpu_evidence=timeline.host_state.evidence(account.thread).is_known or cpu is not None,
         has_gpu_work=False,
         is_thread=True,
+        launches_lost=int(timeline.losses.lost.sum()),
     )
     return ThreadReport(
         pid=record.pid,
@@ -188,7 +256,14 @@ def regions(
                 kept.add(region)
         ordered = [region for region in ordered if region == ROOT or region in kept]
     least = min_share * timeline.total_ns
-    shared = _Shared(timeline, figures, replayed, _all_saturated(timeline, replayed))
+    shared = _Shared(
+        timeline,
+        figures,
+        replayed,
+        _all_saturated(timeline, replayed),
+        _lost_kinds(timeline, np.arange(len(timeline.losses.call))),
+        _calls_lost(timeline, np.unique(timeline.trace.operations.process)),
+    )
     reports: dict[int, RegionReport] = {}
     for region in ordered:
         if region == ROOT or total[region] >= least:
@@ -204,6 +279,8 @@ class _Shared:
     figures: Figures
     replayed: Counterfactuals
     is_saturated: bool  # every device is: then regions are judged on the devices' own work
+    lost_kinds: tuple[Cause, ...]  # what lost work may have been, wherever it was
+    calls_lost_fraction: float
 
     def savings(self, region: int) -> Mapping[str, int] | None:
         """By cause, found by replay; None: nothing that could be trusted was."""
@@ -252,6 +329,12 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         replayed=savings,
         most={saving.cause: saving.saving_ns for saving in parent.verdict.savings} if parent else None,
         is_saturated=shared.is_saturated if savings else None,
+        lost_work=_time(figures.missing.work_ns[region]),
+        lost_calls=_time(figures.missing.calls_ns[region]),
+        lost_kinds=shared.lost_kinds,
+        launches=int(figures.missing.launches[region]),
+        launches_lost=int(figures.missing.lost[region]),
+        calls_lost_fraction=shared.calls_lost_fraction,
     )
     return RegionReport(
         path=tree.path(region),
@@ -272,6 +355,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         found=is_found(tree.domain[region]),
         instance_ns=_instances(timeline, figures, region, host_ns),
         exposed_by_waits_ns=savings["sync"] if savings else None,
+        coverage=_coverage(case),
         **activity,
     )
 

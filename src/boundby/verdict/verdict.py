@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from boundby.results.report import Verdict
 from boundby.verdict.because import because
-from boundby.verdict.bound import Case, decide
+from boundby.verdict.bound import Case, Decision, decide
 from boundby.verdict.confidence import confidence
+from boundby.verdict.doubt import why_not
 
 
 def judge(case: Case) -> Verdict:
     """The verdict."""
     decision = decide(case)
+    reason = why_not(case, decision)
+    if reason is not None:
+        decision = Decision("unknown", decision.savings, why_not=reason)
     level, reasons = confidence(case, decision)
     named = decision.mixed_of[0] if decision.mixed_of else decision.bound
     gains = tuple(saving for saving in decision.savings if saving.saving_ns > 0)
@@ -21,8 +25,9 @@ def judge(case: Case) -> Verdict:
         bound=decision.bound,
         confidence=level,
         reasons=reasons,
-        because=because(case, decision),
-        saving_ns=next((saving.saving_ns for saving in told if saving.cause == named), None),
+        because=because(case, decision) if reason is None else f"cannot be told: {reason.split('. ')[0]}",
+        why_not=reason,
+        saving_ns=None if reason else next((saving.saving_ns for saving in told if saving.cause == named), None),
         runner_up=second.cause if second else None,
         runner_up_saving_ns=second.saving_ns if second else None,
         bound_next=None if case.is_thread else decision.bound_next,

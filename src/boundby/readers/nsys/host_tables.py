@@ -26,7 +26,7 @@ SWITCHES, SAMPLES, OVERHEAD = "context switches", "CPU samples", "profiler overh
 EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     CALLS: (
         ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"),
-        ("end", "correlationId", "nameId", "eventClass"),
+        ("end", "correlationId", "nameId", "eventClass", "returnValue"),
     ),
     RANGES: (("NVTX_EVENTS",), ("end", "eventType", "textId", "domainId")),
     OS_CALLS: (("OSRT_API",), ("end", "nameId")),
@@ -58,6 +58,7 @@ def api_calls(raw: Raw, indexes: Indexes) -> ApiCalls:
         thread=indexes.identities.threads(raw["globalTid"]),
         correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
         name=indexes.names(raw["nameId"]),
+        has_failed=(raw["returnValue"] != MISSING) & (raw["returnValue"] != 0),
     ).sorted(indexes.pool.names())
 
 

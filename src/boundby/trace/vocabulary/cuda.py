@@ -67,6 +67,30 @@ def classify_call(name: str) -> CallClass:
     return CallClass.OTHER
 
 
+class Work(IntEnum):
+    """What a call puts on the device, of what a capture records there."""
+
+    NONE = 0
+    KERNEL = 1
+    GRAPH = 2
+    COPY = 3
+    SET = 4
+
+
+_WORK = (
+    (Work.NONE, re.compile(r"Graph(?!Launch)|GraphicsR|Prefetch|GLMap|Callback|HostFunc")),
+    (Work.GRAPH, re.compile(r"GraphLaunch")),
+    (Work.KERNEL, re.compile(r"Launch")),
+    (Work.COPY, re.compile(r"Memcpy")),
+    (Work.SET, re.compile(r"Memset")),
+)
+
+
+def work_of_call(name: str) -> Work:
+    """What a call of this (suffixed or plain) name puts on the device; building a graph puts nothing there."""
+    return next((work for work, pattern in _WORK if pattern.search(name)), Work.NONE)
+
+
 _COMMUNICATION = re.compile(
     r"nccl|nvshmem|rccl|^(?:one|two)_?shot_all_?reduce|multimem_|cross_device_reduce|^(?:custom_)?all_?reduce"
     r"|^all_?gather|^reduce_?scatter|^all_?to_?all",

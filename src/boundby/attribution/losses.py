@@ -1,0 +1,347 @@
+"""What of the device's work and of the host's calls was not recorded, where it lay in time, and whose it was.
+
+A profiler loses records without a word. A launch on record whose operation is not, and an operation or a sync whose
+call is not, show it. In between, a device that looks idle may have worked, and a thread that looks busy with its own
+code may have been in a call: such time is ``unattributed``, and verdicts must hold whichever it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution import segments
+from boundby.attribution.context import TraceContext
+from boundby.attribution.segments import NO_THREAD, Segments
+from boundby.correlation.correlate import Calls
+from boundby.model.arrays import BoolArray, Int64Array, pick, sorted_distinct
+from boundby.model.causes import Cause
+from boundby.model.intervals import EMPTY, IntervalSet, contains, union
+from boundby.model.records import dataclass
+from boundby.model.step_function import NOTHING, StepFunction, cut
+from boundby.trace.tables import NO_CORRELATION, Trace
+from boundby.trace.vocabulary.cuda import CallClass, Work, plain_name, work_of_call
+
+# Streams of one process and device that are told apart to find when a lost operation ran; where there are more, any of
+# them may have held it, and only a wait for the device ends its time.
+MOST_STREAMS = 16
+# A range that so much of its like launch in is one that launches: an instance without any lacks its records.
+USUALLY_LAUNCHES = 0.9
+# Stretches of so many instances without a call, at the end of a region that launches, are no chance.
+LEAST_SILENT = 2
+
+_DEVICE_WIDE = re.compile(r"(?:Device|Ctx|Thread)Synchronize")
+_HOST_OWN = (Cause.CPU, Cause.HOST_BLOCKED)
+_NEVER, _EVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Losses:
+    """``expected`` and ``lost`` are masks over Calls: launches whose work should be on record, and those of which none
+    is. The columns of lost work have a row for each lost launch, in order of its start."""
+
+    expected: BoolArray
+    lost: BoolArray
+    device_of_call: npt.NDArray[np.int64]  # per call: where its work runs, index into Trace.gpus; NOTHING: not known
+    call: npt.NDArray[np.int64]  # row of Calls
+    work: npt.NDArray[np.int8]  # Work
+    device: npt.NDArray[np.int64]  # as of its call
+    stream: Int64Array  # NOTHING: not known
+    begin_ns: Int64Array  # the work ran at some time from here
+    until_ns: Int64Array  # to here
+    dark: tuple[IntervalSet, ...]  # per process: when calls were made that are not on record
+    calls_lost_fraction: tuple[float, ...]  # per process: of its calls that left other records
+    silent_from_ns: tuple[int | None, ...]  # per process: its calls stop on record here, while its ranges go on
+
+    def of_device(self, device: int) -> npt.NDArray[np.intp]:
+        """Rows of the lost work of one device."""
+        return np.flatnonzero(self.device == device)
+
+    def span(self, device: int) -> tuple[int, int] | None:
+        """From when to when work of one device was lost."""
+        rows = self.of_device(device)
+        return (int(self.begin_ns[rows].min()), int(self.until_ns[rows].max())) if len(rows) else None
+
+    def spans(self, device: int) -> IntervalSet:
+        """When work that is not on record may have run on a device."""
+        rows = self.of_device(device)
+        return union(self.begin_ns[rows], self.until_ns[rows])
+
+
+class Withheld(NamedTuple):
+    """What may lie in the unattributed time of one device, as the account would have it otherwise."""
+
+    work: Segments  # the device's, by what the gap would be if it had not worked
+    calls: Segments  # the host's, by what the thread would do if it had not called
+
+
+def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Losses:
+    """What of a trace (its operations on the host's clock) was not recorded. ``region``: of each range."""
+    expected = _expected(trace, calls)
+    has_work = np.zeros(len(calls), bool)
+    has_work[calls.of_operation[calls.of_operation >= 0]] = True
+    work = _work_of_calls(trace, calls)
+    lost = expected & ~has_work
+    process = trace.process_of_thread[calls.thread]
+    # A set of no byte leaves no record either: sets are lost only where kernels or copies are.
+    empty = lost & (work == Work.SET) & ~np.isin(process, np.unique(process[lost & (work != Work.SET)]))
+    lost, expected = lost & ~empty, expected & ~empty
+    rows = np.flatnonzero(lost)
+    rows = rows[np.lexsort((rows, calls.start_ns[rows]))]
+    device_of_call = _devices(trace, calls)
+    device = device_of_call[rows]
+    begin, until, stream = _when(trace, calls, rows, device)
+    dark, fraction = _dark(trace, calls)
+    return Losses(
+        expected,
+        lost,
+        device_of_call,
+        rows,
+        work[rows],
+        device,
+        stream,
+        begin,
+        until,
+        dark,
+        fraction,
+        _silences(trace, calls, region),
+    )
+
+
+def _work_of_calls(trace: Trace, calls: Calls) -> npt.NDArray[np.int8]:
+    kinds = np.zeros(len(trace.names) + 1, np.int8)
+    used = np.unique(calls.name[calls.name >= 0])
+    kinds[used] = [int(work_of_call(trace.names[number])) for number in used.tolist()]
+    return kinds[calls.name]
+
+
+def _expected(trace: Trace, calls: Calls) -> BoolArray:
+    """Successful calls that put work on a device which a capture of kernels and copies records."""
+    expected: BoolArray = np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
+    expected &= (_work_of_calls(trace, calls) != Work.NONE) & ~calls.has_failed
+    for process, captures in _stream_captures(trace, calls).items():
+        of_process = np.flatnonzero(expected & (trace.process_of_thread[calls.thread] == process))
+        expected[of_process[contains(captures, calls.start_ns[of_process]) >= 0]] = False
+    return expected
+
+
+def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
+    """When streams were captured into graphs, by process: what is launched then does not run."""
+    names = np.array([plain_name(name) for name in trace.names] or [""])
+    begins = np.flatnonzero(np.char.find(names, "BeginCapture") >= 0)
+    ends = np.flatnonzero(np.char.find(names, "EndCapture") >= 0)
+    first, last = (np.flatnonzero(np.isin(calls.name, numbers)) for numbers in (begins, ends))
+    found: dict[int, IntervalSet] = {}
+    process = trace.process_of_thread[calls.thread]
+    for number in np.unique(process[first]).tolist():
+        start = calls.start_ns[first[process[first] == number]]
+        stop = np.sort(calls.end_ns[last[process[last] == number]])
+        place = np.searchsorted(stop, start)
+        end = np.where(place < len(stop), np.append(stop, _NEVER)[place], trace.span_ns[1])
+        found[number] = union(start, end)
+    return found
+
+
+def _devices(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
+    """The device that each call's work ran on, or would have: that of the call before it on its thread, else of the
+    one after it, else of its process; NOTHING where none is known."""
+    device = np.full(len(calls), NOTHING, np.int64)
+    joined = np.flatnonzero(calls.of_operation >= 0)
+    device[calls.of_operation[joined]] = trace.operations.device[joined]
+    known = device >= 0
+    place = np.arange(len(calls))
+    before = np.maximum.accumulate(np.where(known, place, -1)) if len(calls) else place
+    after = np.minimum.accumulate(np.where(known, place, len(calls))[::-1])[::-1] if len(calls) else place
+    for source in (before, after):
+        usable = (source >= 0) & (source < len(calls)) & (device < 0)
+        usable[usable] = calls.thread[source[usable]] == calls.thread[usable]
+        device[usable] = device[source[usable]]
+    process = trace.process_of_thread[calls.thread]
+    main = np.full(len(trace.processes) + 1, NOTHING, np.int64)
+    for number in np.unique(trace.operations.process).tolist():
+        main[number] = np.bincount(trace.operations.device[trace.operations.process == number]).argmax()
+    used = np.unique(trace.operations.device)
+    rest = int(used[0]) if len(used) == 1 else NOTHING
+    return np.where(device >= 0, device, np.where(main[process] >= 0, main[process], rest))
+
+
+def _when(
+    trace: Trace, calls: Calls, rows: npt.NDArray[np.int64], device: npt.NDArray[np.int64]
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """From when to when the work of each lost launch can have run, and its stream where only one comes into question.
+
+    Work of a stream runs in the order of its launches: after the last recorded operation that was launched before it,
+    before the first that was launched after it, and before the end of a wait for the device.
+    """
+    begin, until = calls.start_ns[rows].copy(), np.full(len(rows), _NEVER)
+    stream = np.full(len(rows), NOTHING, np.int64)
+    process = trace.process_of_thread[calls.thread[rows]]
+    table = trace.operations
+    call_process = trace.process_of_thread[calls.thread]
+    launched = np.where(calls.of_operation >= 0, pick(calls.start_ns, calls.of_operation, 0), table.start_ns)
+    for number, gpu in sorted(set(zip(process.tolist(), device.tolist(), strict=True))):
+        mine = np.flatnonzero((process == number) & (device == gpu))
+        ours = np.flatnonzero((table.process == number) & (table.device == gpu) & (table.correlation != NO_CORRELATION))
+        streams = np.unique(table.stream[ours]).tolist()
+        time = begin[mine]
+        if len(streams) == 1:
+            stream[mine] = streams[0]
+        if 0 < len(streams) <= MOST_STREAMS:
+            earliest, latest = np.full(len(mine), _NEVER), np.full(len(mine), _EVER)
+            for each in streams:
+                inside = ours[table.stream[ours] == each]
+                inside = inside[np.argsort(launched[inside], kind="stable")]
+                place = np.searchsorted(launched[inside], time, side="right")
+                ended = np.append(_EVER, np.maximum.accumulate(table.end_ns[inside]))
+                begins = np.append(np.minimum.accumulate(table.start_ns[inside][::-1])[::-1], _NEVER)
+                earliest, latest = np.minimum(earliest, ended[place]), np.maximum(latest, begins[place])
+            begin[mine], until[mine] = np.maximum(time, earliest), latest
+        own = np.flatnonzero(call_process == number)
+        waits = own[calls.kind[own] == CallClass.SYNC]
+        everything = waits if len(streams) <= 1 else waits[_is_device_wide(trace, calls, waits)]
+        until[mine] = np.minimum(until[mine], _next_end(calls, everything, time, _NEVER))
+        last = int(calls.end_ns[own].max())
+        until[mine] = np.where(until[mine] == _NEVER, _next_end(calls, waits, time, last), until[mine])
+    holding = calls.kind[rows] == CallClass.BLOCKING_COPY
+    until = np.where(holding, np.minimum(until, calls.end_ns[rows]), until)
+    return begin, np.maximum(until, begin), stream
+
+
+def _is_device_wide(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp]) -> BoolArray:
+    wide = np.array([bool(_DEVICE_WIDE.search(name)) for name in trace.names] or [False], bool)
+    return wide[calls.name[rows]]
+
+
+def _next_end(calls: Calls, rows: npt.NDArray[np.intp], time: Int64Array, otherwise: int) -> Int64Array:
+    """The end of the first of these calls that begins at or after each instant."""
+    rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
+    first = np.minimum.accumulate(calls.end_ns[rows][::-1])[::-1]
+    return np.append(first, otherwise)[np.searchsorted(calls.start_ns[rows], time)]
+
+
+def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[float, ...]]:
+    """Per process: when the calls were made whose operations or syncs are on record and they are not.
+
+    A process numbers its calls in order, so a lost one lies between the recorded ones of the numbers around it.
+    """
+    table, points = trace.operations, trace.stream_points
+    api_process = trace.process_of_thread[trace.api.thread]
+    dark, fractions = [], []
+    for number in range(len(trace.processes)):
+        orphans = (table.process == number) & (calls.of_operation < 0) & (table.correlation != NO_CORRELATION)
+        syncs = (points.process == number) & (calls.of_point < 0) & (points.correlation > 0) & ~points.is_record
+        wanted = np.concatenate((table.correlation[orphans], points.correlation[syncs]))
+        ours = np.flatnonzero(api_process == number)
+        if not len(wanted) or not len(ours):
+            dark.append(EMPTY)
+            fractions.append(0.0)
+            continue
+        ours = ours[np.argsort(trace.api.correlation[ours], kind="stable")]
+        place = np.searchsorted(trace.api.correlation[ours], wanted)
+        ended = np.append(_EVER, np.maximum.accumulate(trace.api.end_ns[ours]))
+        starts = np.append(np.minimum.accumulate(trace.api.start_ns[ours][::-1])[::-1], trace.span_ns[1])
+        begun = np.append(table.start_ns[orphans], np.full(int(syncs.sum()), _NEVER))
+        low = np.maximum(ended[place], trace.span_ns[0])
+        dark.append(union(low, np.minimum(starts[place], begun)))
+        seen = int(((table.process == number) & (calls.of_operation >= 0)).sum())
+        fractions.append(len(wanted) / (len(wanted) + seen + int(((points.process == number) & ~syncs).sum())))
+    return tuple(dark), tuple(fractions)
+
+
+def _silences(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> tuple[int | None, ...]:
+    """Per process: from when on calls are missing, though ranges of regions in which it nearly always calls go on: to
+    the end of the trace nothing is left of its calls. Records stop thread by thread: the first to stop counts."""
+    found: list[int | None] = []
+    process, call_process = trace.process_of_thread[trace.ranges.thread], trace.process_of_thread[calls.thread]
+    for number in range(len(trace.processes)):
+        ranges, own = np.flatnonzero(process == number), np.flatnonzero(call_process == number)
+        silent = _silence(trace, calls, ranges, region[ranges], own)
+        if silent is not None:
+            threads = np.unique(calls.thread[own]).tolist()
+            each = [_silence(trace, calls, ranges, region[ranges], own[calls.thread[own] == one]) for one in threads]
+            silent = min((time for time in each if time is not None), default=silent)
+        found.append(silent)
+    return tuple(found)
+
+
+def _silence(
+    trace: Trace,
+    calls: Calls,
+    ranges: npt.NDArray[np.intp],
+    region: npt.NDArray[np.int64],
+    own: npt.NDArray[np.intp],
+) -> int | None:
+    """The end of the last of these calls, where instances go on of a region in which there nearly always was one."""
+    if not len(own) or not len(ranges):
+        return None
+    start, end, last = trace.ranges.start_ns[ranges], trace.ranges.end_ns[ranges], int(calls.end_ns[own].max())
+    times = np.sort(calls.start_ns[own])
+    called = np.searchsorted(times, end) > np.searchsorted(times, start)
+    late = np.bincount(region[start >= last], minlength=1)
+    for number in np.flatnonzero(late >= LEAST_SILENT).tolist():
+        earlier = (region == number) & (end <= last)
+        if int(earlier.sum()) >= LEAST_SILENT and float(called[earlier].mean()) >= USUALLY_LAUNCHES:
+            return last
+    return None
+
+
+def withhold(context: TraceContext, losses: Losses, device: int, pieces: Segments) -> tuple[Segments, Withheld]:
+    """Idle pieces of a device's account, ``unattributed`` where records of its work or of the calls are missing; and
+    what these were said to be. Time in which work was lost belongs to the region of the latest launch that lost it."""
+    pieces, work = _replace(pieces, _lost_work(context, losses, device), tuple(Cause))
+    called: list[Segments] = []
+    for number, dark in enumerate(losses.dark):
+        if len(dark.start):
+            inside = StepFunction(_edges(dark), np.tile([0, NOTHING], len(dark.start)))
+            threads = np.array([thread.process == number for thread in context.trace.threads] or [False], bool)
+            pieces, taken = _replace(pieces, inside, _HOST_OWN, threads)
+            called.append(taken)
+    return pieces, Withheld(work, segments.concatenate(_nothing(), *called))
+
+
+def _nothing() -> Segments:
+    empty = np.empty(0, np.int64)
+    return segments.make(empty, empty, Cause.UNATTRIBUTED, empty)
+
+
+def _edges(intervals: IntervalSet) -> Int64Array:
+    return np.stack((intervals.start, intervals.end), axis=1).reshape(-1)
+
+
+def _lost_work(context: TraceContext, losses: Losses, device: int) -> StepFunction:
+    """Over time: the region whose lost work may run on the device; NOTHING where none may."""
+    rows = losses.of_device(device)
+    spans = losses.spans(device)
+    begin, region = losses.begin_ns[rows], context.call_region[losses.call[rows]]
+    order = np.argsort(begin, kind="stable")
+    time = sorted_distinct(begin, spans.start, spans.end)
+    latest = np.searchsorted(begin[order], time, side="right") - 1
+    inside = contains(spans, time) >= 0
+    owner = region[order][np.maximum(latest, 0)] if len(rows) else np.empty(0, np.int64)
+    return StepFunction(time, np.where(inside, owner, NOTHING))
+
+
+def _replace(
+    pieces: Segments, inside: StepFunction, causes: Sequence[Cause], threads: BoolArray | None = None
+) -> tuple[Segments, Segments]:
+    """Pieces of these causes (of these threads) made ``unattributed`` where the function has a value, and what was
+    replaced, with the region that it has now. Without ``threads`` the value is that region."""
+    if not len(inside.time) or not len(pieces):
+        return pieces, _nothing()
+    chosen = np.isin(pieces.cause, [int(cause) for cause in causes])
+    if threads is not None:
+        chosen &= (pieces.thread != NO_THREAD) & threads[pieces.thread]
+    start, end, row, value = cut(pieces.start_ns, pieces.end_ns, inside)
+    taken = chosen[row] & (value != NOTHING)
+    if not taken.any():
+        return pieces, _nothing()
+    region = np.where(taken & (threads is None), value, pieces.region[row])
+    cause = pieces.cause[row].astype(np.int64)
+    thread = pieces.thread[row].astype(np.int64)
+    kept = segments.make(start, end, np.where(taken, int(Cause.UNATTRIBUTED), cause), region, thread)
+    was = segments.make(start[taken], end[taken], cause[taken], region[taken], thread[taken])
+    return segments.concatenate(kept), segments.concatenate(was)

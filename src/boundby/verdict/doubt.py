@@ -1,0 +1,112 @@
+"""Whether a verdict would stand whatever the records that are missing would have said; if not, why none is given.
+
+Time that lost operations may have filled is put on the device's side, on the host's, or where the account would have
+had it, and each of these cases is decided anew: a verdict that is not the same in all of them is none.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
+from boundby.model.units import duration, plural
+from boundby.verdict.bound import Case, Decision, decide
+
+# Fewer operations than this have no rhythm: what they wait for is chance.
+LEAST_OPERATIONS = 5
+# Calls that left no other record are lost as often as those that did; more often by chance, up to so many times.
+CHANCE = 3
+_HOST = (Cause.CPU, Cause.SYNC, Cause.CUDA_API)
+
+Time = Mapping[Cause, int]
+
+
+def why_not(case: Case, decision: Decision) -> str | None:
+    """Why nothing can be said, with the capture that would tell; None: the verdict stands."""
+    if not case.has_gpu_work:
+        return _no_device(case)
+    if case.window_ns == 0 or decision.bound == "hidden":
+        return _hidden(case, decision)
+    if decision.bound == "unknown":
+        return None  # nothing is claimed
+    if not case.is_part and 0 < case.operations < LEAST_OPERATIONS:
+        return f"{plural(case.operations, 'GPU operation')} give no verdict. Capture more of the program"
+    if case.stretched is not None:
+        return case.stretched
+    others = sorted({other.bound for other in _alternatives(case) if not _agree(decision, other)})
+    return _told(case, [decision.bound, *others]) if others else None
+
+
+def _agree(one: Decision, other: Decision) -> bool:
+    """The same bound, or one of the two of a mixed verdict."""
+    return bool({one.bound, *(one.mixed_of or ())} & {other.bound, *(other.mixed_of or ())})
+
+
+def _alternatives(case: Case) -> Iterator[Decision]:
+    """What would be decided, had the missing records said otherwise."""
+    work, calls = sum(case.lost_work.values()), sum(case.lost_calls.values())
+    ways_of_work: list[Time] = [case.lost_work, *({kind: work} for kind in case.lost_kinds)] if work else [{}]
+    ways_of_calls: list[Time] = [case.lost_calls, *({cause: calls} for cause in _HOST)] if calls else [{}]
+    guessed = _unseen_calls(case)
+    if guessed:
+        ways_of_calls += [
+            {**way, Cause.CPU: way.get(Cause.CPU, 0) - guessed, cause: way.get(cause, 0) + guessed}
+            for way in tuple(ways_of_calls)
+            for cause in (Cause.SYNC, Cause.CUDA_API)
+        ]
+    for added in itertools.product(ways_of_work, ways_of_calls):
+        if any(added):
+            yield decide(_with(case, work + calls, *added))
+
+
+def _unseen_calls(case: Case) -> int:
+    """Of the host's own time: what may have been calls that left no record at all."""
+    fraction = case.calls_lost_fraction
+    if not fraction:
+        return 0
+    called = case.time[Cause.SYNC] + case.time[Cause.CUDA_API]
+    return min(case.time[Cause.CPU], round(CHANCE * fraction / max(1 - fraction, 0.01) * called))
+
+
+def _with(case: Case, unknown_ns: int, *added: Time) -> Case:
+    time = dict(case.time)
+    time[Cause.UNATTRIBUTED] -= min(unknown_ns, time[Cause.UNATTRIBUTED])
+    replayed = None if case.replayed is None else dict(case.replayed)
+    for cause, ns in (item for each in added for item in each.items()):
+        time[cause] = max(time[cause] + ns, 0)
+        if replayed is not None and cause.key in replayed:
+            replayed[cause.key] = max(replayed[cause.key] + ns, 0)
+    return replace(case, time=time, replayed=replayed, following=None)
+
+
+def _told(case: Case, bounds: list[str]) -> str:
+    parts = []
+    if case.launches_lost:
+        parts.append(f"{case.launches_lost:,} of {case.launches:,} launches are on record without their work")
+    if sum(case.lost_calls.values()) or case.calls_lost_fraction:
+        parts.append("CUDA calls are missing whose operations are on record")
+    missing = duration(sum(case.lost_work.values()) + sum(case.lost_calls.values()))
+    may = " or ".join(dict.fromkeys(SHORT_LABEL.get(bound, bound) for bound in bounds))
+    what = f"; what happened in {missing} is not known: it may be bound by {may}" if len(bounds) > 1 else ""
+    return f"{' and '.join(parts)}{what}. {ADVICE}"
+
+
+ADVICE = (
+    "Capture again: a shorter time, with the program ending by itself (or cudaProfilerStop after a synchronize), so "
+    "that the profiler can write all it holds"
+)
+
+
+def _no_device(case: Case) -> str | None:
+    if not case.launches_lost:
+        return None
+    return f"{case.launches_lost:,} launches are on record, and no work of a GPU is: what it did is not known. {ADVICE}"
+
+
+def _hidden(case: Case, decision: Decision) -> str | None:
+    """Work that is not on record hides behind nothing."""
+    if not case.launches_lost or decision.bound not in ("hidden", "unknown", *(c.key for c in BUSY_CAUSES)):
+        return None
+    return _told(case, [decision.bound])
