@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from boundby.correlation.compiling import Compilations
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
@@ -52,6 +53,7 @@ class HostState:
         self._states: dict[int, StepFunction] = {}
         self._blocked: dict[int, IntervalSet] = {}
         self._process_busy: dict[int, IntervalSet] = {}
+        self._compilations = Compilations(trace, calls)
         self._waits_until = _implicit_waits(trace, calls)
         self._stalls = stalled_allocations(calls, self._busy_of, trace)
         self.copies_pageable = _pageable_copies(trace, calls)
@@ -62,6 +64,10 @@ class HostState:
         if thread not in self._evidence:
             self._evidence[thread] = gather_evidence(self._trace, thread)
         return self._evidence[thread]
+
+    def compiling(self, thread: int) -> IntervalSet:
+        """When the thread compiles code, or sleeps until a compiler is done, and does not launch."""
+        return self._compilations.of(thread, self.evidence(thread).asleep)
 
     def blocked(self, thread: int) -> IntervalSet:
         """Times in which the thread waits for the device: blocking syncs and copies, and, while the process's
@@ -144,9 +150,10 @@ class HostState:
         elsewhere = EMPTY if evidence.is_known else self._partner_took_over(thread, start, end)
         overhead = self._overhead(thread, OverheadClass.PROFILER)
         loading = self._overhead(thread, OverheadClass.INIT)
+        compiling = self.compiling(thread)
         life = lifetime(self._trace, thread)
         bounds = np.array([low, *(life or ())], np.int64)
-        cuts = sorted_distinct(bounds, start, end, dispatch_end, *asleep, *elsewhere, *overhead, *loading)
+        cuts = sorted_distinct(bounds, start, end, dispatch_end, *asleep, *elsewhere, *overhead, *loading, *compiling)
         # Later lines override earlier ones.
         state = np.full(len(cuts), int(Cause.CPU), np.int64)
         if life is not None and evidence.is_known:  # before and after it, nothing shows that the thread exists
@@ -154,6 +161,7 @@ class HostState:
         state[contains(elsewhere, cuts) >= 0] = ELSEWHERE
         state[contains(IntervalSet(end, dispatch_end), cuts) >= 0] = Cause.CUDA_API
         state[contains(asleep, cuts) >= 0] = Cause.HOST_BLOCKED
+        state[contains(compiling, cuts) >= 0] = Cause.INIT
         call = contains(IntervalSet(start, end), cuts)
         inside = call >= 0
         cause_of_class = np.array([int(_CAUSE_OF_CLASS[kind]) for kind in CallClass])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from boundby.evidence.context import RuleContext
+from boundby.evidence.context import RuleContext, once
 from boundby.model.arrays import unique
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
 from boundby.model.units import percent
 
+_LOADER = re.compile(r"DataLoader|^pt_data_worker|^pt_pin_mem|_MultiProcessing\w*Iter")
 # Who runs less than this share of the time does not matter.
 LEAST_BUSY = 0.05
 # A process feeds the launching thread if it computes for this share of the time in which that thread polls.
@@ -67,6 +69,15 @@ def is_held_by_input(context: RuleContext, waits: Sequence[IntervalSet]) -> bool
         if any(one.is_process and one.busy >= SATURATED for one in workers(context, inside))
     ]
     return sum(held) >= FEEDING * context.longest_window_ns
+
+
+@once
+def has_loader(context: RuleContext) -> bool:
+    """Whether anything shows that a DataLoader of PyTorch feeds the program: its ranges, or its threads' names."""
+    trace = context.trace
+    named = [thread.name for thread in trace.threads]
+    named += [trace.names[number] for number in np.unique(trace.ranges.name).tolist()]
+    return any(map(_LOADER.search, named))
 
 
 def named_workers(found: Sequence[Worker]) -> str:

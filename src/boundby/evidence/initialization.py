@@ -13,7 +13,8 @@ from boundby.evidence.device_work import device_work
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
-from boundby.trace.vocabulary.cuda import CallClass
+from boundby.trace.vocabulary.compilers import is_compile_call
+from boundby.trace.vocabulary.cuda import CallClass, plain_name
 
 # Allocations are steady if this share of their time comes after half of the kernels.
 STEADY_SHARE = 0.25
@@ -35,7 +36,7 @@ class SetupCalls:
     """Rows of ``context.calls`` in the windows."""
 
     steady: Rows  # allocations throughout
-    once: Rows  # loading, contexts, JIT, and allocations that come early only
+    once: Rows  # loading, contexts, and allocations that come early only; not what compiles
 
 
 @once
@@ -46,6 +47,7 @@ def setup_calls(context: RuleContext) -> SetupCalls:
     inside = context.in_windows((calls.start_ns + calls.end_ns) // 2)
     allocations = np.flatnonzero(inside & (calls.kind == CallClass.ALLOC))
     loads = inside & ((calls.kind == CallClass.INIT) | calls.is_first_load)
+    loads &= ~context.names_where(calls.name, lambda name: is_compile_call(plain_name(name)))[calls.name]
     extraordinary = _extraordinary(length[allocations], calls.name[allocations])
     loads[allocations[extraordinary]] = True
     allocations = allocations[~extraordinary]

@@ -54,6 +54,8 @@ _LEAST_SAMPLED_NS = 1_000_000
 _LEAST_SAMPLES = 2
 # Loading a shared library maps several segments; fewer such calls are any program's.
 _LEAST_MAPPINGS = 8
+# Opened far more often than mapped, files are read: modules of Python, data.
+_MAPPED_OF_OPENED = 0.5
 # What opens a file so near to a burst of them belongs to it.
 _NEAR_NS = 50_000_000
 
@@ -162,7 +164,7 @@ def _mapping(context: RuleContext, begins: Int, ends: Int, thread: Int) -> Bool:
             np.subtract(*np.searchsorted(start_ns[wanted[name]], [ends[rows], begins[rows]]))
             for wanted in (maps, opens)
         )
-        loads = (mapped >= _LEAST_MAPPINGS) & (opened > 0)
+        loads = (mapped >= _LEAST_MAPPINGS) & (opened > 0) & (mapped - opened >= _MAPPED_OF_OPENED * opened)
         near = union(begins[rows[loads]] - _NEAR_NS, ends[rows[loads]] + _NEAR_NS)
         found[rows] = loads | ((opened > 0) & _lie_within(near, begins[rows], ends[rows]))
     return found

@@ -238,18 +238,22 @@ def _pieces(timeline: Timeline, low: Int64Array, high: Int64Array, thread: Int64
         everything = np.flatnonzero((thread == number) & (high > low))
         members = np.array([number]) if number in linked else timeline.logical_threads.members(number)
         asleep = as_steps(subtract(_asleep(timeline, number, members, linked), wakeups.of(number)))
+        compiling = as_steps(timeline.host_state.compiling(number))
         last = _last_end(timeline, members, low[everything]) + DISPATCH_LIMIT_NS
         for first in range(0, len(everything), NODES_AT_ONCE):
             rows = everything[first : first + NODES_AT_ONCE]
             begin, finish, row, owner = cut(low[rows], high[rows], timeline.ownership.steps(number))
-            piece_start, piece_end, inner, state = cut(begin, finish, asleep)
-            place = row[inner]
+            begin, finish, inner, state = cut(begin, finish, asleep)
+            row, owner, sleeps = row[inner], owner[inner], state != NONE
+            piece_start, piece_end, inner, state = cut(begin, finish, compiling)
+            place, compiles = row[inner], state != NONE
             region = timeline.ownership.region_of(owner)[inner]
-            sleeps = state != NONE
+            sleeps = sleeps[inner]
             until = np.minimum(piece_end, last[first + place])
-            dispatch = np.where(sleeps, 0, np.clip(until - piece_start, 0, None))
+            dispatch = np.where(sleeps | compiles, 0, np.clip(until - piece_start, 0, None))
             rest = piece_end - piece_start - dispatch
             cause = np.where(sleeps, np.int8(Cause.HOST_BLOCKED), np.int8(Cause.CPU))
+            cause[compiles] = Cause.INIT
             for ns, of in ((dispatch, np.full(len(place), Cause.CUDA_API, np.int8)), (rest, cause)):
                 kept = ns > 0
                 parts.append((rows[place[kept]].astype(np.int32), ns[kept], of[kept], region[kept].astype(np.int32)))

@@ -166,7 +166,7 @@ def _without_sleep(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 
 def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    """Allocations only wait; launches that load code only launch."""
+    """Allocations only wait; launches that load code only launch; nothing is compiled."""
     gone = scope.nodes & graph.is_init
     launches = (graph.node_kind == CallClass.LAUNCH) & ~graph.is_init
     usual = int(np.median(graph.costs.call_ns[launches])) if launches.any() else 0
@@ -175,6 +175,7 @@ def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     return replace(
         costs,
         call_ns=np.where(gone, left, costs.call_ns),
+        interval_ns=costs.interval_ns - _pieces(graph, Cause.INIT, scope),
         wait_lag_ns=np.where(is_allocation, 0, costs.wait_lag_ns),
     )
 
@@ -243,7 +244,7 @@ def _launching_ns(graph: Graph, scope: Scope) -> int:
 
 
 def _init_ns(graph: Graph, scope: Scope) -> int:
-    return int(graph.costs.call_ns[scope.nodes & graph.is_init].sum())
+    return int(graph.costs.call_ns[scope.nodes & graph.is_init].sum()) + _pieces_ns(graph, Cause.INIT, scope)
 
 
 def _operations_ns(graph: Graph, mine: BoolArray) -> int:

@@ -113,9 +113,11 @@ def test_a_process_that_starts_is_named() -> None:
         schedule = trace.schedule
         late = process[schedule.thread] == 1
         begins = np.where(late, np.maximum(schedule.start_ns, start + 1 * MS), schedule.start_ns)
-        return replace(trace, schedule=replace(schedule, start_ns=begins))
+        names = ("pt_main_thread", "pt_data_worker")
+        threads = tuple(replace(thread, name=names[thread.process]) for thread in trace.threads)
+        return replace(trace, threads=threads, schedule=replace(schedule, start_ns=begins))
 
-    (found,) = told(as_torch(Source(made).changed(starts_late)), "host-phase")
+    (found,) = told(Source(made).changed(starts_late), "host-phase")
     assert found.advice[0].startswith("DataLoader(..., persistent_workers=True)")
     assert "waits for a process that starts" in found.title
     (early,) = told(Source(made), "host-phase")

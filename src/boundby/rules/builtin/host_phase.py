@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.feeders import started_processes
+from boundby.evidence.feeders import has_loader, started_processes
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
 from boundby.model.units import percent
 from boundby.rules.builtin._telling import asleep_share, fold, match, where_and_when
@@ -52,7 +52,7 @@ def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
         first = (
             "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
             f"starts the first ones beside the GPU. {what}, and what the program does next waits for it"
-            if context.program.is_torch
+            if context.program.is_torch and has_loader(context)
             else f"{what}, and what the program does next waits for it: start it once, before the steps",
         )
     usual = "building indexes and metrics" if context.program.is_python else "files, building indexes"

@@ -1,0 +1,82 @@
+"""When a thread compiles code, or waits for a compiler: long stretches between two CUDA calls that end in one which
+hands over code, lie in a range that compiles, or are slept through while a compiler's process runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from boundby.correlation.correlate import Calls
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.model.intervals import EMPTY, IntervalSet, intersect, union
+from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.compilers import COMPILERS, hands_over_code, is_compile_range, is_compiler_process
+from boundby.trace.vocabulary.cuda import plain_name
+
+# The smallest kernels take NVRTC and ptxas longer; what is shorter is a lookup in a cache, or dispatch.
+LEAST_COMPILE_NS = 5_000_000
+# A single stretch before code is handed over may be any work, unless names show a compiler.
+LEAST_STRETCHES = 2
+
+
+class Compilations:
+    """The evidence of a whole trace, worked out once; ``of`` asks it for a thread."""
+
+    def __init__(self, trace: Trace, calls: Calls) -> None:
+        self._trace, self._calls = trace, calls
+        self._hands_over = _names(trace, calls.name, lambda name: hands_over_code(plain_name(name)))
+        self._is_range = _names(trace, trace.ranges.name, is_compile_range)
+        used = np.unique(np.concatenate((trace.operations.name, trace.ranges.name, trace.api.name)))
+        self._names_a_compiler = any(
+            pattern.search(trace.names[number])
+            for number in (used[used >= 0].tolist() if self._hands_over.any() else ())
+            for _, pattern in COMPILERS
+        )
+        self._compilers = self._compiler_processes()
+
+    def of(self, thread: int, asleep: IntervalSet) -> IntervalSet:
+        """When a thread compiles. ``asleep``: when it sleeps, as far as is known."""
+        calls, ranges = self._calls, self._trace.ranges
+        rows = calls.rows_of(thread)
+        begin = np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, calls.end_ns[rows]))
+        until = np.append(calls.start_ns[rows], np.iinfo(np.int64).max // 2)
+        long = until - begin >= LEAST_COMPILE_NS
+        before_code = np.append(self._hands_over[calls.name[rows]], False) & long
+        before_code[0] = False  # since when the thread has been about it nothing says
+        if np.count_nonzero(before_code) < LEAST_STRETCHES and not self._names_a_compiler:
+            before_code[:] = False
+        own = ranges.rows_of(thread)
+        chosen = self._is_range[ranges.name[own]]
+        inside = union(ranges.start_ns[own][chosen], ranges.end_ns[own][chosen])
+        waits = intersect(asleep, self._compilers)
+        parts = [intersect(union(begin[long], until[long]), found) for found in (inside, waits)]
+        parts.append(union(begin[before_code], until[before_code]))
+        found = union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts]))
+        long_enough = found.end - found.start >= LEAST_COMPILE_NS
+        return IntervalSet(found.start[long_enough], found.end[long_enough])
+
+    def _compiler_processes(self) -> IntervalSet:
+        """When a process that compiles is on a CPU."""
+        trace = self._trace
+        threads = [
+            number
+            for number, thread in enumerate(trace.threads)
+            if is_compiler_process(trace.processes[thread.process].name) or is_compiler_process(thread.name)
+        ]
+        begin: list[Int64Array] = [np.empty(0, np.int64)]
+        end: list[Int64Array] = [np.empty(0, np.int64)]
+        for number in threads:
+            switches = trace.schedule.of_thread(number)
+            if len(switches):  # from its first to its last switch: a compiler that sleeps waits for another
+                begin.append(switches.start_ns[:1])
+                end.append(switches.start_ns[-1:])
+        return union(np.concatenate(begin), np.concatenate(end)) if len(begin) > 1 else EMPTY
+
+
+def _names(trace: Trace, used: Int32Array, matches: Callable[[str], bool]) -> BoolArray:
+    """Mask over names, with an entry for -1, no name."""
+    mask = np.zeros(len(trace.names) + 1, bool)
+    for number in np.unique(used[used >= 0]).tolist():
+        mask[number] = matches(trace.names[number])
+    return mask

@@ -1,0 +1,126 @@
+"""Code is compiled while the program runs, or kernels are tried out, and the device waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.compilations import Autotuning, Compilations, autotuning, compilations
+from boundby.evidence.context import RuleContext
+from boundby.evidence.initialization import progress_at
+from boundby.model.causes import Cause
+from boundby.model.units import count, counted, duration, percent
+from boundby.results.report import Example
+from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.vocabulary.kernels import kernel_label
+
+
+def _check(context: RuleContext) -> Iterator[Match]:
+    compiled, tried = compilations(context), autotuning(context)
+    if compiled.total_ns >= context.least_ns:
+        yield _compiled(context, compiled)
+    if tried.is_seen and (kernels := KernelSet(context, tried.rows)).exposed_ns >= context.least_ns:
+        yield _tried(kernels, tried)
+
+
+def _compiled(context: RuleContext, compiled: Compilations) -> Match:
+    length = compiled.end_ns - compiled.start_ns
+    late_ns = int(length[progress_at(context, compiled.start_ns) >= RULE.threshold(context, "late_fraction")].sum())
+    goes_on = late_ns >= RULE.threshold(context, "again_fraction") * compiled.total_ns and len(
+        np.unique(compiled.calls)
+    ) >= RULE.threshold(context, "again_count")
+    who = " and ".join(compiled.who)
+    low, high = context.saving((Cause.INIT.key,), calls=compiled.calls) or (0, compiled.total_ns)
+    longest = np.lexsort((compiled.start_ns, -length))[:3].tolist()
+    helpers = counted(compiled.processes, "compiler process", "compiler processes")
+    return Match(
+        region=context.place(compiled.region, np.maximum(length, 1)),
+        title=f"{f'{who} compiles' if len(compiled.who) == 1 else f'{who} compile' if who else 'code is compiled'} "
+        f"while the program runs: the GPU waits {duration(compiled.total_ns)}, "
+        f"{percent(compiled.total_ns / max(context.window_ns, 1))} of the window"
+        f"{', again and again' if goes_on else ''}",
+        evidence={
+            "compiling_ns": compiled.total_ns,
+            "stretches": len(length),
+            "compilers": list(compiled.who),
+            "compiler_processes": compiled.processes or None,
+            "late_ns": late_ns,
+            "calls": context.named_calls(compiled.calls),
+        },
+        saving_ns=(min(low, compiled.total_ns) if goes_on else 0, min(high, compiled.total_ns)),
+        advice=(*_advice(context, compiled.who), *([f"{helpers} ran beside it"] if compiled.processes else [])),
+        examples=tuple(
+            Example(int(compiled.start_ns[row]), int(length[row]), f"{who or 'the host'} compiles") for row in longest
+        ),
+        instances=len(length),
+        cost_ns=compiled.total_ns,
+    )
+
+
+def _advice(context: RuleContext, who: tuple[str, ...]) -> tuple[str, ...]:
+    """Compile once, keep what was compiled, give it no reason to compile again."""
+    program = context.program
+    by_torch = "torch.compile" in who or "Triton" in who
+    once = program.pick(
+        "Compile ahead of time for this GPU (nvcc -gencode arch=compute_90,code=sm_90), or keep the cubin that NVRTC "
+        "makes "
+        "and load it in the next run; CUDA_CACHE_PATH keeps only what the driver compiles of PTX",
+        jax='jax.config.update("jax_compilation_cache_dir", "/path") keeps what was compiled for the next run',
+        cupy="CUPY_CACHE_DIR on a disk that stays keeps what was compiled for the next run",
+        numba="@cuda.jit(cache=True) keeps what was compiled for the next run",
+        python="Keep what was compiled for the next run: a cache folder on a disk that stays",
+        torch="Keep what was compiled for the next run: TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR on a disk that "
+        "stays"
+        if by_torch
+        else f"{who[0] if who else 'The compiler'} compiles in each process anew: keep the process for several jobs, "
+        "or compile ahead of time what its kernels do",
+        julia="Compile once, before what counts (a first call of each function and type)",
+        directives="Compile for this GPU (-gpu=cc90 with nvc and nvfortran), so that the driver has no PTX to compile",
+    )
+    again = program.pick(
+        "Run each shape once before what counts; a new shape or type is compiled anew",
+        torch="Run each shape once before what counts. New shapes compile anew: "
+        + ("TORCH_LOGS=recompiles says why, torch.compile(dynamic=True) or padding" if by_torch else "padding")
+        + " to a few lengths avoids it",
+    )
+    measure = "In a long run it is paid once: boundby analyze --window START:END shows the rest"
+    return (once, again, measure) if who != ("CuPy",) else (once, measure)
+
+
+def _tried(kernels: KernelSet, tried: Autotuning) -> Match:
+    names = sorted({kernel_label(name) for name in tried.kernels})
+    return kernels.match(
+        f"{counted(len(names), 'kernel is', 'kernels are')} tried out (autotuning) with {count(tried.flushes)} "
+        f"flushes of the "
+        f"cache in between: {duration(kernels.total_ns)} on the GPU ({', '.join(names[:2])})",
+        {
+            "flushes": tried.flushes,
+            "runs": len(kernels) - tried.flushes,
+            "total_ns": kernels.total_ns,
+            "kernels": kernels.named(),
+        },
+        (0, kernels.saving_without(Cause.GPU_COMPUTE)[1]),
+        (
+            "It happens once for each new key (shape, dtype): keep the result (TRITON_CACHE_AUTOTUNING=1, or "
+            "triton.autotune(..., cache_results=True)), or fix the best configuration, once it is known",
+            "Keys that hold a length (sequence, batch) tune anew for each: round it, or leave it out of the key",
+        ),
+        cost_ns=kernels.total_ns,
+    )
+
+
+RULE = Rule(
+    id="jit-compilation",
+    title="Code is compiled while the program runs",
+    group="init",
+    cause=Cause.INIT,
+    check=_check,
+    needs=("kernels", "cuda_api"),
+    thresholds=(
+        Threshold("late_fraction", 0.25, "fraction of the kernels", "What comes after the first quarter is no start."),
+        Threshold("again_count", 10, "stretches", "A handful is what a short run compiles at all."),
+        Threshold("again_fraction", 0.25, "fraction", "A late single stretch is one shape; a quarter late is a habit."),
+    ),
+)
