@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from boundby.attribution.nesting import depths
+from boundby.model.nesting import depths
 from boundby.attribution.projection import project
 from boundby.attribution.regions import Regions
 from boundby.model.step_function import NOTHING

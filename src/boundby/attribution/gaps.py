@@ -205,7 +205,8 @@ def _chase(context: TraceContext, thread: int, pieces: _Pieces) -> _Pieces:
             asleep.owner[row],
         )
     pieces = _stack(*settled, pieces)
-    return pieces._replace(state=np.where(pieces.state == ELSEWHERE, int(Cause.CPU), pieces.state))
+    otherwise = Cause.UNATTRIBUTED if context.trace.is_told_by_frames else Cause.CPU
+    return pieces._replace(state=np.where(pieces.state == ELSEWHERE, int(otherwise), pieces.state))
 
 
 def running(host_state: HostState, thread: int) -> StepFunction:
@@ -216,7 +217,8 @@ def running(host_state: HostState, thread: int) -> StepFunction:
     """
     states, evidence = host_state.states(thread), host_state.evidence(thread)
     shows_cpu = evidence.on_cpu is not None or not evidence.is_known
-    silent = np.isin(states.value, (Cause.HOST_BLOCKED, ELSEWHERE)) | ((states.value == Cause.CPU) & (not shows_cpu))
+    silent = np.isin(states.value, (Cause.HOST_BLOCKED, Cause.UNATTRIBUTED, ELSEWHERE))
+    silent |= (states.value == Cause.CPU) & (not shows_cpu)
     return StepFunction(states.time, np.where(silent, NOTHING, states.value))
 
 

@@ -153,9 +153,13 @@ class HostState:
         compiling = self.compiling(thread)
         life = lifetime(self._trace, thread)
         bounds = np.array([low, *(life or ())], np.int64)
-        cuts = sorted_distinct(bounds, start, end, dispatch_end, *asleep, *elsewhere, *overhead, *loading, *compiling)
+        shown = EMPTY if evidence.shown is None else evidence.shown
+        told = (*asleep, *elsewhere, *overhead, *loading, *compiling, *shown)
+        cuts = sorted_distinct(bounds, start, end, dispatch_end, *told)
         # Later lines override earlier ones.
         state = np.full(len(cuts), int(Cause.CPU), np.int64)
+        if evidence.shown is not None:
+            state[contains(shown, cuts) < 0] = Cause.UNATTRIBUTED
         if life is not None and evidence.is_known:  # before and after it, nothing shows that the thread exists
             state[(cuts < life[0]) | (cuts >= life[1])] = ELSEWHERE
         state[contains(elsewhere, cuts) >= 0] = ELSEWHERE

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.nesting import depths
 from boundby.attribution.regions import Regions
 from boundby.correlation.correlate import Calls
 from boundby.model.arrays import Int64Array, range_maximum, unique
+from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Trace
 

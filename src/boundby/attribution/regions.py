@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.nesting import depths, latest_open, nest
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array, factorize, unique
+from boundby.model.nesting import depths, latest_open, nest
 from boundby.model.records import dataclass
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
 from boundby.trace.tables import Trace

@@ -14,7 +14,6 @@ from boundby.attribution.gaps import Gaps
 from boundby.attribution.host_account import ThreadAccount, account_threads
 from boundby.attribution.host_state import HostState
 from boundby.attribution.losses import Losses, Withheld, find_losses
-from boundby.attribution.nesting import close_leaks
 from boundby.attribution.projection import project
 from boundby.attribution.regions import ROOT, Ownership, build_ownership
 from boundby.attribution.segments import Segments
@@ -26,6 +25,7 @@ from boundby.correlation.logical_threads import find_logical_threads
 from boundby.model.arrays import Int64Array, pick, unique
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet
+from boundby.model.nesting import close_leaks
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found

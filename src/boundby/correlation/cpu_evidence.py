@@ -11,6 +11,7 @@ from boundby.model.intervals import EMPTY, IntervalSet, subtract, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS
+from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class CpuEvidence:
     on_cpu: IntervalSet | None
     off_cpu: IntervalSet | None
     in_blocking_call: IntervalSet | None
+    shown: IntervalSet | None = None  # all the time of which anything is known; None: that is not told
 
     @property
     def is_known(self) -> bool:
@@ -41,6 +43,8 @@ class CpuEvidence:
 def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
     """What the capture knows of one thread."""
     on = off = in_call = None
+    if trace.is_told_by_frames:
+        return _told_by_frames(trace, thread)
     switches = trace.schedule.of_thread(thread)
     if len(switches):
         time, is_in = switches.start_ns, switches.is_in
@@ -54,6 +58,24 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
         blocks = trace.sleep_kind[calls.name] >= 0
         in_call = union(calls.start_ns[blocks], calls.end_ns[blocks])
     return CpuEvidence(on, off, in_call)
+
+
+def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:
+    """A thread inside an operator or a Python function runs, unless that function is one that sleeps; inside a loader
+    that has workers it waits for them."""
+    ranges, frames = trace.ranges.of_thread(thread), trace.frames
+    used = np.unique(ranges.name).tolist()
+    tells = [name for name in used if trace.names[name] in trace.operator_names or LOADER.match(trace.names[name])]
+    known = np.isin(ranges.name, tells)
+    waits = np.isin(ranges.name, [name for name in used if WAITS_FOR_WORKERS.match(trace.names[name])])
+    covered, asleep = frames.covered(thread), frames.asleep(thread)
+    shown = union(
+        np.concatenate((ranges.start_ns[known], covered.start)), np.concatenate((ranges.end_ns[known], covered.end))
+    )
+    blocked = union(
+        np.concatenate((ranges.start_ns[waits], asleep.start)), np.concatenate((ranges.end_ns[waits], asleep.end))
+    )
+    return CpuEvidence(None, None, blocked if len(covered.start) or waits.any() else None, shown)
 
 
 def sleeps_of(trace: Trace, thread: int) -> dict[str, IntervalSet]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from boundby.model.intervals import IntervalSet, contains
 from boundby.model.records import dataclass
+from boundby.model.step_function import cut
 from boundby.trace.stacks import Backtraces, StackSource, file_name, is_interpreter, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
 
@@ -74,6 +75,8 @@ def hottest(
     """
     if level not in LEVELS:
         raise ValueError(f"level must be one of {LEVELS}, not {level!r}")
+    if len(trace.python_frames):
+        return _longest(trace, threads, intervals, limit) if level == "python" else ()
     captured = trace.captured
     if not (captured.python_stacks if level == "python" else captured.backtraces):
         return ()
@@ -93,6 +96,29 @@ def hottest(
         found[key] = found.get(key, 0) + count
     ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     return tuple(Hotspot(*key, count, count / total) for key, count in ranked[:limit])
+
+
+def _longest(
+    trace: Trace, threads: int | Iterable[int] | None, intervals: IntervalSet | None, limit: int
+) -> tuple[Hotspot, ...]:
+    """The same where every Python function is recorded: ``samples`` are nanoseconds then."""
+    frames = trace.frames
+    chosen = np.unique(trace.python_frames.thread).tolist() if threads is None else threads
+    found: dict[tuple[str, str], int] = {}
+    for thread in [chosen] if isinstance(chosen, int) else chosen:
+        steps = frames.innermost(thread)
+        if not len(steps.time):
+            continue
+        asked = frames.covered(thread) if intervals is None else intervals
+        start, end, _, row = cut(asked.start, asked.end, steps)
+        inside = np.bincount(row[row >= 0], (end - start)[row >= 0]).astype(np.int64)
+        rows = np.flatnonzero(inside)
+        for frame, time_ns in zip(frames.of_rows(thread, rows), inside[rows].tolist(), strict=True):
+            key = (frame.function, f"{frame.file}:{frame.line}" if frame.line else "")
+            found[key] = found.get(key, 0) + time_ns
+    total = sum(found.values())
+    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Hotspot(*key, time_ns, time_ns / total) for key, time_ns in ranked[:limit])
 
 
 def _function(stacks: Backtraces, stack: int, level: str) -> tuple[str, str]:

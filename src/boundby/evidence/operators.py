@@ -19,11 +19,12 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.nesting import depths
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int32Array, Int64Array, unique
+from boundby.model.nesting import depths
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
+from boundby.trace.frames import own_first
 from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.ranges import fold_name
@@ -108,8 +109,15 @@ def _operator_names(trace: Trace, is_of_library: npt.NDArray[np.bool_]) -> tuple
     used = unique(trace.ranges.name)
     folded = [fold_name(trace.names[number]) for number in used.tolist()]
     annotated = any(name.startswith("aten::") for name in folded)
+    known = {fold_name(name) for name in trace.operator_names}
     names = tuple(
-        sorted({name for name in folded if _OPERATOR.match(name) or (annotated and _ANY_NAMESPACE.match(name))})
+        sorted(
+            {
+                name
+                for name in folded
+                if _OPERATOR.match(name) or (annotated and _ANY_NAMESPACE.match(name)) or name in known
+            }
+        )
     )
     index = {name: number for number, name in enumerate(names)}
     of_name = np.full(len(trace.names) + 1, NOTHING, np.int32)
@@ -128,6 +136,10 @@ def source_of(timeline: Timeline, call: int, limit: int = 8) -> tuple[str, ...]:
 
 
 def _python_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]:
+    if len(timeline.trace.python_frames):
+        calls = timeline.calls
+        frames = timeline.trace.frames.at(int(calls.thread[call]), int(calls.start_ns[call]))
+        return tuple(frame.label for frame in own_first(frames)[:limit])
     if not timeline.trace.captured.python_stacks:
         return ()
     stacks, calls = timeline.trace.backtraces.load(), timeline.calls

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.nesting import depths
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int64Array, factorize, heaviest, unique
 from boundby.model.intervals import first_free_lanes
+from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import RangeLane

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -54,8 +55,8 @@ def _tops(
     region, of_row, count, total = _with_ancestors(timeline.ownership.regions, region, of_row, count, total)
     order = np.lexsort((of_row, -total, region))
     region, of_row, count, total = region[order], of_row[order], count[order], total[order]
-    first = np.flatnonzero(np.append(True, region[1:] != region[:-1]))
-    for low, high in zip(first.tolist(), np.append(first[1:], len(region)).tolist(), strict=True):
+    first = np.flatnonzero(np.append(True, region[1:] != region[:-1])) if len(region) else np.empty(0, np.intp)
+    for low, high in itertools.pairwise([*first.tolist(), len(region)]):
         shown = slice(low, min(high, low + MOST_NAMES))
         columns = (of_row[shown].tolist(), count[shown].tolist(), total[shown].tolist())
         tops[int(region[low])] = tuple(Top(distinct[row], times, ns) for row, times, ns in zip(*columns, strict=True))

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked, rows_of, unique
 from boundby.model.records import dataclass
 from boundby.trace.facts import Captured, GpuInfo, JobPlace, ProcessGroup, TraceWarning
+from boundby.trace.frames import FrameStacks
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
 from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
@@ -383,6 +384,18 @@ class Trace:
     operator_names: frozenset[str] = frozenset()  # of ranges that are known to be a framework's operators
     arguments: tuple[OperatorArguments, ...] = ()  # distinct ones: see Ranges.arguments
     memory: MemoryPoints = field(default_factory=MemoryPoints.empty)
+
+    @property
+    def is_told_by_frames(self) -> bool:
+        """Whether operators and Python functions are all that shows what host threads do: no context switch, no OS call
+        is ever recorded by what wrote the trace, so that outside of them nothing is known."""
+        return self.source == "pytorch-profiler"
+
+    @cached_property
+    def frames(self) -> FrameStacks:
+        """The Python functions as stacks."""
+        table = self.python_frames
+        return FrameStacks(table.start_ns, table.end_ns, table.thread, table.name, self.names)
 
     @cached_property
     def process_of_thread(self) -> Int64Array:

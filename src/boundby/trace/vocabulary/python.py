@@ -1,0 +1,70 @@
+"""What the names of Python frames say, as the PyTorch profiler writes them: ``train.py(31): step``,
+``<built-in method item of Tensor object at 0x7f3a>``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import lru_cache
+
+from boundby.model.records import dataclass
+
+_PLACE = re.compile(r"^(.+?)\((\d+)\): (.+)$", re.DOTALL)
+_BUILT_IN = re.compile(r"^<built-in (?:method|function) (\w+)")
+# Functions of C in which a thread sleeps or waits in the operating system, by what on: see SLEEPS in os.py.
+_SLEEPING = {
+    "acquire": "lock",
+    "wait": "condition",
+    "sleep": "sleep",
+    **dict.fromkeys(("waitpid", "wait4"), "thread or process"),
+    **dict.fromkeys(("select", "poll", "epoll", "kevent"), "poll"),
+    **dict.fromkeys(("recv", "recv_into", "recvfrom", "recvmsg", "accept", "connect", "sendall"), "network"),
+    **dict.fromkeys(("read", "readinto", "readline", "readall", "fsync"), "file"),
+}
+# Packages whose frames stand between the program's own lines and the device: no line in them is the program's.
+_FRAMEWORKS = re.compile(r"^(?:torch|torchvision|torchaudio|functorch|triton|numpy|deepspeed|accelerate|megatron)/|^<")
+_LIBRARIES = re.compile(r"^(?:transformers|diffusers|lightning|pytorch_lightning|timm|vllm|sglang|peft|trl|datasets)/")
+_INSTALLED = re.compile(r"(?:^|/)(?:site-packages|dist-packages)/|(?:^|/)lib/python\d[\d.]*/")
+#: Of a loader's range: it waits for processes that make its batches.
+WAITS_FOR_WORKERS = re.compile(r"^enumerate\(DataLoader\)#_MultiProcessing")
+#: Of a loader's range.
+LOADER = re.compile(r"^enumerate\(DataLoader\)#")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A Python function, or one of C that Python calls. ``line`` 0: of C, or not told."""
+
+    function: str
+    file: str
+    line: int
+
+    @property
+    def label(self) -> str:
+        """``step (train.py:31)``, ``Tensor.item``."""
+        return f"{self.function} ({self.file.rsplit('/', 1)[-1]}:{self.line})" if self.line else self.function
+
+    @property
+    def distance(self) -> int:
+        """How far from the program's own code: 0 its own, 1 a library of models or servers, 2 a framework or Python."""
+        if not self.line or _FRAMEWORKS.match(self.file):
+            return 2
+        inside = _INSTALLED.split(self.file)[-1]
+        if _FRAMEWORKS.match(inside) or inside.split("/")[0].removesuffix(".py") in sys.stdlib_module_names:
+            return 2
+        return 1 if _LIBRARIES.match(inside) or inside != self.file else 0
+
+
+@lru_cache(maxsize=1 << 16)
+def read_frame(name: str) -> Frame:
+    """A frame by its name."""
+    if match := _PLACE.match(name):
+        return Frame(match[3], match[1], int(match[2]))
+    built_in = _BUILT_IN.match(name)
+    return Frame(built_in[1] if built_in else name, "", 0)
+
+
+def sleeps_on(name: str) -> str | None:
+    """What a thread whose innermost frame has this name waits for in the operating system; None: it does not."""
+    built_in = _BUILT_IN.match(name)
+    return _SLEEPING.get(built_in[1]) if built_in else None
