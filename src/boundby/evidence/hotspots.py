@@ -43,6 +43,12 @@ class Hotspot:
         return short_symbol(self.symbol)
 
     @property
+    def place(self) -> str:
+        """The function, and of a Python one its file and line: ``forward (model.py:31)``."""
+        is_python = re.search(r"\.py:\d+$", self.module)
+        return f"{self.short_symbol} ({file_name(self.module)})" if is_python else self.short_symbol
+
+    @property
     def label(self) -> str:
         """``decode (libjpeg.so) 61 %``."""
         return f"{self.short_symbol} ({self.module}) {self.share:.0%}"

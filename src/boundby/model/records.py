@@ -61,4 +61,11 @@ def _refuse_to_delete(_self: Any, name: str) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-__all__ = ["dataclass"]
+class Mark:
+    """What an annotation says of a field, without values of its own."""
+
+
+LATER = Mark()  #: came after the first published form: a saved result may lack it
+
+
+__all__ = ["LATER", "Mark", "dataclass"]

@@ -9,7 +9,7 @@ from boundby.model import units
 from boundby.model.causes import LETTER
 from boundby.render import findings, sentences, view
 from boundby.render.bars import letters, segments
-from boundby.render.missing import not_captured
+from boundby.render.missing import captured_by, not_captured
 from boundby.render.text import clean, region_name, shorten
 from boundby.render.view import Account
 from boundby.results.report import Report
@@ -197,7 +197,7 @@ def _checklists(report: Report) -> Iterable[str]:
 
 def _not_captured(report: Report) -> str:
     rows = [(escape(gap.kind), escape(gap.cost), code(gap.flag)) for gap in not_captured(report)]
-    lacking = table(("not captured", "so it cannot be told", "nsys profile"), "lll", rows) if rows else ""
+    lacking = table(("not captured", "so it cannot be told", captured_by(report)), "lll", rows) if rows else ""
     unchecked = findings.could_not_check(report.not_checked, every=report.analysis.show_all)
     skipped = "\n".join(f"- Could not check {code(rules)}, because {escape(reason)}" for reason, rules in unchecked)
     body = "\n\n".join(filter(None, (lacking, skipped)))

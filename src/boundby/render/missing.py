@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from boundby.model.records import dataclass
 from boundby.results.report import Report
@@ -12,7 +13,16 @@ from boundby.results.report import Report
 class Missing:
     kind: str
     cost: str  # what cannot be told without it
-    flag: str  # of nsys profile
+    flag: str  # of nsys profile, or what to give to torch.profiler
+
+
+#: The kind of file that PyTorch's profiler writes: `boundby.trace.tables.Trace.source`.
+PYTORCH = "pytorch-profiler"
+
+
+def captured_by(report: Report) -> str:
+    """What captures more: it stands over what `not_captured` tells to give to it."""
+    return "torch.profiler.profile" if report.trace.source == PYTORCH else "nsys profile"
 
 
 def not_captured(report: Report) -> tuple[Missing, ...]:
@@ -23,6 +33,8 @@ def not_captured(report: Report) -> tuple[Missing, ...]:
     """
     captured = report.trace.captured
     gaps: list[Missing] = []
+    if report.trace.source == PYTORCH:
+        return tuple(_not_in_pytorch_trace(report))
     if not captured.kernels and captured.cuda_graphs:
         cost = "what runs inside a graph: each launch counts as one piece of compute"
         gaps.append(Missing("kernels in CUDA graphs", cost, "--cuda-graph-trace=node"))
@@ -43,6 +55,27 @@ def not_captured(report: Report) -> tuple[Missing, ...]:
         cost = "how well running kernels fill the GPU"
         gaps.append(Missing("GPU metrics", cost, f"{_metrics_option(report.trace.nsys_version)}=all"))
     return tuple(gaps)
+
+
+def _not_in_pytorch_trace(report: Report) -> Iterator[Missing]:
+    """The same of PyTorch's profiler, which never records the operating system."""
+    captured = report.trace.captured
+    if not captured.kernels:
+        yield Missing("kernels", "anything about the GPU: the account is the host's", _ACTIVITIES)
+    elif not captured.cuda_api:
+        yield Missing("CUDA API calls", "what the host did while the GPU was idle", _ACTIVITIES)
+    if not captured.python_stacks:
+        cost = "the program's lines, and what the host does outside operators (work or sleep)"
+        yield Missing("Python functions", cost, "with_stack=True")
+    if not captured.shapes:
+        yield Missing("sizes of inputs", "floating-point work and bytes: how near the peak it is", "record_shapes=True")
+    if not captured.memory:
+        yield Missing("allocations", "memory over time, and what holds it at the peak", "profile_memory=True")
+    cost = "sleep against work in detail, other processes, what lies before and after the active steps"
+    yield Missing("operating system", cost, "none: capture with nsys, by boundby profile")
+
+
+_ACTIVITIES = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 
 
 def _metrics_option(nsys_version: str | None) -> str:

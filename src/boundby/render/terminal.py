@@ -24,7 +24,7 @@ from boundby.render.face import (
     natural,
     pad,
 )
-from boundby.render.missing import not_captured
+from boundby.render.missing import captured_by, not_captured
 from boundby.render.text import clean, region_name
 from boundby.render.view import Account, Row
 from boundby.results.report import Check, Finding, Report
@@ -39,7 +39,7 @@ BECAUSE_COLUMN = 44  # narrower, the reason reads better on a line of its own
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
 HOST_TIMES = "A time in parentheses is the host's: the account holds none of that region."
-NOT_CAPTURED = "NOT CAPTURED: what cannot be told, and what nsys profile captures it with"
+NOT_CAPTURED = "NOT CAPTURED: what cannot be told, and what {} captures it with"
 _BUSY = {cause.key for cause in BUSY_CAUSES}
 
 
@@ -317,7 +317,7 @@ def _value(values: Mapping[str, str], face: Face, name: str, width: int) -> str:
 
 def _not_captured(report: Report, face: Face) -> list[Text]:
     gaps = not_captured(report)
-    lines = [face.heading(text) for text in face.wrapped(NOT_CAPTURED if gaps else "")]
+    lines = [face.heading(text) for text in face.wrapped(NOT_CAPTURED.format(captured_by(report)) if gaps else "")]
     width = max((len(gap.kind) for gap in gaps), default=0) + 2
     for gap in gaps:
         lines += face.wrapped(f"{gap.cost}  {face.arrow} {gap.flag}", first=pad(gap.kind, width))

@@ -17,7 +17,8 @@ from operator import attrgetter
 from typing import Annotated, Any, TypeVar, Union
 
 from boundby.model.causes import CAUSE_KEYS
-from boundby.model.records import dataclass
+from boundby.model.records import LATER as LATER
+from boundby.model.records import Mark, dataclass
 
 Json = dict[str, Any]
 Getter = Callable[[Any], Any]
@@ -64,13 +65,8 @@ class Column:
     is_left_out: bool = False
 
 
-class _Mark:
-    """A mark without values of its own."""
-
-
-UNWRITTEN = _Mark()  #: not in JSON, nor in tables
-LATER = _Mark()  #: came after the first published form: a saved result may lack it
-BY_CAUSE = _Mark()  #: a mapping of every cause to nanoseconds, in the order of causes
+UNWRITTEN = Mark()  #: not in JSON, nor in tables
+BY_CAUSE = Mark()  #: a mapping of every cause to nanoseconds, in the order of causes
 NO_COLUMN = Column(is_left_out=True)
 
 Natural = Annotated[int, Least(0)]

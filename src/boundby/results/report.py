@@ -72,7 +72,7 @@ class TraceSummary:
     """The report that was read."""
 
     path: Annotated[str, "As it was given."]
-    source: Annotated[str, "Kind of file: nsys-sqlite, nsys-rep or nsys-qdrep."]
+    source: Annotated[str, "Kind of file: nsys-sqlite, nsys-rep, nsys-qdrep or pytorch-profiler."]
     nsys_version: Annotated[str | None, "Version of nsys that captured it."] = None
     schema_version: Annotated[str | None, "Version of the export's schema."] = None
     command: Annotated[str | None, "What was profiled."] = None

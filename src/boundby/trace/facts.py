@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from boundby.model.records import dataclass
+from boundby.model.records import LATER, dataclass
 
 
 @dataclass(frozen=True)
@@ -58,3 +58,5 @@ class Captured:
     cuda_graphs: Annotated[bool, "CUDA graph executions."] = False
     backtraces: Annotated[bool, "Backtraces of CPU samples, CUDA calls or OS runtime calls."] = False
     python_stacks: Annotated[bool, "Python backtraces."] = False
+    shapes: Annotated[bool, LATER, "Sizes of operators' inputs."] = False
+    memory: Annotated[bool, LATER, "What the framework's allocator held."] = False

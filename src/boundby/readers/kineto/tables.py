@@ -132,6 +132,8 @@ def build(events: Events, shown: Path, path: str) -> Trace:
     overheads = _overheads(columns, raw[OVERHEADS], calls)
     operators = np.unique(columns.name(events.name[columns.kind == OPERATOR])).tolist()
     points = _points(columns, raw[SYNCS], process_of, device.gpus.of(devices_of(columns, raw[SYNCS]["row"])))
+    device_of_memory = device.gpus.of(columns.number("Device Id", raw[MEMORY_EVENTS]["row"]))
+    memory = _memory(columns, raw[MEMORY_EVENTS], device_of_memory)
     names, kind = columns.names, device.operations.kind
     return Trace(
         path=path,
@@ -157,6 +159,8 @@ def build(events: Events, shown: Path, path: str) -> Trace:
             cuda_graphs=events.has("graph node id")
             or any("GraphLaunch" in names[name] for name in set(calls.name.tolist())),
             python_stacks=len(frames) > 0,
+            shapes=len(arguments) > 0,
+            memory=len(memory) > 0,
         ),
         warnings=broken,
         span_ns=span_ns,
@@ -171,9 +175,7 @@ def build(events: Events, shown: Path, path: str) -> Trace:
         python_frames=frames,
         operator_names=frozenset(names[name] for name in operators if name >= 0),
         arguments=arguments,
-        memory=_memory(
-            columns, raw[MEMORY_EVENTS], device.gpus.of(columns.number("Device Id", raw[MEMORY_EVENTS]["row"]))
-        ),
+        memory=memory,
     )
 
 

@@ -12,7 +12,7 @@ from boundby.model import units
 from boundby.model.causes import CAUSE_INFO, CauseInfo, info
 from boundby.model.scenarios import scenario_label
 from boundby.render import findings, glossary, sentences, view
-from boundby.render.missing import not_captured
+from boundby.render.missing import captured_by, not_captured
 from boundby.render.text import clean, region_name
 from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Finding, Report, WhatIf
@@ -52,6 +52,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "scenarios": _scenarios(report, next_bounds),
         "captured": [label for key, label in _CAPTURED.items() if getattr(report.trace.captured, key, False)],
         "missing": not_captured(report),
+        "captured_by": captured_by(report),
         "causes": list(CAUSE_INFO.values()),
         "info": info,
         "meanings": meanings(report),
@@ -194,4 +195,6 @@ _CAPTURED = {
     "gpu_metrics": "GPU metrics",
     "backtraces": "backtraces",
     "python_stacks": "Python stacks",
+    "shapes": "sizes of inputs",
+    "memory": "allocations",
 }

@@ -23,7 +23,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[Match]:
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
-    does = "computes" if is_seen(context) else "runs its own code (or sleeps: not captured)"
+    unsure = "runs its own code (or sleeps: not captured)"
+    does = "computes" if is_seen(context) else "works in operators" if context.trace.is_told_by_frames else unsure
     by_name = "set-up or warm-up by its name, where " if in_warm_up else ""
     for place, hot in fold(context, places(context, rows), lambda place: _hottest(context, place)):
         spots = hot_functions(context, place.rows)
@@ -43,7 +44,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
 def _hottest(context: RuleContext, place: Place) -> str:
     """The function that most samples of a place fall into; empty where none is known."""
     spots = hot_functions(context, place.rows)
-    return spots[0].short_symbol if spots else ""
+    return spots[0].place if spots else ""
 
 
 def _warm_advice(context: RuleContext) -> tuple[str, ...]:

@@ -9,6 +9,14 @@ from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
 from boundby.rules.rule import Match, Rule, Threshold, note
 
+_OF_PYTORCH = (
+    "Outside operators only Python functions tell what the host does: torch.profiler.profile(with_stack=True); whether "
+    "it sleeps, and on what, nsys tells (boundby profile)"
+)
+
+
+_OF_NSYS = "Capture with -t cuda,nvtx,osrt --cpuctxsw=process-tree (boundby profile does), from the program's start"
+
 
 def _check(context: RuleContext) -> Iterator[Match]:
     captured = context.trace.captured
@@ -19,10 +27,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
         yield note(
             f"{percent(unknown / context.window_ns)} of the time the GPU idles and {why}",
             {"unexplained_ns": unknown, "unexplained_fraction": unknown / context.window_ns},
-            "Capture with -t cuda,nvtx,osrt --cpuctxsw=process-tree (boundby profile does), from the program's start",
+            _OF_PYTORCH if context.trace.is_told_by_frames else _OF_NSYS,
         )
     guessed = context.time_ns(Cause.CPU) + context.time_ns(Cause.HOST_BLOCKED)
-    if not captured.osrt and not captured.cpu_scheduling and guessed >= least_ns:
+    is_guessed = not captured.osrt and not captured.cpu_scheduling and not context.trace.is_told_by_frames
+    if is_guessed and guessed >= least_ns:
         yield note(
             f"{duration(guessed)} ({percent(guessed / context.window_ns)}) count as the host's own work, but the "
             "thread may have slept",
