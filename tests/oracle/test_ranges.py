@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from boundby.model.nesting import depths
 from boundby.attribution.projection import project
 from boundby.attribution.regions import Regions
+from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import OpKind
 from tests.oracle.nsys_reports import NsysReports, Row
