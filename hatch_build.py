@@ -1,19 +1,24 @@
 """Build the native core (src/boundby/native) when boundby is installed or packed.
 
-With the machine's own C compiler (``CC``, cc, gcc or clang), else with zig from PyPI. ``python hatch_build.py`` builds
-it in place. For wheels to be given away, ``BOUNDBY_NATIVE_TARGET`` names a target below and zig builds for it, whatever
-the machine. Where nothing can build it, boundby is installed without and says so when it runs.
+With the machine's own C compiler (``CC``, cc, gcc or clang), else with zig from PyPI, which is fetched for the build
+where pip can have it. ``python hatch_build.py`` builds it in place. For wheels to be given away,
+``BOUNDBY_NATIVE_TARGET`` names a target below and zig builds for it, whatever the machine. Where nothing can build it,
+boundby is installed without and says so when it runs.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +38,8 @@ TARGETS = {
 }
 #: -fwrapv: overflow is defined; no file needs the C library.
 FLAGS = ("-std=c11", "-O2", "-g0", "-fwrapv", "-fvisibility=hidden", "-shared", "-Wall", "-Wextra")
+#: zig is 80 MB: what a slow line needs for that, and not so long that an install without a network seems to hang.
+FETCH_TIMEOUT_S = 300
 ENDINGS = {"win32": ".dll", "darwin": ".dylib"}
 
 
@@ -40,17 +47,21 @@ class CustomBuildHook(BuildHookInterface):
     """Hatchling's hook: builds the library, then puts it into the wheel and the platform into its name."""
 
     def dependencies(self) -> list[str]:
-        """zig, where it is asked for or the machine has no compiler."""
-        return ["ziglang"] if os.environ.get("BOUNDBY_NATIVE_TARGET") or compiler() is None else []
+        """zig, where it must be there. Where it would only be nice, an install must not fail for want of it."""
+        return ["ziglang"] if os.environ.get("BOUNDBY_NATIVE_TARGET") else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         target = os.environ.get("BOUNDBY_NATIVE_TARGET")
         try:
-            library = build(target)
-        except (OSError, subprocess.CalledProcessError) as error:
+            with zig_at_hand() if not target and compiler() is None else nullcontext():
+                library = build(target)
+        except (OSError, subprocess.SubprocessError) as error:
             if target:
                 raise
-            self.app.display_warning(f"boundby's native core was not built ({error}): its replay will be slow")
+            self.app.display_warning(
+                f"boundby's native core was not built ({error}): everything works, large reports slowly. "
+                "With a C compiler, or where pip can fetch ziglang, install boundby again."
+            )
             return
         if version == "editable":
             return
@@ -67,6 +78,36 @@ def compiler() -> list[str] | None:
         if shutil.which(command[0]):
             return command
     return None
+
+
+@contextmanager
+def zig_at_hand() -> Iterator[None]:
+    """Let ``python -m ziglang`` run while a library is built, fetched by pip if need be. Raises OSError or
+    SubprocessError where it cannot be had."""
+    with tempfile.TemporaryDirectory() as folder:
+        if importlib.util.find_spec("ziglang") is None:
+            fetch = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", folder, "ziglang"]
+            subprocess.run([*pip(), *fetch], check=True, timeout=FETCH_TIMEOUT_S, capture_output=True)
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, before)))
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["PYTHONPATH"]
+            else:
+                os.environ["PYTHONPATH"] = before
+
+
+def pip() -> list[str]:
+    """A command that runs pip: this Python's, or, in an environment that only builds, the one that Python came with."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    bundled = importlib.util.find_spec("ensurepip")
+    wheels = sorted(Path(str(bundled.origin)).parent.glob("_bundled/pip-*.whl")) if bundled else []
+    if not wheels:
+        raise OSError("no C compiler was found, nor pip to fetch one")
+    return [sys.executable, str(wheels[-1] / "pip")]
 
 
 def build(target: str | None = None, *options: str, folder: Path = NATIVE) -> Path:
