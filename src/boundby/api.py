@@ -49,6 +49,9 @@ notebook.register()
 #: ``--fail-on`` in a word.
 SHORTHANDS = {"regression": "regression > 5 %", "new-findings": "findings.new.high > 0"}
 
+#: How much of an analysis is done when each step is, by the CPU time of large reports (docs/performance.md).
+_READ, _ACCOUNTED, _MEASURED, _REPLAYED = 0.1, 0.3, 0.45, 0.75
+
 
 class Analysis:
     """One report, and all that is worked out of it: each step is made once, when it is first asked for.
@@ -70,14 +73,18 @@ class Analysis:
         self._progress = progress or _silent
         self._window = parse_window(self.options.window, self.options.skip_first)
 
+    def _reading(self, stage: str, fraction: float | None) -> None:
+        is_export = not stage.startswith("reading")  # nsys counts for itself
+        self._progress(stage, fraction if is_export or fraction is None else _READ * fraction)
+
     @cached_property
     def trace(self) -> Trace:
         """What was recorded, of the devices and processes that were asked for."""
         chosen = self.options
         trace = self.source
         if not isinstance(trace, Trace):
-            trace = open_trace(Path(trace), chosen.nsys, self._progress, keep_export=chosen.keep_export)
-        self._progress("accounting for every nanosecond", None)
+            trace = open_trace(Path(trace), chosen.nsys, self._reading, keep_export=chosen.keep_export)
+        self._progress("accounting for every nanosecond", _READ)
         return select(trace, chosen.devices, chosen.processes)
 
     @cached_property
@@ -93,7 +100,7 @@ class Analysis:
     def stats(self) -> Figures:
         """Figures per region and per name."""
         timeline = self.timeline
-        self._progress("judging", None)
+        self._progress("judging", _ACCOUNTED)
         return measure(timeline)
 
     @cached_property
@@ -109,7 +116,7 @@ class Analysis:
         if not self.timeline.devices or not len(self.timeline.calls):
             return Counterfactuals()
         inclusive = self.stats.inclusive
-        self._progress("replaying without each cause", None)
+        self._progress("replaying without each cause", _MEASURED)
         return counterfactuals(self.predictor, inclusive)
 
     @cached_property
@@ -166,7 +173,7 @@ class Analysis:
             part = self.timeline, self.stats, self.replayed
             shown = summary.regions(*part, glob=chosen.region, min_share=chosen.min_share or 0.0)
         context = self.rule_context
-        self._progress("looking for what to change", None)
+        self._progress("looking for what to change", _REPLAYED)
         every, broken = self._rules
         looked = find(context, every, settings.disabled)
         predictor = self.predictor if context.is_replayed else None

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from boundby.__about__ import __version__
+from boundby.cli import console
 from boundby.cli import main as main_module
 from boundby.cli.main import main
 from boundby.model.errors import InputError
@@ -149,3 +150,9 @@ def test_any_locale_gets_an_answer(
 
 def test_main_returns_what_sys_exit_takes() -> None:
     assert main(["--version"]) == 0
+
+
+def test_the_rest_is_estimated_once_there_is_something_to_go_by() -> None:
+    assert console.remaining(0.5, 0.1) == ""
+    assert console.remaining(9.0, None) == ""
+    assert console.remaining(9.0, 0.75) == ", about 3 s left"

@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from boundby.render.face import ColorSystem
 
 PIPE_WIDTH = 100
+_SILENT_S = 1.0  # what takes no longer needs no estimate
 _GLYPHS = "╰─╯→…·"
 Progress = Callable[[str, "float | None"], None]
 
@@ -64,12 +66,24 @@ class View:
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as display:
             task = display.add_task("reading", total=None)
+            since = [time.monotonic(), 0.0]  # when this count began, and how far it was
 
             def update(what: str, fraction: float | None) -> None:
                 total = None if fraction is None else 1.0
-                display.update(task, description=clean(what), completed=fraction or 0.0, total=total)
+                if fraction is not None and fraction < since[1]:  # another count: of the export, then of the analysis
+                    since[:] = time.monotonic(), fraction
+                since[1] = fraction or 0.0
+                said = clean(what) + remaining(time.monotonic() - since[0], fraction)
+                display.update(task, description=said, completed=fraction or 0.0, total=total)
 
             yield update
+
+
+def remaining(elapsed_s: float, fraction: float | None) -> str:
+    """How long the rest will take, where that is known and worth saying; else empty."""
+    if not fraction or elapsed_s < _SILENT_S:
+        return ""
+    return f", about {max(1, round(elapsed_s * (1.0 - fraction) / fraction))} s left"
 
 
 def painted(*parts: RenderableType, surface: Surface) -> str:
