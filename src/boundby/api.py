@@ -182,7 +182,7 @@ class Analysis:
         return Report(
             trace=_describe(self.trace, self.timeline, chosen.skip_first),
             devices=first_responses.of_devices(context, predictor, looked.found, self.devices),
-            threads=summary.threads(self.timeline),
+            threads=first_responses.of_threads(context, looked.found, summary.threads(self.timeline)),
             regions=first_responses.of_regions(context, looked.found, shown),
             what_if=self.what_if,
             findings=tuple(

@@ -48,7 +48,7 @@ def test_a_latency_says_what_matters() -> None:
 def test_on_the_cpu_nothing_is_said_of_gpus() -> None:
     text = tables.render(made.latency(device="cpu"))
     assert "wall clock is the right one" in text
-    body = text.split("MIND")[0]
+    body = text.split("NOTE")[0]
     assert "GPU" not in body
     assert "synchronisation" not in body
 

@@ -53,4 +53,4 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["unreliable"] is None
     assert found["answers"][0]["predicted_ns"] < found["answers"][0]["baseline_ns"]
     assert main(["what-if", str(SAMPLE), "-s", "no_sync"]) == 0
-    assert "no_sync (without host waits)" in capsys.readouterr().out
+    assert "no_sync (without syncs)" in capsys.readouterr().out

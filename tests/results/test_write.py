@@ -16,7 +16,7 @@ from boundby.results.write import write_text
 def test_formats_by_suffix() -> None:
     names = ("a.json", "a.md", "a.MD", "a.csv", "a.txt")
     assert [format_of(Path(name)) for name in names] == ["json", "markdown", "markdown", "csv", "terminal"]
-    with pytest.raises(OutputError, match="not plain from its name"):
+    with pytest.raises(OutputError, match="cannot be told from its name"):
         format_of(Path("result.xyz"))
 
 

@@ -32,7 +32,7 @@ def check(
     as_json: bool,
     view: View,
 ) -> int:
-    """Hold limits against REPORT and leave with 1 if one is broken.
+    """Check REPORT against limits; exit with 1 if one is broken.
 
     REPORT is anything that "boundby analyze" takes, or its result saved as JSON.
 

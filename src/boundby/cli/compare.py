@@ -90,7 +90,7 @@ def _format_of(path: Path) -> str:
     kind = BY_SUFFIX.get(path.suffix.lower())
     if kind not in FORMATS:
         known = " ".join(sorted(suffix for suffix, name in BY_SUFFIX.items() if name in FORMATS))
-        raise click.UsageError(f"The format of {path} is not plain from its name: {known}, or --format.")
+        raise click.UsageError(f"The format of {path} cannot be told from its name: {known}, or --format.")
     return kind
 
 

@@ -37,15 +37,20 @@ class View:
     """None: on a terminal; NO_COLOR and FORCE_COLOR are obeyed."""
     width: int | None = None
     """Columns; None: the terminal's, or those of COLUMNS."""
+    full: bool = False
+    """Everything in the terminal, else one screen."""
+    top: int | None = None
+    sort: str = "time"
 
     def surface(self) -> Surface:
         """What standard output can show; options win over the environment, and that over the guess."""
         is_terminal = sys.stdout.isatty()
-        return Surface(self.width or _width(is_terminal), _color_system(is_terminal, self.color), _has_glyphs())
+        look = self.width or _width(is_terminal), _color_system(is_terminal, self.color), _has_glyphs()
+        return Surface(*look, self.full, self.top, self.sort)
 
     def plain(self) -> Surface:
         """For a file: a fixed width, no colour, UTF-8."""
-        return Surface(self.width or PIPE_WIDTH, None, True)
+        return Surface(self.width or PIPE_WIDTH, None, True, self.full, self.top, self.sort)
 
     def note(self, text: str) -> None:
         """Tell a person on stderr, where one watches."""

@@ -99,6 +99,19 @@ _VIEW: dict[str, Callable[..., Decorator]] = {
     "width": partial(
         click.option, "--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, else 100]"
     ),
+    "full": partial(
+        click.option, "--full", is_flag=True, help="All findings, regions, first responses, what-if and words."
+    ),
+    "top": partial(
+        click.option, "--top", metavar="N", type=click.IntRange(min=1), help="Rows of each table on the screen."
+    ),
+    "sort": partial(
+        click.option,
+        "--sort",
+        type=click.Choice(("time", "max", "idle", "instances")),
+        default="time",
+        help="What regions are sorted by: time (as a tree), the most that can be saved, idle time or instances.",
+    ),
 }
 
 

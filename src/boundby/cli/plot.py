@@ -86,7 +86,7 @@ def plot(
 
     format_name = figures.FORMATS.get(output.suffix.lower())
     if format_name is None:
-        raise click.UsageError(f"The format of {output} is not plain from its name: use .png, .svg or .pdf.")
+        raise click.UsageError(f"The format of {output} cannot be told from its name: use .png, .svg or .pdf.")
     matplotlib()
     write.check(output, inputs=[report])
     look = figures.LOOKS[size]

@@ -50,8 +50,10 @@ def rules(group: str | None, as_json: bool) -> int:
 @click.option("--markdown", is_flag=True, help="As Markdown, as it stands in docs/rules.")
 @click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, at most 100]")
 def explain(rule: str, markdown: bool, width: int | None) -> int:
-    """Explain a PATTERN that a verdict names (sync, cuda_api, cpu, gpu_compute, input, copy, comm, init): its picture,
-    its classic signs and what to try first. Or a RULE: what it finds, how it tells, what to do, what disproves it.
+    """Explain PATTERN|RULE: what a verdict names, or what a finding rests on.
+
+    Of a pattern (sync, cuda_api, cpu, gpu_compute, input, copy, comm, init): its picture, its classic signs and what
+    to try first. Of a rule: what it finds, how it tells, what to do, what disproves it.
 
     \b
     boundby explain sync

@@ -334,7 +334,7 @@ def _comparison(comparison: Comparison) -> Iterator[Line]:
     yield table
     if a.mistakes or b.mistakes:
         yield Text()
-        yield Text(f"MIND IN EACH ({DOCS} explains each)", STRONG)
+        yield Text(f"NOTE FOR EACH ({DOCS} explains each)", STRONG)
     for letter, one in (("A", a), ("B", b)):
         for mistake in one.mistakes:
             yield from _mistake(mistake, f"{letter}: ")
@@ -352,7 +352,7 @@ def _verdict(comparison: Comparison) -> str:
 def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[Line]:
     if mistakes:
         yield Text()
-        yield Text(f"MIND ({len(mistakes)}; {DOCS} explains each)", STRONG)
+        yield Text(f"NOTE ({len(mistakes)}; {DOCS} explains each)", STRONG)
     for mistake in mistakes:
         yield from _mistake(mistake)
 

@@ -68,7 +68,7 @@ _ROWS = (
         label="comm",
         bound="GPU-communication bound",
         meaning="a communication kernel runs (NCCL, NVSHMEM)",
-        without="without GPU communication",
+        without="without communication time",
         color="#0072b2",
         ink="#ffffff",
         hatch="////",
@@ -79,7 +79,7 @@ _ROWS = (
         label="copy",
         bound="GPU-copy bound",
         meaning="a memory copy, set or page migration runs",
-        without="without copies",
+        without="without copy time",
         color="#56b4e9",
         ink="#10222e",
         hatch="....",
@@ -91,7 +91,7 @@ _ROWS = (
         bound="synchronization bound",
         meaning="the device is idle because the host had waited for it",
         host_meaning="the thread waits for the device",
-        without="without host waits",
+        without="without syncs",
         color="#d1495b",
         ink="#ffffff",
         hatch="xxxx",
@@ -137,11 +137,11 @@ _ROWS = (
     CauseInfo(
         key="host_blocked",
         letter="b",
-        label="blocked",
-        bound="blocked on the host",
-        meaning="the device is idle while the host sleeps in the operating system (files, locks, workers)",
-        host_meaning="the thread sleeps in the operating system (files, locks, workers)",
-        without="without host sleeps",
+        label="OS wait",
+        bound="bound by host waits in the OS",
+        meaning="the device is idle while the host waits in the OS (files, locks, workers)",
+        host_meaning="the thread waits in the OS (files, locks, workers)",
+        without="without OS waits",
         color="#9c6644",
         ink="#ffffff",
         hatch="----",
@@ -193,14 +193,14 @@ REMOVABLE: tuple[Cause, ...] = tuple(cause for cause in CAUSES if CAUSE_INFO[cau
 #: Every name that a verdict can carry: how it ends a sentence.
 BOUND_LABEL: dict[str, str] = {
     **{row.key: row.bound for row in _ROWS if row.bound},
-    "hidden": "hidden behind other work",
+    "hidden": "overlapped by other work",
     "mixed": "mixed",
-    "unknown": "unknown",
+    "unknown": "no dominant cause",
 }
 BOUNDS: tuple[str, ...] = tuple(BOUND_LABEL)
 # One column of the table, by cause key.
 LETTER: dict[str, str] = {row.key: row.letter for row in _ROWS}
-SHORT_LABEL: dict[str, str] = {row.key: row.label for row in _ROWS}
+SHORT_LABEL: dict[str, str] = {row.key: row.label for row in _ROWS} | {"hidden": "overlapped", "unknown": "no cause"}
 MEANING: dict[str, str] = {row.key: row.meaning for row in _ROWS}
 HOST_MEANING: dict[str, str] = {row.key: row.host_meaning for row in _ROWS if row.host_meaning}
 WITHOUT: dict[str, str] = {row.key: row.without for row in _ROWS if row.without}

@@ -18,15 +18,15 @@ class Scenario:
 
 
 _ROWS = (
-    Scenario("no_sync", "without host waits", ("sync",)),
+    Scenario("no_sync", "without syncs", ("sync",)),
     Scenario("no_launch_overhead", "without launch overhead", ("cuda_api",)),
-    Scenario("infinite_gpu", "kernels in no time", ("gpu_compute",)),
-    Scenario("copies_free", "copies in no time", ("gpu_copy",)),
+    Scenario("infinite_gpu", "without kernel time", ("gpu_compute",)),
+    Scenario("copies_free", "without copy time", ("gpu_copy",)),
     Scenario("cpu_free", "without the host's own work", ("cpu",)),
-    Scenario("input_free", "without host sleeps", ("host_blocked",)),
-    Scenario("comm_free", "communication in no time", ("gpu_comm",)),
+    Scenario("input_free", "without OS waits", ("host_blocked",)),
+    Scenario("comm_free", "without communication time", ("gpu_comm",)),
     Scenario("init_free", "without initialization", ("init",)),
-    Scenario("infinite_host", "with a perfect host", ("sync", "cuda_api", "cpu", "host_blocked", "init")),
+    Scenario("infinite_host", "with an infinitely fast host", ("sync", "cuda_api", "cpu", "host_blocked", "init")),
 )
 SCENARIOS: dict[str, Scenario] = {row.key: row for row in _ROWS}
 #: The scenario that removes one cause alone, by the cause's key.

@@ -42,6 +42,9 @@ class Surface:
     width: int
     color_system: ColorSystem | None
     unicode: bool
+    full: bool = False  # everything, else one screen
+    top: int | None = None  # rows of each table on the screen; None: what fits
+    sort: str = "time"  # what regions go by there
 
 
 @dataclass(frozen=True)
@@ -60,15 +63,12 @@ class Format:
 
 
 def _terminal(examined: Examined, surface: Surface, min_share: float | None) -> str:
-    from boundby.render import terminal
+    from boundby.render import screen, terminal
 
-    return terminal.render(
-        examined.report,
-        width=surface.width,
-        color_system=surface.color_system,
-        unicode=surface.unicode,
-        min_share=min_share,
-    )
+    look = {"width": surface.width, "color_system": surface.color_system, "unicode": surface.unicode}
+    if surface.full:
+        return terminal.render(examined.report, **look, min_share=min_share)  # type: ignore[arg-type]
+    return screen.render(examined.report, **look, options=screen.Options(min_share, surface.top, surface.sort))  # type: ignore[arg-type]
 
 
 def _html(examined: Examined, _: Surface, min_share: float | None) -> str:
@@ -159,6 +159,6 @@ def format_of(path: Path) -> str:
         return BY_SUFFIX[path.suffix.lower()]
     except KeyError:
         raise OutputError(
-            f"The format of {path} is not plain from its name.",
+            f"The format of {path} cannot be told from its name.",
             f"Name it with one of {' '.join(sorted(BY_SUFFIX))}, or give --format.",
         ) from None

@@ -27,7 +27,7 @@ from boundby.render.face import (
 from boundby.render.missing import captured_by, not_captured
 from boundby.render.text import clean, region_name
 from boundby.render.view import Account, Row
-from boundby.results.report import Check, Finding, Report
+from boundby.results.report import Check, Finding, Report, Top
 
 MAX_THREADS = 8
 MAX_WARNINGS = 6
@@ -58,6 +58,8 @@ def render(
         *_accounts(report, face),
         _regions(report, face, min_share),
         _findings(report, face),
+        *_cards(report, face),
+        _tops(report, face),
         _what_if(report, face),
         _checklist(report, face),
         _not_captured(report, face),
@@ -81,24 +83,27 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
     if len(shown) <= view.IN_FULL:
         return [_in_full(account, face) for account in shown]
     more = f"{len(members) - len(shown)} more threads are not shown." if len(shown) < len(members) else ""
-    return [_summary(shown, face), _side_by_side(shown, face) + face.wrapped(more, style=DIM)]
+    return [summary(shown, face), side_by_side(shown, face) + face.wrapped(more, style=DIM)]
 
 
 def _in_full(account: Account, face: Face) -> list[Text]:
-    lines = _headline(replace(account, name=face.fit(account.name, face.width // 2)).headline, face)
+    lines = headline(replace(account, name=face.fit(account.name, face.width // 2)).headline, face)
     for text in account.told:
         lines += face.wrapped(text)
+    if told := sentences.first(account.responses, account.whole_ns):
+        lines += face.wrapped(told, first=Text("First: ", style=STRONG))
     parts = account.parts
     if not parts:
         return [*lines, Text(), face.line(("(no time in the window)", DIM))]
     lines += [Text(), face.bar(parts, face.width, full=True)]
     if account.utilization is not None:
         lines.append(_braces(parts, account.utilization, face))
-    lines += face.flow(face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in parts)
+    legend = [face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in parts]
+    lines += face.flow([*legend, *([face.line((account.exposed, STRONG))] if account.exposed else [])])
     return lines + face.wrapped(" ".join(account.doubts), style=DIM)
 
 
-def _headline(headline: sentences.Headline, face: Face) -> list[Text]:
+def headline(headline: sentences.Headline, face: Face) -> list[Text]:
     # The coloured badge ends the sentence as a full stop would.
     after = "" if face.color and headline.after == "." else headline.after
     line = face.line((headline.before, STRONG), face.badge(headline.stressed, headline.bound), (after, STRONG))
@@ -117,10 +122,10 @@ def _braces(parts: Sequence[Segment], utilization: float, face: Face) -> Text:
     return face.line((face.brace(working, busy) + face.brace(waiting, face.width - busy), DIM))
 
 
-def _summary(members: Sequence[Account], face: Face) -> list[Text]:
+def summary(members: Sequence[Account], face: Face) -> list[Text]:
     lines: list[Text] = []
-    for headline, confidence in view.summaries(members):
-        sentence, sure = _headline(headline, face), Text(f"  {confidence}", style=DIM)
+    for told, confidence in view.summaries(members):
+        sentence, sure = headline(told, face), Text(f"  {confidence}", style=DIM)
         if sentence[-1].cell_len + sure.cell_len > face.width:
             lines += [*sentence, sure]
         else:
@@ -128,7 +133,7 @@ def _summary(members: Sequence[Account], face: Face) -> list[Text]:
     return lines
 
 
-def _side_by_side(members: Sequence[Account], face: Face) -> list[Text]:
+def side_by_side(members: Sequence[Account], face: Face) -> list[Text]:
     """One bar an account, all of one width, so that they compare."""
     name = min(max(len(account.name) for account in members), face.width // 3)
     bound = natural("BOUND BY", (account.bound for account in members))
@@ -137,7 +142,7 @@ def _side_by_side(members: Sequence[Account], face: Face) -> list[Text]:
         Column("", name, lambda account, width: face.fit(account.name, width)),
         Column("ACCOUNT", bar, lambda account, width: face.bar(account.parts, width)),
         Column("BOUND BY", bound, lambda account, _: account.bound),
-        Column("SAVES", 6, lambda account, _: account.saves, right=True),
+        Column("MAX", 6, lambda account, _: account.saves, right=True),
     ]
     lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
     shown = {part.cause for account in members for part in account.parts}
@@ -148,7 +153,7 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
     """One line a region; the columns are chosen by the width there is."""
     selection = view.select(report, min_share)
     if not any(region.path for region in report.regions):
-        return _no_regions(report, face)
+        return no_regions(report, face)
     if not selection.every_row:
         return [line for note in selection.notes for line in face.wrapped(note, style=DIM)]
     names = max([len("REGION"), len(view.NO_RANGE), *(2 * row.depth + len(row.label) for row in selection.rows)])
@@ -182,15 +187,15 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
 def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, int, list[Column]]:
     """Cells for the name and for the reason (0: not beside the others), and the columns between them: these take what
     they need, the bar and the names share the rest; the least telling go first."""
-    bound = natural("BOUND BY", (_bound(row, face) for row in selection.rows))
+    widest = natural("BOUND BY", (bound(row, face) for row in selection.rows))
     columns, room = fitting(
         (
             Column("INST", 6, lambda row, _: row.instances, right=True, goes=4),
             Column("TIME/INST", 9, lambda row, _: row.each, right=True, goes=2),
             Column("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
             Column("ACCOUNT", 10, lambda row, width: face.bar(segments(row.time), width), goes=3),
-            Column("BOUND BY", bound, lambda row, _: _bound(row, face)),
-            Column("SAVES", 7, lambda row, _: row.saves, right=True, goes=5),
+            Column("BOUND BY", widest, lambda row, _: bound(row, face)),
+            Column("MAX", 7, lambda row, _: row.saves, right=True, goes=5),
         ),
         face.width,
         max(min(names, 20), MIN_NAME),
@@ -206,13 +211,13 @@ def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, in
     return name, because, columns
 
 
-def _bound(row: Row, face: Face) -> Text:
+def bound(row: Row, face: Face) -> Text:
     if not row.letter:
         return Text(f"  {row.bound}", style=DIM if row.bound == "hidden" else "")
     return face.cause(row.region.verdict.bound, row.bound)
 
 
-def _no_regions(report: Report, face: Face) -> list[Text]:
+def no_regions(report: Report, face: Face) -> list[Text]:
     if not (report.devices or report.threads):
         return []
     if report.trace.captured.nvtx:
@@ -231,14 +236,18 @@ def _findings(report: Report, face: Face) -> list[Text]:
         if title := titles.pop("NOTES" if is_note else "FINDINGS", ""):
             head = f"{title:<14}{'' if is_note else 'SAVES':>{width}}  EXPLAINED BY"
             lines += [*([Text()] if lines else []), face.heading(face.fit(head, face.width))]
-        severity = face.fit(clean(finding.severity), 8)
-        style = SEVERITY_STYLE.get(severity, STRONG) if face.color else STRONG
-        line = face.line(f"{rank:>2} ", pad(Text(severity, style=style), 11), f"{findings.saves(finding):>{width}}  ")
+        line = face.line(f"{rank:>2} ", pad(severity(finding, face), 11), f"{findings.saves(finding):>{width}}  ")
         lines.append(face.line(line, (f"boundby explain {clean(finding.rule)}", DIM)))
         lines += _finding(finding, face, in_full=report.analysis.show_all)
     lines += face.wrapped(findings.left_out(report), style=DIM)
     healthy = face.wrapped(findings.nothing_found(report))
     return [*healthy, Text(), *lines] if healthy and lines else healthy or lines
+
+
+def severity(finding: Finding, face: Face) -> Text:
+    """In its colour."""
+    word = face.fit(clean(finding.severity), 8)
+    return Text(word, style=SEVERITY_STYLE.get(word, STRONG) if face.color else STRONG)
 
 
 def _finding(finding: Finding, face: Face, *, in_full: bool) -> list[Text]:
@@ -249,6 +258,59 @@ def _finding(finding: Finding, face: Face, *, in_full: bool) -> list[Text]:
         lines += face.wrapped(clean(advice), indent=FINDING_INDENT, first=face.line((f"{face.arrow} ", DIM)))
     worst = findings.worst(finding.examples if in_full else finding.examples[:1])
     return lines + face.wrapped(worst, indent=FINDING_INDENT, style=DIM)
+
+
+def _cards(report: Report, face: Face) -> list[list[Text]]:
+    """Each device's pattern: the classic signs, and what to do first."""
+    sections = []
+    for account in view.accounts(report):
+        lines = []
+        for card in account.cards:
+            lines.append(face.heading(f"{account.name}: {sentences.bound_phrase(card.pattern)}, the classic signs"))
+            width = max((len(sign.name) for sign in card.signs), default=0) + 2
+            for sign in card.signs:
+                mark = {True: "met", False: "not met", None: "not captured"}[sign.is_met]
+                lines += face.wrapped(
+                    sign.value if sign.is_met is not None else "",
+                    first=face.line(pad(f"{mark}", 14), pad(sign.name, width)),
+                )
+            lines += face.wrapped(card.stands, style=DIM)
+        if account.responses:
+            lines.append(face.heading(f"{account.name}: FIRST RESPONSES"))
+        for rank, response in enumerate(account.responses, 1):
+            told = sentences.saves_of(response, account.whole_ns)
+            saves = f": {told}" if told else ""
+            lines += face.wrapped(f"{response.title}{saves}", first=face.line((f"{rank:>2} ", STRONG)))
+            lines += face.wrapped(clean(response.because), indent=FINDING_INDENT, style=DIM)
+            if response.action:
+                arrow = face.line((f"{face.arrow} ", DIM))
+                lines += face.wrapped(clean(response.action), indent=FINDING_INDENT, first=arrow)
+            limits = [
+                f"Needs: {response.needs}." if response.needs else "",
+                f"Not when: {response.caution}." if response.caution else "",
+            ]
+            lines += face.wrapped(" ".join(filter(None, limits)), indent=FINDING_INDENT, style=DIM)
+        sections.append(lines)
+    return sections
+
+
+def _tops(report: Report, face: Face) -> list[Text]:
+    """Kernels and calls with most time, over all devices."""
+    lines: list[Text] = []
+    for head, tops in zip(("TOP KERNELS", "CUDA API CALLS, what they wait included"), view.tops(report), strict=True):
+        if tops:
+            lines += [*([Text()] if lines else []), *top(head, tops, face.width, face)]
+    return lines
+
+
+def top(head: str, tops: Sequence[Top], width: int, face: Face) -> list[Text]:
+    """A table of names with most time."""
+    columns = [
+        Column(head, max(width - 18, 12), lambda one, room: face.fit(clean(one.name), room)),
+        Column("COUNT", 6, lambda one, _: units.count(one.count), right=True),
+        Column("TIME", 8, lambda one, _: units.duration(one.total_ns), right=True),
+    ]
+    return [face.heads(columns), *(face.row(columns, one) for one in tops)]
 
 
 def _what_if(report: Report, face: Face) -> list[Text]:

@@ -10,16 +10,19 @@ from collections.abc import Mapping, Sequence
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER, MEANING
 from boundby.model.records import dataclass
+from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.render import sentences
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.text import clean, part_name
-from boundby.results.report import Check, RegionReport, Report, Verdict
+from boundby.results.report import Card, Check, FirstResponse, RegionReport, Report, Top, Verdict
 
 MOST_RANGES = 4  # of GPU numbers in a sentence
 IN_FULL = 2  # more accounts than this are told together
 DEFAULT_MIN_SHARE = 0.01
+MOST_TOPS = 10  # names, over all devices
 MAX_ROWS = 40  # one screen: beyond it, only an explicit --min-share shows more
 NO_RANGE = "(no range)"
+NOTABLE_EXPOSED = 0.02  # of the window, that waits cost beyond what the bar calls sync
 _CONFIDENCE = ("low", "medium", "high")
 
 
@@ -36,10 +39,36 @@ class Account:
     utilization: float | None = None  # of a device
     note: str = ""
     checklist: tuple[Check, ...] = ()
+    cards: tuple[Card, ...] = ()
+    responses: tuple[FirstResponse, ...] = ()
+    exposed_by_waits_ns: int | None = None
+    runner_up_alone_ns: int | None = None  # the window without the runner-up alone, by replay
 
     @property
     def headline(self) -> sentences.Headline:
         return sentences.headline(self.verdict, self.name)
+
+    @property
+    def because(self) -> str:
+        return sentences.because(self.verdict)
+
+    @property
+    def most(self) -> str:
+        """What removing the bound would save, and what comes next."""
+        return sentences.outlook(self.verdict, self.whole_ns)
+
+    @property
+    def sure(self) -> str:
+        """How sure the verdict is, and the runner-up."""
+        return " ".join(self.doubts)
+
+    @property
+    def exposed(self) -> str:
+        """``exposed by waits 37 %``: where waits cost more than the account's sync time shows; else empty."""
+        waits_ns = self.exposed_by_waits_ns or 0
+        if not self.whole_ns or waits_ns - self.time.get("sync", 0) < NOTABLE_EXPOSED * self.whole_ns:
+            return ""
+        return f"exposed by waits {units.percent(waits_ns / self.whole_ns)}"
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -49,7 +78,11 @@ class Account:
     @property
     def doubts(self) -> tuple[str, ...]:
         """How sure that is, and what comes next."""
-        return _filled(sentences.confidence(self.verdict), sentences.next_best(self.verdict, self.whole_ns), self.note)
+        return _filled(
+            sentences.confidence(self.verdict),
+            sentences.next_best(self.verdict, self.whole_ns, self.runner_up_alone_ns),
+            self.note,
+        )
 
     @property
     def parts(self) -> tuple[Segment, ...]:
@@ -69,6 +102,7 @@ class Account:
 
 def accounts(report: Report) -> tuple[Account, ...]:
     """Of the devices; then of the host's threads, the busiest first."""
+    alone = {(item.device, item.scenario): item.predicted_ns for item in report.what_if}
     devices = (
         Account(
             name=sentences.gpu(device),
@@ -79,6 +113,10 @@ def accounts(report: Report) -> tuple[Account, ...]:
             gpu_name=device.name,
             utilization=device.gpu_utilization,
             checklist=device.checklist,
+            cards=device.cards,
+            responses=device.first_responses,
+            exposed_by_waits_ns=device.exposed_by_waits_ns,
+            runner_up_alone_ns=alone.get((device.id, SCENARIO_OF_CAUSE.get(device.verdict.runner_up or "", ""))),
         )
         for device in report.devices
     )
@@ -90,6 +128,7 @@ def accounts(report: Report) -> tuple[Account, ...]:
             whole_ns=thread.total_ns,
             meanings=HOST_MEANING,
             note=sentences.blocked_on(thread.blocked_on),
+            responses=thread.first_responses,
         )
         for thread in sorted(report.threads, key=lambda thread: (-thread.total_ns, thread.pid, thread.tid))
     )
@@ -220,6 +259,25 @@ def select(report: Report, min_share: float | None = None) -> Selection:
         min_share=threshold,
         outside=outside if outside and outside.share > 0 else None,
     )
+
+
+def tops(report: Report) -> tuple[tuple[Top, ...], tuple[Top, ...]]:
+    """Kernels and CUDA API calls with most time, over all devices."""
+    return (
+        _merged([device.kernels.top for device in report.devices]),
+        _merged([device.api.top for device in report.devices]),
+    )
+
+
+def _merged(each: Sequence[tuple[Top, ...]]) -> tuple[Top, ...]:
+    if len(each) == 1:
+        return each[0]
+    total: dict[str, tuple[int, int]] = {}
+    for one in (one for tops in each for one in tops):
+        count, ns = total.get(one.name, (0, 0))
+        total[one.name] = (count + one.count, ns + one.total_ns)
+    every = (Top(name, count, ns) for name, (count, ns) in total.items())
+    return tuple(sorted(every, key=lambda one: (-one.total_ns, one.name)))[:MOST_TOPS]
 
 
 def window_total(report: Report) -> int:

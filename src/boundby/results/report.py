@@ -408,6 +408,7 @@ class ThreadReport:
     verdict: Annotated[Verdict, Flat(), Column(after="name")]
     time: Annotated[Times, Column(""), "The account: nanoseconds by cause; they sum to total_ns."]
     blocked_on: BlockedOn
+    first_responses: FirstResponses = ()
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,6 @@ def _pairs(region: Int, label: Int, count: Int, total: Int) -> tuple[Int, Int, I
     order = np.lexsort((label, region))
     region, label = region[order], label[order]
     starts = np.flatnonzero((np.diff(region, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0))
-    if not len(starts):
-        return region, label, count, total
     return region[starts], label[starts], np.add.reduceat(count[order], starts), np.add.reduceat(total[order], starts)
 
 

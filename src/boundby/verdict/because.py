@@ -42,7 +42,7 @@ def _each(case: Case, cause: Cause) -> str:
 def _hidden(case: Case, _: Decision) -> str:
     if case.window_ns:
         return "off the critical path: without any one cause in it, the program takes as long"
-    return "all its GPU work runs behind other GPU work"
+    return "all its GPU work is overlapped by other GPU work"
 
 
 def _gpu(case: Case, decision: Decision) -> str:
@@ -91,7 +91,7 @@ def _cpu(case: Case, _: Decision) -> str:
 def _host_blocked(case: Case, _: Decision) -> str:
     on = max(case.blocked_on, key=lambda name: (case.blocked_on[name], name), default="")
     mostly = f" (mostly {on})" if on else ""
-    return f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the host sleeps{mostly}, busy {_busy(case)}"
+    return f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the host waits in the OS{mostly}, busy {_busy(case)}"
 
 
 def _init(case: Case, _: Decision) -> str:

@@ -23,7 +23,7 @@ from boundby.model.units import count, duration, percent, size
 from boundby.replay.predictor import Predictor, Step
 from boundby.replay.questions import answer
 from boundby.replay.removals import Faster
-from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, RegionReport
+from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, RegionReport, ThreadReport
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind, kernel_label
 from boundby.verdict import patterns
@@ -190,6 +190,33 @@ def of_regions(
         subject = Subject(context=context, predictor=None, findings=inside, part=region)
         cards, told = responses(subject)
         made.append(replace(region, cards=cards, first_responses=told))
+    return tuple(made)
+
+
+def of_threads(
+    context: RuleContext, findings: Sequence[Finding], threads: Sequence[ThreadReport]
+) -> tuple[ThreadReport, ...]:
+    """Host threads (in traces without GPU work) with what to do first: the best findings, else what to capture, else
+    what the page of their bound says."""
+    best = [_of_finding(item, "finding", "") for item in findings if item.saving_ns and item.severity != "note"][:3]
+    made = []
+    for thread in threads:
+        bounds = thread.verdict.mixed_of or (thread.verdict.bound,)
+        pages = [patterns.pattern(bound) for bound in bounds if bound in patterns.KEYS]
+        taught = [
+            FirstResponse(
+                f"{page.key}.{remedy.id}",
+                remedy.title,
+                because="no number: a thread alone does not tell what waits for it",
+                needs=remedy.needs,
+                caution=remedy.caution,
+                command=f"boundby explain {page.key}",
+            )
+            for page in pages
+            for remedy in page.remedies
+        ]
+        unknown = () if pages else _capture(context)
+        made.append(replace(thread, first_responses=(*best, *unknown, *taught)))
     return tuple(made)
 
 
@@ -599,16 +626,18 @@ def _balance(subject: Subject) -> Told | None:
 
 
 def _warm_up(subject: Subject) -> Told | None:
+    if found := subject.found("lazy-initialization"):
+        return found
     because = "what a program that has warmed up no longer pays; at most"
     return subject.replayed("init_free", because)
 
 
 def _lazy(subject: Subject) -> Told | None:
-    if found := subject.found("lazy-initialization"):
-        return found
-    return (
-        None if subject.is_part else Told("no loading of code or start of libraries worth 1 % was found", applies=False)
-    )
+    if subject.is_part:
+        return None
+    if subject.found("lazy-initialization") is None:
+        return Told("no loading of code or start of libraries worth 1 % was found", applies=False)
+    return Told("no number of its own: it is part of the start above")
 
 
 def _allocator(subject: Subject) -> Told | None:
@@ -670,7 +699,7 @@ _ASKED: Mapping[str, Mapping[str, Ask]] = {
 def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
     """No cause stands out: what would tell more, and what there is to gain all the same."""
     yield from _best_findings(subject)
-    part, captured = subject.part, subject.context.trace.captured
+    part = subject.part
     share = part.time["device_wait"] / subject.window_ns
     if share >= UNSEEN_SHARE:
         yield FirstResponse(
@@ -681,6 +710,12 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
             caution="no change to the program is known to remove it",
             command=f"boundby analyze {subject.report_name} -o timeline.pftrace",
         )
+    yield from _capture(subject.context)
+
+
+def _capture(context: RuleContext) -> Iterator[FirstResponse]:
+    """What the trace lacks, if that keeps anybody from telling more."""
+    captured = context.trace.captured
     lacking = [
         flag
         for flag, is_there in (

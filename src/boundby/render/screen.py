@@ -1,0 +1,246 @@
+"""Report -> one screen of a terminal: the verdict and what to do first stand on top, all else fits below.
+
+`boundby.render.terminal` shows everything (``--full``). Both draw the same parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.text import Text
+
+from boundby.model import units
+from boundby.model.causes import SHORT_LABEL
+from boundby.model.records import dataclass
+from boundby.render import findings, sentences, view
+from boundby.render import terminal as parts
+from boundby.render.bars import segments
+from boundby.render.face import (
+    DEFAULT_WIDTH,
+    DIM,
+    MIN_WIDTH,
+    STRONG,
+    ColorSystem,
+    Column,
+    Face,
+    fitting,
+    natural,
+    pad,
+)
+from boundby.render.missing import not_captured
+from boundby.render.text import clean, region_name
+from boundby.render.view import Account, Row
+from boundby.results.report import Finding, RegionReport, Report
+
+MOST_LINES = 40  # of 100 columns: a terminal of usual height
+MOST_FINDINGS = 3
+MOST_TOPS = 5
+LEAST_ROWS, MOST_ROWS = 4, 12
+DEEP = 3  # regions below this depth are left to --full
+NAME = 40
+TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
+CALLS_DECIDE = 0.05  # of the window in API calls or waits: then calls are shown beside kernels
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user asked for. ``top``: rows of each table, in place of what fits; ``sort``: what regions go by."""
+
+    min_share: float | None = None
+    top: int | None = None
+    sort: str = "time"
+
+
+def render(
+    report: Report,
+    *,
+    width: int = DEFAULT_WIDTH,
+    color_system: ColorSystem | None = None,
+    unicode: bool = True,
+    options: Options = Options(),  # noqa: B008
+) -> str:
+    """At most `MOST_LINES` lines (more only where more rows were asked for, or on a narrow terminal)."""
+    face = Face(max(width, MIN_WIDTH), color_system, unicode)
+    above = [_head(report, face), *_accounts(report, face)]
+    below = [_findings(report, face, options), _tops(report, face, options), _last(report, face)]
+    taken = sum(len(section) + 1 for section in (*above, *below) if section)
+    room = min(max(MOST_LINES - taken - 1, LEAST_ROWS + 2), MOST_ROWS + 2)
+    return face.text([*above, _regions(report, face, options, room), *below])
+
+
+def _head(report: Report, face: Face) -> list[Text]:
+    title = face.line((face.fit(sentences.what_ran(report), face.width), STRONG))
+    facts = [face.line((face.fit(fact, face.width - 2), DIM)) for fact in sentences.circumstances(report)]
+    return [title, *face.flow(facts)[:2]]
+
+
+def _accounts(report: Report, face: Face) -> list[list[Text]]:
+    members = view.accounts(report)
+    if not members:
+        return [face.wrapped(sentences.NOTHING, style=STRONG)]
+    if len(members) == 1:
+        return [_in_full(members[0], face)]
+    shown = members if report.devices else members[: parts.MAX_THREADS]
+    summary = parts.summary(shown, face)
+    first = _first(shown[0], face)
+    return [summary[:4] + first, parts.side_by_side(shown[:8], face)]
+
+
+def _in_full(account: Account, face: Face) -> list[Text]:
+    lines = parts.headline(account.headline, face)
+    if account.because:
+        lines += face.wrapped(account.because)[:2]
+    lines += _first(account, face)
+    lines += face.wrapped(account.most)[:2]
+    shown = account.parts
+    if not shown:
+        return [*lines, face.line(("(no time in the window)", DIM))]
+    lines.append(face.bar(shown, face.width, full=True))
+    legend = [face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in shown]
+    if account.exposed:
+        legend.append(face.line((account.exposed, STRONG)))
+    lines += face.flow(legend)[:2]
+    return lines + face.wrapped(account.sure, style=DIM)[:2]
+
+
+def _first(account: Account, face: Face) -> list[Text]:
+    """``First: ... saves X-Y``, and the step as code: at most three lines."""
+    told = sentences.first(account.responses, account.whole_ns)
+    if not told:
+        return []
+    style = "bold green" if face.color else STRONG
+    lines = _cut(face.wrapped(told, first=Text("First: ", style=style)), 2, face)
+    action = clean(account.responses[0].action)
+    arrow = face.line(f"       {face.arrow} ")
+    return [*lines, *_cut(face.wrapped(action, first=arrow, style=DIM), 1, face)] if action else lines
+
+
+def _cut(lines: list[Text], most: int, face: Face) -> list[Text]:
+    """The first lines; an ellipsis where more would follow."""
+    if len(lines) <= most:
+        return lines
+    last = lines[most - 1]
+    return [*lines[: most - 1], face.line(last[: max(face.width - len(face.ellipsis), 0)], (face.ellipsis, DIM))]
+
+
+def _regions(report: Report, face: Face, options: Options, room: int) -> list[Text]:
+    """Regions down to the depth that matters; ``room``: lines, heading and note included."""
+    if not any(region.path for region in report.regions):
+        return parts.no_regions(report, face)
+    selection = view.select(report, options.min_share)
+    most = room - 2 if options.top is None else options.top
+    rows = _worth(selection, most, options)
+    if not rows:
+        return []
+    names = max(len("REGION"), *(2 * row.depth + len(row.label) for row in rows))
+    name, columns = _columns(names, rows, face)
+    lines = [face.line(face.heading(pad("REGION", name)), "  ", face.heads(columns))]
+    for row in rows:
+        indent = "  " * min(row.depth, max(name - parts.MIN_LABEL, 0) // 2)
+        style = "" if row.depth else STRONG if row.is_judged else DIM
+        label = Text.assemble(indent, (face.fit(row.label, name - len(indent)), style))
+        lines.append(face.line(pad(label, name), "  ", face.row(columns, row)))
+    left = sum(1 for region in report.regions if region.path) - sum(row.is_judged for row in rows)
+    if left:
+        lines.append(face.line((f"{units.plural(left, 'more region')}: --full, or --top N", DIM)))
+    return lines
+
+
+def _worth(selection: view.Selection, most: int, options: Options) -> list[Row]:
+    """The largest rows, each below what holds it, in the order of the tree."""
+    every = list(selection.every_row)
+    if options.sort != "time":
+        every.sort(key=lambda row: -_weight(row.region, options.sort))
+        return [replace(row, depth=0, label=region_name(row.region.path)) for row in every[:most]]
+    ranked = sorted(range(len(every)), key=lambda place: (every[place].depth >= DEEP, -every[place].share, place))
+    kept: set[int] = set()
+    for place in ranked:
+        line = [place]
+        while every[line[-1]].depth:  # what holds it comes along
+            line.append(next(p for p in range(line[-1] - 1, -1, -1) if every[p].depth < every[line[-1]].depth))
+        if len(kept | set(line)) <= most:
+            kept |= set(line)
+    return [row for place, row in enumerate(every) if place in kept]
+
+
+def _weight(region: RegionReport, sort: str) -> float:
+    """What regions are sorted by: ``max``, ``idle``, ``instances`` or ``name`` (handled by the caller as text)."""
+    if sort == "max":
+        return region.verdict.saving_ns or 0
+    if sort == "idle":
+        return sum(ns for key, ns in region.time.items() if not key.startswith("gpu_"))
+    return region.instances
+
+
+def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Column]]:
+    bound = natural("BOUND BY", (parts.bound(row, face) for row in rows))
+    columns, room = fitting(
+        (
+            Column("INST", 6, lambda row, _: row.instances, right=True, goes=4),
+            Column("TIME/INST", 9, lambda row, _: row.each, right=True, goes=2),
+            Column("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
+            Column("ACCOUNT", 16, lambda row, width: face.bar(segments(row.time), width), goes=3),
+            Column("BOUND BY", bound, lambda row, _: parts.bound(row, face)),
+            Column("MAX", 7, lambda row, _: row.saves, right=True, goes=5),
+        ),
+        face.width,
+        max(min(names, 20), parts.MIN_NAME),
+    )
+    name = max(min(names, NAME, room), parts.MIN_NAME)
+    spare = max(room - name, 0)
+    return name, [replace(one, width=one.width + spare) if one.head == "ACCOUNT" else one for one in columns]
+
+
+def _findings(report: Report, face: Face, options: Options) -> list[Text]:
+    """The best ones, two lines each."""
+    worth = [item for item in report.findings if item.severity != findings.NOTE]
+    shown = worth[: options.top or MOST_FINDINGS]
+    if not shown:
+        return face.wrapped(findings.nothing_found(report))[:1]
+    width = natural("SAVES", (findings.saves(item) for item in shown))
+    lines = [face.heading(f"FINDINGS ({len(worth)})  {'SAVES':>{max(width - 1, 5)}}")]
+    for rank, item in enumerate(shown, 1):
+        lines += _finding(rank, item, width, face)
+    return lines
+
+
+def _finding(rank: int, item: Finding, width: int, face: Face) -> list[Text]:
+    severity = parts.severity(item, face)
+    head = face.line(f"{rank:>2} ", pad(severity, 7), f"{findings.saves(item):>{width}}  ")
+    where = f"{region_name(item.region)}: " if item.region else ""
+    told = face.fit(f"{where}{clean(item.title)}", max(face.width - head.cell_len, 20))
+    advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"
+    below = _cut(face.wrapped(advice, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM), 1, face)
+    return [face.line(head, told), *below]
+
+
+def _tops(report: Report, face: Face, options: Options) -> list[Text]:
+    """Kernels with most time and, where the host's calls decide, these beside them."""
+    kernels, calls = view.tops(report)
+    most = options.top or MOST_TOPS
+    window = max(view.window_total(report), 1)
+    show_calls = sum(one.total_ns for one in calls) >= CALLS_DECIDE * window
+    if not kernels:
+        return parts.top("CUDA API CALLS", calls[:most], face.width, face) if show_calls else []
+    if not show_calls or face.width < TWO_COLUMNS:
+        return parts.top("TOP KERNELS", kernels[:most], face.width, face)
+    half = (face.width - 4) // 2
+    left = parts.top("TOP KERNELS", kernels[:most], half, face)
+    right = parts.top("CUDA CALLS (waits included)", calls[:most], half, face)
+    rows = max(len(left), len(right))
+    left += [Text()] * (rows - len(left))
+    right += [Text()] * (rows - len(right))
+    return [face.line(pad(one, half), "    ", other) for one, other in zip(left, right, strict=True)]
+
+
+def _last(report: Report, face: Face) -> list[Text]:
+    """What was not captured, in one line, and where the rest is."""
+    lacking = [gap.kind for gap in not_captured(report)]
+    lost = [item for item in report.trace.warnings if item.code.startswith(("clock", "events", "lost", "row"))]
+    texts = [f"Not captured: {', '.join(lacking)}." if lacking else ""]
+    texts += [f"! {clean(item.message).rstrip('.')}." for item in lost[:1]]
+    bound = next((device.verdict.bound for device in report.devices), "")
+    teach = f"; boundby explain {bound}" if bound in SHORT_LABEL and bound not in ("hidden", "unknown", "mixed") else ""
+    texts.append(f"More: --full (reasons, all findings, what-if, words){teach}.")
+    return [line for text in texts for line in _cut(face.wrapped(text, style=DIM), 1, face)]

@@ -1,0 +1,67 @@
+"""One screen: at most 40 lines of 100 columns, the verdict and what to do first on top, for any trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from boundby import api
+from boundby.model.errors import UserError
+from boundby.render import screen
+from boundby.results.report import FirstResponse, Report
+from tests.support import golden, reports
+from tests.support.traces import trace_names, trace_path
+
+RESPONSE = FirstResponse(
+    "sync.remove-waits",
+    "Take out the waits, the dearest first",
+    (1_100_000_000, 1_300_000_000),
+    "nonzero waits 100 times",
+    "Keep the shape: torch.where(mask, x, 0)",
+)
+
+
+def _with_response(report: Report) -> Report:
+    return replace(report, devices=tuple(replace(device, first_responses=(RESPONSE,)) for device in report.devices))
+
+
+def test_the_action_stands_in_the_first_lines() -> None:
+    text = screen.render(_with_response(reports.sample()))
+    golden.check("screen_sample_100.txt", text)
+    first = text.splitlines()[:8]
+    assert any(
+        line.startswith("First: Take out the waits, the dearest first: saves 1.10-1.30 s (20-24 %).") for line in first
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [reports.sample, reports.hostile, reports.many_devices, reports.cpu_only, reports.empty]
+)
+@pytest.mark.parametrize("width", [100, 120, 60])
+def test_a_screen_is_one_screen(make: object, width: int) -> None:
+    text = screen.render(_with_response(make()), width=width, unicode=False)  # type: ignore[operator]
+    assert all(len(line) <= width for line in text.splitlines())
+    assert width < 100 or len(text.splitlines()) <= screen.MOST_LINES
+
+
+def test_more_rows_where_they_are_asked_for() -> None:
+    report = reports.sample()
+    one = screen.render(report, options=screen.Options(top=1))
+    assert "more regions" in one
+    assert len(screen.render(report, options=screen.Options(top=50)).splitlines()) > len(one.splitlines())
+    by_saving = screen.render(report, options=screen.Options(sort="max", top=2))
+    assert by_saving.index("step/loss") > 0  # a flat list, whole paths
+
+
+@pytest.mark.parametrize("name", trace_names())
+def test_every_real_trace_fits_one_screen(name: str) -> None:
+    try:
+        report = api.analyze(trace_path(name))
+    except UserError:
+        pytest.skip("no report: a user error")
+    lines = screen.render(report).splitlines()
+    assert len(lines) <= screen.MOST_LINES
+    assert max(map(len, lines)) <= 100
+    if report.devices:
+        assert any(line.startswith("First: ") for line in lines[:8]), lines[:8]
