@@ -38,6 +38,8 @@ class Headline:
 def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headline:
     """The verdict as the first sentence anybody reads."""
     verb = "are" if plural else "is"
+    if verdict.bound == "unknown" and verdict.why_not:
+        return Headline(f"What {subject} {verb} bound by ", "CANNOT BE TOLD", ".", "unknown")
     if verdict.bound == "unknown":
         return Headline(f"{subject} {'have' if plural else 'has'} ", "NO DOMINANT CAUSE", ".", "unknown")
     if verdict.bound == "mixed" and verdict.mixed_of:
@@ -68,9 +70,9 @@ def first(responses: Sequence[FirstResponse], window_ns: int) -> str:
     if not responses:
         return ""
     told = saves_of(responses[0], window_ns)
-    text = f"{clean(responses[0].title)}: {told}." if told else f"{clean(responses[0].title)}."
+    text = f"{clean(responses[0].title)}, {told}" if told else clean(responses[0].title)
     because = clean(responses[0].because).rstrip(".")
-    return f"{text} {because[:1].upper()}{because[1:]}." if because else text
+    return f"{text}: {because}." if because else f"{text}."
 
 
 def saves_of(response: FirstResponse, window_ns: int) -> str:

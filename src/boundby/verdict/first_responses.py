@@ -117,7 +117,10 @@ class Subject:
         if not mine:
             return None
         best = max(mine, key=lambda item: 2 * (item.saving_ns or (0, 0))[0] + (item.saving_ns or (0, 0))[1])
-        place = f"{'/'.join(best.region)}: " if best.region and not self.is_part else ""
+        depth = len(best.region or ())
+        place = (
+            f"{'.../' if depth > 2 else ''}{'/'.join(best.region[-2:])}: " if best.region and not self.is_part else ""
+        )
         action = best.advice[0] if best.advice else ""
         return Told(f"{place}{best.title}", best.saving_ns, action, f"boundby explain {best.rule}", rank=FOUND)
 
