@@ -32,6 +32,7 @@ class Worker:
     is_process: bool
     busy: float  # share of the time in which it, or any thread of it, is on a CPU
     threads: tuple[int, ...]
+    is_twin: bool = False  # a process of the same name as one that launches: forked from it, as a loader's workers are
 
 
 def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
@@ -41,6 +42,7 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
         return []
     callers = set(unique(context.calls.thread).tolist())
     calling = {trace.threads[thread].process for thread in callers}
+    names = {trace.processes[number].name for number in calling} - {""}
     groups: dict[tuple[bool, int], list[int]] = {}
     for thread in unique(trace.schedule.thread).tolist():
         one = trace.threads[thread]
@@ -55,7 +57,9 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
         runs = union(np.concatenate([on.start for on in shown]), np.concatenate([on.end for on in shown]))
         busy = int(Coverage(runs).within(inside.start, inside.end).sum()) / inside.total
         if busy >= LEAST_BUSY:
-            found.append(Worker(number, is_process, busy, tuple(threads)))
+            one = trace.threads[threads[0]]
+            is_twin = is_process and (trace.processes[one.process].name in names or bool(_LOADER.search(one.name)))
+            found.append(Worker(number, is_process, busy, tuple(threads), is_twin))
     return sorted(found, key=lambda one: (-one.busy, not one.is_process, one.number))
 
 

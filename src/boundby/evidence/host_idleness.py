@@ -13,11 +13,12 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline
 from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
-from boundby.evidence.feeders import FEEDING, is_held_by_input, workers
+from boundby.evidence.feeders import FEEDING, is_held_by_input, started_processes, workers
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, hottest
 from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
@@ -42,6 +43,8 @@ PHASE_SHARE, PHASE_ALIKE = 0.05, 3
 MOST_PLACES, MOST_HOTSPOTS = 8, 3
 # Pieces that are this much of a region's host time stand for all of it.
 MOST_OF = 0.9
+# A thread that sleeps for this share of the time between two of its calls does nothing of its own there.
+SLEPT_THROUGH = 0.8
 
 
 class Idleness(IntEnum):
@@ -121,7 +124,8 @@ def host_pieces(context: RuleContext) -> HostPieces:
     kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
     kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
     pieces = HostPieces(start, end, cause.astype(np.int8), region, thread, call, kind, regions)
-    kind[_fed_by_processes(context, pieces, np.flatnonzero((kind == Idleness.WAIT) & ~messages))] = Idleness.INPUT
+    others = np.isin(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
+    kind[_fed_by_processes(context, pieces, np.flatnonzero(others))] = Idleness.INPUT
     return pieces
 
 
@@ -153,17 +157,37 @@ def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
 
 
 def _fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool:
-    """Mask over pieces: of these rows those of regions in which the launching thread mostly polls while a process
-    without CUDA calls computes: whatever its ranges are called, it waits for what that process makes."""
+    """Mask over pieces: of these rows those in which the program waits for what other processes make, whatever its
+    ranges are called. Where OS calls say what a thread sleeps on: regions in which the launching thread mostly polls
+    while a process without CUDA calls computes. And everywhere: intervals between two calls of a thread that sleeps
+    through them, while processes of the program's own name compute (a loader's workers), unless one of them only
+    starts there."""
     fed = np.zeros(len(pieces.kind), bool)
-    asleep = pieces.asleep(rows)
-    for region in unique(pieces.region[asleep]).tolist():
+    waits = rows[pieces.kind[rows] == Idleness.WAIT]
+    asleep = pieces.asleep(waits)
+    for region in np.unique(pieces.region[asleep]).tolist():
         inside = asleep[pieces.region[asleep] == region]
         total = pieces.total_ns(inside)
         if total < context.least_ns or _slept_on(context, pieces, inside).get("poll", 0) < FEEDING * total:
             continue
         if any(one.is_process and one.busy >= FEEDING for one in workers(context, pieces.intervals(inside))):
-            fed[rows[pieces.region[rows] == region]] = True
+            fed[waits[pieces.region[waits] == region]] = True
+    # A long stretch inside a range of the program is a phase, which the range names.
+    is_named = (pieces.kind[rows] == Idleness.PHASE) & (pieces.region[rows] != ROOT)
+    waits = rows[(pieces.call[rows] >= 0) & ~is_named]
+    for thread in np.unique(context.calls.thread[pieces.call[waits]]).tolist():
+        held = waits[context.calls.thread[pieces.call[waits]] == thread]
+        slept = Coverage(context.timeline.host_state.evidence(thread).asleep)
+        held_ns = (pieces.end_ns - pieces.start_ns)[held]
+        slept_ns = slept.within(pieces.start_ns[held], pieces.end_ns[held])
+        _, stretch = np.unique(pieces.call[held], return_inverse=True)
+        share = np.bincount(stretch, slept_ns) / np.maximum(np.bincount(stretch, held_ns), 1)
+        held = held[share[stretch] >= SLEPT_THROUGH]
+        inside_waits = pieces.intervals(held)
+        if inside_waits.total < context.least_ns or started_processes(context, inside_waits):
+            continue
+        if any(one.is_twin and one.busy >= FEEDING for one in workers(context, inside_waits)):
+            fed[held] = True
     return fed
 
 

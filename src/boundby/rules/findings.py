@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from boundby.evidence.context import WORTH_SHARE, CannotCheckError, RuleContext
+from boundby.evidence.host_idleness import behind_input
 from boundby.model.records import dataclass
 from boundby.results.report import SEVERITIES, Finding, NotChecked
 from boundby.rules.rule import DATA, GROUPS, Match, Rule
@@ -16,6 +17,8 @@ from boundby.rules.rule import DATA, GROUPS, Match, Rule
 # Shares of the window from which a saving is of high and of medium severity.
 HIGH_SHARE, MEDIUM_SHARE = 0.10, 0.03
 MOST_EXAMPLES = 3
+# What these speak of is sure to save nothing where processes that make the input set the pace.
+BEHIND_INPUT = ("gpu_compute", "gpu_copy", "cuda_api", "sync", "streams")
 _FIGURES = re.compile(r"[\d.,]+")
 
 
@@ -112,6 +115,9 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
         most = context.longest_window_ns if match.cost_ns is None else min(match.cost_ns, context.longest_window_ns)
         saving = (min(low, most), min(high, most))
         evidence["saving_by"] = "replay" if context.is_replayed else "account"
+    title = match.title
+    if saving is not None and rule.group in BEHIND_INPUT and (behind := behind_input(context)):
+        title, saving = f"{title}{behind}", (0, saving[1])
     if severity is None:
         severity = _severity(saving, context.longest_window_ns)
         # A share of the account is less sure than a replay.
@@ -123,7 +129,7 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
     return Finding(
         rule=rule.id,
         severity=severity,
-        title=match.title,
+        title=title,
         region=None if match.region is None else context.path(match.region),
         evidence=evidence,
         saving_ns=None if severity == "note" and saving == (0, 0) else saving,

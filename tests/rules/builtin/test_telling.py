@@ -199,3 +199,55 @@ def test_sequences_of_one_kind_do_not_stand_for_all(launched: int, told_of: str)
     units = ((897, 3), (36, 12))
     made = Launches(none, none, none.astype(np.int8), none, 15, units, 5, 0.0, none.astype(np.int8))
     assert _sequences(made, launched) == f"5 sequences of 897, 2 of them {told_of}"
+
+
+def _feeds(workers: int, *, pins: bool = False, name: str = "python3") -> Source:
+    """A program whose thread sleeps between steps, of which no OS call tells, while processes compute the next batch;
+    ``pins``: a thread of its own copies it meanwhile."""
+    step = [Sleep(9 * MS, "poll"), Range("step {i}", [Launch("gemm", 1 * MS), Sync()])]
+    threads = [Thread([Loop(STEPS, step), Sync()])]
+    if pins:
+        threads.append(Thread([Work(STEPS * 11 * MS)]))
+    made = Program((Process(threads), *(Process([Thread([Work(STEPS * 11 * MS)])]) for _ in range(workers))))
+
+    def unseen(trace: Trace) -> Trace:
+        own = trace.processes[0]
+        others = (replace(process, name=name) for process in trace.processes[1:])
+        threads = [replace(one, name="pt_main_thread" if one.process == 0 else "") for one in trace.threads]
+        return replace(
+            trace,
+            captured=replace(trace.captured, osrt=False),
+            os_calls=type(trace.os_calls).empty(),
+            processes=(replace(own, name="python3"), *others),
+            threads=tuple(threads),
+        )
+
+    return Source(made).changed(unseen)
+
+
+def test_workers_at_their_limit_are_one_finding() -> None:
+    found = [item for item in findings(_feeds(2)) if item.rule.startswith("host-")]
+    assert [item.rule for item in found] == ["host-input"]
+    assert "between one" in found[0].title
+    assert "DataLoader(num_workers=4)" in found[0].advice[0]
+    assert found[0].evidence["worker_processes"] == 2
+    assert found[0].evidence["idle_ns"] >= 150 * MS  # type: ignore[operator]
+
+
+def test_a_thread_that_pins_is_named() -> None:
+    found = [item for item in findings(_feeds(2, pins=True)) if item.rule.startswith("host-")]
+    assert [item.rule for item in found] == ["host-input"]
+    assert "pin_memory=True has one thread copy" in found[0].advice[0]
+    assert "num_workers" not in found[0].advice[0]
+
+
+def test_another_program_beside_it_feeds_nothing() -> None:
+    assert not told(_feeds(1, name="nvidia-smi"), "host-input")
+    assert told(_feeds(1, name="nvidia-smi"), "host-wait")
+
+
+def test_behind_its_input_nothing_else_is_sure_to_save() -> None:
+    for item in findings(_feeds(2)):
+        if item.rule not in ("host-input", "host-phase") and item.saving_ns is not None:
+            assert item.saving_ns[0] == 0
+            assert "worth it once the GPU no longer waits for input" in item.title

@@ -6,7 +6,6 @@ import numpy as np
 
 from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
-from boundby.evidence.host_idleness import behind_input
 from boundby.evidence.launches import Launches, Part, launches
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
@@ -56,8 +55,7 @@ class LaunchSet:
         return round(least * low), round(most * high)
 
     def match(self, title: str, evidence: dict[str, object], saving_ns: SavingNs, advice: tuple[str, ...]) -> Match:
-        """The match. Nothing is sure to be saved where processes that make the input set the pace."""
-        behind = behind_input(self.context)
+        """The match."""
         figures: dict[str, object] = {
             "count": len(self),
             "kernel_median_ns": round(self.median_ns),
@@ -68,9 +66,9 @@ class LaunchSet:
             figures["multiprocessors"] = self.multiprocessors
         return Match(
             region=self.region,
-            title=f"{title}{behind}",
+            title=title,
             evidence={**figures, **evidence},
-            saving_ns=(0 if behind else saving_ns[0], saving_ns[1]),
+            saving_ns=saving_ns,
             advice=advice,
             examples=self._examples(),
             instances=len(self),

@@ -15,6 +15,7 @@ from boundby.evidence.hotspots import Hotspot
 from boundby.model.arrays import unique
 from boundby.model.units import duration
 from boundby.rules.rule import Match
+from boundby.trace.vocabulary.ranges import fold_name
 
 # More places than this are counted, not named.
 MOST_NAMED = 3
@@ -137,7 +138,10 @@ def _between(context: RuleContext, rows: Rows) -> str:
     before, after = here[ranges.end_ns[here] <= middle], here[ranges.start_ns[here] >= middle]
     last = before[np.lexsort((before, ranges.start_ns[before], -ranges.end_ns[before]))][:1]
     following = after[np.lexsort((after, -ranges.end_ns[after], ranges.start_ns[after]))][:1]
-    found = [_quoted(names[ranges.name[row]]) for row in (*last.tolist(), *following.tolist())]
+    around = [names[ranges.name[row]] for row in (*last.tolist(), *following.tolist())]
+    found = [_quoted(name) for name in around]
+    if len(found) == 2 and fold_name(around[0]) == fold_name(around[1]):
+        return f"between one {_quoted(fold_name(around[0]))} and the next"
     if len(found) == 2:
         return f"between {found[0]} and {found[1]}"
     return "" if not found else f"after {found[0]}" if len(last) else f"before {found[0]}"
