@@ -128,7 +128,7 @@ def mixture(chance: random.Random, machine: Machine) -> Draft:
     if shape in ("autograd", "both"):
         delegate(draft, _nested([part(kind, layout, chance) for kind in ("compute", "api")], chance, depth=1))
     if feeder:
-        feed(draft, [Helper("feeder", feeder)], "batch", "data")
+        feed(draft, [Helper("feeder", feeder)], "batch", "data", ahead=chance.randint(1, 3))
     return draft
 
 
@@ -139,10 +139,9 @@ def delegate(draft: Draft, body: Sequence[Instruction]) -> None:
     draft.helpers.append(Helper("pt_autograd_0", turn, delegate=True))
 
 
-def feed(draft: Draft, stages: Sequence[Helper], name: str, region: str, *taken: Instruction) -> None:
-    """Threads that hand each other work, the last of them to the step, which begins with it: all some steps ahead.
-    ``taken``: what the step does with it first."""
-    ahead = draft.chance.randint(1, 3)
+def feed(draft: Draft, stages: Sequence[Helper], name: str, region: str, *taken: Instruction, ahead: int) -> None:
+    """Threads that hand each other work, the last of them to the step, which begins with it: each ``ahead`` steps
+    ahead. ``taken``: what the step does with it first."""
     for number, stage in enumerate(stages):
         room, done = (f"{name} room {number}", f"{name} {number}")
         before: list[Instruction] = (

@@ -113,7 +113,8 @@ class Sync(Instruction):
 
 @dataclass(frozen=True)
 class Record(Instruction):
-    """cudaEventRecord: the event is done when all that the stream holds now is done."""
+    """cudaEventRecord: the event is done when all that the stream holds now is done. ``{i%3}`` in its name, here and
+    where it is waited for, takes three events in turn, by the turn of the innermost loop."""
 
     event: str
     stream: int = 0

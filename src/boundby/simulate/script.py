@@ -6,6 +6,7 @@ A counterfactual is the same script with some costs changed, so that chance play
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -207,9 +208,9 @@ class _Writer:
                 yield from self.body(found.body, inside, turn)
                 yield Step(Do.POP, inside, cost, text=name, domain=found.domain)
             else:
-                yield self.step(found, path)
+                yield self.step(found, path, turn)
 
-    def step(self, found: Instruction, path: Path) -> Step:
+    def step(self, found: Instruction, path: Path, turn: int) -> Step:
         machine = self.machine
         match found:
             case Work(ns, spread):
@@ -232,16 +233,16 @@ class _Writer:
                 self.made += 1
                 return Step(Do.CALL, path, self.host(machine.event_call_ns), "cudaStreamCreate")
             case Sync():
-                return self.sync(found, path)
+                return self.sync(found, path, turn)
             case Record():
-                return self.mark(found, path, Do.RECORD, "cudaEventRecord")
+                return self.mark(found, path, turn, Do.RECORD, "cudaEventRecord")
             case WaitEvent():
-                return self.mark(found, path, Do.WAIT_EVENT, "cudaStreamWaitEvent")
+                return self.mark(found, path, turn, Do.WAIT_EVENT, "cudaStreamWaitEvent")
             case Launch() | GraphLaunch() | Copy() | Memset():
                 return self.launch(found, path)
         raise TypeError(f"{found!r} is no instruction")
 
-    def sync(self, found: Sync, path: Path) -> Step:
+    def sync(self, found: Sync, path: Path, turn: int) -> Step:
         wait = {"device": Wait.DEVICE, "stream": Wait.STREAM, "event": Wait.EVENT}[found.what]
         return Step(
             Do.CALL,
@@ -252,14 +253,14 @@ class _Writer:
             return_ns=self.host(self.machine.sync_return_ns),
             stream=self.streams.get(found.stream, found.stream),
             device=found.device,
-            text=found.event,
+            text=_in_turn(found.event, turn),
         )
 
-    def mark(self, found: Record | WaitEvent, path: Path, do: Do, call: str) -> Step:
+    def mark(self, found: Record | WaitEvent, path: Path, turn: int, do: Do, call: str) -> Step:
         host = self.host(self.machine.event_call_ns)
         arrive = round(host * self.machine.submit_point) + self.device(self.machine.launch_latency_ns)
-        stream = self.streams.get(found.stream, found.stream)
-        return Step(do, path, host, call, arrive_ns=arrive, stream=stream, device=found.device, text=found.event)
+        stream, event = self.streams.get(found.stream, found.stream), _in_turn(found.event, turn)
+        return Step(do, path, host, call, arrive_ns=arrive, stream=stream, device=found.device, text=event)
 
     def launch(self, found: Launch | GraphLaunch | Copy | Memset, path: Path) -> Step:
         machine = self.machine
@@ -345,3 +346,8 @@ class _Writer:
         sigma = (jitter * jitter + spread * spread) ** 0.5
         # The factor's mean is 1, so that jitter changes no program's size.
         return round(ns * self.chance.lognormvariate(-sigma * sigma / 2, sigma)) if sigma and ns else ns
+
+
+def _in_turn(event: str, turn: int) -> str:
+    """The event that a name means in a turn of a loop: ``{i%3}`` is the turn by three."""
+    return re.sub(r"\{i%(\d+)\}", lambda slots: str(turn % int(slots[1])), event)

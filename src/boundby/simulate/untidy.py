@@ -56,14 +56,17 @@ def _loader(draft: Draft) -> None:
     large = Copy(log_uniform(chance, 1e5, 3e7), "HtoD", chance.choice(["pinned", "pageable"]), stream=_LOADER + 1)
     small = Loop(chance.randint(4, 30), [Copy(log_uniform(chance, 64, 4096), "HtoD", stream=_LOADER)])
     kernel = Launch("NormalizeInvStdDevKernel", draft.size() // 4, _LOADER, share=draft.layout.share)
+    ahead = chance.randint(1, 2)
+    buffers = 2 * ahead + 2  # what lies between the thread that fills one and the step that has it
+    used, ready, copied = f"used {{i%{buffers}}}", f"ready {{i%{buffers}}}", f"copied {{i%{buffers}}}"
     mixed = [
-        Sync("event", event="dali used"),
-        WaitEvent("dali used", _LOADER + 1),
+        Sync("event", event=used),
+        WaitEvent(used, _LOADER + 1),
         large,
-        Record("dali mixed", _LOADER + 1),
-        Record("dali mixed timing", _LOADER + 1),
+        Record(copied, _LOADER + 1),
+        Record("copied, for its time", _LOADER + 1),
     ]
-    gpu = [WaitEvent("dali mixed", _LOADER), small, Work(20 * US), kernel, Record("dali ready", _LOADER)]
+    gpu = [WaitEvent(copied, _LOADER), small, Work(20 * US), kernel, Record(ready, _LOADER)]
     if chance.random() < 0.4:
         gpu.append(Sync("stream", _LOADER))
     stages = [
@@ -71,8 +74,8 @@ def _loader(draft: Draft) -> None:
         Helper("[DALI][WT]Mixed executor", mixed),
         Helper("[DALI][WT]GPU executor", gpu),
     ]
-    feed(draft, stages[chance.randint(0, 1) :], "dali", "dali", WaitEvent("dali ready"))
-    draft.body.append(Record("dali used"))
+    feed(draft, stages[chance.randint(0, 1) :], "dali", "dali", WaitEvent(ready), ahead=ahead)
+    draft.body.append(Record(used))
 
 
 def _pin_memory(draft: Draft) -> None:
@@ -82,9 +85,10 @@ def _pin_memory(draft: Draft) -> None:
     pinning: list[Instruction] = [Sleep(draft.size(), "poll", 0.1), Work(draft.size() // 10, 0.1)]
     if chance.random() < 0.3:
         pinning.append(Alloc(log_uniform(chance, 20 * US, 1 * MS), call="cudaHostAlloc"))
-    ends: list[Instruction] = chance.choice([[], [copy, Sync("stream", _PINNED)], [copy, Record("pinned", _PINNED)]])
-    ready = WaitEvent("pinned")
-    feed(draft, [Helper("pt_pin_memory", [*pinning, *ends])], "pinned", "next batch", ready)
+    ahead = chance.randint(1, 3)
+    ready = f"pinned {{i%{ahead + 1}}}"
+    ends: list[Instruction] = chance.choice([[], [copy, Sync("stream", _PINNED)], [copy, Record(ready, _PINNED)]])
+    feed(draft, [Helper("pt_pin_memory", [*pinning, *ends])], "pinned", "next batch", WaitEvent(ready), ahead=ahead)
 
 
 def _watchdog(draft: Draft) -> None:
