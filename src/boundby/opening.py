@@ -36,6 +36,8 @@ def _file_of(path: Path) -> tuple[Path, str, tuple[TraceWarning, ...]]:
     file = find_in_folder(path)
     if is_run(path):
         return file, str(path), ()
+    if is_run(file.parent):  # the newest of several runs
+        return file, str(file.parent), ()
     text = f"boundby profile did not make the folder {path}: {file.name}, the only report in it, was taken."
     return file, str(file), (TraceWarning("folder", text),)
 

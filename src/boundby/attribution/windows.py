@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import re
 
@@ -130,7 +131,8 @@ def matching_ranges(trace: Trace, regions: Regions, glob: str) -> npt.NDArray[np
     by_region = np.array([region_matches(regions, region, glob) for region in range(len(regions))], bool)
     rows = np.flatnonzero(by_name[trace.ranges.name] | by_region[regions.of_range])
     if len(rows) == 0:
-        some = sorted({name for name in regions.name if name})[:5]
+        names = sorted({name for name in regions.name if name})
+        some = difflib.get_close_matches(glob, names, n=3, cutoff=0.4) or names[:5]
         hint = f"The report's ranges include: {', '.join(some)}." if some else "The report holds no NVTX ranges."
         raise SelectionError(f"No NVTX range matches {glob!r}.", hint)
     return rows
@@ -140,6 +142,8 @@ def region_matches(regions: Regions, region: int, glob: str) -> bool:
     """True if the region's name or its whole path matches the glob (literal ``*`` of folded names included)."""
     path = "/".join(regions.path(region))
     name = regions.name[region]
+    if region > 0 and name.endswith("*") and glob == name.rstrip("*").rstrip(" _-:#="):  # step: of step *
+        return True
     return region > 0 and (glob in (name, path) or fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(path, glob))
 
 

@@ -21,9 +21,10 @@ STREAM = "report.qdstrm"
 EXPORT = "report.sqlite"
 ANALYSIS = "report.json"
 PAGE = "report.md"
+HTML = "report.html"
 FACTS = "run.json"
 #: All that a run writes; --force replaces these and leaves everything else alone.
-FILES = (REPORT, STREAM, EXPORT, ANALYSIS, PAGE, FACTS)
+FILES = (REPORT, STREAM, EXPORT, ANALYSIS, PAGE, HTML, FACTS)
 #: Of files that can be analysed, the ones that need no nsys first.
 REPORT_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm")
 _LONGEST_NAME = 60
@@ -110,10 +111,20 @@ def find_in_folder(folder: Path) -> Path:
         )
     for files in found.values():
         return min(files, key=lambda path: REPORT_SUFFIXES.index(path.suffix.lower()))
+    if newest := newest_run(folder):
+        return find_in_folder(newest)
     raise InputError(
         f"{folder} is a folder without a report of nsys (.nsys-rep, .qdrep) or an export of one (.sqlite).",
         "Give a report file, or a folder that boundby profile made.",
     )
+
+
+def newest_run(folder: Path) -> Path | None:
+    """The last of the runs that lie in a folder (``boundby-out``); None where none does."""
+    with contextlib.suppress(OSError):
+        runs = [path for path in sorted(folder.iterdir()) if path.is_dir() and is_run(path)]
+        return max(runs, key=lambda run: ((run / FACTS).stat().st_mtime_ns, run.name), default=None)
+    return None
 
 
 def is_run(folder: Path) -> bool:

@@ -56,7 +56,9 @@ def prepare(folder: Path, env: Mapping[str, str]) -> Handover:
     take = " ".join(f"{'<' if number == 0 else f'{number}>'}&{PARKED[number]}" for number in streams)
     close = " ".join(f"{PARKED[number]}<&-" for number in streams)
     own = f"export TMPDIR={shlex.quote(env['TMPDIR'])}" if "TMPDIR" in env else "unset TMPDIR"
-    script = f'{_SCRIPT}{own}\nexec "$@" {take} {close}\n'
+    mask = os.umask(0)  # nsys zeroes it: the program's files would be anybody's to write
+    os.umask(mask)
+    script = f'{_SCRIPT}umask {mask:04o}\n{own}\nexec "$@" {take} {close}\n'
     (folder / SCRIPT_NAME).write_bytes(os.fsencode(script))
     return Handover(folder, {**env, "TMPDIR": str(folder)})
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "compare": "boundby.cli.compare:compare",
     "doctor": "boundby.cli.doctor:doctor",
     "explain": "boundby.cli.rules:explain",
+    "mcp": "boundby.cli.mcp:mcp",
     "measure": "boundby.cli.measure:measure",
     "plot": "boundby.cli.plot:plot",
     "profile": "boundby.cli.profile:profile",
@@ -35,6 +36,21 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *COMMANDS})
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """``boundby REPORT`` analyses it; a name that is nearly a command's is told."""
+        word = args[0]
+        if word not in self.list_commands(ctx) and _names_a_report(word):
+            args = ["analyze", *args]
+        elif word not in self.list_commands(ctx) and not word.startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(word, self.list_commands(ctx), n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(self.list_commands(ctx))}."
+            raise click.UsageError(f"There is no command {word!r}, and no such file.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
@@ -43,11 +59,18 @@ class _LazyGroup(click.Group):
         return command
 
 
+def _names_a_report(word: str) -> bool:
+    """A file or folder that is there, or a name that only a report has."""
+    from pathlib import Path
+
+    return Path(word).exists() or Path(word).suffix in (".sqlite", ".nsys-rep", ".qdrep", ".json", ".gz")
+
+
 @click.group(
     cls=_LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: boundby profile -- python train.py, or with a report: boundby analyze REPORT",
+    epilog="Start with: boundby profile -- python train.py, or with a report: boundby REPORT",
 )
 @click.version_option(__version__, prog_name="boundby", message="%(prog)s %(version)s")
 @click.pass_context

@@ -15,8 +15,8 @@ from boundby.options import AnalysisOptions
 from boundby.render.formats import FORMATS
 
 if TYPE_CHECKING:
+    from boundby.api import Analysis
     from boundby.capture.profile import Recording, Request
-    from boundby.results.report import Report
 
 SHOWN = (*(form.name for form in FORMATS.values() if form.after_profile), "none")
 
@@ -150,12 +150,12 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
         with view.progress() as progress:
             capture.complete(recording, progress=progress)
             analysis = api.examine(folder, options, nsys=recording.nsys.path, progress=progress)
-        _write(analysis.report, recording, options.min_share)
+        _write(analysis, recording, options.min_share)
         render = None if format_name == "none" else FORMATS[format_name].render
         if render is not None:
             text = render(analysis, view.surface(), options.min_share)
             console.put(text, utf8=format_name != "terminal")
-        say(f"all of it is in {folder}")
+        say(f"all of it is in {folder}: open {folder / 'report.html'}, or: boundby {folder} --full")
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -164,13 +164,15 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
     return code
 
 
-def _write(report: Report, recording: Recording, min_share: float | None) -> None:
+def _write(analysis: Analysis, recording: Recording, min_share: float | None) -> None:
     from boundby.capture import folder
-    from boundby.render import markdown
+    from boundby.render import markdown, page
     from boundby.results import saved, write
 
-    place = recording.folder.path
+    place, report = recording.folder.path, analysis.report
     write.write_text(place / folder.ANALYSIS, saved.render(report))
+    html = page.render(report, analysis.plot_data, min_share=min_share, next_bounds=analysis.next_bounds)
+    write.write_text(place / folder.HTML, html)
     write.write_text(place / folder.PAGE, markdown.render(report, min_share=min_share))
 
 

@@ -55,11 +55,15 @@ def what_if(
         found = [{**asdict(answer), "speedup": answer.speedup} for answer in answers]
         click.echo(json.dumps({"unreliable": unreliable, "answers": found}, indent=2, ensure_ascii=False))
     else:
-        click.echo(_table(answers, unreliable))
+        click.echo(_table(answers, unreliable, asked_for=bool(scenarios)))
     return outcome.OK
 
 
-def _table(answers: list[Answer], unreliable: str | None) -> str:
+LEAST_TOLD = 0.005  # of the window: a named scenario that changes less says nothing
+
+
+def _table(answers: list[Answer], unreliable: str | None, *, asked_for: bool) -> str:
+    """``asked_for``: each scenario was named, and has its row whatever it says."""
     from boundby.model.causes import BOUND_LABEL
     from boundby.model.scenarios import SCENARIOS
     from boundby.model.units import change as signed
@@ -69,6 +73,8 @@ def _table(answers: list[Answer], unreliable: str | None) -> str:
     lines = [f"! Not to be trusted on this trace: {unreliable}.", ""] if unreliable else []
     rows = [("SCENARIO", "NOW", "THEN", "CHANGE", "BETWEEN", "THEN BOUND BY")]
     for answer in answers:
+        if not asked_for and abs(answer.predicted_ns / max(answer.baseline_ns, 1) - 1) < LEAST_TOLD:
+            continue
         change = answer.predicted_ns / answer.baseline_ns - 1
         named = SCENARIOS.get(answer.scenario)
         name = f"{answer.scenario} ({named.label})" if named else answer.scenario
@@ -82,6 +88,8 @@ def _table(answers: list[Answer], unreliable: str | None) -> str:
                 BOUND_LABEL.get(answer.then_bound or "", "-"),
             )
         )
+    if len(rows) == 1:
+        return "\n".join([*lines, "None of the named scenarios changes the window by 0.5 %."])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         lines + ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -96,6 +96,12 @@ def _json_array(reports: Sequence[Report]) -> str:
     return saved.render_many(reports)
 
 
+def _brief(examined: Examined, _: Surface, __: float | None) -> str:
+    from boundby.render import brief
+
+    return brief.render(examined.report)
+
+
 def _csv(examined: Examined, _: Surface, __: float | None) -> str:
     from boundby.render import csv
 
@@ -119,6 +125,7 @@ _ROWS = (
     Format("html", (".html", ".htm"), _html, between=None, after_profile=False),
     Format("markdown", (".md", ".markdown"), _markdown, between="\n---\n\n"),
     Format("json", (".json",), _json, render_many=_json_array),
+    Format("brief", (".brief.json",), _brief, between="\n"),
     Format("csv", (".csv",), _csv, between=None),
     Format(
         "perfetto",

@@ -1,0 +1,134 @@
+"""``boundby mcp``: the analysis as tools for an agent, read-only and of bounded output."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from boundby.cli import outcome
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+    from boundby.api import Analysis
+
+MOST_CHARACTERS = 12_000  # of one answer
+KEPT = 4  # analyses that are kept for further questions
+
+
+@click.command("mcp", epilog=outcome.EPILOG)
+def mcp() -> int:
+    """Serve analyses to an agent over the Model Context Protocol (on standard input and output).
+
+    Needs the package mcp: pip install 'mcp>=2'. Tools: analyze, region, finding, what_if, compare, instances. They read
+    reports and write nothing.
+
+    \b
+    boundby mcp
+    claude mcp add boundby -- boundby mcp
+    """
+    server().run()
+    return outcome.OK
+
+
+def server() -> MCPServer[Any]:
+    """The server with its tools. Raises UserError where the package is missing."""
+    from boundby.model.errors import UserError
+
+    try:
+        from mcp.server.mcpserver import MCPServer
+    except ImportError as error:
+        hint = "Run: pip install 'mcp>=2'"
+        raise UserError("boundby mcp needs the package mcp, version 2 or later.", hint) from error
+    made: MCPServer[Any] = MCPServer(
+        "boundby",
+        instructions="Says what a GPU program is bound by, where, why, and what to change, from profiler reports. "
+        "Begin with analyze(report); ask region, finding and what_if for more.",
+    )
+    for tool in (analyze, region, finding, what_if, compare, instances):
+        made.tool()(tool)
+    return made
+
+
+def analyze(report: str) -> str:
+    """What the program in a report is bound by: verdict, why, account, first responses, findings, regions (JSON).
+
+    report: path of an nsys report or its SQLite export, a PyTorch profiler trace, or the folder of a run.
+    """
+    from boundby.render import brief
+
+    return brief.render(_examined(report).report)
+
+
+def region(report: str, path: str) -> str:
+    """Everything about the regions whose path matches a glob such as 'step/forward*' (JSON)."""
+    from boundby.attribution.windows import regions_matching
+
+    analysis = _examined(report)
+    inside = regions_matching(analysis.timeline.ownership.regions, path)
+    paths = {analysis.timeline.ownership.regions.path(row) for row in inside.nonzero()[0].tolist()}
+    found = [one for one in analysis.report.to_dict()["regions"] if tuple(one["path"]) in paths]
+    for one in found:
+        one.pop("instance_ns", None)
+    return _bounded(sorted(found, key=lambda one: -one["share"]))
+
+
+def finding(report: str, id: str) -> str:
+    """One finding in full, with evidence, advice and what would prove it wrong (JSON). id: as analyze gives it."""
+    found = [one for one in _examined(report).report.to_dict()["findings"] if id in (one["id"], one["rule"])]
+    return _bounded(found)
+
+
+def what_if(report: str, scenario: str, region: str | None = None) -> str:
+    """How long the program would take after a change, by replay (JSON).
+
+    scenario: no_sync, no_launch_overhead, infinite_gpu, copies_free, cpu_free, input_free, comm_free, init_free,
+    infinite_host, kernels=2, kernel:GLOB=2, copies=2, comm=2, cpu=2, or several joined by +. region: only in there.
+    """
+    from dataclasses import asdict
+
+    analysis = _examined(report)
+    answers = [asdict(one) for one in analysis.predict(scenario, region)]
+    return _bounded([{"unreliable": analysis.predictor.unreliable}, *answers])
+
+
+def compare(before: str, after: str) -> str:
+    """What changed between two runs of a program, and whether it is more than chance (Markdown)."""
+    from boundby import api
+    from boundby.render.comparison import markdown
+
+    return markdown.render(api.compare_runs(_examined(before).report, _examined(after).report))[:MOST_CHARACTERS]
+
+
+def instances(report: str, path: str) -> str:
+    """How long each instance of a region took, in order of time, nanoseconds (JSON). path: as analyze gives it."""
+    found = [one for one in _examined(report).report.regions if "/".join(one.path) == path]
+    return _bounded([{"path": path, "host_ns": one.instance_ns.host_ns[:500]} for one in found])
+
+
+def _bounded(found: list[Any]) -> str:
+    """As many entries as fit, and how many were left out."""
+    shown: list[Any] = []
+    for item in found:
+        if len(json.dumps([*shown, item])) > MOST_CHARACTERS:
+            break
+        shown.append(item)
+    return json.dumps({"found": shown, "left_out": len(found) - len(shown)}, ensure_ascii=False, default=str)
+
+
+def _examined(report: str) -> Analysis:
+    """The analysis of a report; the last few are kept, while their files stay as they are."""
+    path = Path(report)
+    stamp = path.stat().st_mtime_ns if path.exists() else 0
+    return _analysis(report, stamp)
+
+
+@lru_cache(maxsize=KEPT)
+def _analysis(report: str, _stamp: int) -> Analysis:
+    from boundby import api
+
+    return api.examine(report)

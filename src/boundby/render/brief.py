@@ -1,0 +1,143 @@
+"""Report -> a short JSON for agents and scripts: what decides, with ids that stay and the command behind each number.
+
+At most `MOST_CHARACTERS`, about 1,500 tokens: lists get shorter, and say so, until it fits.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from boundby.render import findings, view
+from boundby.render.missing import not_captured
+from boundby.render.text import clean, region_name, shorten
+from boundby.results.report import DeviceReport, Finding, FirstResponse, RegionReport, Report, ThreadReport, Top
+
+MOST_CHARACTERS = 4_000  # JSON full of figures holds 2.7 to 3 of them in a token
+MOST_TEXT = 160  # characters of one sentence
+LEAST_SHARE = 0.005
+Json = dict[str, Any]
+# How many of each list, from generous to sparse: the first that fits is taken.
+_STEPS: tuple[Mapping[str, int], ...] = (
+    {"devices": 4, "first": 4, "findings": 5, "regions": 8, "kernels": 5, "calls": 3, "text": MOST_TEXT},
+    {"devices": 4, "first": 3, "findings": 4, "regions": 6, "kernels": 4, "calls": 3, "text": 120},
+    {"devices": 3, "first": 2, "findings": 3, "regions": 5, "kernels": 3, "calls": 2, "text": 100},
+    {"devices": 2, "first": 2, "findings": 2, "regions": 3, "kernels": 2, "calls": 1, "text": 80},
+    {"devices": 1, "first": 1, "findings": 1, "regions": 2, "kernels": 1, "calls": 1, "text": 60},
+)
+
+
+def render(report: Report) -> str:
+    """One line a key, ended by a line break."""
+    for most in _STEPS:
+        lines = [f"{json.dumps(key)}:{_dumps(value)}" for key, value in brief(report, most).items()]
+        text = "{" + ",\n".join(lines) + "}\n"
+        if len(text) <= MOST_CHARACTERS:
+            return text
+    return text
+
+
+def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
+    """The same as plain data; times in milliseconds."""
+    name = shlex.quote(report.trace.path)
+    parts = report.devices or report.threads
+    responses = [one for part in parts[:1] for one in part.first_responses]
+    worth = [item for item in report.findings if item.severity != findings.NOTE]
+    rows = sorted((row for row in view.select(report).rows), key=lambda row: (-row.share, row.region.path))
+    kernels, calls = view.tops(report)
+    return {
+        "brief": 1,
+        "report": clean(report.trace.path),
+        "program": _text(report.trace.command or "", most),
+        "gpu": sorted({clean(device.name) for device in report.devices}),
+        "verdicts": [_part(part, most) for part in parts[: most["devices"]]],
+        "first": [_response(one, name, most) for one in responses[: most["first"]]],
+        "findings": [_finding(item, most) for item in worth[: most["findings"]]],
+        "regions": [_region(row.region, most) for row in rows[: most["regions"]]],
+        "top_kernels": [_top(one) for one in kernels[: most["kernels"]]],
+        "top_calls": [_top(one) for one in calls[: most["calls"]]],
+        "not_told": [f"{gap.kind} ({gap.flag})" for gap in not_captured(report)],
+        "left_out": {
+            "verdicts": max(len(parts) - most["devices"], 0),
+            "first": max(len(responses) - most["first"], 0),
+            "findings": max(len(worth) - most["findings"], 0),
+            "regions": max(sum(bool(region.path) for region in report.regions) - most["regions"], 0),
+        },
+        "commands": {
+            "all": f"boundby analyze {name} --format json",
+            "region": f"boundby analyze {name} --format json --region PATH",
+            "finding": "boundby explain RULE (a finding's id up to @)",
+            "first": "boundby explain PATTERN (an id up to the dot)",
+            "what_if": f"boundby what-if {name} -s SCENARIO",
+        },
+    }
+
+
+def _part(part: DeviceReport | ThreadReport, most: Mapping[str, int]) -> Json:
+    verdict, whole = part.verdict, sum(part.time.values())
+    told: Json = {
+        "id": f"GPU {part.id}" if isinstance(part, DeviceReport) else f"thread {part.tid}",
+        "bound": verdict.bound,
+        "confidence": verdict.confidence,
+        "why": _text(verdict.why_not or verdict.because, most),
+        "window_ms": _ms(whole),
+        "time_ms": {key: _ms(ns) for key, ns in part.time.items() if ns > LEAST_SHARE * whole},
+    }
+    if verdict.mixed_of:
+        told["mixed_of"] = list(verdict.mixed_of)
+    if verdict.saving_ns is not None:
+        without = verdict.without_ns
+        told["max_saving_ms"] = _ms(verdict.saving_ns if without is None else whole - without)
+        told["then"] = verdict.bound_next
+    if isinstance(part, DeviceReport) and part.exposed_by_waits_ns:
+        told["exposed_by_waits_ms"] = _ms(part.exposed_by_waits_ns)
+    return told
+
+
+def _response(one: FirstResponse, name: str, most: Mapping[str, int]) -> Json:
+    told: Json = {"id": one.id, "do": _text(one.title, most), "saves_ms": _range(one.saving_ns)}
+    told["because"] = _text(one.because, most)
+    if one.action:
+        told["step"] = _text(one.action, most)
+    told["command"] = one.command.replace(name, "REPORT")
+    return told
+
+
+def _finding(item: Finding, most: Mapping[str, int]) -> Json:
+    told: Json = {"id": clean(item.id or item.rule), "severity": item.severity, "saves_ms": _range(item.saving_ns)}
+    return {**told, "what": _text(item.title, most), "do": _text(item.advice[0] if item.advice else "", most)}
+
+
+def _region(region: RegionReport, most: Mapping[str, int]) -> Json:
+    saving = region.verdict.saving_ns
+    return {
+        "path": shorten(region_name(region.path), most["text"]),
+        "share": round(region.share, 3),
+        "instances": region.instances,
+        "bound": region.verdict.bound,
+        "max_saving_ms": None if saving is None else _ms(saving),
+    }
+
+
+def _top(one: Top) -> Json:
+    return {"name": _text(one.name, {"text": 48}), "count": one.count, "ms": _ms(one.total_ns)}
+
+
+def _text(text: str, most: Mapping[str, int]) -> str:
+    text = clean(text)
+    return text if len(text) <= most["text"] else f"{text[: most['text'] - 3]}..."
+
+
+def _range(saving_ns: tuple[int, int] | None) -> list[float] | None:
+    return None if saving_ns is None else [_ms(saving_ns[0]), _ms(saving_ns[1])]
+
+
+def _ms(ns: int) -> float:
+    """Four digits are enough, and cost fewer tokens than nanoseconds."""
+    return float(f"{ns / 1e6:.4g}")
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,92 @@
+"""What agents and scripts read: the brief, and the tools of ``boundby mcp``. Six real traces, five questions each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boundby import api
+from boundby.cli.main import main
+from boundby.render import brief
+from boundby.results.report import Report
+from tests.support import reports
+from tests.support.traces import trace_path
+
+#: trace -> where the time goes, which region, a word of why, what first, at least how much of the window it would save
+ANSWERS = {
+    "pair_lm_fp32.sqlite": ("gpu_compute", "backward", "kernels", "lower-precision", 0.20),
+    "pytorch_a100_all_cpu_tables.sqlite": ("host_blocked", "Epoch */Train/Data loading", "waits", "workers", 0.20),
+    "openmp_heat_before.sqlite": ("gpu_copy", "", "copies", "keep-on-device", 0.50),
+    "pair_lm_bf16.sqlite": ("cuda_api", "optimizer", "launches", "cuda-graphs", 0.0),
+    "transformer_2_7b_nvtx.sqlite": ("gpu_compute", "benchmark_loop", "kernels", "lower-precision", 0.10),
+    "openacc_mpi_4_processes_4_gpus.sqlite": ("init", "iteration", "allocation or pinning", "warm-up", 0.0),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_five_questions_of_a_real_trace(name: str) -> None:
+    cause, region, why, first, least = ANSWERS[name]
+    text = brief.render(api.analyze(trace_path(name)))
+    assert len(text) <= brief.MOST_CHARACTERS
+    told = json.loads(text)
+    verdict = told["verdicts"][0]
+    assert verdict["bound"] == cause
+    assert max(verdict["time_ms"], key=lambda key: verdict["time_ms"][key]) in (cause, "gpu_compute")
+    assert any(region in one["path"] for one in told["regions"]) or not region
+    assert why in verdict["why"]
+    assert told["first"][0]["id"] == f"{cause}.{first}"
+    low, high = told["first"][0]["saves_ms"]
+    assert least * verdict["window_ms"] <= high <= verdict["window_ms"]
+    assert 0 <= low <= high
+    assert told["first"][0]["command"].startswith("boundby ")
+
+
+@pytest.mark.parametrize("report", [reports.sample(), reports.hostile(), reports.many_devices(64), reports.empty()])
+def test_a_brief_is_short_and_is_json(report: Report) -> None:
+    text = brief.render(report)
+    assert len(text) <= brief.MOST_CHARACTERS
+    assert json.loads(text)["brief"] == 1
+
+
+SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+
+
+def test_ids_are_the_same_in_every_run() -> None:
+    one, other = (api.analyze(SAMPLE) for _ in range(2))
+    assert [item.id for item in one.findings] == [item.id for item in other.findings]
+    assert len({item.id for item in one.findings}) == len(one.findings)
+
+
+def test_the_brief_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(SAMPLE), "--format", "brief", "-q"]) == 0  # boundby REPORT is boundby analyze REPORT
+    assert json.loads(capsys.readouterr().out)["verdicts"][0]["bound"] == "sync"
+    assert main(["analyse", "x"]) == 2
+    assert "Did you mean analyze?" in capsys.readouterr().err
+
+
+def test_tools_of_mcp() -> None:
+    pytest.importorskip("mcp")
+    from boundby.cli.mcp import MOST_CHARACTERS, server
+
+    made = server()
+    assert [tool.name for tool in asyncio.run(made.list_tools())] == [
+        *("analyze", "region", "finding", "what_if", "compare", "instances")
+    ]
+
+    def call(name: str, **arguments: Any) -> str:
+        result: Any = asyncio.run(made.call_tool(name, {"report": str(SAMPLE), **arguments}))
+        content = getattr(result, "content", result)
+        text: str = content[0].text
+        assert len(text) <= MOST_CHARACTERS
+        return text
+
+    told = json.loads(call("analyze"))
+    assert told["verdicts"][0]["bound"] == "sync"
+    assert json.loads(call("region", path=told["regions"][0]["path"]))["found"]
+    assert json.loads(call("finding", id=told["findings"][0]["id"]))["found"][0]["advice"]
+    assert json.loads(call("what_if", scenario="no_sync"))["found"][1]["predicted_ns"] > 0
+    assert json.loads(call("instances", path=told["regions"][0]["path"]))["found"][0]["host_ns"]
