@@ -95,6 +95,46 @@ class Distribution:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What operators have to do at least, by the sizes of their inputs, and how long the device would take for it at
+    its published peaks. Only operators whose work is known count: ``known_ns`` of ``kernels_ns``."""
+
+    flops: Annotated[Natural, "Floating-point operations; a multiplication with an addition counts as two."]
+    matmul_flops: Annotated[Natural, "Of them in matrix products, convolutions and attention."]
+    bytes: Annotated[Natural, "Bytes of inputs and outputs, each read or written once."]
+    known_ns: Annotated[Natural, "Kernel time of operators whose work is known."]
+    kernels_ns: Annotated[Natural, "Kernel time of all of them, communication left out."]
+    at_peak_ns: Annotated[Natural | None, "What matrix products and the like take at the device's peak; null: unknown."]
+    at_bandwidth_ns: Annotated[Natural | None, "What the bytes take at the device's memory bandwidth."]
+    at_best_ns: Annotated[Natural | None, "The longer of both of each call, summed: the roofline."]
+
+    def of_window(self, window_ns: int) -> float | None:
+        """The share of a window that the matrix products would take at the peak: model FLOPs utilization (MFU)."""
+        return None if self.at_peak_ns is None or not window_ns else self.at_peak_ns / window_ns
+
+    @property
+    @derived(after="at_best_ns")
+    def tflops(self) -> NonNegative | None:
+        """Operations (1e12) a second of known kernel time."""
+        return self.flops / self.known_ns / 1e3 if self.known_ns else None
+
+    @property
+    @derived(after="tflops")
+    def gb_per_s(self) -> NonNegative | None:
+        """Bytes (1e9) a second of known kernel time."""
+        return self.bytes / self.known_ns if self.known_ns else None
+
+    @property
+    @derived(after="gb_per_s")
+    def roofline_fraction(self) -> NonNegative | None:
+        """How near the known kernels come to what the device can do at most, in the nearer of both."""
+        return None if self.at_best_ns is None or not self.known_ns else self.at_best_ns / self.known_ns
+
+
+WorkDone = Annotated[Work | None, LATER, NO_COLUMN, "Work by the sizes of inputs; null where they are not told."]
+
+
+@dataclass(frozen=True)
 class Gaps:
     """Idle intervals between busy ones."""
 
@@ -460,6 +500,7 @@ class RegionReport(_WithCopies):
     cards: Cards = ()
     first_responses: FirstResponses = ()
     coverage: Annotated[Coverage, LATER] = Coverage()
+    work: WorkDone = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
 
     @property

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.model.causes import CAUSES
 from boundby.model.records import dataclass
-from boundby.results.report import Copies, Top
+from boundby.results.report import Copies, Top, Work
 from boundby.stats.device import (
     KernelFigures,
     ProjectedFigures,
@@ -21,6 +21,7 @@ from boundby.stats.host import HostFigures, calls_in_windows, host_figures, laun
 from boundby.stats.instances import Series, host_series, projected_series
 from boundby.stats.spread import Spread, spread, sums
 from boundby.stats.tops import top_calls, top_kernels
+from boundby.stats.work import works
 
 Int = npt.NDArray[np.int64]
 
@@ -45,6 +46,7 @@ class Figures:
     top_kernels: list[tuple[Top, ...]]
     top_calls: list[tuple[Top, ...]]
     missing: Missing
+    works: list[Work | None]
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def measure(timeline: Timeline) -> Figures:
         top_kernels=top_kernels(timeline, chosen),
         top_calls=top_calls(timeline, calls_in_windows(timeline)),
         missing=_missing(timeline),
+        works=works(timeline),
     )
 
 

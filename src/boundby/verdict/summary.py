@@ -356,6 +356,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         instance_ns=_instances(timeline, figures, region, host_ns),
         exposed_by_waits_ns=savings["sync"] if savings else None,
         coverage=_coverage(case),
+        work=figures.works[region],
         **activity,
     )
 

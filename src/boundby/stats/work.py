@@ -1,0 +1,159 @@
+"""Floating-point work and bytes by region, where the trace tells the sizes of operators' inputs, against what the
+device can do at most.
+
+A kernel counts for the innermost operator around its launch whose work is known; each call of an operator counts once.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import factorize
+from boundby.model.gpus import Gpu, find_gpu
+from boundby.model.nesting import depths
+from boundby.model.step_function import NOTHING
+from boundby.results.report import Work
+from boundby.trace.tables import OpKind, Trace
+from boundby.trace.vocabulary import operator_work
+from boundby.trace.vocabulary.kernels import KernelKind
+from boundby.trace.vocabulary.ranges import fold_name
+
+Int = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+
+# emit_nvtx(record_shapes=True): "aten::addmm, seq = 893, op_id = 7, sizes = [[768], [4096, 768], [768, 768], [], []]"
+_SIZES = re.compile(r"\bsizes = (\[.*\])(?:, input_op_ids|$)")
+
+
+def works(timeline: Timeline) -> list[Work | None]:
+    """Of each region, with its descendants; None where nothing is known of its kernels."""
+    tree, trace = timeline.ownership.regions, timeline.trace
+    nothing: list[Work | None] = [None] * len(tree)
+    told, of_range = _work_of_ranges(trace)
+    if not told:
+        return nothing
+    operations = trace.operations
+    nearest = _nearest(tree.range_parent, of_range >= 0)
+    windows = {device.index: (device.low_ns, device.high_ns) for device in timeline.devices}
+    low, high = (
+        np.array([windows.get(number, (0, 0))[side] for number in range(len(trace.gpus))] or [0], np.int64)[
+            operations.device
+        ]
+        for side in (0, 1)
+    )
+    inside = (operations.start_ns >= low) & (operations.start_ns < high)
+    is_kernel = (operations.kind <= OpKind.GRAPH) & ~operations.is_communication & inside
+    duration = operations.end_ns - operations.start_ns
+    around = np.append(nearest, NOTHING)[timeline.launch_range]
+    known = np.flatnonzero(is_kernel & (around >= 0))
+    # Each call of an operator once, on the device of the first of its kernels.
+    rows, first = np.unique(around[known], return_index=True)
+    first = known[first]
+    kinds = np.append(trace.kernel_kind, KernelKind.OTHER)[operations.name]
+    peaks = [_peaks(trace, device) for device in range(len(trace.gpus))]
+    # Operations, those of matrix products, bytes, ns at the peak, at the bandwidth, the longer of both.
+    columns = np.zeros((len(tree), 6), np.float64)
+    matmul_kernel = _matmul_kernels(known, around, kinds)
+    for row, operation in zip(rows.tolist(), first.tolist(), strict=True):
+        work, gpu = told[of_range[row]], peaks[int(operations.device[operation])]
+        peak = _peak(gpu, work, int(matmul_kernel.get(row, KernelKind.OTHER)))
+        bandwidth = gpu.memory_gb_per_s if gpu else None
+        at_peak = work.flops / peak / 1e3 if peak else 0.0  # 1e12 a second are 1e3 a nanosecond
+        at_bandwidth = (work.bytes or 0) / bandwidth if bandwidth else 0.0  # GB/s: bytes a nanosecond
+        matmul = work.flops if work.is_matmul else 0
+        columns[tree.of_range[row]] += (
+            work.flops,
+            matmul,
+            work.bytes or 0,
+            at_peak,
+            at_bandwidth,
+            max(at_peak, at_bandwidth),
+        )
+    counted = np.rint(columns).astype(np.int64)
+    covered = np.zeros(len(tree), np.int64)
+    np.add.at(covered, tree.of_range[around[known]], duration[known])
+    kernels = np.zeros(len(tree), np.int64)
+    np.add.at(kernels, timeline.launch_region[is_kernel], duration[is_kernel])
+    summed, covered, kernels = tree.accumulate(counted), tree.accumulate(covered), tree.accumulate(kernels)
+    has_peak = any(gpu is not None for gpu in peaks)
+    return [
+        Work(
+            flops=int(summed[region, 0]),
+            matmul_flops=int(summed[region, 1]),
+            bytes=int(summed[region, 2]),
+            known_ns=int(covered[region]),
+            kernels_ns=int(kernels[region]),
+            at_peak_ns=int(summed[region, 3]) if has_peak else None,
+            at_bandwidth_ns=int(summed[region, 4]) if has_peak else None,
+            at_best_ns=int(summed[region, 5]) if has_peak else None,
+        )
+        if covered[region]
+        else None
+        for region in range(len(tree))
+    ]
+
+
+def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.Work], Int]:
+    """Distinct works, and which of them each range has to do; NOTHING (-1): that is not told."""
+    ranges = trace.ranges
+    of_range = np.full(len(ranges), NOTHING, np.int64)
+    has_arguments = ranges.arguments >= 0
+    by_text = not has_arguments.any()
+    key = np.zeros(len(ranges), np.int32) if by_text else ranges.arguments
+    distinct, index = factorize(ranges.name, key)
+    told: list[operator_work.Work] = []
+    number_of = np.full(len(distinct), NOTHING, np.int64)
+    for place, (name, arguments) in enumerate(distinct.tolist()):
+        text = trace.names[name] if name >= 0 else ""
+        if by_text:
+            match = _SIZES.search(text)
+            inputs = (match[1], "", "") if match else None
+        else:
+            one = trace.arguments[arguments] if arguments >= 0 else None
+            inputs = (one.sizes, one.types, one.values) if one else None
+        folded = fold_name(text)
+        if inputs and (work := operator_work.work_of(folded, *inputs)) is not None:
+            number_of[place] = len(told)
+            told.append(work)
+    of_range = number_of[index] if len(distinct) else of_range
+    return told, of_range
+
+
+def _nearest(parent: Int, has_work: npt.NDArray[np.bool_]) -> Int:
+    """Of each range the innermost at or around it that has work; NOTHING."""
+    found = np.full(len(parent) + 1, NOTHING, np.int64)
+    depth = depths(parent)
+    order = np.argsort(depth, kind="stable")
+    for rows in np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))):
+        found[rows] = np.where(has_work[rows], rows, found[parent[rows]])
+    return found[:-1]
+
+
+def _matmul_kernels(known: Int, around: Int, kinds: npt.NDArray[np.int8]) -> dict[int, int]:
+    """Of ranges, the kind of the matrix kernel that they launched: it tells the precision that was used."""
+    of_known = kinds[known]
+    chosen = known[np.isin(of_known, (KernelKind.MATMUL_TENSOR, KernelKind.MATMUL_TF32, KernelKind.MATMUL_FP32))]
+    return dict(zip(around[chosen].tolist(), kinds[chosen].tolist(), strict=True))
+
+
+def _peaks(trace: Trace, device: int) -> Gpu | None:
+    facts = trace.gpu_facts[device] if device < len(trace.gpu_facts) else None
+    return find_gpu(trace.gpus[device].name, facts.multiprocessors if facts and facts.multiprocessors else None)
+
+
+def _peak(gpu: Gpu | None, work: operator_work.Work, kernel: int) -> float | None:
+    """TFLOPS that the device reaches at most in such work; None: not known. In single precision TF32 or not is told by
+    the kernel's name; where that says nothing, the faster one counts: a share of it is at least so much."""
+    if gpu is None or not work.is_matmul:
+        return None
+    if work.precision in ("", "fp32"):
+        if kernel == KernelKind.MATMUL_FP32:
+            return gpu.fp32_tflops
+        if kernel == KernelKind.MATMUL_TENSOR:
+            return gpu.fp16_tflops
+        return gpu.tf32_tflops or gpu.fp32_tflops
+    return gpu.tflops(work.precision) or gpu.fp32_tflops

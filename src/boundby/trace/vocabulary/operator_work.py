@@ -1,0 +1,285 @@
+"""What an operator of PyTorch has to do at least, by its name and the sizes of its inputs: floating-point operations,
+and bytes that must be read or written once.
+
+A multiplication with an addition counts as two operations. Bytes are those of inputs and outputs, each once: caches can
+save nothing of that, and kernels that read twice move more. What is not told (the stride of a convolution without its
+values) gives no figure, never a guess.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from boundby.model.records import dataclass
+
+Sizes = tuple[int, ...]
+_BYTES_OF = {
+    **dict.fromkeys(("double", "long int", "long", "c10::complex<float>"), 8),
+    **dict.fromkeys(("float", "int"), 4),
+    **dict.fromkeys(("c10::Half", "c10::BFloat16", "short int", "short"), 2),
+    **dict.fromkeys(("bool", "unsigned char", "signed char", "char"), 1),
+}
+_PRECISION_OF = {"c10::Half": "fp16", "c10::BFloat16": "bf16", "float": "fp32"}
+_MOST_SIZE = 1 << 40  # no tensor's dimension is longer; products stay far from overflow in Python, and in reports
+_MOST_WORK = 1 << 60
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call has to do. ``is_matmul``: its operations are those of matrix products, convolutions or attention,
+    which tensor cores do. ``precision``: of its inputs ("" where it is not told). ``bytes`` None: not told."""
+
+    flops: int
+    bytes: int | None
+    is_matmul: bool
+    precision: str
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Inputs by place: sizes of tensors (of a list of tensors, of each), their types, values of what is none."""
+
+    sizes: tuple[tuple[Sizes, ...], ...]
+    types: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def tensor(self, place: int) -> Sizes:
+        """Raises IndexError where there is no tensor."""
+        return self.sizes[place][0]
+
+    def numbers(self, place: int) -> list[int]:
+        """Raises IndexError where the value is not told."""
+        found = [int(number) for number in re.findall(r"-?\d+", self.values[place])]
+        if not found:
+            raise IndexError(place)
+        return found
+
+    def is_true(self, place: int) -> bool:
+        if not self.values[place]:
+            raise IndexError(place)
+        return self.values[place] == "True"
+
+    def bytes_at(self, place: int) -> int | None:
+        """Of one element of an input."""
+        kind = self.types[place] if place < len(self.types) else ""
+        return 1 if "Float8" in kind else _BYTES_OF.get(kind)
+
+
+def _product(sizes: Sizes) -> int:
+    return math.prod(sizes)
+
+
+def _matmul(first: int, second: int) -> Callable[[_Call], tuple[int, int]]:
+    """(..., m, k) times (..., k, n): operations, and elements of inputs and output."""
+
+    def work(call: _Call) -> tuple[int, int]:
+        one, other = call.tensor(first), call.tensor(second)
+        batch, rows, inner, columns = _product(one[:-2]), one[-2], one[-1], other[-1]
+        return 2 * batch * rows * inner * columns, batch * (rows * inner + inner * columns + rows * columns)
+
+    return work
+
+
+def _linear(call: _Call) -> tuple[int, int]:
+    one, weight = call.tensor(0), call.tensor(1)
+    rows, inner, columns = _product(one[:-1]), one[-1], weight[0]
+    return 2 * rows * inner * columns, rows * inner + inner * columns + rows * columns
+
+
+def _matrix_vector(matrix: int) -> Callable[[_Call], tuple[int, int]]:
+    def work(call: _Call) -> tuple[int, int]:
+        rows, columns = call.tensor(matrix)
+        return 2 * rows * columns, rows * columns + rows + columns
+
+    return work
+
+
+def _convolution(
+    padding: int, stride: int, dilation: int, transposed: int | None
+) -> Callable[[_Call], tuple[int, int]]:
+    """(N, C, ...) with weights (O, C / groups, ...). The arguments: places of its values."""
+
+    def work(call: _Call) -> tuple[int, int]:
+        image, weight = call.tensor(0), call.tensor(1)
+        if transposed is not None and call.is_true(transposed):  # every input element meets every weight of its group
+            flops = 2 * _product(image) * _product(weight[1:])
+            return flops, _product(image) + _product(weight)
+        spatial = len(image) - 2
+        pads, strides, dilations = (
+            (found * spatial)[:spatial] for found in map(call.numbers, (padding, stride, dilation))
+        )
+        outside = [
+            (size + 2 * pad - spread * (kernel - 1) - 1) // step + 1
+            for size, kernel, pad, step, spread in zip(image[2:], weight[2:], pads, strides, dilations, strict=True)
+        ]
+        output = image[0] * weight[0] * _product(tuple(outside))
+        return 2 * output * _product(weight[1:]), _product(image) + _product(weight) + output
+
+    return work
+
+
+def _convolution_backward(call: _Call) -> tuple[int, int]:
+    """The gradients of input and weight that were asked for take as much as the forward pass each."""
+    gradient, image, weight = call.tensor(0), call.tensor(1), call.tensor(2)
+    wanted = re.findall(r"True|False|1|0", call.values[10])[:2]
+    if len(wanted) < 2 or call.is_true(7):
+        raise IndexError(10)
+    asked = sum(one in ("True", "1") for one in wanted)
+    flops = 2 * _product(gradient) * _product(weight[1:]) * asked
+    return flops, _product(gradient) + (_product(image) + _product(weight)) * (1 + asked) // 2
+
+
+def _attention(
+    heads_at: int, causal: int | None, first: int = 0, factor: int = 4
+) -> Callable[[_Call], tuple[int, int]]:
+    """Queries, keys, values of (batch, heads, length, width), or (batch, length, heads, width) where ``heads_at`` is 2.
+    A causal mask leaves half of the products. ``factor``: operations for each pair and element, 10 in backward."""
+    along = 3 - heads_at
+
+    def work(call: _Call) -> tuple[int, int]:
+        query, key, value = (call.tensor(first + place) for place in range(3))
+        if len(query) != 4:
+            raise IndexError(first)  # sequences of different lengths, packed
+        pairs = query[0] * query[heads_at] * query[along] * key[along]
+        flops = factor * pairs * (query[3] + value[3]) // 2
+        if causal is not None and call.is_true(causal):
+            flops //= 2
+        moved = _product(query) + _product(key) + _product(value) + _product(query[:3]) * value[3]
+        return flops, moved * (1 if factor == 4 else 2)
+
+    return work
+
+
+_MATMULS: dict[str, Callable[[_Call], tuple[int, int]]] = {
+    "aten::mm": _matmul(0, 1),
+    "aten::bmm": _matmul(0, 1),
+    "aten::addmm": _matmul(1, 2),
+    "aten::addmm_": _matmul(1, 2),
+    "aten::_addmm_activation": _matmul(1, 2),
+    "aten::baddbmm": _matmul(1, 2),
+    "aten::_scaled_mm": _matmul(0, 1),
+    "aten::_int_mm": _matmul(0, 1),
+    "aten::linear": _linear,
+    "aten::mv": _matrix_vector(0),
+    "aten::addmv": _matrix_vector(1),
+    "aten::addmv_": _matrix_vector(1),
+    "aten::convolution": _convolution(4, 3, 5, 6),
+    "aten::_convolution": _convolution(4, 3, 5, 6),
+    "aten::cudnn_convolution": _convolution(2, 3, 4, None),
+    "aten::miopen_convolution": _convolution(3, 4, 5, None),
+    "aten::mkldnn_convolution": _convolution(3, 4, 5, None),
+    "aten::conv2d": _convolution(4, 3, 5, None),
+    "aten::convolution_backward": _convolution_backward,
+    "aten::_flash_attention_forward": _attention(2, 8),
+    "aten::_scaled_dot_product_flash_attention": _attention(1, 4),
+    "aten::_scaled_dot_product_cudnn_attention": _attention(1, 6),
+    "aten::_scaled_dot_product_efficient_attention": _attention(1, 6),
+    "aten::_scaled_dot_product_flash_attention_backward": _attention(1, 11, 1, 10),
+    "aten::_flash_attention_backward": _attention(2, 11, 1, 10),
+}
+# Inside these other operators do the work, each told by itself.
+_ONLY_CALLS = re.compile(r"^aten::(?:linear|matmul|einsum|conv\d?d?|_?convolution|scaled_dot_product_attention)$")
+# One operation for each element of the output; inputs that are no tensors, and outputs in place, are told by the sizes.
+_ELEMENTWISE = re.compile(
+    r"^aten::(?:add|sub|rsub|mul|div|neg|abs|exp|log|sqrt|rsqrt|pow|sin|cos|tanh|sigmoid|relu|gelu|silu|leaky_relu|elu"
+    r"|clamp|clamp_min|clamp_max|maximum|minimum|where|masked_fill|addcmul|addcdiv|lerp|eq|ne|lt|gt|le|ge|bitwise_\w+"
+    r"|logical_\w+|threshold_backward|gelu_backward|silu_backward|sigmoid_backward|tanh_backward|native_dropout"
+    r"|reciprocal|square|erf|floor|remainder)_?$"
+)
+_MOVES = re.compile(r"^aten::(?:copy_|fill_|zero_|cat|index_select|gather|embedding)$")
+_READS = re.compile(
+    r"^aten::(?:sum|mean|max|min|amax|amin|prod|argmax|_softmax|_log_softmax|native_layer_norm|native_group_norm|var_mean"
+    r"|cudnn_batch_norm|native_batch_norm|_fused_rms_norm)$"
+)
+_FOREACH = re.compile(r"^aten::_foreach_\w+_$|^aten::_fused_(?:adam|adamw|sgd)_+$")
+_TRITON = re.compile(r"^triton_(?:poi|red|per|for)_fused")
+
+
+@lru_cache(maxsize=1 << 16)
+def work_of(name: str, sizes: str, types: str, values: str) -> Work | None:
+    """What one call of an operator has to do; None where its name or its inputs do not tell. The texts are JSON lists
+    of one place per input, as the PyTorch profiler writes them ("" where they are not told)."""
+    try:
+        call = _read(sizes, types, values)
+        found = _MATMULS[name](call) if name in _MATMULS else _light_work(name, call)
+    except (IndexError, ValueError, TypeError, KeyError, ZeroDivisionError, OverflowError):
+        return None
+    if found is None:
+        return None
+    flops, moved = found
+    place = next((place for place, tensors in enumerate(call.sizes) if tensors and tensors[0]), 0)
+    if not 0 <= flops < _MOST_WORK:
+        return None
+    if name in _MATMULS:
+        each = call.bytes_at(place)
+        moved_bytes = None if each is None else moved * each
+    else:
+        moved_bytes = moved
+    if moved_bytes is not None and not 0 <= moved_bytes < _MOST_WORK:
+        return None
+    kind = call.types[place] if place < len(call.types) else ""
+    precision = "fp8" if "Float8" in kind else _PRECISION_OF.get(kind, "")
+    return Work(flops, moved_bytes, name in _MATMULS, precision)
+
+
+def calls_others(name: str) -> bool:
+    """Whether an operator leaves its work to other operators, which tell it themselves."""
+    return bool(_ONLY_CALLS.match(name))
+
+
+def _light_work(name: str, call: _Call) -> tuple[int, int] | None:
+    """Operations and bytes of what moves data once."""
+    tensors = [
+        (_product(size), call.bytes_at(place))
+        for place, of_place in enumerate(call.sizes)
+        for size in of_place
+        if size or (place < len(call.types) and call.types[place] in _BYTES_OF)
+    ]
+    if not tensors:
+        return None
+    largest, each = max(tensors, key=lambda one: one[0])
+    moved = sum(count * (size or 4) for count, size in tensors)
+    if any(size is None for _, size in tensors) and not (_FOREACH.match(name) or name == "aten::cat"):
+        return None
+    if _ELEMENTWISE.match(name):
+        in_place = name.endswith("_")
+        return largest, moved if in_place and len(tensors) > 1 else moved + largest * (each or 0)
+    if name == "aten::copy_":  # the first is written, the second read
+        return 0, moved
+    if name in ("aten::fill_", "aten::zero_"):
+        return 0, tensors[0][0] * (tensors[0][1] or 0)
+    if _FOREACH.match(name):
+        return largest, moved
+    if _READS.match(name):
+        return largest, moved if re.match(r"^aten::(?:sum|mean|max|min|a\w+|prod)$", name) else 2 * moved
+    if _TRITON.match(name):
+        return 0, moved
+    return None
+
+
+def _read(sizes: str, types: str, values: str) -> _Call:
+    kinds = json.loads(types) if types else []
+    plain = json.loads(values) if values else []
+    read = [_tensors(one) for one in json.loads(sizes)]
+    return _Call(tuple(read), tuple(map(str, kinds)), tuple(map(str, plain)))
+
+
+def _tensors(value: Any) -> tuple[Sizes, ...]:
+    """One tensor's sizes, or those of each in a list of tensors."""
+    if not isinstance(value, list):
+        return ()
+    if value and all(isinstance(one, list) for one in value):
+        return tuple(_sizes(one) for one in value)
+    return (_sizes(value),)
+
+
+def _sizes(value: list[Any]) -> Sizes:
+    found = tuple(int(one) for one in value)
+    if any(not 0 <= one < _MOST_SIZE for one in found):
+        raise ValueError(value)
+    return found
