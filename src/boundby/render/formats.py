@@ -156,6 +156,7 @@ FIGURES: tuple[FigureKind, ...] = (
     FigureKind("gaps", "when the GPU idled longest, and why"),
     FigureKind("what-if", "the window now and without each cost", of_a_report=True),
     FigureKind("instances", "how long each instance of a region took"),
+    FigureKind("roofline", "work of each region against the device's peaks", of_a_report=True),
 )
 FIGURES_OF_A_REPORT: tuple[str, ...] = tuple(kind.name for kind in FIGURES if kind.of_a_report)
 

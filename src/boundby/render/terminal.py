@@ -10,7 +10,7 @@ from rich.text import Text
 
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
-from boundby.render import findings, glossary, sentences, view
+from boundby.render import findings, glossary, sentences, view, work
 from boundby.render.bars import Segment, cells, segments
 from boundby.render.face import (
     DEFAULT_WIDTH,
@@ -61,6 +61,7 @@ def render(
         *_cards(report, face),
         _tops(report, face),
         _what_if(report, face),
+        _work(report, face),
         _checklist(report, face),
         _not_captured(report, face),
     ]
@@ -375,6 +376,23 @@ def _checks_by_device(members: Sequence[Account], face: Face) -> list[Text]:
 
 def _value(values: Mapping[str, str], face: Face, name: str, width: int) -> str:
     return face.fit(values.get(name, ""), width)
+
+
+def _work(report: Report, face: Face) -> list[Text]:
+    title = work.title(report)
+    if not title:
+        return []
+    table = [row.cells("/".join(row.path[-2:]) or "(all)") for row in work.rows(report)]
+    cells = [tuple(column.upper() for column in work.COLUMNS), *table]
+    wide = [max(len(row[place]) for row in cells) for place in range(1, len(work.COLUMNS))]
+    room = max(face.width - sum(wide) - 2 * len(wide), 12)
+    first = min(room, max(len(row[0]) for row in cells))
+    lines = [face.heading(text) for text in face.wrapped(f"WORK AND PEAKS: {title}")]
+    for number, row in enumerate(cells):
+        figures = (f"{cell:>{size}}" for cell, size in zip(row[1:], wide, strict=True))
+        text = "  ".join([f"{face.fit(row[0], first):<{first}}", *figures])
+        lines.append(face.line((face.fit(text, face.width), DIM if number == 0 else "")))
+    return lines
 
 
 def _not_captured(report: Report, face: Face) -> list[Text]:

@@ -4,8 +4,9 @@
 >>> found = boundby.examine("report.sqlite")                  # doctest: +SKIP
 >>> boundby.figures.timeline(found).savefig("timeline.pdf")   # doctest: +SKIP
 
-``account``, ``regions`` and ``what_if`` draw a Report (``boundby.analyze``) or an Analysis (``boundby.examine``);
-``timeline``, ``gaps`` and ``instances`` need the latter. matplotlib is imported when a figure is drawn.
+``account``, ``regions``, ``what_if`` and ``roofline`` draw a Report (``boundby.analyze``) or an Analysis
+(``boundby.examine``); ``timeline``, ``gaps`` and ``instances`` need the latter. matplotlib is imported when a figure is
+drawn.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from boundby.render.figures.account import account
 from boundby.render.figures.gaps import gaps
 from boundby.render.figures.instances import instances
 from boundby.render.figures.regions import regions
+from boundby.render.figures.roofline import roofline
 from boundby.render.figures.style import COLUMN, LOOKS, PAPER, SLIDE, Examined, Look, save_context
 from boundby.render.figures.timeline import timeline
 from boundby.render.figures.what_if import what_if
@@ -32,6 +34,7 @@ KINDS: dict[str, Callable[..., Figure]] = {
     "gaps": gaps,
     "what-if": what_if,
     "instances": instances,
+    "roofline": roofline,
 }
 FORMATS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 DPI = 200
@@ -61,6 +64,7 @@ __all__ = [
     "gaps",
     "instances",
     "regions",
+    "roofline",
     "save",
     "timeline",
     "what_if",

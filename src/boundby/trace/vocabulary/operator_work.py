@@ -134,9 +134,7 @@ def _convolution_backward(call: _Call) -> tuple[int, int]:
     return flops, _product(gradient) + (_product(image) + _product(weight)) * (1 + asked) // 2
 
 
-def _attention(
-    heads_at: int, causal: int | None, first: int = 0, factor: int = 4
-) -> Callable[[_Call], tuple[int, int]]:
+def _attention(heads_at: int, causal: int, first: int = 0, factor: int = 4) -> Callable[[_Call], tuple[int, int]]:
     """Queries, keys, values of (batch, heads, length, width), or (batch, length, heads, width) where ``heads_at`` is 2.
     A causal mask leaves half of the products. ``factor``: operations for each pair and element, 10 in backward."""
     along = 3 - heads_at
@@ -147,7 +145,7 @@ def _attention(
             raise IndexError(first)  # sequences of different lengths, packed
         pairs = query[0] * query[heads_at] * query[along] * key[along]
         flops = factor * pairs * (query[3] + value[3]) // 2
-        if causal is not None and call.is_true(causal):
+        if call.is_true(causal):
             flops //= 2
         moved = _product(query) + _product(key) + _product(value) + _product(query[:3]) * value[3]
         return flops, moved * (1 if factor == 4 else 2)

@@ -1,0 +1,79 @@
+"""The roofline: how many operations each region does for each byte, how fast, and what the device can do at most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from boundby.model.gpus import Gpu, find_gpu
+from boundby.render import work
+from boundby.render.figures import style
+from boundby.results.report import Report
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "Work of each region against the device's peaks"
+HEIGHT_LINES = 22
+#: Precisions whose peaks are drawn, by what Gpu calls them.
+PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")
+SMALLEST, LARGEST = 12.0, 160.0  # areas of points: the time of their kernels
+
+
+@style.of_report
+def roofline(report: Report, look: style.Look) -> Figure:
+    """Regions as points, the larger the more time their kernels take, under the roof of the first device.
+
+    Raises UserError where no sizes of inputs are known, or nothing computes.
+    """
+    told = [region for region in work.chosen(report) if region.work and region.work.flops and region.work.bytes]
+    if not told:
+        raise style.nothing(
+            "the trace does not tell the sizes of operators' inputs",
+            "Capture with torch.profiler.profile(record_shapes=True), or boundby profile --torch-ops with shapes.",
+        )
+    gpu = next((found for device in report.devices if (found := find_gpu(device.name))), None)
+    figure = style.new_figure(report, look, look.line_in * HEIGHT_LINES, TITLE)
+    axes = figure.subplots()
+    longest = max(region.work.known_ns for region in told if region.work)
+    for number, region in enumerate(told, 1):
+        done = region.work
+        if done is None or done.tflops is None:
+            continue
+        x, y = done.flops / done.bytes, done.tflops
+        area = SMALLEST + (LARGEST - SMALLEST) * done.known_ns / longest
+        axes.scatter([x], [y], s=area, color=style.INK, alpha=0.55, linewidths=0, zorder=3)
+        axes.annotate(str(number), (x, y), textcoords="offset points", xytext=(5, 4), color=style.INK)
+        axes.plot(
+            [], [], " ", label=f"{number}  {style.name('/'.join(region.path[-2:]) or '(all)', look, look.width_in / 3)}"
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    if gpu is not None:
+        _roof(axes, gpu)
+    axes.set_xlabel("operations for each byte of inputs and outputs (FLOP/byte)")
+    axes.set_ylabel("TFLOP/s")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, handlelength=0, handletextpad=0)
+    return figure
+
+
+def _roof(axes: Axes, gpu: Gpu) -> None:
+    """Memory bandwidth, and the peak of each precision."""
+    low, high = axes.get_xlim()
+    bottom, _ = axes.get_ylim()
+    top = max(peak for precision in PRECISIONS if (peak := gpu.tflops(precision)))
+    high = max(high, 3 * top / gpu.memory_gb_per_s * 1e3)
+    low = min(low, 0.1)
+    slope = gpu.memory_gb_per_s / 1e3
+    axes.plot([low, top / slope], [low * slope, top], color=style.FAINT, linewidth=0.8)
+    seen: set[float] = set()
+    for precision in PRECISIONS:
+        peak = gpu.tflops(precision)
+        if not peak or peak in seen:
+            continue
+        seen.add(peak)
+        axes.plot([peak / slope, high], [peak, peak], color=style.FAINT, linewidth=0.8)
+        axes.text(high, peak, f"{precision} {peak:g} TFLOP/s", ha="right", va="bottom", color=style.FAINT)
+    axes.text(low, low * slope * 1.25, f"{gpu.memory_gb_per_s:,.0f} GB/s", color=style.FAINT)
+    axes.set_xlim(low, high)
+    axes.set_ylim(min(bottom, low * slope), 2 * top)
