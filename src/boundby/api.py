@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from boundby.attribution.losses import filled
 from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, step_region
 from boundby.capture import command_of, typed_command
@@ -18,7 +19,7 @@ from boundby.model.scenarios import SCENARIOS
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.render import notebook
-from boundby.replay import Answer, Counterfactuals, Predictor, Savings, answer, counterfactuals, next_bounds
+from boundby.replay import Answer, Counterfactuals, Filled, Predictor, Savings, answer, counterfactuals, next_bounds
 from boundby.results import saved
 from boundby.results.report import (
     AnalysisSummary,
@@ -33,7 +34,7 @@ from boundby.rules import builtin as rules
 from boundby.rules.findings import find
 from boundby.rules.rule import Rule
 from boundby.rules.settings import Settings, make_settings
-from boundby.stats.figures import Figures, measure
+from boundby.stats.figures import Figures, exclusive_account, measure
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import OpKind, Trace
 from boundby.verdict import first_responses, summary
@@ -117,7 +118,17 @@ class Analysis:
             return Counterfactuals()
         inclusive = self.stats.inclusive
         self._progress("replaying without each cause", _MEASURED)
-        return counterfactuals(self.predictor, inclusive)
+        replayed = counterfactuals(self.predictor, inclusive)
+        return replace(replayed, filled=self._filled()) if self.timeline.losses.lost.any() else replayed
+
+    def _filled(self) -> Filled:
+        """The same trace, had the device been busy whenever work that is not on record may have run."""
+        timeline, chosen = self.timeline, self.options
+        trace = filled(timeline.trace, timeline.calls, timeline.losses)
+        other = build_timeline(trace, timeline.window, fold=chosen.fold)
+        inclusive = other.ownership.regions.accumulate(exclusive_account(other))
+        accounts = {device.index: device.segments.by_cause() for device in other.devices}
+        return Filled(accounts, inclusive, counterfactuals(Predictor(other), inclusive))
 
     @cached_property
     def what_if(self) -> tuple[WhatIf, ...]:
@@ -126,7 +137,7 @@ class Analysis:
             return ()
         gpus = self.timeline.trace.gpus
         return tuple(
-            WhatIf(scenario, predicted_ns, device.high_ns - device.low_ns, gpus[device.index].id)
+            summary.prediction(self.replayed, device, gpus[device.index].id, scenario, predicted_ns)
             for device in self.timeline.devices
             for scenario, predicted_ns in self.replayed.predicted_ns.get(device.index, {}).items()
         )

@@ -7,8 +7,8 @@ code may have been in a call: such time is ``unattributed``, and verdicts must h
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +20,11 @@ from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation.correlate import Calls
 from boundby.model.arrays import BoolArray, Int64Array, pick, sorted_distinct
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, IntervalSet, contains, union
+from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING, StepFunction, cut
-from boundby.trace.tables import NO_CORRELATION, Trace
-from boundby.trace.vocabulary.cuda import CallClass, Work, plain_name, work_of_call
+from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
+from boundby.trace.vocabulary.cuda import CallClass, Work, is_device_wide, plain_name, work_of_call
 
 # Streams of one process and device that are told apart to find when a lost operation ran; where there are more, any of
 # them may have held it, and only a wait for the device ends its time.
@@ -34,7 +34,6 @@ USUALLY_LAUNCHES = 0.9
 # Stretches of so many instances without a call, at the end of a region that launches, are no chance.
 LEAST_SILENT = 2
 
-_DEVICE_WIDE = re.compile(r"(?:Device|Ctx|Thread)Synchronize")
 _HOST_OWN = (Cause.CPU, Cause.HOST_BLOCKED)
 _NEVER, _EVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
@@ -77,6 +76,7 @@ class Withheld(NamedTuple):
 
     work: Segments  # the device's, by what the gap would be if it had not worked
     calls: Segments  # the host's, by what the thread would do if it had not called
+    unsure_ns: int  # while the device was busy or not: when calls were made that are not on record
 
 
 def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Losses:
@@ -212,7 +212,7 @@ def _when(
 
 
 def _is_device_wide(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp]) -> BoolArray:
-    wide = np.array([bool(_DEVICE_WIDE.search(name)) for name in trace.names] or [False], bool)
+    wide = np.array([is_device_wide(name) for name in trace.names] or [False], bool)
     return wide[calls.name[rows]]
 
 
@@ -289,6 +289,62 @@ def _silence(
     return None
 
 
+def filled(trace: Trace, calls: Calls, losses: Losses) -> Trace:
+    """The trace with the device busy all the time in which lost work may have run: an operation for each lost launch,
+    one after the other where several share a time. The opposite of the trace as it is, in which it did nothing."""
+    rows = np.flatnonzero(losses.device >= 0)
+    rows = rows[np.lexsort((losses.call[rows], losses.until_ns[rows], losses.device[rows]))]
+    begin, until, call = losses.begin_ns[rows], losses.until_ns[rows], losses.call[rows]
+    process = trace.process_of_thread[calls.thread[call]]
+    stream = np.where(
+        losses.stream[rows] >= 0, losses.stream[rows], _usual_streams(trace, process, losses.device[rows])
+    )
+    # Those that end together take turns in that time, each from when it was launched.
+    new = np.append(True, np.diff(until) != 0) if len(rows) else np.empty(0, bool)
+    group = np.cumsum(new) - 1
+    size = np.bincount(group)[group] if len(rows) else group
+    place = np.arange(len(rows)) - np.flatnonzero(new)[group] if len(rows) else group
+    first = begin[np.flatnonzero(new)][group] if len(rows) else begin
+    start = np.maximum(begin, first + (until - first) * place // np.maximum(size, 1))
+    end = np.maximum(np.minimum(until, first + (until - first) * (place + 1) // np.maximum(size, 1)), start + 1)
+    kind = np.array([OpKind.KERNEL, OpKind.KERNEL, OpKind.GRAPH, OpKind.MEMCPY, OpKind.MEMSET])[losses.work[rows]]
+    plain = np.full(len(rows), -1, np.int8)
+    table = trace.operations
+    columns = {
+        "start_ns": start,
+        "end_ns": end,
+        "device": losses.device[rows],
+        "process": process,
+        "stream": stream,
+        "correlation": calls.correlation[call],
+        "kind": kind,
+        "name": plain,
+        "bytes": np.zeros(len(rows), np.int64),
+        "direction": plain,
+        "source": plain,
+        "target": plain,
+        "is_communication": np.zeros(len(rows), bool),
+        "shape": plain,
+    }
+    grown = {
+        name: np.concatenate((getattr(table, name), values)).astype(getattr(table, name).dtype)
+        for name, values in columns.items()
+    }
+    return replace(trace, operations=replace(table, **grown).sorted(trace.names))
+
+
+def _usual_streams(trace: Trace, process: npt.NDArray[np.int64], device: npt.NDArray[np.int64]) -> Int64Array:
+    """The stream that holds most operations of each process and device."""
+    usual = np.zeros(len(process), np.int64)
+    table = trace.operations
+    for number, gpu in sorted(set(zip(process.tolist(), device.tolist(), strict=True))):
+        streams = table.stream[(table.process == number) & (table.device == gpu)]
+        values, counts = np.unique(streams, return_counts=True)
+        if len(values):
+            usual[(process == number) & (device == gpu)] = values[counts.argmax()]
+    return usual
+
+
 def withhold(context: TraceContext, losses: Losses, device: int, pieces: Segments) -> tuple[Segments, Withheld]:
     """Idle pieces of a device's account, ``unattributed`` where records of its work or of the calls are missing; and
     what these were said to be. Time in which work was lost belongs to the region of the latest launch that lost it."""
@@ -300,7 +356,19 @@ def withhold(context: TraceContext, losses: Losses, device: int, pieces: Segment
             threads = np.array([thread.process == number for thread in context.trace.threads] or [False], bool)
             pieces, taken = _replace(pieces, inside, _HOST_OWN, threads)
             called.append(taken)
-    return pieces, Withheld(work, segments.concatenate(_nothing(), *called))
+    of_calls = segments.concatenate(_nothing(), *called)
+    return pieces, Withheld(work, of_calls, _unsure(context, losses, device, pieces))
+
+
+def _unsure(context: TraceContext, losses: Losses, device: int, pieces: Segments) -> int:
+    """Nanoseconds, from the first of these pieces to the last, in which the processes of a device made calls that are
+    not on record."""
+    process = np.unique(context.trace.operations.process[context.trace.operations.device == device])
+    dark = [losses.dark[number] for number in process.tolist() if number >= 0]
+    if not len(pieces) or not dark:
+        return 0
+    every = union(np.concatenate([part.start for part in dark]), np.concatenate([part.end for part in dark]))
+    return clip(every, int(pieces.start_ns[0]), int(pieces.end_ns.max())).total
 
 
 def _nothing() -> Segments:

@@ -30,7 +30,7 @@ from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
 from boundby.trace.tables import Direction, OpKind, Trace
-from boundby.trace.vocabulary.cuda import CallClass
+from boundby.trace.vocabulary.cuda import CallClass, is_device_wide
 
 
 @dataclass(frozen=True)
@@ -210,12 +210,34 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
         if joined.any():
             holds = joined & holding
             late = end[holds] - calls.end_ns[calls.of_operation[holds]]
+            late = np.concatenate((late, _after_waits(trace, calls, mine)))
             shift = estimate_shift(start[joined], calls.start_ns[calls.of_operation[joined]], late)
         shifts[device] = shift
         if shift.shift_ns:
             start = np.where(mine, start + shift.shift_ns, start)
             end = np.where(mine, end + shift.shift_ns, end)
     return replace(trace, operations=replace(operations, start_ns=start, end_ns=end)), shifts
+
+
+def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int64Array:
+    """By how much the last operation (of a mask) that was launched before each wait for the whole device ends after it;
+    where a process uses one stream, before each wait for that. Every wait counts that followed a launch."""
+    table, found = trace.operations, []
+    wide = np.array([is_device_wide(name) for name in trace.names] or [False], bool)
+    process = trace.process_of_thread[calls.thread]
+    for number in np.unique(table.process[mine]).tolist():
+        rows = np.flatnonzero(mine & (table.process == number) & (calls.of_operation >= 0))
+        waits = np.flatnonzero((calls.kind == CallClass.SYNC) & (process == number))
+        if len(np.unique(table.stream[rows])) > 1:
+            waits = waits[wide[calls.name[waits]]]
+        launched = calls.start_ns[calls.of_operation[rows]]
+        order = np.argsort(launched, kind="stable")
+        ended = np.maximum.accumulate(table.end_ns[rows[order]])
+        place = np.searchsorted(launched[order], calls.start_ns[waits]) - 1
+        waits, place = waits[place >= 0], place[place >= 0]
+        _, first = np.unique(place, return_index=True)
+        found.append(ended[place[first]] - calls.end_ns[waits[first]])
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def _counted(

@@ -31,6 +31,7 @@ class Calls:
     of_operation: npt.NDArray[np.int64]  # per operation: row here, or -1
     of_point: npt.NDArray[np.int64]  # per row of Trace.stream_points: row here, or -1
     has_failed: BoolArray  # returned an error: what it was to launch never ran
+    correlation: Int64Array  # its own number in its process
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -64,6 +65,7 @@ def correlate(trace: Trace) -> Calls:
     return Calls(
         *(start[rows], api.end_ns[rows], api.thread[rows], api.name[rows], kind, first, of_operation, of_point),
         api.has_failed[rows],
+        api.correlation[rows],
     )
 
 

@@ -1,8 +1,18 @@
 """What a change would save: the trace as a graph of calls and operations, replayed with costs removed."""
 
-from boundby.replay.counterfactuals import Counterfactuals, counterfactuals
+from boundby.replay.counterfactuals import Counterfactuals, Filled, counterfactuals
 from boundby.replay.predictor import Predictor
 from boundby.replay.questions import FORMS, Answer, answer, next_bounds
 from boundby.replay.savings import Savings
 
-__all__ = ["FORMS", "Answer", "Counterfactuals", "Predictor", "Savings", "answer", "counterfactuals", "next_bounds"]
+__all__ = [
+    "FORMS",
+    "Answer",
+    "Counterfactuals",
+    "Filled",
+    "Predictor",
+    "Savings",
+    "answer",
+    "counterfactuals",
+    "next_bounds",
+]

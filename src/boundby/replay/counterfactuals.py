@@ -37,10 +37,20 @@ class Counterfactuals:
     region: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by region, summed over devices
     predicted_ns: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # windows by device index and scenario
     unreliable: str | None = None
+    filled: Filled | None = None  # where work is lost
 
     def alone_ns(self, device: int, cause: str) -> int | None:
         """The window of a device (index) without this cause alone, everything else as it was; None: not replayed."""
         return self.predicted_ns.get(device, {}).get(SCENARIO_OF_CAUSE.get(cause, ""))
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The account and the replay of the same trace, had the device been busy whenever lost work may have run."""
+
+    device_ns: Mapping[int, Int64Array]  # by device index, shape (causes,)
+    inclusive: Int64Array  # shape (regions, causes)
+    replayed: Counterfactuals
 
 
 def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactuals:

@@ -307,6 +307,12 @@ class Verdict:
         "Of unknown: why it cannot be told, and the capture that would tell; null where no cause stands out.",
         NO_COLUMN,
     ] = None
+    saving_range_ns: Annotated[
+        tuple[int, int] | None,
+        LATER,
+        "saving_ns at least and at most, whatever the missing records would have said; null: none are missing.",
+        NO_COLUMN,
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -605,6 +611,10 @@ class WhatIf:
     predicted_ns: Annotated[Natural, "Predicted length of the window, nanoseconds."]
     baseline_ns: Annotated[Natural, "Measured length of the window, nanoseconds."]
     device: Annotated[int, "Device id."] = 0
+    low_ns: Annotated[
+        Natural | None, LATER, "predicted_ns at least, whatever the missing records would say; null: none are missing."
+    ] = None
+    high_ns: Annotated[Natural | None, LATER, "predicted_ns at most; null: no record is missing."] = None
 
     @property
     @derived(after="device")

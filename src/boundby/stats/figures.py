@@ -64,11 +64,7 @@ def measure(timeline: Timeline) -> Figures:
     """Compute every figure of every region."""
     regions = timeline.ownership.regions
     ranges = timeline.trace.ranges
-    exclusive = np.zeros((len(regions), len(CAUSES)), np.int64)
-    for device in timeline.devices:
-        exclusive += device.segments.by_region_and_cause(len(regions))
-    for thread in timeline.threads:
-        exclusive += thread.segments.by_region_and_cause(len(regions))
+    exclusive = exclusive_account(timeline)
     chosen = operations_in_windows(timeline, timeline.devices)
     counted = np.flatnonzero(timeline.counted_ranges)
     launched = counted[timeline.projected_end_ns[counted] >= timeline.projected_start_ns[counted]]
@@ -94,6 +90,15 @@ def measure(timeline: Timeline) -> Figures:
         missing=_missing(timeline),
         works=works(timeline),
     )
+
+
+def exclusive_account(timeline: Timeline) -> Int:
+    """The account of all devices (without GPU work: of all threads), shape (regions, causes)."""
+    regions = len(timeline.ownership.regions)
+    exclusive = np.zeros((regions, len(CAUSES)), np.int64)
+    for segments in [part.segments for part in timeline.devices] + [part.segments for part in timeline.threads]:
+        exclusive += segments.by_region_and_cause(regions)
+    return exclusive
 
 
 def _missing(timeline: Timeline) -> Missing:

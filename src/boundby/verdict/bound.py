@@ -27,6 +27,14 @@ _IDLE_REMOVABLE = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES
 _HOST_WORK = (Cause.CUDA_API, Cause.CPU, Cause.INIT)
 
 
+@dataclass(frozen=True)
+class Otherwise:
+    """An account as it could have been, and what a replay of that would save by cause (None: none could be trusted)."""
+
+    time: Mapping[Cause, int]
+    replayed: Mapping[str, int] | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """What one verdict is read off: all that is known of a device, a region or a thread. Times are nanoseconds."""
@@ -55,6 +63,8 @@ class Case:
     is_saturated: bool | None = None  # whether the devices are; None: judged by this account
     lost_work: Mapping[Cause, int] = field(default_factory=dict)  # of ``unattributed``: work may have been lost there
     lost_calls: Mapping[Cause, int] = field(default_factory=dict)  # calls may have; both by what would be said if not
+    unsure_ns: int = 0  # what a replay may be off by for calls that are missing
+    filled: Otherwise | None = None  # had the device been busy whenever lost work may have run
     lost_kinds: tuple[Cause, ...] = ()  # what the lost work may have been
     launches: int = 0  # whose work should be on record
     launches_lost: int = 0  # whose work is not

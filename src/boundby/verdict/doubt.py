@@ -11,16 +11,38 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
-from boundby.model.units import duration, plural
+from boundby.model.units import duration, percent, plural
 from boundby.verdict.bound import Case, Decision, decide
 
 # Fewer operations than this have no rhythm: what they wait for is chance.
 LEAST_OPERATIONS = 5
 # Calls that left no other record are lost as often as those that did; more often by chance, up to so many times.
 CHANCE = 3
+# So much waiting of the device for nothing on record, and more of it than any cause could save, decides nothing.
+MUCH_WAITING = 0.20
+# Lost work that can have taken so little of the window is put where it can have run.
+LITTLE = 0.05
 _HOST = (Cause.CPU, Cause.SYNC, Cause.CUDA_API)
 
 Time = Mapping[Cause, int]
+
+
+def settled(case: Case) -> Case:
+    """Where hardly any time can hold the lost work, the replay of the trace with the work in it: what was launched did
+    run, and waits for it are explained."""
+    filled = case.filled
+    if filled is None or filled.replayed is None or sum(case.lost_work.values()) > LITTLE * case.window_ns:
+        return case
+    return replace(case, replayed=filled.replayed, filled=None, following=None, unreliable=None)
+
+
+def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
+    """What removing the bound saves at least and at most, whatever the missing records would have said; None: none are
+    missing."""
+    named = decision.mixed_of[0] if decision.mixed_of else decision.bound
+    ways = [{item.cause: item.saving_ns for item in other.savings} for other in _alternatives(case)]
+    found = [way[named] for way in (*ways, {item.cause: item.saving_ns for item in decision.savings}) if named in way]
+    return (max(min(found), 0), max(found)) if ways and found else None
 
 
 def why_not(case: Case, decision: Decision) -> str | None:
@@ -35,6 +57,12 @@ def why_not(case: Case, decision: Decision) -> str | None:
         return f"{plural(case.operations, 'GPU operation')} give no verdict. Capture more of the program"
     if case.stretched is not None:
         return case.stretched
+    if case.replayed is None and not case.is_part:
+        if case.launches_lost and case.unreliable is not None and decision.host_limit_fraction is None:
+            return _told(case, [decision.bound])
+        waiting = case.share(Cause.DEVICE_WAIT)
+        if waiting >= MUCH_WAITING and waiting >= max(item.saving_ns for item in decision.savings) / case.window_ns:
+            return f"{percent(waiting)} of the time the device waits for what the trace does not show. {CLOCKS}"
     others = sorted({other.bound for other in _alternatives(case) if not _agree(decision, other)})
     return _told(case, [decision.bound, *others]) if others else None
 
@@ -59,6 +87,12 @@ def _alternatives(case: Case) -> Iterator[Decision]:
     for added in itertools.product(ways_of_work, ways_of_calls):
         if any(added):
             yield decide(_with(case, work + calls, *added))
+    if case.filled is not None and any(case.filled.time.values()):
+        yield decide(replace(case, time=case.filled.time, replayed=case.filled.replayed, following=None))
+    if case.replayed is not None and case.unsure_ns:  # what a replay of the records makes of the time that they lack
+        for key, saving_ns in case.replayed.items():
+            for ns in (saving_ns + case.unsure_ns, saving_ns - case.unsure_ns):
+                yield decide(replace(case, replayed={**case.replayed, key: max(ns, 0)}, following=None))
 
 
 def _unseen_calls(case: Case) -> int:
@@ -93,6 +127,10 @@ def _told(case: Case, bounds: list[str]) -> str:
     return f"{' and '.join(parts)}{what}. {ADVICE}"
 
 
+CLOCKS = (
+    "Capture CUDA events too (--cuda-event-trace=true); where operations lie far from their launches, the clocks of "
+    "host and device may be apart: capture again, with another nsys"
+)
 ADVICE = (
     "Capture again: a shorter time, with the program ending by itself (or cudaProfilerStop after a synchronize), so "
     "that the profiler can write all it holds"

@@ -32,6 +32,7 @@ from boundby.results.report import (
     Syncs,
     ThreadReport,
     Top,
+    WhatIf,
     Window,
 )
 from boundby.stats.device import KernelFigures, copies_by_region, device_gaps, kernel_figures, operations_in_windows
@@ -51,8 +52,9 @@ from boundby.stats.spread import Spread
 from boundby.stats.tops import top_calls, top_kernels
 from boundby.structure.found import is_found
 from boundby.trace.vocabulary.cuda import Work
-from boundby.verdict.bound import Case, is_saturated
+from boundby.verdict.bound import Case, Otherwise, is_saturated
 from boundby.verdict.checklist import Signs, checklist
+from boundby.verdict.doubt import LITTLE
 from boundby.verdict.verdict import judge
 
 # A gap of so much of the window, with no more than this part of all operations and of their time on one side of it:
@@ -100,6 +102,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         tops=(top_kernels(timeline, chosen)[ROOT], top_calls(timeline, rows, np.zeros(len(rows), np.int64))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
+    filled = replayed.filled
     records, missing = timeline.losses, timeline.losses.of_device(device.index)
     case = Case(
         time=_time(device.segments.by_cause()),
@@ -118,6 +121,10 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         unreliable=replayed.unreliable,
         lost_work=_time(device.withheld.work.by_cause()),
         lost_calls=_time(device.withheld.calls.by_cause()),
+        unsure_ns=device.withheld.unsure_ns,
+        filled=_filled(replayed, filled.device_ns[device.index], filled.replayed.device.get(device.index))
+        if filled is not None and device.index in filled.device_ns
+        else None,
         lost_kinds=_lost_kinds(timeline, missing),
         launches=int((records.expected & (records.device_of_call == device.index)).sum()),
         launches_lost=len(missing),
@@ -147,6 +154,29 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         coverage=_coverage(case),
         **activity,
     )
+
+
+def prediction(
+    replayed: Counterfactuals, device: DeviceTimeline, number: int, scenario: str, predicted_ns: int
+) -> WhatIf:
+    """A device's window under a scenario; where records are missing a range: with the device busy whenever lost work
+    may have run, and off by the time in which calls are missing."""
+    length, filled = device.high_ns - device.low_ns, replayed.filled
+    unknown = device.withheld.unsure_ns
+    if filled is None and not unknown:
+        return WhatIf(scenario, predicted_ns, length, number)
+    other = predicted_ns
+    if filled is not None:
+        other = filled.replayed.predicted_ns.get(device.index, {}).get(scenario, predicted_ns)
+    low, high = min(predicted_ns, other) - unknown, max(predicted_ns, other) + unknown
+    is_little = int(device.withheld.work.length_ns.sum()) <= LITTLE * length
+    return WhatIf(scenario, other if is_little else predicted_ns, length, number, max(low, 0), min(high, length))
+
+
+def _filled(replayed: Counterfactuals, time: npt.NDArray[np.int64], savings: Mapping[str, int] | None) -> Otherwise:
+    """An account, and what was replayed of it, had the device been busy whenever lost work may have run."""
+    trusted = replayed.filled is not None and replayed.filled.replayed.unreliable is None
+    return Otherwise(_time(time), savings if trusted else None)
 
 
 def _coverage(case: Case) -> Coverage:
@@ -282,6 +312,15 @@ class _Shared:
     lost_kinds: tuple[Cause, ...]  # what lost work may have been, wherever it was
     calls_lost_fraction: float
 
+    def filled(self, region: int) -> Otherwise | None:
+        """The region's account and replay, had the device been busy whenever lost work may have run."""
+        filled = self.replayed.filled
+        if filled is None:
+            return None
+        only = self.timeline.devices[0].index if region == ROOT and len(self.timeline.devices) == 1 else None
+        savings = filled.replayed.region.get(region) if only is None else filled.replayed.device.get(only)
+        return _filled(self.replayed, filled.inclusive[region], savings)
+
     def savings(self, region: int) -> Mapping[str, int] | None:
         """By cause, found by replay; None: nothing that could be trusted was."""
         if self.replayed.unreliable:
@@ -332,6 +371,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         lost_work=_time(figures.missing.work_ns[region]),
         lost_calls=_time(figures.missing.calls_ns[region]),
         lost_kinds=shared.lost_kinds,
+        filled=shared.filled(region) if figures.missing.lost[region] or figures.missing.work_ns[region].any() else None,
         launches=int(figures.missing.launches[region]),
         launches_lost=int(figures.missing.lost[region]),
         calls_lost_fraction=shared.calls_lost_fraction,

@@ -6,11 +6,12 @@ from boundby.results.report import Verdict
 from boundby.verdict.because import because
 from boundby.verdict.bound import Case, Decision, decide
 from boundby.verdict.confidence import confidence
-from boundby.verdict.doubt import why_not
+from boundby.verdict.doubt import saving_range, settled, why_not
 
 
 def judge(case: Case) -> Verdict:
     """The verdict."""
+    case = settled(case)
     decision = decide(case)
     reason = why_not(case, decision)
     if reason is not None:
@@ -28,6 +29,7 @@ def judge(case: Case) -> Verdict:
         because=because(case, decision) if reason is None else f"cannot be told: {reason.split('. ')[0]}",
         why_not=reason,
         saving_ns=None if reason else next((saving.saving_ns for saving in told if saving.cause == named), None),
+        saving_range_ns=None if reason or case.is_thread else saving_range(case, decision),
         runner_up=second.cause if second else None,
         runner_up_saving_ns=second.saving_ns if second else None,
         bound_next=None if case.is_thread else decision.bound_next,

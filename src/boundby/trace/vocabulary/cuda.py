@@ -67,6 +67,11 @@ def classify_call(name: str) -> CallClass:
     return CallClass.OTHER
 
 
+def is_device_wide(name: str) -> bool:
+    """True for a wait for all that a process has launched; waits for single streams and events are none."""
+    return bool(re.match(r"^cu(?:da)?(?:Device|Thread|Ctx)Synchronize", name))
+
+
 class Work(IntEnum):
     """What a call puts on the device, of what a capture records there."""
 
