@@ -11,7 +11,7 @@ KINDS = sorted(damage.DAMAGES)
 
 
 def test_a_damaged_trace_never_leads_to_a_confident_error() -> None:
-    outcomes = list(damage.run(COPIES, 7, KINDS, None))
+    outcomes = list(damage.run(COPIES, 2, KINDS, None))
     count = Counter(item.answer for item in outcomes)
     assert not [item for item in outcomes if item.answer == "confident"]
     assert count["agrees"] > COPIES / 2
