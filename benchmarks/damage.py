@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -213,7 +214,7 @@ def window_cut(trace: Trace, chance: random.Random, fraction: float) -> Copy | N
     first = low + round(chance.random() * (high - low - length))
     last = first + length
 
-    def inside(name: str) -> Trace:
+    def inside(name: str) -> Any:
         part = getattr(trace, name)
         begin, end = part.start_ns, getattr(part, "end_ns", part.start_ns)
         return part.take((begin >= first) & (end <= last))
@@ -226,7 +227,7 @@ def window_cut(trace: Trace, chance: random.Random, fraction: float) -> Copy | N
         return None
     span = (int(table.start_ns[kept].min()), int(table.end_ns[kept].max()))
     tables = {name: inside(name) for name in ("api", "ranges", "os_calls", "overhead", "schedule", "samples")}
-    cut = replace(trace, operations=table.take(kept), **tables, span_ns=(first, last))  # type: ignore[arg-type]
+    cut = replace(trace, operations=table.take(kept), **tables, span_ns=(first, last))
     return Copy(cut, 1 - float(kept.mean()), f"{span[0]}ns:{span[1]}ns")
 
 
