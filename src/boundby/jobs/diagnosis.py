@@ -1,0 +1,521 @@
+"""Who holds up the job, by how much and why: each rank's own work held against that of the ranks that do the same.
+
+Waits are in nobody's own work, so that a victim never looks slow. What differs is removed in a replay of the whole job, and
+only what the job would gain by that counts: a slow rank that nobody waits for is no straggler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.jobs.chain import Chain
+from boundby.jobs.meetings import Aligned
+from boundby.jobs.summary import RankSummary, merged
+from boundby.model.arrays import Int64Array
+from boundby.model.causes import CAUSES, Cause
+from boundby.model.records import dataclass
+
+Float = npt.NDArray[np.float64]
+#: Nobody is accused of less than this share of the job's time: ordinary devices differ by a percent or two.
+LEAST_SHARE = 0.025
+#: Ordinary ups and downs of many ranks add up to more: chance is told of from here on.
+LEAST_RANDOM_SHARE = 0.04
+#: A difference counts from so many standard errors of its mean over the steps on.
+LEAST_Z = 4.0
+#: And from so many times the usual difference between ranks.
+LEAST_SPREADS = 4.0
+#: A step is an exception from so many times the usual deviation on, if it is this share of a step besides.
+EXCEPTION_SPREADS, EXCEPTION_SHARE = 6.0, 0.03
+#: Exceptions in more than this share of the steps are the rule.
+MOSTLY = 0.5
+#: One rank has them where it holds this share of the time of all exceptions.
+ONE_RANKS_SHARE = 0.6
+#: A group's transfers are slow from this many times those of groups like it.
+SLOW_LINK = 1.25
+#: Ranks, stages and links looked at in one replay.
+_AT_ONCE = 16
+_MOST_STEPS = 64
+_MAD = 1.4826
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """What one rank, stage or link does beyond its peers. ``kind``: rank, exceptions, extra, stage, link."""
+
+    kind: str
+    ranks: tuple[int, ...]  # indexes of summaries
+    cause: Cause
+    region: tuple[str, ...]
+    excess_ns: int  # own time beyond the peers', over the run
+    share: float  # of that excess in this cause
+    saving_ns: int  # of the job, on top of those before it
+    steps: int  # in how many of the steps
+    stage: int = -1
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """``length_ns``: of the job, from the end of its first collective; as measured, and as replayed unchanged."""
+
+    length_ns: int
+    replayed_ns: int
+    culprits: tuple[Culprit, ...]
+    extras: tuple[Culprit, ...]
+    random_cause: Cause | None  # what the exceptions or differences of random steps are
+    random_region: tuple[str, ...]
+    random_saving_ns: int
+    what_if: tuple[tuple[str, int], ...]  # scenario, length
+    stages: tuple[tuple[int, ...], ...]
+    steps: int
+
+
+class Job:
+    """All ranks' own work as one table of pieces, and as sums by rank, step and key (region and cause)."""
+
+    def __init__(self, summaries: Sequence[RankSummary], aligned: Aligned) -> None:
+        self.summaries, self.aligned = summaries, aligned
+        self.chain = Chain(summaries, aligned)
+        self.regions, numbers = merged([one.regions for one in summaries])
+        self.steps, of_step = _steps(summaries, aligned)
+        tails = len(self.chain.rank)
+        rank, event, step, key, ns = [], [], [], [], []
+        for place, summary in enumerate(summaries):
+            work, low, high = summary.work, int(self.chain.first[place]), int(self.chain.first[place + 1])
+            rank.append(np.full(len(work), place))
+            event.append(np.where(work.event == high - low, tails + place, low + work.event))
+            step.append(of_step[place][work.step + 1] if len(work) else np.empty(0, np.int64))
+            key.append(numbers[place][work.region] * len(CAUSES) + work.cause)
+            ns.append(work.ns.astype(np.float64))
+        self.rank, self.event, self.step = (np.concatenate(column).astype(np.int64) for column in (rank, event, step))
+        used, self.key = np.unique(np.concatenate(key).astype(np.int64), return_inverse=True)
+        self.ns = np.concatenate(ns)
+        self.cause = used % len(CAUSES)
+        self.region = used // len(CAUSES)
+        self.time = np.zeros((len(summaries), self.steps, len(used)))
+        inside = self.step >= 0
+        np.add.at(self.time, (self.rank[inside], self.step[inside], self.key[inside]), self.ns[inside])
+        self.kernels = np.array([one.kernels.sum() for one in summaries], np.float64)
+        self.stages = _stages(len(summaries), aligned)
+        ends, instances = self.chain.replay(self._own(self.ns)[:, None])
+        first = _first_ends(summaries, aligned)
+        windows = [one.window_ns[1] for one in summaries]
+        measured = [clock.at(np.array([end]))[0] for clock, end in zip(aligned.clocks, windows, strict=True)]
+        self.begin_ns = float(first)
+        self.length_ns = float(max(measured, default=0)) - self.begin_ns
+        self.replayed_ns = float(ends.max(initial=0)) - self.begin_ns
+
+    @property
+    def step_ns(self) -> float:
+        """How long a step takes, about."""
+        return self.length_ns / max(self.steps, 1)
+
+    def _own(self, ns: Float) -> Float:
+        total = np.bincount(self.event, ns, len(self.chain.rank) + len(self.summaries))
+        total[: len(self.chain.rank)] += self.chain.fixed_ns
+        return total
+
+    def lengths(self, factors: Sequence[Float | None], transfers: Sequence[Float | None] | None = None) -> Float:
+        """The job's length for each set of factors of ``time`` (shape (ranks, steps, keys)), relative to the replayed one
+        so that what the replay gets wrong cancels."""
+        found: list[float] = []
+        for low in range(0, len(factors), _AT_ONCE):
+            chosen = factors[low : low + _AT_ONCE]
+            own = np.stack([self._own(self._scaled(one)) for one in chosen], axis=1)
+            transfer = None
+            if transfers is not None:
+                plain = self.chain.transfer_ns
+                transfer = np.stack([plain if one is None else one for one in transfers[low : low + _AT_ONCE]], axis=1)
+            ends, _ = self.chain.replay(own, transfer)
+            found += (ends.max(axis=0) - self.begin_ns).tolist()
+        return np.array(found) * (self.length_ns / self.replayed_ns if self.replayed_ns else 1.0)
+
+    def _scaled(self, factor: Float | None) -> Float:
+        if factor is None:
+            return self.ns
+        inside = self.step >= 0
+        picked = factor[self.rank, np.maximum(self.step, 0), self.key]
+        return np.where(inside, self.ns * picked, self.ns)
+
+
+def _first_ends(summaries: Sequence[RankSummary], aligned: Aligned) -> float:
+    """When all ranks have left their first collective: before that, ranks begin at different times."""
+    matched = aligned.matched
+    if not len(matched):
+        return float(min((one.window_ns[0] for one in summaries), default=0))
+    first = np.full(len(summaries), np.iinfo(np.int64).max)
+    np.minimum.at(first, matched.rank, matched.end_ns)
+    return float(first[first < np.iinfo(np.int64).max].max())
+
+
+def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, list[Int64Array]]:
+    """How many steps the job has, and for each rank the job's step of each of its own (place 0: before the first): told
+    apart on the job's clock, since profiles can begin at different steps. Without steps the whole run is one."""
+    begun = [clock.at(one.step_ns) for one, clock in zip(summaries, aligned.clocks, strict=True)]
+    if not begun or min(len(one) for one in begun) < 2:
+        return 1, [np.zeros(len(one.step_ns) + 1, np.int64) for one in summaries]
+    lead = max(range(len(begun)), key=lambda place: (len(begun[place]), -place))
+    reference, half = begun[lead], float(np.median(np.diff(begun[lead]))) / 2
+    steps = [np.searchsorted(reference, one + half, side="right") - 1 for one in begun]
+    group = -(-len(reference) // _MOST_STEPS)
+    return -(-len(reference) // group), [np.append(-1, one // group) for one in steps]
+
+
+def _stages(count: int, aligned: Aligned) -> tuple[tuple[int, ...], ...]:
+    """Ranks that do the same: those that meet in collectives. Two that pass work on to each other do not; a group that
+    holds such a pair spans stages."""
+    matched = aligned.matched
+    pairs = set()
+    groups = set()
+    for number, kind in sorted(set(zip(matched.group.tolist(), matched.kind, strict=True))):
+        members = matched.groups[number]
+        if len(members) == 2 and is_passing(kind):
+            pairs.add(members)
+        else:
+            groups.add(members)
+    parent = list(range(count))
+
+    def root(rank: int) -> int:
+        while parent[rank] != rank:
+            rank = parent[rank]
+        return rank
+
+    for members in sorted(groups):
+        inside = set(members)
+        if not any(one in inside and other in inside for one, other in pairs):
+            for rank in members[1:]:
+                parent[root(rank)] = root(members[0])
+    found: dict[int, list[int]] = {}
+    for rank in range(count):
+        found.setdefault(root(rank), []).append(rank)
+    return tuple(tuple(members) for _, members in sorted(found.items(), key=lambda item: item[1]))
+
+
+def is_passing(kind: str) -> bool:
+    """Whether it passes work on from one rank to another, rather than being the same on all."""
+    return kind.lower().replace("_", "") in {"sendrecv", "send", "recv", "mpisend", "mpirecv", "mpiisend", "mpiirecv"}
+
+
+def diagnose(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[Diagnosis, Job]:
+    """Culprits in the order of what the job would gain, and what else could be changed."""
+    job = Job(summaries, aligned)
+    return _Search(job).diagnosis(), job
+
+
+class _Search:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.least_ns = LEAST_SHARE * job.length_ns
+        self.factor = np.ones_like(job.time)  # what has been removed so far
+        self.transfer: Float | None = None
+        self.usual = np.zeros_like(job.time)  # what the peers do
+        self.has_peers = np.zeros(len(job.summaries), bool)
+        for members in job.stages:
+            self._compare(np.array(members))
+        self.by_cause = np.stack([(job.cause == cause) for cause in range(len(CAUSES))], axis=1).astype(np.float64)
+        self.is_exception = self._exceptions()
+        self.excess = job.time - self.usual
+        self.excess_of_cause = self.excess @ self.by_cause
+
+    def _compare(self, members: Int64Array) -> None:
+        time = self.job.time[members]
+        if len(members) == 1:
+            self.usual[members] = np.median(time, axis=1, keepdims=True)
+            return
+        self.has_peers[members] = True
+        if len(members) > 8:
+            self.usual[members] = np.median(time, axis=0)
+            return
+        for place, rank in enumerate(members.tolist()):
+            self.usual[rank] = np.median(np.delete(time, place, axis=0), axis=0)
+
+    def _exceptions(self) -> npt.NDArray[np.bool_]:
+        """Per rank, step and cause: whether it does far more than it and its peers usually do. What a rank does in most
+        steps is no exception."""
+        time = self.job.time @ self.by_cause
+        excess = np.zeros_like(time)
+        for members in self.job.stages:
+            rows = list(members)
+            # Held against the calmer ranks of the step: half of them may have an exception in one step.
+            calm = np.percentile(time[rows], 25, axis=0) if len(rows) >= 4 else (self.usual[rows] @ self.by_cause)
+            excess[rows] = time[rows] - calm
+        excess -= np.median(excess, axis=1, keepdims=True)
+        found = np.zeros(excess.shape, bool)
+        for members in self.job.stages:
+            rows = list(members)
+            spread = _MAD * np.median(np.abs(excess[rows]), axis=(0, 1))
+            found[rows] = excess[rows] > np.maximum(EXCEPTION_SPREADS * spread, EXCEPTION_SHARE * self.job.step_ns)
+        found &= found.mean(axis=1, keepdims=True) <= MOSTLY
+        for members in self.job.stages:
+            self._usual_without(list(members), found[list(members)][:, :, self.job.cause])
+        return found
+
+    def _usual_without(self, rows: list[int], odd: npt.NDArray[np.bool_]) -> None:
+        """Instead of an exception a rank does what those without one do in that step, else what it does itself in others."""
+        time = self.job.time[rows]
+        calm = (~odd).sum(axis=0)
+        others = np.divide(np.where(odd, 0, time).sum(axis=0), calm, out=np.zeros(time.shape[1:]), where=calm > 0)
+        own = np.median(time, axis=1, keepdims=True)
+        self.usual[rows] = np.where(odd, np.where(calm > 0, others, own), self.usual[rows])
+
+    def diagnosis(self) -> Diagnosis:
+        job = self.job
+        culprits, extras = self._ranks()
+        culprits += self._stages()
+        culprits += self._links()
+        random, cause, region = self._random()
+        if cause is not None:  # who matters once chance is gone
+            more, added = self._ranks(frozenset(one for each in culprits + extras for one in each.ranks))
+            culprits, extras = culprits + more, extras + added
+        culprits.sort(key=lambda one: (-one.saving_ns, one.ranks))
+        return Diagnosis(
+            round(job.length_ns),
+            round(job.replayed_ns),
+            tuple(culprits),
+            tuple(extras),
+            cause,
+            region,
+            random,
+            self._what_if(),
+            job.stages,
+            job.steps,
+        )
+
+    def _length(self) -> float:
+        return float(self.job.lengths([self.factor], [self.transfer])[0])
+
+    def _ranks(self, known: frozenset[int] = frozenset()) -> tuple[list[Culprit], list[Culprit]]:
+        """Ranks that do more than their peers, step for step or in exceptions."""
+        job, excess = self.job, self.excess_of_cause
+        regular = ~self.is_exception
+        counted = np.maximum(regular.sum(axis=1), 1)
+        mean = np.where(regular, excess, 0).sum(axis=1) / counted  # rank, cause
+        squares = np.where(regular, (excess - mean[:, None]) ** 2, 0).sum(axis=1)
+        error = np.sqrt(squares / np.maximum(counted - 1, 1) / counted) + 1.0
+        spread = np.zeros_like(mean)
+        for members in job.stages:
+            rows = list(members)
+            if len(rows) >= 4:
+                spread[rows] = _MAD * np.median(np.abs(mean[rows] - np.median(mean[rows], axis=0)), axis=0)
+        differs = self.has_peers[:, None] & (np.abs(mean) > LEAST_Z * error) & (np.abs(mean) > LEAST_SPREADS * spread)
+        is_slow = differs & (mean * job.steps > self.least_ns / 2)
+        exceptions = np.where(self.is_exception, np.maximum(excess, 0), 0).sum(axis=1)
+        has_them = (exceptions > self.least_ns / 2) & (exceptions >= ONE_RANKS_SHARE * exceptions.sum(axis=0))
+        candidates = []
+        for rank in sorted(set(np.flatnonzero((is_slow | has_them).any(axis=1)).tolist()) - known):
+            size = (mean * job.steps * is_slow + exceptions * has_them)[rank].sum()
+            candidates.append((float(size), rank))
+        candidates.sort(key=lambda one: (-one[0], one[1]))
+        ranks = [rank for _, rank in candidates[: 4 * _AT_ONCE]]
+        removed = {}
+        for rank in ranks:
+            # What a slow rank does less of than others (its device idles less) comes back with the rest.
+            always = differs[rank] & (is_slow[rank] | (mean[rank] < 0)) & is_slow[rank].any()
+            removed[rank] = self._like_peers(rank, always, has_them[rank])
+        culprits, extras = [], []
+        for rank, saving in self._that_matter(ranks, removed):
+            kind = "rank" if is_slow[rank].any() else "exceptions"
+            gone = job.time[rank] * (1 - removed[rank])
+            culprit = self._told(kind, (rank,), gone[None], saving)
+            (extras if culprit.kind == "extra" else culprits).append(culprit)
+        return culprits, extras
+
+    def _like_peers(self, rank: int, always: npt.NDArray[np.bool_], exceptions: npt.NDArray[np.bool_]) -> Float:
+        """Factors, shape (steps, keys), that make a rank do what its peers do of these causes, with its own ups and downs;
+        and without the exceptions of those."""
+        job = self.job
+        time, usual, odd = job.time[rank], self.usual[rank], self.is_exception[rank][:, job.cause]
+        always, exceptions = always[job.cause], exceptions[job.cause]
+        mine, theirs = np.where(odd, 0, time).sum(axis=0), np.where(odd, 0, usual).sum(axis=0)
+        steady = np.where(always, np.divide(theirs, mine, out=np.ones_like(mine), where=mine > 0), 1.0)
+        missing = float(theirs[always & (mine <= 0)].sum())
+        factor = np.tile(steady, (len(time), 1))
+        factor *= 1 + missing / max(float((time * factor).sum()), 1.0)
+        back = np.divide(usual, time, out=np.ones_like(time), where=time > 0)
+        return np.where(odd & exceptions, back, factor)
+
+    def _with(self, changes: dict[int, Float]) -> Float:
+        factor = self.factor.copy()
+        for rank, change in changes.items():
+            factor[rank] *= change
+        return factor
+
+    def _that_matter(self, ranks: Sequence[int], removed: dict[int, Float]) -> list[tuple[int, int]]:
+        """The ranks without whose excess the job is shorter, and by how much each on top of those before it. Two that are
+        equally slow matter only together."""
+        if not ranks:
+            return []
+        upto = [self._with({rank: removed[rank] for rank in ranks[: number + 1]}) for number in range(len(ranks))]
+        lengths = self.job.lengths(upto, [self.transfer] * len(upto))
+        now, pending, accused = self._length(), [], []
+        for rank, length in zip(ranks, lengths.tolist(), strict=True):
+            pending.append(rank)
+            if now - length >= self.least_ns:
+                accused.append((pending, now - length))
+                now, pending = length, []
+        found = []
+        for together, saving in accused:
+            kept = list(together)
+            if len(kept) > 1:
+                every = {rank: removed[rank] for group, _ in accused for rank in group}
+                without = [self._with({one: part for one, part in every.items() if one != rank}) for rank in together]
+                back = self.job.lengths(without, [self.transfer] * len(without)) - lengths[ranks.index(together[-1])]
+                kept = [rank for rank, loss in zip(together, back.tolist(), strict=True) if loss >= self.least_ns / 2]
+            found += [(rank, round(saving / len(kept))) for rank in kept]
+        self.factor = self._with({rank: removed[rank] for rank, _ in found})
+        return found
+
+    def _told(self, kind: str, ranks: tuple[int, ...], excess: Float, saving: int, stage: int = -1) -> Culprit:
+        """Which cause and region the excess (members, steps, keys) lies in."""
+        job = self.job
+        by_key = excess.sum(axis=(0, 1)) / len(ranks)
+        by_cause = by_key @ self.by_cause
+        cause = int(np.argmax(by_cause))
+        keys = np.flatnonzero(job.cause == cause)
+        best = int(keys[np.argmax(by_key[keys])])
+        if kind in ("rank", "exceptions"):
+            foreign = (self.usual[list(ranks)].sum(axis=(0, 1)) <= 0) & (by_key > 0)
+            if by_key[foreign].sum() > MOSTLY * np.maximum(by_key, 0).sum() and job.regions[job.region[best]]:
+                others = np.delete(job.time, list(ranks), axis=0)[:, :, job.region == job.region[best]]
+                kind = "extra" if not others.sum() else kind
+        return Culprit(
+            kind,
+            ranks,
+            Cause(cause),
+            job.regions[int(job.region[best])],
+            round(float(by_key.sum())),
+            float(by_cause[cause] / max(float(np.maximum(by_cause, 0).sum()), 1.0)),
+            int(saving),
+            int((excess.sum(axis=2).mean(axis=0) > 0).sum()),
+            stage,
+        )
+
+    def _stages(self) -> list[Culprit]:
+        """Stages of a pipeline that do more than the others. Of one rank: its own doing, unless it has more kernels."""
+        job, stages, found = self.job, self.job.stages, []
+        if len(stages) < 2:
+            return []
+        time = job.time * self.factor
+        mean = np.stack([time[list(members)].mean(axis=0) @ self.by_cause for members in stages])  # stage, step, cause
+        kernels = np.array([job.kernels[list(members)].mean() for members in stages])
+        usual = np.stack([np.median(np.delete(mean, place, axis=0), axis=0) for place in range(len(stages))])
+        excess = (mean - usual).sum(axis=2)
+        error = excess.std(axis=1, ddof=1) / np.sqrt(excess.shape[1]) if excess.shape[1] > 1 else np.zeros(len(stages))
+        order = np.argsort(-excess.mean(axis=1), kind="stable").tolist()
+        for place in order:
+            if excess[place].mean() <= LEAST_Z * error[place] or excess[place].sum() < self.least_ns / 2:
+                continue
+            members = list(stages[place])
+            mine, theirs = mean[place].sum(axis=0), usual[place].sum(axis=0)
+            by_cause = np.divide(theirs, mine, out=np.ones_like(mine), where=mine > 0)
+            factor = self.factor.copy()
+            factor[members] *= by_cause[job.cause]
+            saving = self._length() - float(job.lengths([factor], [self.transfer])[0])
+            if saving < self.least_ns:
+                continue
+            self.factor = factor
+            more = kernels[place] / max(float(np.median(np.delete(kernels, place))), 1.0) - 1
+            longer = float(mine.sum() / max(theirs.sum(), 1.0)) - 1
+            is_rank = len(members) == 1 and more < longer / 2
+            difference = time[members] * (1 - by_cause[job.cause])
+            kind = "rank" if is_rank else "stage"
+            found.append(self._told(kind, tuple(members), difference, round(saving), place))
+        return found
+
+    def _links(self) -> list[Culprit]:
+        """Groups whose transfers take longer than those of groups that send as much."""
+        job, matched, found = self.job, self.job.aligned.matched, []
+        alike: dict[tuple[str, int, int], dict[int, list[int]]] = {}
+        for number, (kind, size, group) in enumerate(
+            zip(matched.kind, matched.bytes.tolist(), matched.group.tolist(), strict=True)
+        ):
+            if matched.expected[number] == matched.size[number]:
+                same = alike.setdefault((kind, size, int(matched.expected[number])), {})
+                same.setdefault(group, []).append(number)
+        slow: dict[int, list[tuple[list[int], float]]] = {}
+        for of_group in alike.values():
+            if len(of_group) < 2:
+                continue
+            typical = {group: float(np.median(job.chain.transfer_ns[rows])) for group, rows in of_group.items()}
+            for group, rows in sorted(of_group.items()):
+                usual = float(np.median([value for other, value in typical.items() if other != group]))
+                if typical[group] > SLOW_LINK * usual:
+                    slow.setdefault(group, []).append((rows, usual / typical[group]))
+        for group, parts in sorted(slow.items()):
+            transfer = (job.chain.transfer_ns if self.transfer is None else self.transfer).copy()
+            excess = 0.0
+            for rows, ratio in parts:
+                excess += float(transfer[rows].sum() * (1 - ratio))
+                transfer[rows] *= ratio
+            saving = self._length() - float(job.lengths([self.factor], [transfer])[0])
+            if saving >= self.least_ns:
+                self.transfer = transfer
+                members = matched.groups[group]
+                found.append(
+                    Culprit("link", members, Cause.GPU_COMM, (), round(excess), 1.0, round(saving), len(parts[0][0]))
+                )
+        return found
+
+    def _random(self) -> tuple[int, Cause | None, tuple[str, ...]]:
+        """What is left where ranks take turns at being late: what even steps would save, and what they are uneven in."""
+        job = self.job
+        now = self._length()
+        even = self._balanced()
+        clipped = self.factor.copy()
+        odd = self.is_exception[:, :, job.cause]
+        usual = np.divide(self.usual, job.time, out=np.ones_like(job.time), where=job.time > 0)
+        clipped = np.where(odd, np.minimum(usual, self.factor), self.factor)
+        lengths = job.lengths([even, clipped], [self.transfer] * 2)
+        saving, is_odd = now - float(lengths.min()), bool(lengths[1] <= lengths[0])
+        excess = job.time * self.factor - job.time * even
+        if is_odd:
+            excess = job.time * (self.factor - clipped)
+        by_key = np.maximum(excess, 0).sum(axis=(0, 1))
+        by_cause = by_key @ self.by_cause
+        cause = int(np.argmax(by_cause))
+        keys = np.flatnonzero(job.cause == cause)
+        if saving < LEAST_RANDOM_SHARE * job.length_ns or not len(keys):
+            return max(round(saving), 0), None, ()
+        self.factor = clipped if is_odd else even
+        return round(saving), Cause(cause), job.regions[int(job.region[int(keys[np.argmax(by_key[keys])])])]
+
+    def _balanced(self) -> Float:
+        """Every rank of a stage does the mean of it in each step."""
+        job = self.job
+        time = job.time * self.factor
+        factor = self.factor.copy()
+        for members in job.stages:
+            rows = list(members)
+            if len(rows) > 1:
+                mean = time[rows].mean(axis=0, keepdims=True)
+                factor[rows] *= np.divide(mean, time[rows], out=np.ones_like(time[rows]), where=time[rows] > 0)
+        return factor
+
+    def _what_if(self) -> tuple[tuple[str, int], ...]:
+        """The job's length if something were gone on all ranks, by scenario."""
+        job = self.job
+        plain = np.ones_like(job.time)
+        names, factors, transfers = [], [], []
+
+        def ask(name: str, factor: Float, transfer: Float | None = None) -> None:
+            names.append(name)
+            factors.append(factor)
+            transfers.append(transfer)
+
+        self_factor, self.factor = self.factor, plain
+        ask("balance", self._balanced())
+        self.factor = self_factor
+        ask("transfer_free", plain, np.zeros_like(job.chain.transfer_ns))
+        ask("transfer=2", plain, job.chain.transfer_ns / 2)
+        ask("kernels=2", np.where(job.cause == Cause.GPU_COMPUTE, 0.5, 1.0) * plain)
+        present = job.time.sum(axis=(0, 1)) @ self.by_cause
+        for cause in range(len(CAUSES)):
+            if present[cause] > 0 and cause != Cause.UNATTRIBUTED:
+                ask(f"without {Cause(cause).key}", np.where(job.cause == cause, 0.0, 1.0) * plain)
+        lengths = job.lengths(factors, transfers)
+        return tuple((name, max(round(length), 0)) for name, length in zip(names, lengths.tolist(), strict=True))
+
+
+__all__ = ["Culprit", "Diagnosis", "Job", "diagnose"]

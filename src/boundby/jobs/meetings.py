@@ -1,0 +1,383 @@
+"""Collectives matched over ranks, the clocks that this sets, and what of each was transfer and what waiting.
+
+Matching needs no clock where the ranks' sequences agree. Where some ranks lack some collectives (a profile cut short, a
+sampled one), the offset that brings most ends together decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.jobs.summary import UNKNOWN, RankSummary
+from boundby.model.arrays import BoolArray, Int64Array
+from boundby.model.records import dataclass
+
+Float = npt.NDArray[np.float64]
+#: Ends of one collective lie within this of each other once clocks are set; real sets show microseconds.
+TOGETHER_NS = 100_000
+#: Of the collectives of a group so many may end on one rank before the last has begun: else they are none.
+IMPOSSIBLE_SHARE = 0.02
+#: So many collectives, at the least, tell a clock's drift.
+LEAST_FOR_DRIFT = 8
+_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Clock:
+    """From a rank's clock to the job's: ``time + offset + drift * (time - origin)``."""
+
+    offset_ns: float
+    drift: float
+    origin_ns: int
+    matched: int  # collectives that it rests on; 0: only what the file says
+    residual_ns: float  # median distance of the rank's ends from the common ends
+    worst_ns: float  # 95th percentile
+
+    def at(self, time_ns: npt.NDArray[np.int64]) -> Int64Array:
+        """The same instants on the job's clock."""
+        shift = self.offset_ns + self.drift * (time_ns - self.origin_ns)
+        return time_ns + np.round(shift).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Matched:
+    """All parts of all collectives, ordered by instance and rank. Instances are numbered by time of their end."""
+
+    instance: Int64Array
+    rank: Int64Array
+    row: Int64Array  # of the rank's meetings
+    start_ns: Int64Array  # on the job's clock
+    end_ns: Int64Array
+    first: Int64Array  # per instance: its first part; one more than there are instances
+    expected: Int64Array  # per instance: how many ranks take part, present or not
+    group: Int64Array  # per instance: index into ``groups``
+    groups: tuple[tuple[int, ...], ...]  # ranks (indexes of summaries) that meet
+    names: tuple[str, ...]
+    kind: tuple[str, ...]  # per instance
+    bytes: Int64Array  # per instance: the most that any part tells
+
+    def __len__(self) -> int:
+        return len(self.expected)
+
+    @property
+    def size(self) -> Int64Array:
+        return np.diff(self.first)
+
+    @property
+    def length_ns(self) -> Int64Array:
+        """How long each part took."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def transfer_ns(self) -> Int64Array:
+        """Per instance: what the last to come takes, which waits for nobody."""
+        return np.maximum(np.minimum.reduceat(self.length_ns, self.first[:-1]), 0) if len(self) else self.expected
+
+    def latest(self) -> tuple[Int64Array, Int64Array]:
+        """Per instance: the part that came last, and for how long after the second last."""
+        if not len(self):
+            return self.expected, self.expected
+        order = np.lexsort((self.rank, self.length_ns, self.instance))
+        first = self.first[:-1]
+        second = order[np.minimum(first + 1, first + self.size - 1)]
+        return order[first], self.length_ns[second] - self.length_ns[order[first]]
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """The job's collectives and clocks, and what could not be matched."""
+
+    matched: Matched
+    clocks: tuple[Clock, ...]
+    notes: tuple[str, ...]
+
+
+class _Lane:
+    """One rank's collectives of one group: rows in order."""
+
+    def __init__(self, rank: int, rows: Int64Array, summary: RankSummary) -> None:
+        table = summary.meetings
+        self.rank, self.rows = rank, rows
+        self.kind = tuple(summary.kinds[number] for number in table.kind[rows].tolist())
+        self.sequence = table.sequence[rows]
+        self.start, self.end = table.start_ns[rows] + summary.base_ns, table.end_ns[rows] + summary.base_ns
+
+
+def align(summaries: Sequence[RankSummary]) -> Aligned:
+    """Match the ranks' collectives and set their clocks. Ranks are indexes of ``summaries``."""
+    lanes, notes = _lanes(summaries)
+    parts: list[tuple[list[tuple[int, int]], str, tuple[int, ...], int, str]] = []
+    for name, expected, members in lanes:
+        for together, group in _groups(members, expected):
+            matched = _match(together)
+            if not matched and min(len(lane.rows) for lane in together):
+                notes.append(f"Collectives of {name or 'a stream'} could not be matched over {len(together)} ranks.")
+            for rows, kind in matched:
+                parts.append((rows, name, group, max(len(expected), len(together)), kind))
+    return _settle(summaries, parts, notes)
+
+
+def _lanes(
+    summaries: Sequence[RankSummary],
+) -> tuple[list[tuple[str, tuple[int, ...], list[_Lane]]], list[str]]:
+    """The collectives by group: its name, the ranks it should have, and each present rank's part."""
+    found: dict[tuple[str, tuple[int, ...]], list[_Lane]] = defaultdict(list)
+    for place, summary in enumerate(summaries):
+        table = summary.meetings
+        streams: dict[int, int] = {}
+        for stream in table.stream[np.argsort(table.start_ns, kind="stable")].tolist():
+            streams.setdefault(stream, len(streams))
+        keys: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
+        for row, (group, stream) in enumerate(zip(table.group.tolist(), table.stream.tolist(), strict=True)):
+            told = summary.groups[group]
+            name = told.name if told.ranks or told.name else f"stream {streams[stream]}"
+            keys[name, told.ranks].append(row)
+        for key, rows in keys.items():
+            found[key].append(_Lane(place, np.array(rows, np.int64), summary))
+    ordered = sorted(found.items(), key=lambda item: item[0])
+    return [(name, ranks, members) for (name, ranks), members in ordered if len(members) > 1], []
+
+
+def _groups(members: list[_Lane], expected: tuple[int, ...]) -> Iterator[tuple[list[_Lane], tuple[int, ...]]]:
+    """Who meets whom: all, where the trace names the ranks or the times allow it; else blocks of ranks that end together."""
+    if expected or _plausible(members):
+        yield members, tuple(lane.rank for lane in members)
+        return
+    count = len(members)
+    for size in range(count // 2, 1, -1):
+        if count % size:
+            continue
+        for stride in (1, count // size):
+            blocks = [
+                [members[base + place * stride] for place in range(size)]
+                for base in (range(0, count, size) if stride == 1 else range(stride))
+            ]
+            if all(_plausible(block) for block in blocks):
+                for block in blocks:
+                    yield block, tuple(lane.rank for lane in block)
+                return
+    yield members, tuple(lane.rank for lane in members)
+
+
+def _plausible(members: list[_Lane]) -> bool:
+    """Whether these can be one group: the same kinds in the same order, which end together once a constant is taken off."""
+    first = members[0]
+    if any(lane.kind != first.kind for lane in members):
+        return False
+    end = np.stack([lane.end for lane in members]).astype(np.float64)
+    start = np.stack([lane.start for lane in members]).astype(np.float64)
+    if end.shape[1] < 2:
+        return True
+    apart = end - end[0]
+    places = np.arange(end.shape[1])
+    shift = np.median(apart, axis=1, keepdims=True)
+    if end.shape[1] >= LEAST_FOR_DRIFT:
+        shift = np.stack([np.polyval(np.polyfit(places, one, 1), places) for one in apart])
+    left = np.abs(apart - shift)
+    impossible = ((end - shift).min(axis=0) + TOGETHER_NS < (start - shift).max(axis=0)).mean()
+    return bool(np.median(left) < TOGETHER_NS and impossible <= IMPOSSIBLE_SHARE)
+
+
+def _match(lanes: list[_Lane]) -> list[tuple[list[tuple[int, int]], str]]:
+    """The instances that at least two ranks hold: (rank, row) of each part, and the kind."""
+    if all((lane.sequence != UNKNOWN).all() for lane in lanes):
+        return _by_key(lanes, [list(zip(lane.sequence.tolist(), lane.kind, strict=True)) for lane in lanes])
+    if all(lane.kind == lanes[0].kind for lane in lanes):
+        return _by_key(lanes, [list(enumerate(lane.kind)) for lane in lanes])
+    leader = max(lanes, key=lambda lane: (len(lane.rows), -lane.rank))
+    keys = []
+    for lane in lanes:
+        place = np.arange(len(lane.rows)) if lane is leader else _nearest(lane, leader)
+        keys.append(
+            [(int(at) if at >= 0 else -1 - row, kind) for row, (at, kind) in enumerate(zip(place, lane.kind, strict=True))]
+        )
+    return _by_key(lanes, keys)
+
+
+def _by_key(lanes: list[_Lane], keys: Sequence[Sequence[tuple[int, str]]]) -> list[tuple[list[tuple[int, int]], str]]:
+    found: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    for lane, own in zip(lanes, keys, strict=True):
+        for key, row in zip(own, lane.rows.tolist(), strict=True):
+            if key[0] >= 0:
+                found[key].append((lane.rank, row))
+    return [(parts, key[1]) for key, parts in sorted(found.items()) if len(parts) > 1]
+
+
+def _nearest(lane: _Lane, leader: _Lane) -> Int64Array:
+    """For each collective of a rank the leader's that it is, by the offset that brings most ends of one kind together
+    (of equals the smallest); -1: none."""
+    same = np.array(lane.kind, object)[:, None] == np.array(leader.kind, object)[None, :]
+    apart = (lane.end[:, None] - leader.end[None, :]).astype(np.float64)
+    candidates = np.sort(apart[same])
+    if not len(candidates):
+        return np.full(len(lane.rows), -1, np.int64)
+    votes = np.searchsorted(candidates, candidates + TOGETHER_NS, side="right") - np.arange(len(candidates))
+    best = np.flatnonzero(votes == votes.max())
+    begin = best[np.argmin(np.abs(candidates[best]))]
+    shift = float(np.median(candidates[begin : begin + votes[begin]]))
+    off = np.where(same, np.abs(apart - shift), np.inf)
+    place = np.argmin(off, axis=1)
+    close = off[np.arange(len(place)), place] <= TOGETHER_NS
+    # A collective is matched once: with the nearer of two.
+    for at, number in Counter(place[close].tolist()).items():
+        if number > 1:
+            rivals = np.flatnonzero(close & (place == at))
+            close[rivals] = rivals == rivals[np.argmin(off[rivals, at])]
+    return np.where(close, place, -1)
+
+
+def _settle(
+    summaries: Sequence[RankSummary],
+    parts: Sequence[tuple[list[tuple[int, int]], str, tuple[int, ...], int, str]],
+    notes: list[str],
+) -> Aligned:
+    """Clocks from the ends of all instances, then everything on one clock."""
+    rank = np.array([one for rows, *_ in parts for one, _ in rows], np.int64)
+    row = np.array([one for rows, *_ in parts for _, one in rows], np.int64)
+    instance = np.repeat(np.arange(len(parts)), [len(rows) for rows, *_ in parts]).astype(np.int64)
+    end = _gather(summaries, rank, row, "end_ns")
+    clocks = _clocks(summaries, instance, rank, end)
+    start = _on_clock(clocks, rank, _gather(summaries, rank, row, "start_ns"))
+    end = _on_clock(clocks, rank, end)
+    size = _gather(summaries, rank, row, "bytes")
+    last_end = np.zeros(len(parts), np.int64)
+    np.maximum.at(last_end, instance, end) if len(end) and end.min() >= 0 else _latest(last_end, instance, end)
+    order_of = np.argsort(last_end, kind="stable")
+    place = np.empty(len(parts), np.int64)
+    place[order_of] = np.arange(len(parts))
+    order = np.lexsort((rank, place[instance]))
+    ordered = [parts[number] for number in order_of.tolist()]
+    groups = sorted({(group, name) for _, name, group, _, _ in ordered})
+    number = {group: at for at, group in enumerate(groups)}
+    first = np.append(0, np.cumsum([len(rows) for rows, *_ in ordered])).astype(np.int64)
+    size = size[order]
+    matched = Matched(
+        place[instance][order],
+        rank[order],
+        row[order],
+        start[order],
+        end[order],
+        first,
+        np.array([expected for _, _, _, expected, _ in ordered], np.int64),
+        np.array([number[group, name] for _, name, group, _, _ in ordered], np.int64),
+        tuple(group for group, _ in groups),
+        tuple(name for _, name in groups),
+        tuple(kind for *_, kind in ordered),
+        np.maximum.reduceat(size, first[:-1]) if len(ordered) else np.empty(0, np.int64),
+    )
+    return Aligned(matched, clocks, tuple(notes))
+
+
+def _latest(last: Int64Array, instance: Int64Array, end: Int64Array) -> None:
+    last[:] = np.iinfo(np.int64).min
+    np.maximum.at(last, instance, end)
+
+
+def _gather(summaries: Sequence[RankSummary], rank: Int64Array, row: Int64Array, column: str) -> Int64Array:
+    values = np.zeros(len(rank), np.int64)
+    for place in np.unique(rank).tolist():
+        mine = rank == place
+        values[mine] = getattr(summaries[place].meetings, column)[row[mine]]
+    return values
+
+
+def _on_clock(clocks: Sequence[Clock], rank: Int64Array, time: Int64Array) -> Int64Array:
+    values = np.zeros(len(rank), np.int64)
+    for place in np.unique(rank).tolist():
+        mine = rank == place
+        values[mine] = clocks[place].at(time[mine])
+    return values
+
+
+def _clocks(summaries: Sequence[RankSummary], instance: Int64Array, rank: Int64Array, end: Int64Array) -> tuple[Clock, ...]:
+    """What each rank's clock is ahead or behind, on the first rank's clock. By what the files say, then by the medians of
+    how far ends lie apart, rank by rank from those that are known, then by all together and with drift."""
+    count = len(summaries)
+    origin = np.array([summary.window_ns[0] for summary in summaries], np.int64)
+    base = min((summary.base_ns for summary in summaries), default=0)
+    told = np.array([summary.base_ns - base for summary in summaries], np.float64)
+    offset = told - (told[0] if count else 0.0)
+    drift = np.zeros(count)
+    local = (end - origin[rank]).astype(np.float64)
+    zero = int(origin[0]) if count else 0
+
+    def common() -> Float:
+        """Every part's end in float, from a zero near by."""
+        return local + (origin - zero)[rank] + offset[rank] + drift[rank] * local
+
+    is_set = np.zeros(count, bool)
+    instances = int(instance.max(initial=-1)) + 1
+    while not is_set.all():
+        fresh = _reached(is_set, instance, rank, instances)
+        if not fresh.any():
+            left = np.flatnonzero(~is_set)
+            is_set[left[:1]] = True  # the first of those that meet nobody who is known keeps what its file says
+            continue
+        now = common()
+        reference = _medians(now, instance, is_set[rank], instances)
+        for place in np.flatnonzero(fresh).tolist():
+            mine = (rank == place) & ~np.isnan(reference[instance])
+            offset[place] += np.median(reference[instance[mine]] - now[mine])
+        is_set |= fresh
+    everyone = np.ones(len(rank), bool)
+    rows_of = [np.flatnonzero(rank == place) for place in range(count)]
+    for _ in range(_ROUNDS):
+        now = common()
+        left = _medians(now, instance, everyone, instances)[instance] - now
+        for place, mine in enumerate(rows_of):
+            if len(mine):
+                fitted, slope = _line(local[mine], left[mine])
+                offset[place] += fitted
+                drift[place] += slope
+        if count:
+            drift -= drift[0]
+            offset -= offset[0]
+    left = np.abs(_medians(common(), instance, everyone, instances)[instance] - common()) if len(rank) else local
+    return tuple(
+        Clock(
+            float(offset[place]),
+            float(drift[place]),
+            int(origin[place]),
+            len(mine),
+            float(np.median(left[mine])) if len(mine) else 0.0,
+            float(np.percentile(left[mine], 95)) if len(mine) else 0.0,
+        )
+        for place, mine in enumerate(rows_of)
+    )
+
+
+def _reached(is_set: BoolArray, instance: Int64Array, rank: Int64Array, instances: int) -> BoolArray:
+    """Ranks not yet set that meet some that are."""
+    known = np.zeros(instances, bool)
+    known[instance[is_set[rank]]] = True
+    fresh = np.zeros(len(is_set), bool)
+    fresh[rank[known[instance]]] = True
+    return fresh & ~is_set
+
+
+def _medians(value: Float, instance: Int64Array, counted: BoolArray, instances: int) -> Float:
+    """Median of each instance's counted parts; NaN where there are none."""
+    rows = np.flatnonzero(counted)
+    rows = rows[np.lexsort((value[rows], instance[rows]))]
+    number = np.bincount(instance[rows], minlength=instances)
+    first = np.cumsum(number) - number
+    middle = np.full(instances, np.nan)
+    some = number > 0
+    low, high = first[some] + (number[some] - 1) // 2, first[some] + number[some] // 2
+    middle[some] = (value[rows[low]] + value[rows[high]]) / 2
+    return middle
+
+
+def _line(at: Float, value: Float) -> tuple[float, float]:
+    """Constant and slope of what is left, by the trimmed least squares; a constant alone for few."""
+    constant = float(np.median(value))
+    spread = float(np.median(np.abs(value - constant)))
+    kept = np.abs(value - constant) <= max(5 * spread, 1_000.0)
+    if kept.sum() < LEAST_FOR_DRIFT or np.ptp(at[kept]) == 0:
+        return constant, 0.0
+    slope, intercept = np.polyfit(at[kept], value[kept], 1)
+    return float(intercept), float(slope)

@@ -1,0 +1,131 @@
+"""Summaries straight from a simulated job, as the analysis of its exports would give them: for statistics over many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
+from boundby.attribution.host_state import DISPATCH_LIMIT_NS
+from boundby.jobs.summary import Group, Meetings, Piece, RankSummary, compact, queued_ready
+from boundby.model.causes import Cause
+from boundby.simulate.jobs import Job, RankRun
+
+
+def summaries(job: Job, runs: Sequence[RankRun], *, tells_groups: bool = True) -> list[RankSummary]:
+    """One summary a rank. ``tells_groups``: the trace names its process groups, as PyTorch's profiler does."""
+    return [_summary(job, run, tells_groups) for run in runs]
+
+
+def _summary(job: Job, run: RankRun, tells_groups: bool) -> RankSummary:
+    def clock(times: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        true = np.array(times, np.int64)
+        return true + np.round(run.offset_ns + run.drift * true).astype(np.int64)
+
+    pieces = _pieces(run)
+    table = Piece(
+        clock([one[0] for one in pieces]),
+        clock([one[1] for one in pieces]),
+        np.array([one[2] for one in pieces], np.int8),
+        np.array([one[3] for one in pieces], np.int32),
+    )
+    groups = sorted({(meet.stream, meet.group if tells_groups else ()) for meet in run.meets})
+    kinds = sorted({meet.kind for meet in run.meets})
+    start, end = clock([meet.start for meet in run.meets]), clock([meet.end for meet in run.meets])
+    stream = np.array([meet.stream for meet in run.meets], np.int64)
+    meetings = Meetings(
+        start,
+        end,
+        queued_ready(start, end, stream, clock([meet.ready for meet in run.meets])),
+        stream,
+        np.array([groups.index((meet.stream, meet.group if tells_groups else ())) for meet in run.meets], np.int32),
+        np.array([kinds.index(meet.kind) for meet in run.meets], np.int32),
+        np.array([meet.bytes for meet in run.meets], np.int64),
+        np.full(len(run.meets), -1, np.int64),
+        np.array([meet.region for meet in run.meets], np.int32),
+    )
+    window = int(table.start_ns[0]), int(table.end_ns[-1])
+    steps = clock(run.steps)
+    begun = clock([op.start for op in run.ops])
+    meetings, events, work = compact(table, meetings, window, steps)
+    return RankSummary(
+        name=f"rank{run.rank}",
+        rank=run.rank,
+        world_size=job.ranks,
+        host="",
+        device="Simulated GPU",
+        base_ns=0,
+        window_ns=window,
+        meetings=meetings,
+        events=events,
+        work=work,
+        groups=tuple(Group(str(one[0] // 4), one[1]) for one in groups),
+        kinds=tuple(kinds),
+        regions=tuple(run.paths),
+        step_ns=steps,
+        kernels=np.histogram(begun, np.append(steps, np.iinfo(np.int64).max))[0].astype(np.int64),
+    )
+
+
+def _pieces(run: RankRun) -> list[tuple[int, int, Cause, int]]:
+    """The account of a rank's device, from its first work to its last: (start, end, cause, region)."""
+    found: list[tuple[int, int, Cause, int]] = []
+    work = [(op.start, op.end, 0, op.region, op.call) for op in run.ops]
+    work += [(meet.start, meet.end, 1, meet.region, meet.call) for meet in run.meets]
+    edges = sorted((time, number, enters) for number, one in enumerate(work) for time, enters in ((one[0], 1), (one[1], 0)))
+    open_: tuple[set[int], set[int]] = set(), set()
+    states = _states(run)
+    at, since = edges[0][0], 0
+    for time, number, enters in edges:
+        if time > at:
+            busy = open_[0] or open_[1]
+            if busy:
+                cause = Cause.GPU_COMPUTE if open_[0] else Cause.GPU_COMM
+                found.append((at, time, cause, work[min(busy)][3]))
+            else:
+                since = _gap(found, at, time, states, since, work[number])
+            at = time
+        kind = work[number][2]
+        open_[kind].add(number) if enters else open_[kind].discard(number)
+    return found
+
+
+def _states(run: RankRun) -> list[tuple[int, int, Cause, int]]:
+    """What the host does, in order: the first part of a stretch of Python is dispatch."""
+    states = []
+    causes = {"launch": Cause.CUDA_API, "work": Cause.CPU, "sleep": Cause.HOST_BLOCKED, "sync": Cause.SYNC}
+    for start, end, what, region in run.host:
+        begun = start
+        if what == "work":
+            begun = min(end, start + DISPATCH_LIMIT_NS)
+            states.append((start, begun, Cause.CUDA_API, region))
+        if end > begun:
+            states.append((begun, end, causes[what], region))
+    return states
+
+
+def _gap(
+    found: list[tuple[int, int, Cause, int]],
+    low: int,
+    high: int,
+    states: Sequence[tuple[int, int, Cause, int]],
+    since: int,
+    ends: tuple[int, int, int, int, int],
+) -> int:
+    """Divide one gap by what the host did until the launch that ends it; where to look for the next."""
+    while since < len(states) and states[since][1] <= low:
+        since += 1
+    at, place = low, since
+    while at < high and place < len(states) and states[place][0] <= ends[4]:
+        start, end, cause, region = states[place]
+        if min(end, high) > max(start, at):
+            found.append((at, min(end, high), cause, region))
+            at = min(end, high)
+        place += 1
+    if at < high:
+        on_its_way = min(high, at + LAUNCH_LIMIT_NS)
+        found.append((at, on_its_way, Cause.CUDA_API, ends[3]))
+        if high > on_its_way:
+            found.append((on_its_way, high, Cause.DEVICE_WAIT, ends[3]))
+    return since

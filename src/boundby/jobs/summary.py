@@ -1,0 +1,188 @@
+"""What the merge needs of one rank: its collectives, and its own work between them by step, cause and region.
+
+A rank goes through *events*: it arrives at a collective, or it has waited for one (its device had nothing else left). Its own
+work stands before each event; what it waited is in no piece of work. A few hundred kilobytes stand for a trace of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, factorize, group_sums
+from boundby.model.causes import CAUSES, Cause
+from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.model.records import dataclass
+from boundby.trace.tables import Table
+
+UNKNOWN = -1
+#: A collective that begins within this time of its stream's last one's end was held up by that, not by what it needs.
+QUEUED_NS = 20_000
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group as the rank's trace knows it. ``ranks``: empty where the trace does not tell."""
+
+    name: str
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Meetings(Table):
+    """One rank's collectives on the trace's clock, ordered by start. ``ready``: when all it needed on this rank was done."""
+
+    ORDER = ("start_ns", "end_ns", "stream", "group")
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    ready_ns: Int64Array
+    stream: Int64Array
+    group: Int32Array  # index into RankSummary.groups
+    kind: Int32Array  # index into RankSummary.kinds
+    bytes: Int64Array  # UNKNOWN where not told
+    sequence: Int64Array  # of the group; UNKNOWN where not told
+    region: Int32Array
+
+
+@dataclass(frozen=True)
+class Events(Table):
+    """Arrivals at collectives and ends of waits for them, in order of time."""
+
+    time_ns: Int64Array
+    meeting: Int32Array
+    is_join: BoolArray
+
+
+@dataclass(frozen=True)
+class Work(Table):
+    """The rank's own time: before which event (their number: after the last), in which step, why and where."""
+
+    event: Int32Array
+    step: Int32Array
+    cause: Int8Array
+    region: Int32Array
+    ns: Int64Array
+
+
+@dataclass(frozen=True)
+class Piece(Table):
+    """Stretches of the account that cover the window: what `compact` is made from."""
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    cause: Int8Array
+    region: Int32Array
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """One rank. ``base_ns``: the wall clock at the trace's zero (0: not told). ``kernels``: of each step."""
+
+    name: str
+    rank: int  # UNKNOWN where not told
+    world_size: int
+    host: str
+    device: str
+    base_ns: int
+    window_ns: tuple[int, int]
+    meetings: Meetings
+    events: Events
+    work: Work
+    groups: tuple[Group, ...]
+    kinds: tuple[str, ...]
+    regions: tuple[tuple[str, ...], ...]
+    step_ns: Int64Array  # when each step begins on the device; empty where no steps are known
+    kernels: Int64Array
+    host_active_ns: int | None = None
+    lost: int = 0  # launches whose work was not recorded
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def own_ns(self) -> Int64Array:
+        """Own time by cause, shape (causes,)."""
+        return group_sums(self.work.cause, self.work.ns, len(CAUSES))
+
+    @property
+    def waited_ns(self) -> int:
+        """Time in which the rank had nothing else to do than a collective."""
+        return self.window_ns[1] - self.window_ns[0] - int(self.work.ns.sum())
+
+
+def compact(
+    pieces: Piece, meetings: Meetings, window: tuple[int, int], step_ns: Int64Array
+) -> tuple[Meetings, Events, Work]:
+    """Events and own work of a rank from its account and its collectives. ``pieces`` cover the window in order."""
+    low, high = window
+    meetings = meetings.take((meetings.end_ns > low) & (meetings.start_ns < high)).sorted()
+    joins = _exposed_ends(pieces, meetings)
+    waiting = union(joins.start, joins.end)
+    is_join = joins.end > joins.start
+    rows = np.arange(len(meetings), dtype=np.int32)
+    time = np.concatenate((np.clip(meetings.ready_ns, low, high), np.minimum(meetings.end_ns, high)[is_join]))
+    meeting = np.concatenate((rows, rows[is_join]))
+    joined = np.concatenate((np.zeros(len(rows), bool), np.ones(int(is_join.sum()), bool)))
+    order = np.lexsort((meeting, ~joined, time))
+    events = Events(time[order], meeting[order], joined[order])
+    return meetings, events, _work(pieces, waiting, events, step_ns)
+
+
+def _exposed_ends(pieces: Piece, meetings: Meetings) -> IntervalSet:
+    """For each collective, the stretch up to its end in which the device did nothing but communicate; empty where it ended
+    behind other work. Not a set: collectives of several streams can overlap."""
+    if not len(pieces):
+        return IntervalSet(meetings.end_ns, meetings.end_ns)
+    is_comm = pieces.cause == Cause.GPU_COMM
+    begins = is_comm & np.append(True, ~is_comm[:-1] | (pieces.start_ns[1:] != pieces.end_ns[:-1]))
+    begun = np.maximum.accumulate(np.where(begins, np.arange(len(pieces)), 0))
+    holds = np.clip(np.searchsorted(pieces.start_ns, meetings.end_ns - 1, side="right") - 1, 0, len(pieces) - 1)
+    inside = is_comm[holds] & (pieces.end_ns[holds] >= meetings.end_ns)
+    start = np.maximum(pieces.start_ns[begun[holds]], meetings.start_ns)
+    return IntervalSet(np.where(inside, np.minimum(start, meetings.end_ns), meetings.end_ns), meetings.end_ns)
+
+
+def _work(pieces: Piece, waiting: IntervalSet, events: Events, step_ns: Int64Array) -> Work:
+    """The pieces outside waits, cut at events and steps, summed."""
+    marks = np.unique(np.concatenate((pieces.start_ns, events.time_ns, waiting.start, waiting.end, step_ns)))
+    if not len(pieces):
+        return Work.empty()
+    low, high = int(pieces.start_ns[0]), int(pieces.end_ns[-1])
+    start = marks[(marks >= low) & (marks < high)]
+    end = np.append(start[1:], high)
+    ns = end - start - Coverage(waiting).within(start, end)
+    kept = ns > 0
+    start, ns = start[kept], ns[kept]
+    of_piece = np.searchsorted(pieces.start_ns, start, side="right") - 1
+    columns = (
+        np.searchsorted(events.time_ns, start, side="right"),
+        np.searchsorted(step_ns, start, side="right") - 1,
+        pieces.cause[of_piece],
+        pieces.region[of_piece],
+    )
+    distinct, of_row = factorize(*columns)
+    event, step, cause, region = (distinct[:, column] for column in range(4))
+    narrow = event.astype(np.int32), step.astype(np.int32), cause.astype(np.int8), region.astype(np.int32)
+    return Work(*narrow, group_sums(of_row, ns, len(distinct)))
+
+
+def queued_ready(start_ns: Int64Array, end_ns: Int64Array, stream: Int64Array, needed_ns: Int64Array) -> Int64Array:
+    """When each collective could have begun: its start, or ``needed_ns`` where it followed right on its stream's last."""
+    ready = start_ns.copy()
+    for one in np.unique(stream).tolist():
+        rows = np.flatnonzero(stream == one)
+        rows = rows[np.argsort(start_ns[rows], kind="stable")]
+        behind = rows[1:][start_ns[rows[1:]] - end_ns[rows[:-1]] < QUEUED_NS]
+        ready[behind] = np.minimum(needed_ns[behind], start_ns[behind])
+    return ready
+
+
+def merged(paths: Sequence[Sequence[tuple[str, ...]]]) -> tuple[list[tuple[str, ...]], list[npt.NDArray[np.int64]]]:
+    """One numbering for several lists of things, and each list's numbers in it."""
+    every = sorted({path for one in paths for path in one})
+    number = {path: place for place, path in enumerate(every)}
+    return every, [np.array([number[path] for path in one], np.int64) for one in paths]
+
+
+__all__ = ["Events", "Group", "Meetings", "Piece", "RankSummary", "Work", "compact", "merged", "queued_ready"]
