@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # what an analysis does without is loaded by what needs it
     from boundby.compare.budget import Budget
     from boundby.results.comparison import Comparison
     from boundby.results.gate import GateResult
+    from boundby.results.job import JobReport
     from boundby.results.plot_data import PlotData
 
 Source = str | PathLike[str] | Report
@@ -296,6 +297,31 @@ def what_if(
     (progress or _silent)("replaying", None)
     answers = [found for scenario in scenarios for found in analysis.predict(scenario, analysis.options.region)]
     return answers, unreliable
+
+
+def job(
+    reports: Sequence[str | PathLike[str]] | str | PathLike[str],
+    options: AnalysisOptions | None = None,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> JobReport:
+    """Who holds up whom in a job: one report a rank, a folder of them, or one report of several processes.
+
+    ``workers``: local processes (1: this one; None: one a core). ``scheduler``: the address of a dask scheduler whose
+    workers
+    see the same files, or ``local``. What cannot be used is named in the result; the result does not depend on the
+    order of the files or on who read them. Raises UserError where fewer than two ranks are left.
+    """
+    from boundby.jobs.gather import find_reports, gather
+    from boundby.jobs.merge import merge
+
+    given = [reports] if isinstance(reports, str | PathLike) else list(reports)
+    name, found = find_reports([Path(one) for one in given])
+    summaries, left_out = gather(found, options, workers=workers, scheduler=scheduler, progress=progress)
+    (progress or _silent)("joining the ranks", None)
+    return merge(summaries, name, left_out)
 
 
 def load(

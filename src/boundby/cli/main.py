@@ -20,6 +20,7 @@ COMMANDS = {
     "compare": "boundby.cli.compare:compare",
     "doctor": "boundby.cli.doctor:doctor",
     "explain": "boundby.cli.rules:explain",
+    "job": "boundby.cli.job:job",
     "mcp": "boundby.cli.mcp:mcp",
     "measure": "boundby.cli.measure:measure",
     "plot": "boundby.cli.plot:plot",

@@ -1,7 +1,9 @@
 """A job replayed: each rank's own work in order, joined to the others' at the collectives that they share.
 
-A rank's own time passes; at an arrival its part of the collective begins, once its stream's last one is over; the collective ends on
-all ranks its transfer after the last has arrived; a rank that waits for it goes on then. Several variants run side by side.
+A rank's own time passes; at an arrival its part of the collective begins, once its stream's last one is over; the
+collective ends on
+all ranks its transfer after the last has arrived; a rank that waits for it goes on then. Several variants run side by
+side.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy.typing as npt
 
 from boundby.jobs.meetings import Aligned
 from boundby.jobs.summary import RankSummary
-from boundby.model.arrays import BoolArray, Int64Array
+from boundby.model.arrays import Int64Array
 from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
@@ -46,8 +48,8 @@ class Chain:
         self.turns = self._order(len(matched))
 
     def _links(self, summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[Int64Array, Int64Array, Float]:
-        """Per event: its collective's instance, the instance before it on its stream where it queued behind that, and how
-        long after that one's end it began."""
+        """Per event: its collective's instance, the instance before it on its stream where it queued behind that, and
+        how long after that one's end it began."""
         matched = aligned.matched
         instance = np.full(int(self.first[-1]), NONE, np.int64)
         queue, lag = instance.copy(), np.zeros(len(instance))
@@ -81,10 +83,11 @@ class Chain:
         return fixed
 
     def _order(self, instances: int) -> list[_Turn]:
-        """Turn by turn what is known by then. Where ranks would wait for each other for ever (a mismatch), waits are dropped."""
+        """Turn by turn what is known by then. Where ranks would wait for each other for ever (a mismatch), waits are
+        dropped."""
         at, stop = self.first[:-1].copy(), self.first[1:]
-        left = np.bincount(self.instance[~self.is_join & (self.instance != NONE)], minlength=instances)
-        turns = []
+        left = np.bincount(self.instance[~self.is_join & (self.instance != NONE)], minlength=max(instances, 1))
+        turns: list[_Turn] = []
         while True:
             active = np.flatnonzero(at < stop)
             if not len(active):

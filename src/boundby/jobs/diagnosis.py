@@ -1,7 +1,7 @@
 """Who holds up the job, by how much and why: each rank's own work held against that of the ranks that do the same.
 
-Waits are in nobody's own work, so that a victim never looks slow. What differs is removed in a replay of the whole job, and
-only what the job would gain by that counts: a slow rank that nobody waits for is no straggler.
+Waits are in nobody's own work, so that a victim never looks slow. What differs is removed in a replay of the whole
+job, and only what the job would gain by that counts: a slow rank that nobody waits for is no straggler.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.jobs.chain import Chain
-from boundby.jobs.meetings import Aligned
+from boundby.jobs.meetings import Aligned, is_passing
 from boundby.jobs.summary import RankSummary, merged
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, Cause
@@ -39,6 +39,9 @@ SLOW_LINK = 1.25
 _AT_ONCE = 16
 _MOST_STEPS = 64
 _MAD = 1.4826
+_MOST_CHANCES, _MOST_ROUNDS = 3, 8
+#: Exceptions explain what even steps would save where they hold this much of it.
+_EXPLAINS = 0.8
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,15 @@ class Culprit:
 
 
 @dataclass(frozen=True)
+class Chance:
+    """What ranks take turns in being late by, and what the job would gain if all did the same in each step."""
+
+    cause: Cause
+    region: tuple[str, ...]
+    saving_ns: int
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """``length_ns``: of the job, from the end of its first collective; as measured, and as replayed unchanged."""
 
@@ -64,9 +76,7 @@ class Diagnosis:
     replayed_ns: int
     culprits: tuple[Culprit, ...]
     extras: tuple[Culprit, ...]
-    random_cause: Cause | None  # what the exceptions or differences of random steps are
-    random_region: tuple[str, ...]
-    random_saving_ns: int
+    chance: tuple[Chance, ...]
     what_if: tuple[tuple[str, int], ...]  # scenario, length
     stages: tuple[tuple[int, ...], ...]
     steps: int
@@ -79,14 +89,14 @@ class Job:
         self.summaries, self.aligned = summaries, aligned
         self.chain = Chain(summaries, aligned)
         self.regions, numbers = merged([one.regions for one in summaries])
-        self.steps, of_step = _steps(summaries, aligned)
+        self.steps, self.of_step = _steps(summaries, aligned)
         tails = len(self.chain.rank)
         rank, event, step, key, ns = [], [], [], [], []
         for place, summary in enumerate(summaries):
             work, low, high = summary.work, int(self.chain.first[place]), int(self.chain.first[place + 1])
             rank.append(np.full(len(work), place))
             event.append(np.where(work.event == high - low, tails + place, low + work.event))
-            step.append(of_step[place][work.step + 1] if len(work) else np.empty(0, np.int64))
+            step.append(self.of_step[place][work.step + 1] if len(work) else np.empty(0, np.int64))
             key.append(numbers[place][work.region] * len(CAUSES) + work.cause)
             ns.append(work.ns.astype(np.float64))
         self.rank, self.event, self.step = (np.concatenate(column).astype(np.int64) for column in (rank, event, step))
@@ -98,8 +108,8 @@ class Job:
         inside = self.step >= 0
         np.add.at(self.time, (self.rank[inside], self.step[inside], self.key[inside]), self.ns[inside])
         self.kernels = np.array([one.kernels.sum() for one in summaries], np.float64)
-        self.stages = _stages(len(summaries), aligned)
-        ends, instances = self.chain.replay(self._own(self.ns)[:, None])
+        self.stages = _stages(summaries, aligned)
+        ends, _ = self.chain.replay(self._own(self.ns)[:, None])
         first = _first_ends(summaries, aligned)
         windows = [one.window_ns[1] for one in summaries]
         measured = [clock.at(np.array([end]))[0] for clock, end in zip(aligned.clocks, windows, strict=True)]
@@ -113,13 +123,13 @@ class Job:
         return self.length_ns / max(self.steps, 1)
 
     def _own(self, ns: Float) -> Float:
-        total = np.bincount(self.event, ns, len(self.chain.rank) + len(self.summaries))
+        total: Float = np.bincount(self.event, ns, len(self.chain.rank) + len(self.summaries)).astype(np.float64)
         total[: len(self.chain.rank)] += self.chain.fixed_ns
         return total
 
     def lengths(self, factors: Sequence[Float | None], transfers: Sequence[Float | None] | None = None) -> Float:
-        """The job's length for each set of factors of ``time`` (shape (ranks, steps, keys)), relative to the replayed one
-        so that what the replay gets wrong cancels."""
+        """The job's length for each set of factors of ``time`` (shape (ranks, steps, keys)), relative to the replayed
+        one so that what the replay gets wrong cancels."""
         found: list[float] = []
         for low in range(0, len(factors), _AT_ONCE):
             chosen = factors[low : low + _AT_ONCE]
@@ -163,15 +173,15 @@ def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, lis
     return -(-len(reference) // group), [np.append(-1, one // group) for one in steps]
 
 
-def _stages(count: int, aligned: Aligned) -> tuple[tuple[int, ...], ...]:
+def _stages(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[tuple[int, ...], ...]:
     """Ranks that do the same: those that meet in collectives. Two that pass work on to each other do not; a group that
     holds such a pair spans stages."""
-    matched = aligned.matched
+    count, matched = len(summaries), aligned.matched
     pairs = set()
     groups = set()
     for number, kind in sorted(set(zip(matched.group.tolist(), matched.kind, strict=True))):
         members = matched.groups[number]
-        if len(members) == 2 and is_passing(kind):
+        if len(members) == 2 and is_passing(kind) and (count > 2 or summaries[0].world_size == 2):
             pairs.add(members)
         else:
             groups.add(members)
@@ -191,11 +201,6 @@ def _stages(count: int, aligned: Aligned) -> tuple[tuple[int, ...], ...]:
     for rank in range(count):
         found.setdefault(root(rank), []).append(rank)
     return tuple(tuple(members) for _, members in sorted(found.items(), key=lambda item: item[1]))
-
-
-def is_passing(kind: str) -> bool:
-    """Whether it passes work on from one rank to another, rather than being the same on all."""
-    return kind.lower().replace("_", "") in {"sendrecv", "send", "recv", "mpisend", "mpirecv", "mpiisend", "mpiirecv"}
 
 
 def diagnose(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[Diagnosis, Job]:
@@ -229,7 +234,8 @@ class _Search:
             self.usual[members] = np.median(time, axis=0)
             return
         for place, rank in enumerate(members.tolist()):
-            self.usual[rank] = np.median(np.delete(time, place, axis=0), axis=0)
+            others = np.sort(np.delete(time, place, axis=0), axis=0)  # of two the lower: the other may be slow, too
+            self.usual[rank] = others[(len(others) - 1) // 2]
 
     def _exceptions(self) -> npt.NDArray[np.bool_]:
         """Per rank, step and cause: whether it does far more than it and its peers usually do. What a rank does in most
@@ -253,7 +259,8 @@ class _Search:
         return found
 
     def _usual_without(self, rows: list[int], odd: npt.NDArray[np.bool_]) -> None:
-        """Instead of an exception a rank does what those without one do in that step, else what it does itself in others."""
+        """Instead of an exception a rank does what those without one do in that step, else what it does itself in
+        others."""
         time = self.job.time[rows]
         calm = (~odd).sum(axis=0)
         others = np.divide(np.where(odd, 0, time).sum(axis=0), calm, out=np.zeros(time.shape[1:]), where=calm > 0)
@@ -262,22 +269,27 @@ class _Search:
 
     def diagnosis(self) -> Diagnosis:
         job = self.job
-        culprits, extras = self._ranks()
-        culprits += self._stages()
-        culprits += self._links()
-        random, cause, region = self._random()
-        if cause is not None:  # who matters once chance is gone
-            more, added = self._ranks(frozenset(one for each in culprits + extras for one in each.ranks))
-            culprits, extras = culprits + more, extras + added
+        culprits: list[Culprit] = []
+        extras: list[Culprit] = []
+        chance: list[Chance] = []
+        for _ in range(_MOST_ROUNDS):  # what is mended may have hidden something else
+            known = frozenset(one for each in culprits + extras for one in each.ranks if each.kind != "link")
+            slow, added = self._ranks(known)
+            found = [*slow, *self._stages(), *self._links()]
+            culprits, extras = culprits + found, extras + added
+            if found or added:
+                continue
+            turns = self._random() if len(chance) < _MOST_CHANCES else None
+            if turns is None:
+                break
+            chance.append(turns)
         culprits.sort(key=lambda one: (-one.saving_ns, one.ranks))
         return Diagnosis(
             round(job.length_ns),
             round(job.replayed_ns),
             tuple(culprits),
             tuple(extras),
-            cause,
-            region,
-            random,
+            tuple(chance),
             self._what_if(),
             job.stages,
             job.steps,
@@ -297,8 +309,9 @@ class _Search:
         spread = np.zeros_like(mean)
         for members in job.stages:
             rows = list(members)
-            if len(rows) >= 4:
-                spread[rows] = _MAD * np.median(np.abs(mean[rows] - np.median(mean[rows], axis=0)), axis=0)
+            for rank in rows if len(rows) >= 4 else ():  # its own difference is no measure of what is usual
+                others = mean[[other for other in rows if other != rank] if len(rows) <= 16 else rows]
+                spread[rank] = _MAD * np.median(np.abs(others - np.median(others, axis=0)), axis=0)
         differs = self.has_peers[:, None] & (np.abs(mean) > LEAST_Z * error) & (np.abs(mean) > LEAST_SPREADS * spread)
         is_slow = differs & (mean * job.steps > self.least_ns / 2)
         exceptions = np.where(self.is_exception, np.maximum(excess, 0), 0).sum(axis=1)
@@ -314,7 +327,8 @@ class _Search:
             # What a slow rank does less of than others (its device idles less) comes back with the rest.
             always = differs[rank] & (is_slow[rank] | (mean[rank] < 0)) & is_slow[rank].any()
             removed[rank] = self._like_peers(rank, always, has_them[rank])
-        culprits, extras = [], []
+        culprits: list[Culprit] = []
+        extras: list[Culprit] = []
         for rank, saving in self._that_matter(ranks, removed):
             kind = "rank" if is_slow[rank].any() else "exceptions"
             gone = job.time[rank] * (1 - removed[rank])
@@ -323,8 +337,8 @@ class _Search:
         return culprits, extras
 
     def _like_peers(self, rank: int, always: npt.NDArray[np.bool_], exceptions: npt.NDArray[np.bool_]) -> Float:
-        """Factors, shape (steps, keys), that make a rank do what its peers do of these causes, with its own ups and downs;
-        and without the exceptions of those."""
+        """Factors, shape (steps, keys), that make a rank do what its peers do of these causes, with its own ups and
+        downs; and without the exceptions of those."""
         job = self.job
         time, usual, odd = job.time[rank], self.usual[rank], self.is_exception[rank][:, job.cause]
         always, exceptions = always[job.cause], exceptions[job.cause]
@@ -334,7 +348,8 @@ class _Search:
         factor = np.tile(steady, (len(time), 1))
         factor *= 1 + missing / max(float((time * factor).sum()), 1.0)
         back = np.divide(usual, time, out=np.ones_like(time), where=time > 0)
-        return np.where(odd & exceptions, back, factor)
+        like: Float = np.asarray(np.where(odd & exceptions, back, factor), np.float64)
+        return like
 
     def _with(self, changes: dict[int, Float]) -> Float:
         factor = self.factor.copy()
@@ -343,8 +358,8 @@ class _Search:
         return factor
 
     def _that_matter(self, ranks: Sequence[int], removed: dict[int, Float]) -> list[tuple[int, int]]:
-        """The ranks without whose excess the job is shorter, and by how much each on top of those before it. Two that are
-        equally slow matter only together."""
+        """The ranks without whose excess the job is shorter, and by how much each on top of those before it. Two that
+        are equally slow matter only together."""
         if not ranks:
             return []
         upto = [self._with({rank: removed[rank] for rank in ranks[: number + 1]}) for number in range(len(ranks))]
@@ -458,28 +473,32 @@ class _Search:
                 )
         return found
 
-    def _random(self) -> tuple[int, Cause | None, tuple[str, ...]]:
-        """What is left where ranks take turns at being late: what even steps would save, and what they are uneven in."""
+    def _random(self) -> Chance | None:
+        """What is left where ranks take turns at being late: what even steps would save, and what they are uneven
+        in."""
         job = self.job
         now = self._length()
         even = self._balanced()
-        clipped = self.factor.copy()
         odd = self.is_exception[:, :, job.cause]
         usual = np.divide(self.usual, job.time, out=np.ones_like(job.time), where=job.time > 0)
         clipped = np.where(odd, np.minimum(usual, self.factor), self.factor)
-        lengths = job.lengths([even, clipped], [self.transfer] * 2)
-        saving, is_odd = now - float(lengths.min()), bool(lengths[1] <= lengths[0])
-        excess = job.time * self.factor - job.time * even
-        if is_odd:
-            excess = job.time * (self.factor - clipped)
-        by_key = np.maximum(excess, 0).sum(axis=(0, 1))
-        by_cause = by_key @ self.by_cause
-        cause = int(np.argmax(by_cause))
-        keys = np.flatnonzero(job.cause == cause)
-        if saving < LEAST_RANDOM_SHARE * job.length_ns or not len(keys):
-            return max(round(saving), 0), None, ()
-        self.factor = clipped if is_odd else even
-        return round(saving), Cause(cause), job.regions[int(job.region[int(keys[np.argmax(by_key[keys])])])]
+        found = []
+        for instead in (clipped, even):  # exceptions first: where they explain it, the rest is ordinary
+            by_key = np.maximum(job.time * (self.factor - instead), 0).sum(axis=(0, 1))
+            cause = int(np.argmax(by_key @ self.by_cause))
+            only = np.where(job.cause == cause, instead, self.factor)
+            saving = now - float(job.lengths([only], [self.transfer])[0])
+            keys = np.flatnonzero(job.cause == cause)
+            if len(keys):
+                region = job.regions[int(job.region[int(keys[np.argmax(by_key[keys])])])]
+                found.append((saving, Cause(cause), region, only))
+        if not found:
+            return None
+        saving, why, where, factor = found[0] if found[0][0] >= found[-1][0] * _EXPLAINS else found[-1]
+        if saving < LEAST_RANDOM_SHARE * job.length_ns:
+            return None
+        self.factor = factor
+        return Chance(why, where, round(saving))
 
     def _balanced(self) -> Float:
         """Every rank of a stage does the mean of it in each step."""
@@ -491,7 +510,8 @@ class _Search:
             if len(rows) > 1:
                 mean = time[rows].mean(axis=0, keepdims=True)
                 factor[rows] *= np.divide(mean, time[rows], out=np.ones_like(time[rows]), where=time[rows] > 0)
-        return factor
+        balanced: Float = factor
+        return balanced
 
     def _what_if(self) -> tuple[tuple[str, int], ...]:
         """The job's length if something were gone on all ranks, by scenario."""

@@ -6,7 +6,7 @@ sampled one), the offset that brings most ends together decides.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -24,6 +24,11 @@ IMPOSSIBLE_SHARE = 0.02
 #: So many collectives, at the least, tell a clock's drift.
 LEAST_FOR_DRIFT = 8
 _ROUNDS = 4
+#: Ranks of one job share at least so many of the collectives of the one that has fewer.
+MATCHED_SHARE = 0.5
+#: Oscillators differ by less.
+MOST_DRIFT = 2e-4
+_PASSING = {"sendrecv", "send", "recv", "mpisend", "mpirecv", "mpiisend", "mpiirecv", "mpissend"}
 
 
 @dataclass(frozen=True)
@@ -99,31 +104,92 @@ class Aligned:
 class _Lane:
     """One rank's collectives of one group: rows in order."""
 
-    def __init__(self, rank: int, rows: Int64Array, summary: RankSummary) -> None:
+    def __init__(self, rank: int, rows: Int64Array, summary: RankSummary, name: str) -> None:
         table = summary.meetings
-        self.rank, self.rows = rank, rows
+        self.rank, self.rows, self.name = rank, rows, name
         self.kind = tuple(summary.kinds[number] for number in table.kind[rows].tolist())
         self.sequence = table.sequence[rows]
-        self.start, self.end = table.start_ns[rows] + summary.base_ns, table.end_ns[rows] + summary.base_ns
+        self.base_ns = summary.base_ns
+        self.start, self.end = table.start_ns[rows], table.end_ns[rows]
 
 
 def align(summaries: Sequence[RankSummary]) -> Aligned:
     """Match the ranks' collectives and set their clocks. Ranks are indexes of ``summaries``."""
-    lanes, notes = _lanes(summaries)
-    parts: list[tuple[list[tuple[int, int]], str, tuple[int, ...], int, str]] = []
-    for name, expected, members in lanes:
+    parts: list[_Part] = []
+    passing: list[_Lane] = []
+    notes = []
+    for name, expected, members in _lanes(summaries):
+        passes = all(is_passing(kind) for lane in members for kind in set(lane.kind))
+        if passes and len(expected) != 2 and not _plausible(members):
+            passing += members  # who passes work on to whom is not told: ends that agree tell
+            continue
         for together, group in _groups(members, expected):
             matched = _match(together)
             if not matched and min(len(lane.rows) for lane in together):
-                notes.append(f"Collectives of {name or 'a stream'} could not be matched over {len(together)} ranks.")
-            for rows, kind in matched:
-                parts.append((rows, name, group, max(len(expected), len(together)), kind))
-    return _settle(summaries, parts, notes)
+                notes.append(f"Collectives of {name or 'one group'} cannot be matched over its {len(together)} ranks.")
+            parts += [(rows, name, group, max(len(expected), len(together)), kind) for rows, kind in matched]
+    settled = _settle(summaries, parts, notes)
+    if not passing:
+        return settled
+    pairs = _pairs(passing, settled.clocks)
+    if not pairs and not parts:
+        pairs = [
+            (rows, lanes[0].name, tuple(lane.rank for lane in lanes), len(lanes), kind)
+            for lanes in _by_group(passing)
+            for rows, kind in _match(lanes)
+        ]
+    return _settle(summaries, [*parts, *pairs], notes) if pairs else settled
 
 
-def _lanes(
-    summaries: Sequence[RankSummary],
-) -> tuple[list[tuple[str, tuple[int, ...], list[_Lane]]], list[str]]:
+_Part = tuple[list[tuple[int, int]], str, tuple[int, ...], int, str]
+
+
+def is_passing(kind: str) -> bool:
+    """Whether it passes work on from one rank to another, rather than being the same on all."""
+    return kind.lower().replace("_", "") in _PASSING
+
+
+def _by_group(lanes: Sequence[_Lane]) -> Iterator[list[_Lane]]:
+    for name in sorted({lane.name for lane in lanes}):
+        yield [lane for lane in lanes if lane.name == name]
+
+
+def _pairs(lanes: Sequence[_Lane], clocks: Sequence[Clock]) -> list[_Part]:
+    """What two ranks pass on, where nothing says who to whom: ends that lie nearest to each other, on clocks already
+    set."""
+    rank = np.concatenate([np.full(len(lane.rows), lane.rank) for lane in lanes])
+    row = np.concatenate([lane.rows for lane in lanes])
+    kind = [kind for lane in lanes for kind in lane.kind]
+    start = np.concatenate([clocks[lane.rank].at(lane.start) for lane in lanes])
+    end = np.concatenate([clocks[lane.rank].at(lane.end) for lane in lanes])
+    known = np.array([clock.matched > 0 for clock in clocks])
+    order = np.lexsort((rank, end))
+    taken = np.zeros(len(order), bool)
+    near: list[tuple[int, int, int]] = []
+    for at, one in enumerate(order.tolist()):
+        for other in order[at + 1 : at + 1 + 2 * len(lanes)].tolist():
+            apart = int(end[other] - end[one])
+            if apart > TOGETHER_NS:
+                break
+            meets = start[other] < end[one] and start[one] < end[other] and known[rank[one]] and known[rank[other]]
+            if meets and rank[one] != rank[other] and _can_pair(kind[one], kind[other]):
+                near.append((apart, one, other))
+    found: list[_Part] = []
+    for _, one, other in sorted(near):
+        if not taken[one] and not taken[other]:
+            taken[[one, other]] = True
+            members = sorted([(int(rank[one]), int(row[one])), (int(rank[other]), int(row[other]))])
+            found.append((members, "pairs", (members[0][0], members[1][0]), 2, "sendrecv"))
+    return found
+
+
+def _can_pair(one: str, other: str) -> bool:
+    """One sends and the other receives, as far as they say."""
+    sends, receives = ("send" in one.lower(), "send" in other.lower()), ("recv" in one.lower(), "recv" in other.lower())
+    return (sends[0] and receives[1]) or (sends[1] and receives[0])
+
+
+def _lanes(summaries: Sequence[RankSummary]) -> list[tuple[str, tuple[int, ...], list[_Lane]]]:
     """The collectives by group: its name, the ranks it should have, and each present rank's part."""
     found: dict[tuple[str, tuple[int, ...]], list[_Lane]] = defaultdict(list)
     for place, summary in enumerate(summaries):
@@ -137,13 +203,14 @@ def _lanes(
             name = told.name if told.ranks or told.name else f"stream {streams[stream]}"
             keys[name, told.ranks].append(row)
         for key, rows in keys.items():
-            found[key].append(_Lane(place, np.array(rows, np.int64), summary))
+            found[key].append(_Lane(place, np.array(rows, np.int64), summary, key[0]))
     ordered = sorted(found.items(), key=lambda item: item[0])
-    return [(name, ranks, members) for (name, ranks), members in ordered if len(members) > 1], []
+    return [(name, ranks, members) for (name, ranks), members in ordered if len(members) > 1]
 
 
 def _groups(members: list[_Lane], expected: tuple[int, ...]) -> Iterator[tuple[list[_Lane], tuple[int, ...]]]:
-    """Who meets whom: all, where the trace names the ranks or the times allow it; else blocks of ranks that end together."""
+    """Who meets whom: all, where the trace names the ranks or the times allow it; else blocks of ranks that end
+    together."""
     if expected or _plausible(members):
         yield members, tuple(lane.rank for lane in members)
         return
@@ -164,19 +231,21 @@ def _groups(members: list[_Lane], expected: tuple[int, ...]) -> Iterator[tuple[l
 
 
 def _plausible(members: list[_Lane]) -> bool:
-    """Whether these can be one group: the same kinds in the same order, which end together once a constant is taken off."""
+    """Whether these can be one group: the same kinds in the same order, which end together once a constant is taken
+    off."""
     first = members[0]
     if any(lane.kind != first.kind for lane in members):
         return False
-    end = np.stack([lane.end for lane in members]).astype(np.float64)
-    start = np.stack([lane.start for lane in members]).astype(np.float64)
+    zero = int(first.end[0]) if len(first.end) else 0
+    end = np.stack([lane.end - zero for lane in members]).astype(np.float64)
+    start = np.stack([lane.start - zero for lane in members]).astype(np.float64)
     if end.shape[1] < 2:
         return True
     apart = end - end[0]
-    places = np.arange(end.shape[1])
     shift = np.median(apart, axis=1, keepdims=True)
     if end.shape[1] >= LEAST_FOR_DRIFT:
-        shift = np.stack([np.polyval(np.polyfit(places, one, 1), places) for one in apart])
+        lines = [_line(at, one) for at, one in zip(end, apart, strict=True)]
+        shift = np.stack([constant + slope * at for at, (constant, slope) in zip(end, lines, strict=True)])
     left = np.abs(apart - shift)
     impossible = ((end - shift).min(axis=0) + TOGETHER_NS < (start - shift).max(axis=0)).mean()
     return bool(np.median(left) < TOGETHER_NS and impossible <= IMPOSSIBLE_SHARE)
@@ -186,14 +255,17 @@ def _match(lanes: list[_Lane]) -> list[tuple[list[tuple[int, int]], str]]:
     """The instances that at least two ranks hold: (rank, row) of each part, and the kind."""
     if all((lane.sequence != UNKNOWN).all() for lane in lanes):
         return _by_key(lanes, [list(zip(lane.sequence.tolist(), lane.kind, strict=True)) for lane in lanes])
-    if all(lane.kind == lanes[0].kind for lane in lanes):
+    if _plausible(lanes):
         return _by_key(lanes, [list(enumerate(lane.kind)) for lane in lanes])
     leader = max(lanes, key=lambda lane: (len(lane.rows), -lane.rank))
     keys = []
     for lane in lanes:
         place = np.arange(len(lane.rows)) if lane is leader else _nearest(lane, leader)
         keys.append(
-            [(int(at) if at >= 0 else -1 - row, kind) for row, (at, kind) in enumerate(zip(place, lane.kind, strict=True))]
+            [
+                (int(at) if at >= 0 else -1 - row, kind)
+                for row, (at, kind) in enumerate(zip(place, lane.kind, strict=True))
+            ]
         )
     return _by_key(lanes, keys)
 
@@ -209,30 +281,32 @@ def _by_key(lanes: list[_Lane], keys: Sequence[Sequence[tuple[int, str]]]) -> li
 
 def _nearest(lane: _Lane, leader: _Lane) -> Int64Array:
     """For each collective of a rank the leader's that it is, by the offset that brings most ends of one kind together
-    (of equals the smallest); -1: none."""
+    (of equals the smallest by the files' own clocks); -1: none, and none at all where chance could do as well."""
+    nothing = np.full(len(lane.rows), -1, np.int64)
     same = np.array(lane.kind, object)[:, None] == np.array(leader.kind, object)[None, :]
-    apart = (lane.end[:, None] - leader.end[None, :]).astype(np.float64)
+    told = lane.base_ns - leader.base_ns if lane.base_ns and leader.base_ns else 0
+    apart = (lane.end[:, None] - leader.end[None, :] + told).astype(np.float64)
     candidates = np.sort(apart[same])
     if not len(candidates):
-        return np.full(len(lane.rows), -1, np.int64)
+        return nothing
     votes = np.searchsorted(candidates, candidates + TOGETHER_NS, side="right") - np.arange(len(candidates))
     best = np.flatnonzero(votes == votes.max())
     begin = best[np.argmin(np.abs(candidates[best]))]
-    shift = float(np.median(candidates[begin : begin + votes[begin]]))
-    off = np.where(same, np.abs(apart - shift), np.inf)
-    place = np.argmin(off, axis=1)
-    close = off[np.arange(len(place)), place] <= TOGETHER_NS
-    # A collective is matched once: with the nearer of two.
-    for at, number in Counter(place[close].tolist()).items():
-        if number > 1:
-            rivals = np.flatnonzero(close & (place == at))
-            close[rivals] = rivals == rivals[np.argmin(off[rivals, at])]
-    return np.where(close, place, -1)
+    number = int(votes[begin])
+    by_chance = len(candidates) * TOGETHER_NS / max(float(np.ptp(candidates)), 1.0)
+    is_certain = number >= MATCHED_SHARE * min(same.shape)
+    is_likely = bool(told) and number > 1 + by_chance + 6 * by_chance**0.5
+    if number < 2 or not (is_certain or is_likely):
+        return nothing
+    off = np.where(same, np.abs(apart - float(np.median(candidates[begin : begin + number]))), np.inf)
+    place, back = np.argmin(off, axis=1), np.argmin(off, axis=0)
+    rows = np.arange(len(place))
+    return np.where((off[rows, place] <= 5 * TOGETHER_NS) & (back[place] == rows), place, -1)
 
 
 def _settle(
     summaries: Sequence[RankSummary],
-    parts: Sequence[tuple[list[tuple[int, int]], str, tuple[int, ...], int, str]],
+    parts: Sequence[_Part],
     notes: list[str],
 ) -> Aligned:
     """Clocks from the ends of all instances, then everything on one clock."""
@@ -293,16 +367,19 @@ def _on_clock(clocks: Sequence[Clock], rank: Int64Array, time: Int64Array) -> In
     return values
 
 
-def _clocks(summaries: Sequence[RankSummary], instance: Int64Array, rank: Int64Array, end: Int64Array) -> tuple[Clock, ...]:
-    """What each rank's clock is ahead or behind, on the first rank's clock. By what the files say, then by the medians of
-    how far ends lie apart, rank by rank from those that are known, then by all together and with drift."""
+def _clocks(
+    summaries: Sequence[RankSummary], instance: Int64Array, rank: Int64Array, end: Int64Array
+) -> tuple[Clock, ...]:
+    """What each rank's clock is ahead or behind, on the first rank's clock. By what the files say, then by the
+    medians of how far ends lie apart, rank by rank from those that are known, then by all together and with drift."""
     count = len(summaries)
     origin = np.array([summary.window_ns[0] for summary in summaries], np.int64)
     base = min((summary.base_ns for summary in summaries), default=0)
     told = np.array([summary.base_ns - base for summary in summaries], np.float64)
     offset = told - (told[0] if count else 0.0)
     drift = np.zeros(count)
-    local = (end - origin[rank]).astype(np.float64)
+    local: Float = (end - origin[rank]).astype(np.float64)
+    left: Float = local
     zero = int(origin[0]) if count else 0
 
     def common() -> Float:
@@ -314,8 +391,8 @@ def _clocks(summaries: Sequence[RankSummary], instance: Int64Array, rank: Int64A
     while not is_set.all():
         fresh = _reached(is_set, instance, rank, instances)
         if not fresh.any():
-            left = np.flatnonzero(~is_set)
-            is_set[left[:1]] = True  # the first of those that meet nobody who is known keeps what its file says
+            unset = np.flatnonzero(~is_set)
+            is_set[unset[:1]] = True  # the first of those that meet nobody who is known keeps what its file says
             continue
         now = common()
         reference = _medians(now, instance, is_set[rank], instances)
@@ -373,11 +450,18 @@ def _medians(value: Float, instance: Int64Array, counted: BoolArray, instances: 
 
 
 def _line(at: Float, value: Float) -> tuple[float, float]:
-    """Constant and slope of what is left, by the trimmed least squares; a constant alone for few."""
+    """Constant and slope of what is left, by the medians of its two halves; a constant alone where the slope could be
+    chance."""
     constant = float(np.median(value))
-    spread = float(np.median(np.abs(value - constant)))
-    kept = np.abs(value - constant) <= max(5 * spread, 1_000.0)
-    if kept.sum() < LEAST_FOR_DRIFT or np.ptp(at[kept]) == 0:
+    if len(value) < LEAST_FOR_DRIFT:
         return constant, 0.0
-    slope, intercept = np.polyfit(at[kept], value[kept], 1)
-    return float(intercept), float(slope)
+    order = np.argsort(at, kind="stable")
+    first, second = order[: len(order) // 2], order[len(order) // 2 :]
+    apart = float(np.median(at[second]) - np.median(at[first]))
+    if apart <= 0:
+        return constant, 0.0
+    slope = float(np.median(value[second]) - np.median(value[first])) / apart
+    intercept = float(np.median(value - slope * at))
+    spread = 1.4826 * float(np.median(np.abs(value - slope * at - intercept)))
+    is_chance = abs(slope) * apart < 4 * 1.2533 * spread * (4 / len(value)) ** 0.5
+    return (constant, 0.0) if is_chance or abs(slope) > MOST_DRIFT else (intercept, slope)

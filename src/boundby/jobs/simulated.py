@@ -73,7 +73,9 @@ def _pieces(run: RankRun) -> list[tuple[int, int, Cause, int]]:
     found: list[tuple[int, int, Cause, int]] = []
     work = [(op.start, op.end, 0, op.region, op.call) for op in run.ops]
     work += [(meet.start, meet.end, 1, meet.region, meet.call) for meet in run.meets]
-    edges = sorted((time, number, enters) for number, one in enumerate(work) for time, enters in ((one[0], 1), (one[1], 0)))
+    edges = sorted(
+        (time, number, enters) for number, one in enumerate(work) for time, enters in ((one[0], 1), (one[1], 0))
+    )
     open_: tuple[set[int], set[int]] = set(), set()
     states = _states(run)
     at, since = edges[0][0], 0

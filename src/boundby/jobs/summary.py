@@ -1,7 +1,9 @@
 """What the merge needs of one rank: its collectives, and its own work between them by step, cause and region.
 
-A rank goes through *events*: it arrives at a collective, or it has waited for one (its device had nothing else left). Its own
-work stands before each event; what it waited is in no piece of work. A few hundred kilobytes stand for a trace of any size.
+A rank goes through *events*: it arrives at a collective, or it has waited for one (its device had nothing else left).
+Its own
+work stands before each event; what it waited is in no piece of work. A few hundred kilobytes stand for a trace of any
+size.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Meetings(Table):
-    """One rank's collectives on the trace's clock, ordered by start. ``ready``: when all it needed on this rank was done."""
+    """One rank's collectives on the trace's clock, ordered by start. ``ready``: when all it needed on this rank was
+    done."""
 
     ORDER = ("start_ns", "end_ns", "stream", "group")
 
@@ -130,8 +133,8 @@ def compact(
 
 
 def _exposed_ends(pieces: Piece, meetings: Meetings) -> IntervalSet:
-    """For each collective, the stretch up to its end in which the device did nothing but communicate; empty where it ended
-    behind other work. Not a set: collectives of several streams can overlap."""
+    """For each collective, the stretch up to its end in which the device did nothing but communicate; empty where it
+    ended behind other work. Not a set: collectives of several streams can overlap."""
     if not len(pieces):
         return IntervalSet(meetings.end_ns, meetings.end_ns)
     is_comm = pieces.cause == Cause.GPU_COMM
@@ -168,8 +171,9 @@ def _work(pieces: Piece, waiting: IntervalSet, events: Events, step_ns: Int64Arr
 
 
 def queued_ready(start_ns: Int64Array, end_ns: Int64Array, stream: Int64Array, needed_ns: Int64Array) -> Int64Array:
-    """When each collective could have begun: its start, or ``needed_ns`` where it followed right on its stream's last."""
-    ready = start_ns.copy()
+    """When each collective could have begun: its start, or ``needed_ns`` where it followed right on its stream's
+    last."""
+    ready: Int64Array = start_ns.copy()
     for one in np.unique(stream).tolist():
         rows = np.flatnonzero(stream == one)
         rows = rows[np.argsort(start_ns[rows], kind="stable")]

@@ -26,10 +26,16 @@ from boundby.results.codec import (
 )
 from boundby.results.comparison import Comparison
 from boundby.results.gate import GateResult
+from boundby.results.job import JobReport
 from boundby.results.report import Report
 from boundby.results.saved import Saved
 
-DOCUMENTS: Mapping[str, type[Saved]] = {"report": Report, "comparison": Comparison, "check": GateResult}
+DOCUMENTS: Mapping[str, type[Saved]] = {
+    "report": Report,
+    "comparison": Comparison,
+    "check": GateResult,
+    "job": JobReport,
+}
 UNITS = (
     "Times are integer nanoseconds unless a key says otherwise; fractions are between 0 and 1. null means 'not"
     " captured' or 'does not apply'; zero is a measured zero. Keys are stable within a format_version; more may be"

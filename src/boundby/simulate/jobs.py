@@ -1,7 +1,8 @@
 """Jobs of many ranks on a modelled machine, with known answers: who holds up whom, why, and what that costs.
 
 Each rank is a host thread that launches onto a compute stream and onto one stream for each kind of collective.
-A collective begins on a rank when its turn on its stream has come and what was launched before it has ended, and ends on all
+A collective begins on a rank when its turn on its stream has come and what was launched before it has ended, and ends
+on all
 ranks together, its transfer after the last has come. Chance is drawn apart from what is planted, so that the same job
 without a plant is the true counterfactual.
 """
@@ -40,8 +41,8 @@ CAUSE_OF: dict[PlantKind, str] = {
 
 @dataclass(frozen=True)
 class Plant:
-    """One thing that is wrong. ``where``: the rank, the stage, or the first rank of the group that it befalls; None: any
-    rank at any step. ``size``: by how much, a fraction (of kernels, of a step, of a transfer)."""
+    """One thing that is wrong. ``where``: the rank, the stage, or the first rank of the group that it befalls; None:
+    any rank at any step. ``size``: by how much, a fraction (of kernels, of a step, of a transfer)."""
 
     kind: PlantKind
     where: int | None
@@ -109,8 +110,8 @@ class Job:
         return "dp" if self.data > 1 and self.tensor * self.pipeline > 1 else "tp"
 
     def without(self, *plants: Plant) -> Job:
-        """The same job, with the same chance, without these. Uneven batches of all ranks are dealt out evenly: the work has
-        to be done."""
+        """The same job, with the same chance, without these. Uneven batches of all ranks are dealt out evenly: the
+        work has to be done."""
         kept = []
         for plant in self.plants:
             if plant not in plants:
@@ -388,7 +389,7 @@ def simulate(job: Job) -> list[RankRun]:
     ranks = [_Rank(job, number, book) for number in range(job.ranks)]
     waiting: list[tuple[_Running, _Meeting | None]] = [(rank.everything(), None) for rank in ranks]
     while waiting:
-        left = []
+        left: list[tuple[_Running, _Meeting | None]] = []
         for running, meeting in waiting:
             if meeting is not None and meeting.end < 0:
                 left.append((running, meeting))

@@ -67,6 +67,16 @@ def render(
     )
 
 
+def job_page(context: Mapping[str, object], data: str) -> str:
+    """The page of a job: ``context`` for its template, ``data`` as JSON for its script."""
+    style, script = _assets(("assets/job.css",), "\n"), _assets(("assets/job.js",), "\n")
+    page = _environment().get_template("job.html.j2")
+    # Cells of the map and squares of its key are coloured by the script, which style-src does not hinder.
+    return page.render(
+        **context, data=_raw(data), style=_raw(style), script=_raw(script), policy=_policy(style, script)
+    )
+
+
 def _policy(style: str, script: str) -> str:
     """Nothing but these two texts: no request, no other script, no form, no base address."""
     parts = (f"script-src {_hash(script)}", f"style-src {_hash(style)}", "base-uri 'none'", "form-action 'none'")
@@ -140,4 +150,4 @@ def _raw(text: str) -> object:
     return Markup(text)  # never of a trace's text
 
 
-__all__ = ["render"]
+__all__ = ["job_page", "render"]

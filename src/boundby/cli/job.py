@@ -1,0 +1,84 @@
+"""``boundby job``: the reports of many ranks in, who holds up whom out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from boundby.cli import console, outcome
+from boundby.cli.console import View
+from boundby.cli.options import FILE, analysis_options, view_options
+from boundby.options import AnalysisOptions
+from boundby.render.formats import BY_SUFFIX, Surface
+
+if TYPE_CHECKING:
+    from boundby.results.job import JobReport
+
+FORMATS = ("terminal", "markdown", "html", "json")
+
+
+@click.command(epilog=outcome.EPILOG)
+@click.argument("reports", metavar="REPORTS...", nargs=-1, required=True, type=FILE)
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
+@click.option("-o", "--output", type=FILE, help="Write to this file (.html .md .json .txt say the format).")
+@click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Local processes. [one a core]")
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="A dask scheduler whose workers see the same files, or 'local' to start one; needs boundby[cluster].",
+)
+@analysis_options("nsys", "keep_export")
+@view_options()
+def job(
+    reports: tuple[Path, ...],
+    format_name: str | None,
+    output: Path | None,
+    workers: int | None,
+    scheduler: str | None,
+    options: AnalysisOptions,
+    view: View,
+) -> int:
+    """Say what a job of many ranks is bound by, and who holds up whom.
+
+    REPORTS are one report a rank (nsys or PyTorch profiler), a folder of them, or one report of several processes.
+
+    \b
+    boundby job rank*.nsys-rep
+    boundby job traces/ -o job.html
+    boundby job traces/ --scheduler tcp://head:8786 --format json -o job.json
+    """
+    from boundby import api
+    from boundby.results import write
+
+    output = None if output == Path("-") else output
+    kind = format_name or ("terminal" if output is None else BY_SUFFIX.get(output.suffix.lower(), ""))
+    if kind not in FORMATS:
+        raise click.UsageError(f"The format of {output} is not plain from its name: .html .md .json .txt.")
+    files = [path for path in reports if not path.is_dir()]
+    if output is not None:
+        write.check(output, inputs=files)
+    with view.progress() as progress:
+        found = api.job(reports, options, workers=workers, scheduler=scheduler, progress=progress)
+    text = render(found, kind, view.surface() if output is None else view.plain())
+    if output is not None:
+        write.write_text(output, text, inputs=files)
+        view.note(f"wrote {output}")
+    else:
+        console.put(text, utf8=kind != "terminal")
+    return outcome.OK
+
+
+def render(found: JobReport, kind: str, surface: Surface) -> str:
+    """The job in one of the formats that are text."""
+    from boundby.render import job as shown
+    from boundby.results import saved
+
+    if kind == "json":
+        return saved.render(found)
+    if kind == "html":
+        return shown.html(found)
+    if kind == "markdown":
+        return shown.render_markdown(found)
+    return shown.terminal(found, width=surface.width, unicode=surface.unicode)

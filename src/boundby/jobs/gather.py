@@ -1,0 +1,188 @@
+"""Summaries of many reports, worked out side by side: in this process, in local ones, or on a dask cluster.
+
+Each report is a task of its own, and none can take the others with it: what cannot be read is named, a worker that
+dies gives its tasks to the others. Results do not depend on who worked out what.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from boundby.capture.folder import is_run
+from boundby.jobs.rank import summarise
+from boundby.jobs.summary import RankSummary
+from boundby.model.errors import InputError, ToolError, UserError
+from boundby.model.records import dataclass
+from boundby.opening import Progress, open_trace
+from boundby.options import AnalysisOptions
+
+#: What a folder of a job holds; of one stem the first of these is taken.
+SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", ".json", ".json.gz")
+#: A report whose worker dies so often is left out.
+_TRIES = 3
+_OWN = ("run.json", "report.json", "job.json")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one report."""
+
+    name: str
+    summaries: tuple[RankSummary, ...] = ()
+    problem: str = ""
+
+
+def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:
+    """What to call the job, and its reports: (name, path). A folder stands for all reports and runs in it. Raises
+    InputError."""
+    found: dict[Path, None] = {}
+    for path in given:
+        if path.is_dir() and not is_run(path):
+            inside = list(_inside(path))
+            if not inside:
+                raise InputError(f"{path} holds no report.", f"Reports end in {', '.join(SUFFIXES)}.")
+            found |= dict.fromkeys(inside)
+        else:
+            found[path] = None
+    base = (
+        given[0] if len(given) == 1 and given[0].is_dir() else Path(os.path.commonpath([one.parent for one in found]))
+    )
+    named = sorted((os.path.relpath(path, base) if base.is_dir() else str(path), path) for path in found)
+    return str(given[0]) if len(given) == 1 else named[0][0], named
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    chosen: dict[Path, tuple[int, Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            if is_run(path):
+                yield path
+            continue
+        suffix = next((one for one in SUFFIXES if path.name.lower().endswith(one)), None)
+        if suffix is None or path.name in _OWN:
+            continue
+        stem = path.with_name(path.name[: -len(suffix)])
+        chosen[stem] = min(chosen.get(stem, (len(SUFFIXES), path)), (SUFFIXES.index(suffix), path))
+    yield from (path for _, path in chosen.values())
+
+
+def read_rank(name: str, path: Path, options: AnalysisOptions) -> Answer:
+    """One report's summaries, or why there are none."""
+    try:
+        trace = open_trace(path, options.nsys, _silent, keep_export=options.keep_export)
+        return Answer(name, tuple(summarise(trace, name)))
+    except UserError as error:
+        return Answer(name, problem=f"{name}: {error.message}")
+    except Exception as error:
+        return Answer(name, problem=f"{name} could not be worked out ({type(error).__name__}: {error}).")
+
+
+def gather(
+    reports: Sequence[tuple[str, Path]],
+    options: AnalysisOptions | None = None,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[RankSummary], list[str]]:
+    """All summaries, and what is left out, in the order of the reports' names.
+
+    ``workers``: local processes; 1: this one; None: one a core. ``scheduler``: the address of a dask scheduler, or
+    ``local``.
+    """
+    chosen, tell = options or AnalysisOptions(), progress or _silent
+    count = min(workers or os.cpu_count() or 1, len(reports))
+    if scheduler is not None:
+        answers = _on_cluster(reports, chosen, scheduler, workers)
+    elif count > 1:
+        answers = _in_processes(reports, chosen, count)
+    else:
+        answers = (read_rank(name, path, chosen) for name, path in reports)
+    found = {}
+    for number, answer in enumerate(answers):
+        found[answer.name] = answer
+        tell(f"reading {len(reports)} reports", (number + 1) / len(reports))
+    ordered = [found[name] for name, _ in reports if name in found]
+    return [one for answer in ordered for one in answer.summaries], [one.problem for one in ordered if one.problem]
+
+
+def _in_processes(
+    reports: Sequence[tuple[str, Path]], options: AnalysisOptions, workers: int, work: Callable[..., Answer] = read_rank
+) -> Iterator[Answer]:
+    """In local processes. One that dies takes its pool with it: what was not done is done in a new one, and what was
+    being done then by itself, so that a report that kills its reader is found and no other is blamed for it."""
+    left = dict(reports)
+    suspects: list[str] = []
+    tries: dict[str, int] = {}
+    while left:
+        batch = suspects[:1] or [name for name in left if name not in suspects]
+        size = min(workers, len(batch))
+        pending: dict[Future[Answer], str] = {}
+        with ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn")) as pool:
+            queue = iter(batch)
+            try:
+                for name in [*itertools.islice(queue, 2 * size)]:
+                    pending[pool.submit(work, name, left[name], options)] = name
+                while pending:
+                    done, _ = wait(pending, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        answer = future.result()
+                        left.pop(pending.pop(future))
+                        suspects = [name for name in suspects if name in left]
+                        yield answer
+                        for name in itertools.islice(queue, 1):
+                            pending[pool.submit(work, name, left[name], options)] = name
+            except BrokenProcessPool:
+                for name in sorted(pending.values()):
+                    tries[name] = tries.get(name, 0) + 1
+                    if tries[name] >= _TRIES:
+                        left.pop(name)
+                        yield Answer(name, problem=f"{name}: the process that read it was killed {_TRIES} times.")
+                suspects = sorted({*suspects, *pending.values()} & left.keys())
+
+
+def _on_cluster(
+    reports: Sequence[tuple[str, Path]], options: AnalysisOptions, scheduler: str, workers: int | None
+) -> Iterator[Answer]:
+    """On a dask cluster whose workers see the same files. A worker that dies gives its tasks to others."""
+    try:
+        import distributed
+    except ImportError:
+        raise ToolError("dask.distributed is not installed.", 'pip install "boundby[cluster]"') from None
+    dask: Any = distributed
+    cluster: Any = None
+    if scheduler == "local":
+        cluster = dask.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+    try:
+        client: Any = dask.Client(cluster or scheduler, timeout=30)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise ToolError(f"No dask scheduler answers at {scheduler} ({error}).", "Start one: dask scheduler") from None
+    try:
+        futures = {
+            client.submit(read_rank, name, path.resolve(), options, pure=False, retries=_TRIES): name
+            for name, path in reports
+        }
+        for future in dask.as_completed(list(futures)):
+            name = futures[future]
+            if future.status == "finished":
+                yield future.result()
+            else:
+                yield Answer(name, problem=f"{name}: no worker of the cluster could read it ({future.exception()}).")
+    finally:
+        client.close()
+        if cluster is not None:
+            cluster.close()
+
+
+def _silent(_stage: str, _fraction: float | None) -> None:
+    """No progress is shown."""
+
+
+__all__ = ["SUFFIXES", "find_reports", "gather"]

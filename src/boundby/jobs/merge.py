@@ -1,0 +1,349 @@
+"""All ranks' summaries become one report. The order in which they come says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from boundby.jobs.diagnosis import Chance, Culprit, Diagnosis, Job, diagnose
+from boundby.jobs.meetings import Aligned, Clock, align
+from boundby.jobs.summary import UNKNOWN, RankSummary
+from boundby.model import units
+from boundby.model.arrays import Int64Array
+from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
+from boundby.model.errors import InputError
+from boundby.results.job import JobReport, JobVerdict, JobWhatIf, Pair, RankClock, RankReport, Straggler
+
+#: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.
+IMBALANCE_SHARE = 0.05
+#: Pairs who wait for each other that a report keeps.
+_MOST_PAIRS = 200
+#: A replay that misses the measured length by more lowers confidence.
+_REPLAY_ERROR = 0.03
+#: A clock whose ends lie further from the others', as the median, is poor.
+_POOR_CLOCK_NS = 50_000
+#: A profiler's excess below this share of a step is not worth a word.
+_LEAST_EXCESS_SHARE = 0.01
+
+
+def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] = ()) -> JobReport:
+    """One report of all. Raises InputError where there are fewer than two ranks."""
+    kept, problems = _chosen(summaries)
+    if len(kept) < 2:
+        why = " ".join((*left_out, *problems))
+        raise InputError(
+            f"A job has at least two ranks, and {path} holds {len(kept)}. {why}".strip(),
+            "Give one report a rank, or a folder of them.",
+        )
+    aligned = align(kept)
+    diagnosis, job = diagnose(kept, aligned)
+    ranks = _ranks(kept, aligned, diagnosis, job)
+    world = max((one.world_size for one in kept), default=UNKNOWN)
+    here = {one.rank for one in kept}
+    missing = tuple(sorted(set(range(max(world, 0))) - here)) if UNKNOWN not in here else ()
+    notes = [*aligned.notes, *_notes(kept, aligned, diagnosis, missing)]
+    stragglers = tuple(_straggler(one) for one in diagnosis.culprits)
+    stragglers += tuple(_random(one, diagnosis.steps) for one in diagnosis.chance)
+    return JobReport(
+        path=path,
+        world_size=world if world != UNKNOWN else None,
+        length_ns=max(diagnosis.length_ns, 0),
+        replayed_ns=max(diagnosis.replayed_ns, 0),
+        steps=diagnosis.steps,
+        collectives=len(aligned.matched),
+        verdict=_verdict(ranks, diagnosis, aligned, missing, kept),
+        stragglers=tuple(sorted(stragglers, key=lambda one: (-one.saving_ns, one.kind, one.ranks))),
+        extras=tuple(_straggler(one) for one in diagnosis.extras),
+        ranks=ranks,
+        pairs=_pairs(aligned, len(kept)),
+        what_if=tuple(
+            JobWhatIf(name.removesuffix(" "), length, max(diagnosis.length_ns, 0)) for name, length in diagnosis.what_if
+        ),
+        missing=missing,
+        left_out=(*left_out, *problems),
+        notes=tuple(notes),
+    )
+
+
+def _chosen(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
+    """Ranks in their order; without those that are there twice or belong to another job."""
+    ordered = sorted(summaries, key=lambda one: (one.rank, one.name, one.window_ns))
+    sizes = [one.world_size for one in ordered if one.world_size != UNKNOWN]
+    usual = max(set(sizes), key=lambda size: (sizes.count(size), size), default=UNKNOWN)
+    kept: list[RankSummary] = []
+    problems = []
+    for one in ordered:
+        if one.world_size not in (UNKNOWN, usual):
+            problems.append(f"{one.name} is of another job: of {one.world_size} ranks, where the others have {usual}.")
+        elif one.rank != UNKNOWN and any(other.rank == one.rank for other in kept):
+            first = next(other.name for other in kept if other.rank == one.rank)
+            problems.append(f"{one.name} is rank {one.rank}, as {first} is, which was taken.")
+        else:
+            kept.append(one)
+    if len(kept) > 2 and all(len(one.meetings) for one in kept):
+        aligned = align(kept)
+        strange = {place for place, clock in enumerate(aligned.clocks) if not clock.matched}
+        if strange and len(strange) < len(kept) - 1:
+            problems += [
+                f"{one.name} shares no collective with the others: of another job, or of another time."
+                for place, one in enumerate(kept)
+                if place in strange
+            ]
+            kept = [one for place, one in enumerate(kept) if place not in strange]
+    return kept, problems
+
+
+def _ranks(
+    summaries: Sequence[RankSummary], aligned: Aligned, diagnosis: Diagnosis, job: Job
+) -> tuple[RankReport, ...]:
+    matched = aligned.matched
+    exposed = _exposed(summaries)
+    caused = np.zeros(len(summaries), np.int64)
+    last = np.zeros(len(summaries), np.int64)
+    latest, late_by = matched.latest()
+    if len(matched):
+        np.add.at(caused, matched.rank[latest], late_by * (matched.size - 1))
+        np.add.at(last, matched.rank[latest], 1)
+    stage_of = {rank: place for place, members in enumerate(diagnosis.stages) for rank in members}
+    waits = _step_waits(summaries, job)
+    reports = []
+    for place, summary in enumerate(summaries):
+        mine = np.flatnonzero(matched.rank == place)
+        shown = exposed[place][matched.row[mine]]
+        transfer = np.minimum(shown, matched.transfer_ns[matched.instance[mine]])
+        waited = shown - transfer
+        first = int(np.argmin(matched.end_ns[mine])) if len(mine) else -1
+        alone = np.ones(len(summary.meetings), bool)
+        alone[matched.row[mine]] = False
+        start_wait = int(waited[first]) if len(mine) else 0
+        reports.append(
+            RankReport(
+                name=summary.name,
+                rank=None if summary.rank == UNKNOWN else summary.rank,
+                device=summary.device,
+                stage=stage_of[place],
+                window_ns=summary.window_ns[1] - summary.window_ns[0],
+                own=dict(zip(CAUSE_KEYS, summary.own_ns.tolist(), strict=True)),
+                transfer_ns=int(transfer.sum()) + int(exposed[place][alone].sum()),
+                wait_ns=max(int(waited.sum()) - start_wait, 0),
+                start_wait_ns=start_wait,
+                caused_wait_ns=int(caused[place]),
+                last=int(last[place]),
+                collectives=len(mine),
+                unmatched=int(alone.sum()),
+                clock=_clock(aligned.clocks[place]),
+                steps=tuple(np.round(job.time[place].sum(axis=1)).astype(np.int64).tolist()),
+                step_waits=tuple(waits[place].tolist()),
+                step_causes=_step_causes(job, diagnosis.stages[stage_of[place]], place),
+                warnings=summary.warnings,
+            )
+        )
+    return tuple(reports)
+
+
+def _exposed(summaries: Sequence[RankSummary]) -> list[Int64Array]:
+    """Of each rank: how long each of its collectives kept it waiting with nothing else to do."""
+    found = []
+    for summary in summaries:
+        events = summary.events
+        own = np.bincount(summary.work.event, summary.work.ns, len(events) + 1)[:-1]
+        passed = np.diff(events.time_ns, prepend=summary.window_ns[0]) - own
+        exposed = np.zeros(len(summary.meetings), np.int64)
+        joins = events.is_join
+        # A wait may have begun before the arrival at another: what passed at arrivals belongs to the join that follows.
+        total = np.cumsum(passed)
+        at = np.flatnonzero(joins)
+        exposed[events.meeting[at]] = np.round(np.diff(total[at], prepend=0.0)).astype(np.int64)
+        found.append(np.maximum(exposed, 0))
+    return found
+
+
+def _step_waits(summaries: Sequence[RankSummary], job: Job) -> Int64Array:
+    """What each rank waited in each step of the job, shape (ranks, steps)."""
+    waits = np.zeros((len(summaries), job.steps), np.int64)
+    for place, summary in enumerate(summaries):
+        events = summary.events
+        own = np.bincount(summary.work.event, summary.work.ns, len(events) + 1)[:-1]
+        passed = np.maximum(np.diff(events.time_ns, prepend=summary.window_ns[0]) - own, 0)
+        number = np.searchsorted(summary.step_ns, events.time_ns, side="right")
+        step = job.of_step[place][np.minimum(number, len(job.of_step[place]) - 1)]
+        inside = (step >= 0) & (step < job.steps)
+        np.add.at(waits[place], step[inside], np.round(passed[inside]).astype(np.int64))
+    return waits
+
+
+def _step_causes(job: Job, members: Sequence[int], place: int) -> str:
+    """A letter a step: the cause of what the rank does beyond its peers, where that is worth telling."""
+    if len(members) < 2:
+        return "." * job.steps
+    by_cause = np.stack([job.cause == cause for cause in range(len(CAUSES))], axis=1).astype(np.float64)
+    peers = [rank for rank in members if rank != place] if len(members) <= 8 else list(members)
+    excess = (job.time[place] - np.median(job.time[peers], axis=0)) @ by_cause
+    letters = []
+    for step in excess:
+        best = int(np.argmax(step))
+        letters.append(LETTER[Cause(best).key] if step[best] > _LEAST_EXCESS_SHARE * job.step_ns else ".")
+    return "".join(letters)
+
+
+def _clock(clock: Clock) -> RankClock:
+    return RankClock(
+        round(clock.offset_ns),
+        round(clock.drift, 12),
+        clock.matched,
+        round(clock.residual_ns, 1),
+        round(clock.worst_ns, 1),
+    )
+
+
+def _straggler(culprit: Culprit) -> Straggler:
+    return Straggler(
+        kind=culprit.kind,
+        ranks=culprit.ranks,
+        stage=culprit.stage if culprit.stage >= 0 else None,
+        cause=culprit.cause.key,
+        region=culprit.region,
+        excess_ns=max(culprit.excess_ns, 0),
+        cause_share=round(culprit.share, 4),
+        saving_ns=max(culprit.saving_ns, 0),
+        steps=culprit.steps,
+    )
+
+
+def _random(chance: Chance, steps: int) -> Straggler:
+    return Straggler(
+        kind="random",
+        ranks=(),
+        stage=None,
+        cause=chance.cause.key,
+        region=chance.region,
+        excess_ns=0,
+        cause_share=1.0,
+        saving_ns=chance.saving_ns,
+        steps=steps,
+    )
+
+
+def _pairs(aligned: Aligned, count: int) -> tuple[Pair, ...]:
+    """Who waited for whom: the rest of each participant's time is the fault of who came last, as long as that came
+    after the second last."""
+    matched = aligned.matched
+    if not len(matched):
+        return ()
+    latest, late_by = matched.latest()
+    culprit = matched.rank[latest][matched.instance]
+    waited = np.minimum(late_by[matched.instance], matched.length_ns - matched.transfer_ns[matched.instance])
+    others = matched.rank != culprit
+    total = np.bincount(
+        matched.rank[others] * count + culprit[others], np.maximum(waited[others], 0), count * count
+    ).astype(np.int64)
+    order = np.argsort(-total, kind="stable")[:_MOST_PAIRS].tolist()
+    return tuple(Pair(place // count, place % count, int(total[place])) for place in order if total[place] > 0)
+
+
+def _verdict(
+    ranks: Sequence[RankReport],
+    diagnosis: Diagnosis,
+    aligned: Aligned,
+    missing: Sequence[int],
+    summaries: Sequence[RankSummary],
+) -> JobVerdict:
+    length = max(diagnosis.length_ns, 1)
+    what_if = dict(diagnosis.what_if)
+    named = sum(one.saving_ns for one in diagnosis.culprits if one.kind != "link")
+    named += sum(one.saving_ns for one in diagnosis.chance)
+    balance = max(length - what_if.get("balance", length), named)
+    transfer = length - what_if.get("transfer_free", length)
+    reasons = _doubts(diagnosis, aligned, missing, summaries)
+    confidence = "high" if not reasons else "medium" if len(reasons) == 1 else "low"
+    if not len(aligned.matched):
+        return JobVerdict(
+            bound="unknown",
+            confidence="low",
+            because="no collective could be matched over the ranks",
+            reasons=tuple(reasons),
+        )
+    own = {key: sum(rank.own[key] for rank in ranks) for key in CAUSE_KEYS}
+    whole = max(sum(rank.window_ns - rank.start_wait_ns for rank in ranks), 1)
+    if balance >= IMBALANCE_SHARE * length:
+        first = diagnosis.culprits[0] if diagnosis.culprits else None
+        who = "ranks take turns" if first is None else _who(first, summaries)
+        waits = sum(rank.wait_ns for rank in ranks) / whole
+        because = f"{who}; {units.percent(waits)} of all ranks' time is waiting for others"
+        return _told("imbalance", confidence, because, reasons, balance)
+    savings = {key: length - what_if.get(f"without {key}", length) for key in CAUSE_KEYS if key in _REMOVABLE}
+    savings["gpu_comm"] = transfer
+    bound = max(sorted(savings), key=lambda key: savings[key])
+    share = units.percent(own[bound] / whole) if bound != "gpu_comm" else units.percent(transfer / length)
+    told = f"{share} of the ranks' time is {SHORT_LABEL.get(bound, bound)}"
+    if bound == "gpu_comm":
+        told = f"transfers that nothing hides take {share}"
+    because = f"{told}, and balance would save {units.percent(balance / length, 1)}"
+    return _told(bound, confidence, because, reasons, savings[bound])
+
+
+_REMOVABLE = {"gpu_compute", "gpu_copy", "sync", "cuda_api", "cpu", "host_blocked", "init"}
+
+
+def _told(bound: str, confidence: str, because: str, reasons: Sequence[str], saving: int) -> JobVerdict:
+    return JobVerdict(
+        bound=bound, confidence=confidence, because=because, reasons=tuple(reasons), saving_ns=max(saving, 0)
+    )
+
+
+def _who(culprit: Culprit, summaries: Sequence[RankSummary]) -> str:
+    names = [
+        f"rank {summaries[one].rank}" if summaries[one].rank != UNKNOWN else summaries[one].name
+        for one in culprit.ranks
+    ]
+    if culprit.kind == "stage":
+        return f"stage {culprit.stage} ({names[0]}{' and others' if len(names) > 1 else ''}) does more than the others"
+    if culprit.kind == "link":
+        return f"transfers of {names[0]} and its group are slow"
+    return f"{names[0]} comes late"
+
+
+def _doubts(
+    diagnosis: Diagnosis, aligned: Aligned, missing: Sequence[int], summaries: Sequence[RankSummary]
+) -> list[str]:
+    doubts = []
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        absent = f"{units.plural(len(missing), 'rank')} of the job {are} not here"
+        doubts.append(f"{absent}: what they hold up counts as transfer")
+    if diagnosis.replayed_ns and abs(diagnosis.replayed_ns / max(diagnosis.length_ns, 1) - 1) > _REPLAY_ERROR:
+        doubts.append(f"replayed unchanged the job takes {units.duration(diagnosis.replayed_ns)}")
+    unset = [one.name for one, clock in zip(summaries, aligned.clocks, strict=True) if not clock.matched]
+    if unset and len(aligned.matched):
+        doubts.append(f"the clock of {unset[0]} rests on its file alone")
+    if any(clock.residual_ns > _POOR_CLOCK_NS for clock in aligned.clocks):
+        doubts.append("ends of collectives lie further apart than clocks explain")
+    alone = sum(len(one.meetings) for one in summaries)
+    parts = len(aligned.matched.rank)
+    if alone and parts < alone / 2:
+        doubts.append(f"only {units.percent(parts / alone)} of the ranks' collectives could be matched")
+    if diagnosis.steps < 3:
+        doubts.append(f"{units.plural(diagnosis.steps, 'step')} cannot tell a habit from an exception")
+    return doubts
+
+
+def _notes(
+    summaries: Sequence[RankSummary], aligned: Aligned, diagnosis: Diagnosis, missing: Sequence[int]
+) -> list[str]:
+    notes = []
+    skew = [
+        int(clock.at(np.array([one.window_ns[0]]))[0]) for one, clock in zip(summaries, aligned.clocks, strict=True)
+    ]
+    apart = max(skew) - min(skew)
+    if apart > _LEAST_EXCESS_SHARE * diagnosis.length_ns:
+        notes.append(f"The ranks' reports begin {units.duration(apart)} apart: that is no straggling, and is left out.")
+    if missing:
+        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        notes.append(f"No report was given of {units.plural(len(missing), 'rank')}: {shown}.")
+    if all(one.rank == UNKNOWN for one in summaries):
+        notes.append("The reports do not tell their ranks: they stand in the order of their names.")
+    return notes
+
+
+__all__ = ["merge"]

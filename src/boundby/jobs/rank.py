@@ -1,0 +1,334 @@
+"""From one rank's trace to its summary: the account without sync debits, cut at the collectives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
+from boundby.attribution.host_state import ELSEWHERE
+from boundby.attribution.segments import Segments
+from boundby.attribution.timeline import DeviceTimeline, Timeline, build_timeline, select
+from boundby.attribution.windows import parse_window
+from boundby.jobs.meetings import is_passing
+from boundby.jobs.summary import UNKNOWN, Group, Meetings, Piece, RankSummary, compact, queued_ready
+from boundby.model.arrays import Int64Array, pick
+from boundby.model.causes import Cause
+from boundby.model.errors import InputError, UserError
+from boundby.model.intervals import union
+from boundby.model.step_function import NOTHING, StepFunction, cut
+from boundby.structure.steps import find_steps
+from boundby.trace.tables import OpKind, Trace
+from boundby.trace.vocabulary.ranges import is_library
+
+#: Calls of message passing that nobody leaves before all have come, or before both ends have.
+_MEETING = re.compile(r"^P?MPI_(?:Barrier|All\w+|Reduce_scatter\w*|S?send|Recv|Send)$|^(?:c10d::|gloo:)\w+")
+_MESSAGE = re.compile(r"^P?MPI_(?!Init|Finalize|Comm_|Wtime|Get_)|^nvshmemx?_|^gloo:|^c10d::")
+_KERNEL = re.compile(r"(?:nccl|rccl)(?:Dev)?Kernel_([A-Za-z]+)", re.IGNORECASE)
+_OPERATOR = re.compile(r"^(?:aten|c10d|autograd|torch|prims|nccl)::?|Backward\d*$")
+EVERYBODY, PAIRS = "message passing", "messages between two"
+#: Regions are told apart down to so many below the step: finer ones are not the same on all ranks.
+_DEPTH = 3
+#: A call of message passing of the host counts from this length on.
+_SHORTEST_NS = 1_000
+_BYTES = {
+    "double": 8,
+    "float": 4,
+    "half": 2,
+    "bfloat16": 2,
+    "long": 8,
+    "int": 4,
+    "short": 2,
+    "char": 1,
+    "byte": 1,
+    "bool": 1,
+}
+
+
+def summarise(trace: Trace, name: str) -> list[RankSummary]:
+    """One summary a process with device work (for each of its devices, if it drives several); of a trace without any,
+    one for each process with ranges. Raises InputError where nothing can be accounted for."""
+    found = []
+    for label, part in _ranks_of(trace, name):
+        try:
+            timeline = build_timeline(part, parse_window("gpu"), fold=True, find=False)
+        except UserError:
+            continue
+        summary = _summary(timeline, label)
+        if summary is not None:
+            found.append(summary)
+    if not found:
+        raise InputError(
+            f"{name} holds no rank: no GPU work, and no annotated host thread.", "Capture with CUDA or NVTX."
+        )
+    return found
+
+
+def _ranks_of(trace: Trace, name: str) -> Iterator[tuple[str, Trace]]:
+    operations = trace.operations
+    pairs = sorted(set(zip(operations.process.tolist(), operations.device.tolist(), strict=True)))
+    if not pairs:
+        pairs = [(number, -1) for number in np.unique(trace.process_of_thread[trace.ranges.thread]).tolist()]
+    of_process = [process for process, _ in pairs]
+    for process, device in pairs:
+        if process < 0:
+            continue
+        part, label = trace, name
+        if len(pairs) > 1:
+            pid = trace.processes[process].pid
+            chosen: tuple[int, ...] = (trace.gpus[device].id,) if device >= 0 else ()
+            label = f"{name} process {pid}" + (f" GPU {chosen[0]}" if of_process.count(process) > 1 else "")
+            part = select(trace, chosen, (pid,))
+        yield label, part
+
+
+def _summary(timeline: Timeline, label: str) -> RankSummary | None:
+    trace = timeline.trace
+    if timeline.devices:
+        device = timeline.devices[0]
+        window, segments = (device.low_ns, device.high_ns), device.segments
+        gpu = trace.gpus[device.index].name
+    elif timeline.threads:
+        account = max(timeline.threads, key=lambda one: (one.total_ns, -one.thread))
+        device, gpu, segments = None, "", account.segments
+        window = int(segments.start_ns[0]), int(segments.end_ns[-1])
+    else:
+        return None
+    pieces = _without_debits(timeline, segments)
+    hosts = _host_meetings(timeline)
+    pieces = _as_communication(pieces, *hosts[:2])
+    meetings, groups, kinds = _meetings(timeline, device, hosts)
+    regions, coarse, steps = _regions(timeline, device)
+    start, end, cause, region = pieces
+    table = Piece(start, end, cause, coarse[region].astype(np.int32))
+    meetings = replace(meetings, region=coarse[meetings.region].astype(np.int32))
+    meetings, events, work = compact(table, meetings, window, steps)
+    kernels = np.zeros(max(len(steps), 1), np.int64)
+    if device is not None:
+        own = device.operations.table
+        begun = own.start_ns[(own.kind == OpKind.KERNEL) & ~own.is_communication]
+        edges = np.append(steps, np.iinfo(np.int64).max) if len(steps) else np.array(window)
+        kernels = np.histogram(begun, edges)[0].astype(np.int64)
+    place = trace.place
+    return RankSummary(
+        name=label,
+        rank=UNKNOWN if place.rank is None else place.rank,
+        world_size=UNKNOWN if place.world_size is None else place.world_size,
+        host="",
+        device=gpu,
+        base_ns=trace.start_unix_ns or 0,
+        window_ns=window,
+        meetings=meetings,
+        events=events,
+        work=work,
+        groups=groups,
+        kinds=kinds,
+        regions=regions,
+        step_ns=steps,
+        kernels=kernels,
+        warnings=tuple(sorted({warning.message for warning in trace.warnings})),
+    )
+
+
+_Columns = tuple[Int64Array, Int64Array, npt.NDArray[np.int8], npt.NDArray[np.int64]]
+
+
+def _without_debits(timeline: Timeline, segments: Segments) -> _Columns:
+    """The account's pieces. Idle time that it debits to a sync is told by what the host did meanwhile: between ranks
+    the question is what differs, and the debit follows from that."""
+    debited = (segments.cause == Cause.SYNC) & (segments.thread >= 0)
+    kept = ~debited
+    starts, ends = [segments.start_ns[kept]], [segments.end_ns[kept]]
+    causes, regions = [segments.cause[kept]], [segments.region[kept].astype(np.int64)]
+    for thread in np.unique(segments.thread[debited]).tolist():
+        rows = np.flatnonzero(debited & (segments.thread == thread))
+        start, end, row, state = cut(segments.start_ns[rows], segments.end_ns[rows], timeline.host_state.states(thread))
+        state = np.where((state == ELSEWHERE) | (state == NOTHING), int(Cause.CPU), state)
+        region = timeline.ownership.at(thread, start)
+        region = np.where(state == Cause.SYNC, segments.region[rows[row]], region)
+        full = end > start
+        starts.append(start[full])
+        ends.append(end[full])
+        causes.append(state[full].astype(np.int8))
+        regions.append(region[full])
+    start = np.concatenate(starts)
+    order = np.argsort(start, kind="stable")
+    joined = (np.concatenate(column)[order] for column in (ends, causes, regions))
+    end, cause, region = joined
+    return start[order], end, cause, region
+
+
+_Hosts = tuple[Int64Array, Int64Array, npt.NDArray[np.int64], list[str]]
+
+
+def _host_meetings(timeline: Timeline) -> _Hosts:
+    """The outermost calls of message passing of the host: start, end, range row, name."""
+    trace = timeline.trace
+    wanted = {number for number, text in enumerate(trace.names) if _MESSAGE.match(text)}
+    if not wanted or trace.operations.is_communication.any():
+        empty = np.empty(0, np.int64)
+        return empty, empty, empty, []
+    ranges = trace.ranges
+    rows = np.flatnonzero(np.isin(ranges.name, sorted(wanted)) & (ranges.end_ns - ranges.start_ns >= _SHORTEST_NS))
+    rows = rows[np.lexsort((-ranges.end_ns[rows], ranges.start_ns[rows]))]
+    reach = np.maximum.accumulate(ranges.end_ns[rows]) if len(rows) else rows
+    outer = rows[np.append(True, ranges.start_ns[rows][1:] >= reach[:-1])] if len(rows) else rows
+    names = [trace.names[number] for number in ranges.name[outer].tolist()]
+    return ranges.start_ns[outer], ranges.end_ns[outer], outer.astype(np.int64), names
+
+
+def _as_communication(pieces: _Columns, start: Int64Array, end: Int64Array) -> _Columns:
+    """Inside the host's message passing, what is not computing is communication."""
+    if not len(start):
+        return pieces
+    inside = union(start, end)
+    edges = np.ravel(np.column_stack((inside.start, inside.end)))
+    steps = StepFunction(edges, np.tile([1, NOTHING], len(inside.start)))
+    first, last, row, talks = cut(pieces[0], pieces[1], steps)
+    idle = pieces[2][row] != Cause.GPU_COMPUTE  # copies in such a call are the messages'
+    cause = np.where((talks == 1) & idle, np.int8(Cause.GPU_COMM), pieces[2][row]).astype(np.int8)
+    return first, last, cause, pieces[3][row]
+
+
+def _meetings(
+    timeline: Timeline, device: DeviceTimeline | None, hosts: _Hosts
+) -> tuple[Meetings, tuple[Group, ...], tuple[str, ...]]:
+    """Communication kernels of the device, and collective calls of the host."""
+    groups: dict[Group, int] = {}
+    kinds: dict[str, int] = {}
+    parts = []
+    if device is not None:
+        parts.append(_device_meetings(timeline, device, groups, kinds))
+    start, end, rows, names = hosts
+    met = np.array([bool(_MEETING.match(name)) for name in names], bool)
+    if met.any():
+        count = int(met.sum())
+        kept = [name for name, is_meeting in zip(names, met.tolist(), strict=True) if is_meeting]
+        kind = [kinds.setdefault(name, len(kinds)) for name in kept]
+        group = [groups.setdefault(Group(PAIRS if is_passing(name) else EVERYBODY), len(groups)) for name in kept]
+        parts.append(
+            Meetings(
+                start[met],
+                end[met],
+                start[met].copy(),
+                np.full(count, -1, np.int64),
+                np.array(group, np.int32),
+                np.array(kind, np.int32),
+                np.full(count, UNKNOWN, np.int64),
+                np.full(count, UNKNOWN, np.int64),
+                timeline.ownership.region_of(rows[met]).astype(np.int32),
+            )
+        )
+    if not parts:
+        return Meetings.empty(), (), ()
+    columns = ([getattr(part, column.name) for part in parts] for column in fields(Meetings))
+    joined = Meetings(*(np.concatenate(column) for column in columns))
+    return joined, tuple(groups), tuple(kinds)
+
+
+def _device_meetings(
+    timeline: Timeline, device: DeviceTimeline, groups: dict[Group, int], kinds: dict[str, int]
+) -> Meetings:
+    trace, operations = timeline.trace, device.operations
+    table = operations.table
+    mine = np.flatnonzero(table.is_communication & (table.end_ns > table.start_ns))
+    told = trace.collectives
+    row = table.collective[mine]
+    size = np.full(len(mine), UNKNOWN, np.int64)
+    sequence, group, kind = size.copy(), np.zeros(len(mine), np.int32), np.zeros(len(mine), np.int32)
+    for at, (one, name) in enumerate(zip(row.tolist(), table.name[mine].tolist(), strict=True)):
+        shape = _KERNEL.search(trace.names[name]) if name >= 0 else None
+        text, known = shape[1] if shape else "collective", Group("")
+        if one >= 0:
+            if told.group[one] >= 0:
+                process_group = trace.process_groups[int(told.group[one])]
+                known = Group(process_group.name, process_group.ranks)
+            if told.name[one] >= 0:
+                text = trace.names[int(told.name[one])]
+            if told.elements_in[one] >= 0:
+                width = _BYTES.get(trace.names[int(told.dtype[one])].lower(), 1) if told.dtype[one] >= 0 else 1
+                size[at] = int(max(told.elements_in[one], told.elements_out[one])) * width
+            sequence[at] = told.sequence[one]
+        group[at] = groups.setdefault(known, len(groups))
+        kind[at] = kinds.setdefault(_kind(text), len(kinds))
+    start, end = table.start_ns[mine], table.end_ns[mine]
+    rows = operations.rows[mine]
+    needed = _needed(timeline, device, mine)
+    return Meetings(
+        start,
+        end,
+        queued_ready(start, end, table.stream[mine], needed),
+        table.stream[mine],
+        group,
+        kind,
+        size,
+        sequence,
+        timeline.launch_region[rows].astype(np.int32),
+    )
+
+
+def _kind(text: str) -> str:
+    """One word for a collective, whatever spells it: allreduce, AllReduce, _allgather_base."""
+    plain = text.lower().strip("_").removeprefix("nccl:").replace("_base", "").replace("_", "")
+    return "sendrecv" if plain in ("send", "recv") else plain
+
+
+def _needed(timeline: Timeline, device: DeviceTimeline, mine: npt.NDArray[np.intp]) -> Int64Array:
+    """When each collective's launch had arrived and all that was launched before it beside communication had ended."""
+    table, calls = device.operations.table, timeline.calls
+    call = calls.of_operation[device.operations.rows]
+    launched = pick(calls.start_ns, call, -1)
+    launched = np.where(launched < 0, table.start_ns, launched)
+    others = np.flatnonzero(~table.is_communication)
+    order = others[np.argsort(launched[others], kind="stable")]
+    ended = np.maximum.accumulate(table.end_ns[order]) if len(order) else np.empty(0, np.int64)
+    before = np.searchsorted(launched[order], launched[mine], side="left") - 1
+    needed: Int64Array = np.maximum(pick(ended, before, -(1 << 62)), launched[mine] + LAUNCH_LIMIT_NS)
+    return needed
+
+
+def _regions(
+    timeline: Timeline, device: DeviceTimeline | None
+) -> tuple[tuple[tuple[str, ...], ...], npt.NDArray[np.int64], Int64Array]:
+    """Regions as far as ranks share them: their paths, the place of each of the trace's regions among them, and when
+    each step begins on the device (without one: on the host)."""
+    regions, trace = timeline.ownership.regions, timeline.trace
+    count = np.bincount(regions.of_range, minlength=len(regions))
+    total = np.zeros(len(regions), np.int64)
+    np.add.at(total, regions.of_range, trace.ranges.end_ns - trace.ranges.start_ns)
+    named = [
+        (depth if not _is_detail(name, domain) else 0, instances, ns)
+        for depth, instances, ns, name, domain in zip(
+            regions.depth.tolist(), count.tolist(), total.tolist(), regions.name, regions.domain, strict=True
+        )
+    ]
+    step = find_steps(named)
+    base = int(regions.depth[step]) if step is not None else 0
+    kept: dict[tuple[str, ...], int] = {(): 0}
+    coarse = np.zeros(len(regions), np.int64)
+    for region in range(1, len(regions)):
+        above = int(regions.parent[region])
+        name, domain = regions.name[region], regions.domain[region]
+        if regions.depth[region] > base + _DEPTH or _is_detail(name, domain) or name in trace.operator_names:
+            coarse[region] = coarse[above]
+            continue
+        path = (*list(kept)[coarse[above]], name)
+        coarse[region] = kept.setdefault(path, len(kept))
+    steps = np.empty(0, np.int64)
+    if step is not None:
+        rows = np.flatnonzero(regions.of_range == step)
+        start = trace.ranges.start_ns[rows]
+        if device is not None:
+            begun = timeline.projected_end_ns[rows] >= timeline.projected_start_ns[rows]
+            start = timeline.projected_start_ns[rows][begun]
+        steps = np.unique(start)
+    return tuple(kept), coarse, steps
+
+
+def _is_detail(name: str, domain: str) -> bool:
+    """Ranges of operators and libraries, which tell no part of the program."""
+    return bool(_OPERATOR.search(name)) or is_library(domain)

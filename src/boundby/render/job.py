@@ -1,0 +1,296 @@
+"""A job of many ranks -> terminal, Markdown and one HTML page: the sentence first, then who holds up whom, then the
+ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from boundby.model import units
+from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, COLORS, LETTER, SHORT_LABEL
+from boundby.render import markdown
+from boundby.render.bars import cells, segments
+from boundby.render.text import clean, region_name, shorten
+from boundby.results.job import JobReport, RankReport, Straggler
+
+#: Up to so many ranks stand one by one; of more, those that stand out.
+ONE_BY_ONE = 16
+OUTLIERS = 10
+_PAIRS = 32
+NOBODY = (
+    "Nobody: no rank, stage or link takes so much longer than those that do the same that the job would gain by it."
+)
+#: Predictions that save less are not worth a line.
+_LEAST_SAVED = 0.01
+_SCENARIOS = {
+    "balance": "perfect balance",
+    "transfer_free": "transfers in no time",
+    "transfer=2": "transfers twice as fast",
+    "kernels=2": "kernels twice as fast on all ranks",
+}
+
+
+def headline(job: JobReport) -> str:
+    """What bounds the job, in a sentence."""
+    verdict = job.verdict
+    words = {"imbalance": "bound by imbalance between its ranks", "gpu_comm": "bound by transfers between its ranks"}
+    bound = words.get(verdict.bound, BOUND_LABEL.get(verdict.bound, verdict.bound))
+    if verdict.bound == "unknown":
+        return f"What bounds the job of {len(job.ranks)} ranks cannot be told: {clean(verdict.because)}."
+    return f"The job of {len(job.ranks)} ranks is {bound}: {clean(verdict.because)}."
+
+
+def facts(job: JobReport) -> list[str]:
+    """Length, steps, collectives, clocks, confidence."""
+    told = [f"{units.duration(job.length_ns)} from the first collective on"]
+    if job.steps > 1:
+        told.append(f"{job.steps} steps")
+    told.append(units.plural(job.collectives, "collective"))
+    matched = [rank.clock for rank in job.ranks if rank.clock.matched]
+    if matched:
+        median = sorted(clock.residual_ns for clock in matched)[len(matched) // 2]
+        worst = max(clock.worst_ns for clock in matched)
+        told.append(f"clocks set to within {units.duration(median)} (worst {units.duration(worst)})")
+    told.append(f"confidence {job.verdict.confidence}")
+    return told
+
+
+def name_of(job: JobReport, place: int) -> str:
+    """``rank 7``, or the report's name where no rank is told."""
+    rank = job.ranks[place]
+    return f"rank {rank.rank}" if rank.rank is not None else clean(rank.name)
+
+
+def names_of(job: JobReport, places: Sequence[int]) -> str:
+    """Several ranks in few words."""
+    if len(places) <= 4:
+        return ", ".join(name_of(job, place) for place in places)
+    numbers = [job.ranks[place].rank for place in places]
+    first, last = name_of(job, places[0]), name_of(job, places[-1])
+    known = [number for number in numbers if number is not None]
+    if len(known) == len(numbers) and known == list(range(known[0], known[0] + len(known))):
+        return f"ranks {known[0]} to {known[-1]}"
+    return f"{first} to {last} ({len(places)} of them)"
+
+
+def told(job: JobReport, one: Straggler) -> str:
+    """One thing that holds the job up, in a sentence."""
+    what = SHORT_LABEL[one.cause] + (f" in {region_name(one.region)}" if one.region else "")
+    share = f" ({units.percent(one.saving_ns / job.length_ns, 1)})" if job.length_ns else ""
+    gain = f"{units.duration(one.saving_ns)}{share} shorter"
+    often = f"in {one.steps} of {job.steps} steps" if job.steps > 1 else "over the run"
+    excess, who = units.duration(one.excess_ns), names_of(job, one.ranks)
+    subject = who[:1].upper() + who[1:]
+    if one.kind == "random":
+        return f"Ranks take turns at being late: their {what} differs from step to step. Even, the job is {gain}."
+    if one.kind == "link":
+        return f"Transfers among {who} take {excess} longer than those of groups that send as much. As fast: {gain}."
+    if one.kind == "stage":
+        return f"Stage {one.stage} ({who}) does {excess} more than other stages, mostly {what}. Evened out: {gain}."
+    if one.kind == "extra":
+        return f"{subject} alone does {excess} of {what}, which the others wait for. Without: {gain}."
+    if one.kind == "exceptions":
+        return f"{subject} is held up {often}, by {excess} of {what}. Without: {gain}."
+    mostly = units.percent(one.cause_share)
+    return f"{subject} takes {excess} longer than its peers, {mostly} of it {what}, {often}. Like them: {gain}."
+
+
+def scenario(name: str) -> str:
+    """A scenario for people."""
+    return _SCENARIOS.get(name, f"no {SHORT_LABEL.get(name.removeprefix('without '), name)} on any rank")
+
+
+def shown(job: JobReport) -> tuple[list[int], str]:
+    """The ranks to show one by one, and what is said of the others."""
+    if len(job.ranks) <= ONE_BY_ONE:
+        return list(range(len(job.ranks))), ""
+    named = [place for one in (*job.stragglers, *job.extras) for place in one.ranks[:4]]
+    by_wait = sorted(range(len(job.ranks)), key=lambda place: (job.ranks[place].wait_ns, place))
+    by_cause = sorted(range(len(job.ranks)), key=lambda place: (-job.ranks[place].caused_wait_ns, place))
+    chosen = list(dict.fromkeys([*named, *by_cause[:3], *by_wait[:2], *by_wait[-2:]]))[:OUTLIERS]
+    waits = sorted(_share(rank, rank.wait_ns) for rank in job.ranks)
+    spread = " / ".join(units.percent(waits[round(part * (len(waits) - 1))]) for part in (0, 0.25, 0.5, 0.75, 1))
+    return sorted(
+        chosen
+    ), f"All {len(job.ranks)} ranks wait for others {spread} of their time (least, quartiles, most)."
+
+
+def _share(rank: RankReport, ns: int) -> float:
+    return ns / rank.window_ns if rank.window_ns else 0.0
+
+
+def terminal(job: JobReport, *, width: int = 100, unicode: bool = True) -> str:
+    """The whole view as plain text."""
+    lines = [
+        *_wrapped(headline(job), width),
+        *_wrapped(" · ".join(facts(job)) if unicode else "; ".join(facts(job)), width),
+    ]
+    if job.verdict.reasons:
+        lines += _wrapped("Not surer, because " + "; ".join(clean(one) for one in job.verdict.reasons) + ".", width)
+    lines += ["", "WHO HOLDS IT UP"]
+    for number, one in enumerate(job.stragglers, 1):
+        lines += _wrapped(f"{number}. {told(job, one)}", width, 3)
+    if not job.stragglers:
+        lines += _wrapped(
+            "Nobody: no rank, stage or link takes longer than those that do the same, by what the job would gain.",
+            width,
+        )
+    for one in job.extras:
+        lines += _wrapped(told(job, one), width)
+    places, rest = shown(job)
+    lines += ["", "RANKS" if len(places) == len(job.ranks) else "RANKS THAT STAND OUT"]
+    bar_width = max(width - 74, 12)
+    lines.append(f"{'rank':<22} {'own':>9} {'transfer':>9} {'waits':>9} {'wait %':>6} {'others wait':>11}  time")
+    for place in places:
+        rank = job.ranks[place]
+        name = shorten(name_of(job, place), 22)
+        lines.append(
+            f"{name:<22} {units.duration(sum(rank.own.values())):>9} {units.duration(rank.transfer_ns):>9}"
+            f" {units.duration(rank.wait_ns):>9} {units.percent(_share(rank, rank.wait_ns)):>6}"
+            f" {units.duration(rank.caused_wait_ns):>11}  {_bar(rank, bar_width)}"
+        )
+    used = [key for key in CAUSE_KEYS if any(rank.own[key] for rank in job.ranks)]
+    lines += _wrapped(
+        ", ".join([*(f"{LETTER[key]} {SHORT_LABEL[key]}" for key in used), "= transfer", ". waits"]), width
+    )
+    lines += _wrapped(rest, width) if rest else []
+    if job.what_if:
+        lines += ["", "WHAT IF (all ranks, replayed together)"]
+        for change in sorted(job.what_if, key=lambda change: (change.predicted_ns, change.scenario)):
+            saved = 1 - change.predicted_ns / change.baseline_ns if change.baseline_ns else 0.0
+            if saved >= _LEAST_SAVED:
+                takes = units.duration(change.predicted_ns)
+                lines.append(f"  {scenario(change.scenario):<40} {takes:>9}  {units.percent(saved):>5} shorter")
+    notes = [*(f"Left out: {clean(one)}" for one in job.left_out), *(clean(one) for one in job.notes)]
+    if notes:
+        lines += ["", "NOTES"]
+        for note in notes:
+            lines += _wrapped(note, width, 2)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _bar(rank: RankReport, width: int) -> str:
+    """Own work by cause, then transfer (=) and waiting (.)."""
+    whole = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns
+    if not whole:
+        return ""
+    waits, transfer = round(width * rank.wait_ns / whole), round(width * rank.transfer_ns / whole)
+    own = max(width - waits - transfer, 0)
+    parts = segments(rank.own)
+    lengths = cells(parts, own) if parts and own else ()
+    text = "".join(part.letter * length for part, length in zip(parts, lengths, strict=False))
+    return text + "=" * transfer + "." * waits
+
+
+def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, width, subsequent_indent=" " * indent) or [""]
+
+
+def render_markdown(job: JobReport) -> str:
+    """The job as GitHub-flavoured Markdown."""
+    lines = [f"### {markdown.escape(headline(job))}", "", markdown.escape(" · ".join(facts(job))), ""]
+    if job.verdict.reasons:
+        lines += [markdown.escape("Not surer, because " + "; ".join(job.verdict.reasons) + "."), ""]
+    lines += [f"{number}. {markdown.escape(told(job, one))}" for number, one in enumerate(job.stragglers, 1)]
+    lines += [f"- {markdown.escape(told(job, one))}" for one in job.extras]
+    if not job.stragglers:
+        lines.append(NOBODY)
+    places, rest = shown(job)
+    rows = [
+        (
+            markdown.code(name_of(job, place)),
+            units.duration(sum(job.ranks[place].own.values())),
+            units.duration(job.ranks[place].transfer_ns),
+            units.duration(job.ranks[place].wait_ns),
+            units.percent(_share(job.ranks[place], job.ranks[place].wait_ns)),
+            units.duration(job.ranks[place].caused_wait_ns),
+        )
+        for place in places
+    ]
+    lines += ["", markdown.table(("rank", "own", "transfer", "waits", "wait %", "others wait for it"), "lrrrrr", rows)]
+    lines += [rest] if rest else []
+    predicted = [
+        (
+            scenario(one.scenario),
+            units.duration(one.predicted_ns),
+            units.percent(1 - one.predicted_ns / one.baseline_ns),
+        )
+        for one in job.what_if
+        if one.baseline_ns and one.predicted_ns <= 0.99 * one.baseline_ns
+    ]
+    if predicted:
+        lines += ["", markdown.table(("what if", "job takes", "shorter by"), "lrr", predicted)]
+    lines += ["", *(f"- Left out: {markdown.escape(one)}" for one in job.left_out)]
+    lines += [f"- {markdown.escape(one)}" for one in job.notes]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def html(job: JobReport, links: Sequence[str | None] = ()) -> str:
+    """One self-contained page: heat map of ranks and steps, who waits for whom, every rank. ``links``: a page a
+    rank."""
+    from boundby.render.page import job_page
+
+    return job_page(
+        {
+            "headline": headline(job),
+            "facts": facts(job),
+            "reasons": job.verdict.reasons,
+            "stragglers": [told(job, one) for one in job.stragglers],
+            "extras": [told(job, one) for one in job.extras],
+            "what_if": [
+                (
+                    scenario(one.scenario),
+                    units.duration(one.predicted_ns),
+                    units.percent(1 - one.predicted_ns / one.baseline_ns),
+                )
+                for one in job.what_if
+                if one.baseline_ns and one.predicted_ns <= 0.99 * one.baseline_ns
+            ],
+            "pairs": [
+                (name_of(job, one.waiting), name_of(job, one.last), units.duration(one.wait_ns))
+                for one in job.pairs[:_PAIRS]
+            ],
+            "ranks": list(_rows(job, links)),
+            "notes": [*(f"Left out: {one}" for one in job.left_out), *job.notes],
+            "steps": job.steps,
+            "causes": [(LETTER[key], SHORT_LABEL[key], COLORS[key][0]) for key in CAUSE_KEYS],
+        },
+        _data(job),
+    )
+
+
+def _rows(job: JobReport, links: Sequence[str | None]) -> Iterable[dict[str, object]]:
+    for place, rank in enumerate(job.ranks):
+        clock = rank.clock
+        yield {
+            "name": name_of(job, place),
+            "file": rank.name,
+            "link": links[place] if place < len(links) else None,
+            "stage": rank.stage,
+            "own": units.duration(sum(rank.own.values())),
+            "transfer": units.duration(rank.transfer_ns),
+            "wait": units.duration(rank.wait_ns),
+            "share": units.percent(_share(rank, rank.wait_ns)),
+            "caused": units.duration(rank.caused_wait_ns),
+            "last": rank.last,
+            "offset": f"{clock.offset_ns / 1e3:,.1f} us",
+            "residual": units.duration(clock.residual_ns) if clock.matched else "not set",
+        }
+
+
+def _data(job: JobReport) -> str:
+    """What the heat map draws, as JSON that no text of a trace can leave."""
+    colors = {LETTER[key]: COLORS[key][0] for key in CAUSE_KEYS}
+    data = {
+        "names": [name_of(job, place) for place in range(len(job.ranks))],
+        "own": [list(rank.steps) for rank in job.ranks],
+        "wait": [list(rank.step_waits) for rank in job.ranks],
+        "cause": [rank.step_causes for rank in job.ranks],
+        "colors": colors,
+        "labels": {LETTER[key]: SHORT_LABEL[key] for key in CAUSE_KEYS},
+    }
+    return (
+        json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    )

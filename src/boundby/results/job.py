@@ -1,0 +1,145 @@
+"""The result of a job of many ranks, as plain frozen data in the order of its JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from boundby.model.causes import BOUNDS
+from boundby.model.records import dataclass
+from boundby.results.codec import Least, Natural, NonNegative, OneOf, Path, Times, derived
+from boundby.results.report import CONFIDENCES
+from boundby.results.saved import Saved
+
+#: What a job can be bound by beside what its ranks are: waiting for some of them.
+JOB_BOUNDS = (*BOUNDS, "imbalance")
+KINDS = ("rank", "exceptions", "extra", "stage", "link", "random")
+
+
+@dataclass(frozen=True)
+class RankClock:
+    """How a rank's clock was set: what the ends of collectives say, on the first rank's clock."""
+
+    offset_ns: Annotated[int, "Nanoseconds added to the rank's times at the begin of its window."]
+    drift: Annotated[float, "Nanoseconds more for each nanosecond since then."]
+    matched: Annotated[Natural, "Collectives that it rests on; 0: only what the file says."]
+    residual_ns: Annotated[NonNegative, "How far the rank's ends lie from the common ends, median, nanoseconds."]
+    worst_ns: Annotated[NonNegative, "The same, 95th percentile."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankReport:
+    """One rank: its time, what of it was its own, transfer and waiting."""
+
+    name: Annotated[str, "The report, as given."]
+    rank: Annotated[int | None, "Rank in the job; null: not told."]
+    device: Annotated[str, "Name of the GPU; empty: none."]
+    stage: Annotated[
+        Natural, "Which group of ranks that do the same it is in: a stage of a pipeline; 0 where there is one."
+    ]
+    window_ns: Annotated[Natural, "Length of its window, nanoseconds."]
+    own: Annotated[
+        Times, "Its own work by cause, nanoseconds: all but what it spent in collectives with nothing else to do."
+    ]
+    transfer_ns: Annotated[Natural, "Exposed time in collectives after all had come, nanoseconds."]
+    wait_ns: Annotated[Natural, "Exposed time in collectives before the last had come, nanoseconds; all starts apart."]
+    start_wait_ns: Annotated[Natural, "The same at the rank's first collective: ranks begin at different times."]
+    caused_wait_ns: Annotated[
+        Natural, "How long others waited in collectives to which it came last, beyond the second last."
+    ]
+    last: Annotated[Natural, "Collectives to which it came last."]
+    collectives: Annotated[Natural, "Collectives that were matched."]
+    unmatched: Annotated[Natural, "Collectives that no other rank here has."]
+    clock: RankClock
+    steps: Annotated[tuple[int, ...], "Its own work in each step of the job, nanoseconds."] = ()
+    step_waits: Annotated[tuple[int, ...], "What it waited in each, transfer included, nanoseconds."] = ()
+    step_causes: Annotated[str, "The letter of the cause with most excess over its peers in each step; '.': none."] = ""
+    warnings: Annotated[tuple[str, ...], "What lowers certainty."] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Straggler:
+    """What holds the job up: a rank, a stage or a link that takes longer than those that do the same, and why."""
+
+    kind: Annotated[
+        str,
+        OneOf(KINDS),
+        "rank: in most steps; exceptions: in some; extra: work that no other rank has; stage: all its ranks; link: slow"
+        " transfers of one group; random: ranks take turns.",
+    ]
+    ranks: Annotated[tuple[int, ...], "Places in the list of ranks; empty: any."]
+    stage: Annotated[int | None, "The stage, where it is one."]
+    cause: Annotated[str, "Cause key, in the culprit's own account."]
+    region: Annotated[Path, "Where most of it lies."]
+    excess_ns: Annotated[Natural, "Own time beyond that of its peers, nanoseconds a rank."]
+    cause_share: Annotated[NonNegative, "Share of the excess that has this cause."]
+    saving_ns: Annotated[
+        Natural, "The job would be so much shorter if it did what its peers do, those before it mended."
+    ]
+    steps: Annotated[Natural, "In how many steps it shows."]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Who waits for whom."""
+
+    waiting: Annotated[Natural, "Place in the list of ranks."]
+    last: Annotated[Natural, "Place of the rank that came last."]
+    wait_ns: Annotated[Natural, "Nanoseconds."]
+
+
+@dataclass(frozen=True)
+class JobWhatIf:
+    """The job's length as a scenario would leave it, by replay of all ranks joined at their collectives."""
+
+    scenario: Annotated[str, "What is changed: balance, transfer_free, transfer=2, kernels=2, without CAUSE."]
+    predicted_ns: Annotated[Natural, "Predicted length, nanoseconds."]
+    baseline_ns: Annotated[Natural, "Measured length, nanoseconds."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobVerdict:
+    """What bounds the job."""
+
+    bound: Annotated[
+        str, OneOf(JOB_BOUNDS), "imbalance, gpu_comm for transfer, else what its ranks themselves are bound by."
+    ]
+    confidence: Annotated[str, OneOf(CONFIDENCES), "How sure that is."]
+    because: Annotated[str, "The numbers that decide it."]
+    reasons: Annotated[tuple[str, ...], "Why the confidence is not higher."] = ()
+    saving_ns: Annotated[int | None, "What the job would be shorter without it; null: not known."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobReport(Saved):
+    """Who holds up whom in a job of many ranks, why, and what balance would save. ``boundby.job`` returns it."""
+
+    kind: ClassVar[str] = "job"
+    written_by: ClassVar[str] = "boundby job REPORTS... -o job.json"
+
+    path: Annotated[str, "What was given: a folder, or the first of the reports."]
+    world_size: Annotated[int | None, "How many ranks the job has, as its files tell; null: they do not."]
+    length_ns: Annotated[
+        Natural, "From the end of the first collective of all to the end of the last rank, nanoseconds."
+    ]
+    replayed_ns: Annotated[Natural, "The same as replayed unchanged."]
+    steps: Annotated[int, Least(1), "Steps that were told apart; 1: none."]
+    collectives: Annotated[Natural, "Collectives matched over ranks."]
+    verdict: JobVerdict
+    stragglers: Annotated[tuple[Straggler, ...], "What holds the job up, most first."]
+    extras: Annotated[tuple[Straggler, ...], "Work that one rank alone has, such as logging, that the others wait for."]
+    ranks: Annotated[tuple[RankReport, ...], "One entry a rank, by rank, then name."]
+    pairs: Annotated[tuple[Pair, ...], "Who waits for whom, longest first; of many ranks the most of it."]
+    what_if: Annotated[tuple[JobWhatIf, ...], "Predictions for the whole job."]
+    missing: Annotated[tuple[int, ...], "Ranks that the job has and no report was given of."] = ()
+    left_out: Annotated[tuple[str, ...], "Reports that could not be used, and why."] = ()
+    notes: Annotated[tuple[str, ...], "What else should be known."] = ()
+
+    @property
+    @derived(after="length_ns")
+    def imbalance(self) -> NonNegative:
+        """What perfect balance would save, as a fraction of the job's length."""
+        even = next((one.predicted_ns for one in self.what_if if one.scenario == "balance"), self.length_ns)
+        return max(self.length_ns - even, 0) / self.length_ns if self.length_ns else 0.0
+
+
+__all__ = ["JobReport", "JobVerdict", "JobWhatIf", "Pair", "RankClock", "RankReport", "Straggler"]

@@ -1,0 +1,21 @@
+"""Simulated jobs, analysed from their summaries."""
+
+from __future__ import annotations
+
+from boundby.jobs.merge import merge
+from boundby.jobs.simulated import summaries
+from boundby.results.job import JobReport
+from boundby.simulate.jobs import Job, Plant, simulate
+
+
+def report(job: Job, *, tells_groups: bool = True) -> JobReport:
+    """The report of a simulated job."""
+    return merge(summaries(job, simulate(job), tells_groups=tells_groups), "simulated")
+
+
+def accused(found: JobReport) -> list[tuple[str, tuple[int, ...], str]]:
+    """Who is accused of what."""
+    return [(one.kind, one.ranks, one.cause) for one in found.stragglers]
+
+
+__all__ = ["Job", "Plant", "accused", "report"]

@@ -1,0 +1,86 @@
+"""Culprits of simulated jobs: who is named, who is not, and what is to be gained."""
+
+from __future__ import annotations
+
+import pytest
+
+from boundby.simulate.jobs import length_ns, simulate
+from tests.jobs.made import Job, Plant, accused, report
+
+CASES = [
+    (Job(data=8, plants=(Plant("slow_device", 3, 0.2),)), [("rank", (3,), "gpu_compute")]),
+    (Job(data=2, plants=(Plant("slow_device", 1, 0.2),)), [("rank", (1,), "gpu_compute")]),
+    (Job(data=8, plants=(Plant("slow_input", 5, 0.2),)), [("rank", (5,), "host_blocked")]),
+    (Job(data=8, plants=(Plant("host_pauses", 5, 0.5),)), [("exceptions", (5,), "cpu")]),
+    (Job(data=8, plants=(Plant("host_pauses", None, 0.4),)), [("random", (), "cpu")]),
+    (Job(data=8, plants=(Plant("uneven_batch", None, 0.2),)), [("random", (), "gpu_compute")]),
+    (Job(data=4, tensor=2, plants=(Plant("slow_device", 3, 0.2),)), [("rank", (3,), "gpu_compute")]),
+    (Job(data=4, tensor=2, plants=(Plant("slow_link", 3, 1.5),)), [("link", (1, 3, 5, 7), "gpu_comm")]),
+    (
+        Job(data=2, pipeline=3, micro=3, plants=(Plant("uneven_stage", 1, 0.4),)),
+        [("stage", (2, 3), "gpu_compute")],
+    ),
+    (Job(pipeline=3, data=1, micro=3, plants=(Plant("slow_device", 2, 0.3),)), [("rank", (2,), "gpu_compute")]),
+    (Job(pipeline=3, data=1, micro=3, plants=(Plant("uneven_stage", 2, 0.4),)), [("stage", (2,), "gpu_compute")]),
+    (
+        Job(data=8, plants=(Plant("slow_device", 3, 0.2), Plant("slow_input", 5, 0.3))),
+        [("rank", (3,), "gpu_compute"), ("rank", (5,), "host_blocked")],
+    ),
+    (
+        Job(data=8, plants=(Plant("slow_device", 3, 0.2), Plant("slow_device", 6, 0.2))),
+        [("rank", (3,), "gpu_compute"), ("rank", (6,), "gpu_compute")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("job", "expected"), CASES)
+def test_the_culprit_is_named_and_the_gain_is_true(job: Job, expected: list[tuple[str, tuple[int, ...], str]]) -> None:
+    found = report(job)
+    assert sorted(accused(found)) == expected
+    mended = length_ns(simulate(job.without(*job.plants)))
+    assert found.length_ns - sum(one.saving_ns for one in found.stragglers) == pytest.approx(mended, rel=0.03)
+    assert found.replayed_ns == pytest.approx(found.length_ns, rel=0.01)
+
+
+@pytest.mark.parametrize("job", [Job(data=2), Job(data=8), Job(data=4, tensor=2), Job(data=2, pipeline=2, micro=3)])
+def test_a_healthy_job_accuses_nobody(job: Job) -> None:
+    found = report(job)
+    assert accused(found) == []
+    assert found.verdict.bound == "gpu_compute"
+    assert found.imbalance < 0.03
+
+
+def test_a_log_of_one_rank_is_no_straggling() -> None:
+    found = report(Job(data=4, log_ns=2_000_000))
+    assert accused(found) == []
+    assert [(one.kind, one.ranks, one.region[-1]) for one in found.extras] == [("extra", (0,), "log")]
+
+
+def test_clocks_are_set_by_collectives() -> None:
+    job = Job(data=6, drift=2e-5, clock_ns=500_000_000)
+    runs, found = simulate(job), report(job)
+    for run, rank in zip(runs, found.ranks, strict=True):
+        apart = rank.clock.offset_ns + (run.offset_ns - runs[0].offset_ns)
+        assert abs(apart) < 5_000  # drift until the window begins is in it, too
+        assert rank.clock.residual_ns < 2_000
+
+
+def test_start_skew_is_no_straggling() -> None:
+    found = report(Job(data=4, skew_ns=900_000_000))
+    assert accused(found) == []
+    assert max(rank.start_wait_ns for rank in found.ranks) > 50_000_000
+    assert max(rank.wait_ns for rank in found.ranks) < 20_000_000
+
+
+def test_a_straggler_makes_the_others_wait_and_does_not_wait_itself() -> None:
+    found = report(Job(data=4, plants=(Plant("slow_device", 2, 0.3),)))
+    assert found.verdict.bound == "imbalance"
+    assert min(rank.wait_ns for rank in found.ranks) == found.ranks[2].wait_ns
+    assert max(rank.caused_wait_ns for rank in found.ranks) == found.ranks[2].caused_wait_ns
+    assert {pair.last for pair in found.pairs[:3]} == {2}
+
+
+def test_without_named_groups_one_group_is_all_ranks() -> None:
+    assert accused(report(Job(data=4, plants=(Plant("slow_device", 2, 0.3),)), tells_groups=False)) == [
+        ("rank", (2,), "gpu_compute")
+    ]
