@@ -352,7 +352,7 @@ class _Search:
         return like
 
     def _with(self, changes: dict[int, Float]) -> Float:
-        factor = self.factor.copy()
+        factor: Float = self.factor.copy()
         for rank, change in changes.items():
             factor[rank] *= change
         return factor
