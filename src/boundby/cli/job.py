@@ -23,7 +23,9 @@ FORMATS = ("terminal", "markdown", "html", "json")
 @click.argument("reports", metavar="REPORTS...", nargs=-1, required=True, type=FILE)
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
 @click.option("-o", "--output", type=FILE, help="Write to this file (.html .md .json .txt say the format).")
-@click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Read in N local processes; one a core without it.")
+@click.option(
+    "--workers", metavar="N", type=click.IntRange(min=1), help="Local processes that read; without it one a core."
+)
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
