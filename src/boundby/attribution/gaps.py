@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from boundby.attribution import segments
 from boundby.attribution.context import DeviceOperations, TraceContext
-from boundby.attribution.host_state import ELSEWHERE, HostState
+from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
@@ -20,7 +20,7 @@ from boundby.model.arrays import Int64Array, pick, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, expand
 from boundby.model.records import dataclass
-from boundby.model.step_function import NOTHING, StepFunction, cut
+from boundby.model.step_function import NOTHING, cut
 from boundby.trace.tables import Table
 
 # An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
@@ -96,10 +96,11 @@ def account_gaps(
     for thread in unique(gaps.thread[gaps.thread != NO_THREAD]).tolist():
         rows = np.flatnonzero(gaps.thread == thread)
         waits = _waits_of(context, thread)
+        blocked = Coverage(context.host_state.logical_thread_blocked(thread))
         for first in range(0, len(rows), GAPS_AT_ONCE):
             block = rows[first : first + GAPS_AT_ONCE]
             gaps.wait[block], gaps.wait_start_ns[block] = _longest_waits(context, waits, gaps.take(block))
-            parts.append(_divide(context, thread, gaps.take(block)))
+            parts.append(_divide(context, thread, blocked, gaps.take(block)))
     pieces, withheld = withhold(context, losses, device, segments.concatenate(*parts))
     sync = np.flatnonzero(pieces.cause == Cause.SYNC)
     np.add.at(gaps.sync_ns, gaps.at(pieces.start_ns[sync]), pieces.length_ns[sync])
@@ -152,7 +153,7 @@ def _delayed_until(context: TraceContext, gaps: Gaps) -> Int64Array:
     return np.maximum(np.minimum(pick(context.calls.start_ns, gaps.launch, _NEVER), gaps.end_ns), gaps.since_ns)
 
 
-def _divide(context: TraceContext, thread: int, gaps: Gaps) -> Segments:
+def _divide(context: TraceContext, thread: int, blocked: Coverage, gaps: Gaps) -> Segments:
     """The pieces of the gaps of one responsible thread: its states, launch latency, waiting for the device to begin."""
     launch_end = pick(context.calls.end_ns, gaps.launch, _NEVER)
     host_end = np.clip(launch_end, gaps.start_ns, gaps.end_ns)
@@ -164,7 +165,7 @@ def _divide(context: TraceContext, thread: int, gaps: Gaps) -> Segments:
     host = _chase(context, thread, host)
     latency = _constant(host_end, arrive_end, Cause.CUDA_API, thread, rows, region)
     waiting = _constant(arrive_end, gaps.end_ns, Cause.DEVICE_WAIT, thread, rows, region)
-    pieces = _debit_syncs(context, thread, gaps, _stack(host, latency))
+    pieces = _debit_syncs(context, blocked, gaps, _stack(host, latency))
     return _own(context, _stack(pieces, waiting))
 
 
@@ -194,7 +195,7 @@ def _chase(context: TraceContext, thread: int, pieces: _Pieces) -> _Pieces:
             break
         settled.append(pieces.take(~sleeping))
         asleep = pieces.take(sleeping)
-        start, end, row, state = cut(asleep.start, asleep.end, running(context.host_state, other))
+        start, end, row, state = cut(asleep.start, asleep.end, context.host_state.running(other))
         runs = state != NOTHING
         pieces = _Pieces(
             start,
@@ -209,26 +210,12 @@ def _chase(context: TraceContext, thread: int, pieces: _Pieces) -> _Pieces:
     return pieces._replace(state=np.where(pieces.state == ELSEWHERE, int(otherwise), pieces.state))
 
 
-def running(host_state: HostState, thread: int) -> StepFunction:
-    """A thread's states where it can be shown to run; NOTHING elsewhere.
-
-    Being outside every CUDA call shows nothing unless context switches were captured for the thread, or it is
-    the latest caller of a logical thread about which nothing else is known.
-    """
-    states, evidence = host_state.states(thread), host_state.evidence(thread)
-    shows_cpu = evidence.on_cpu is not None or not evidence.is_known
-    silent = np.isin(states.value, (Cause.HOST_BLOCKED, Cause.UNATTRIBUTED, ELSEWHERE))
-    silent |= (states.value == Cause.CPU) & (not shows_cpu)
-    return StepFunction(states.time, np.where(silent, NOTHING, states.value))
-
-
-def _debit_syncs(context: TraceContext, thread: int, gaps: Gaps, pieces: _Pieces) -> _Pieces:
-    """Turn up to W of each gap into ``sync``: W is how long the host had waited since the operation before.
+def _debit_syncs(context: TraceContext, blocked: Coverage, gaps: Gaps, pieces: _Pieces) -> _Pieces:
+    """Turn up to W of each gap into ``sync``: W is how long the host was ``blocked`` since the operation before.
 
     Had it not waited, the next launch would have come W earlier. What lies in a sync call goes first, then the
     earliest part. Time in which the device itself delays a launched operation is not the host's to save.
     """
-    blocked = Coverage(context.host_state.logical_thread_blocked(thread))
     budget = blocked.within(gaps.since_ns, _delayed_until(context, gaps))
     in_sync = pieces.state == Cause.SYNC
     length = pieces.end - pieces.start
@@ -267,6 +254,7 @@ class _Waits(NamedTuple):
 
     start: Int64Array
     end: Int64Array
+    reach: Int64Array  # the latest end so far
     call: Int64Array
 
 
@@ -278,14 +266,14 @@ def _waits_of(context: TraceContext, thread: int) -> _Waits:
         parts.append((blocked.start, blocked.end, call.astype(np.int64)))
     start, end, call = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")
-    return _Waits(start[order], end[order], call[order])
+    return _Waits(start[order], end[order], np.maximum.accumulate(end[order]), call[order])
 
 
 def _longest_waits(context: TraceContext, waits: _Waits, gaps: Gaps) -> tuple[Int64Array, Int64Array]:
     """The call with the longest wait since the operation before each gap (NOTHING: nobody waited), and its begin."""
     until = _delayed_until(context, gaps)
     stop = np.searchsorted(waits.start, until, side="left")
-    first = np.searchsorted(np.maximum.accumulate(waits.end), gaps.since_ns, side="right")
+    first = np.searchsorted(waits.reach, gaps.since_ns, side="right")
     first = np.minimum(np.maximum(first, stop - _LATEST_WAITS), stop)
     row, wait = expand(first, stop)
     overlap = np.minimum(waits.end[wait], until[row]) - np.maximum(waits.start[wait], gaps.since_ns[row])

@@ -53,6 +53,8 @@ class HostState:
         self._states: dict[int, StepFunction] = {}
         self._blocked: dict[int, IntervalSet] = {}
         self._process_busy: dict[int, IntervalSet] = {}
+        self._elsewhere: dict[int, list[int]] = {}
+        self._running: dict[int, StepFunction] = {}
         self._compilations = Compilations(trace, calls)
         self._waits_until = _implicit_waits(trace, calls)
         self._stalls = stalled_allocations(calls, self._busy_of, trace)
@@ -118,9 +120,14 @@ class HostState:
     def running_elsewhere(self, thread: int) -> list[int]:
         """Threads of the same process that may run while this one sleeps, its own logical thread first: those that call
         CUDA or open ranges, then those whose context switches show them at work now and then (data feeding)."""
+        if thread not in self._elsewhere:
+            self._elsewhere[thread] = self._find_elsewhere(thread)
+        return self._elsewhere[thread]
+
+    def _find_elsewhere(self, thread: int) -> list[int]:
         trace = self._trace
         process = trace.threads[thread].process
-        marked = set(np.union1d(self._calls.thread, trace.ranges.thread).tolist())
+        marked = {*unique(self._calls.thread).tolist(), *unique(trace.ranges.thread).tolist()}
         watched = set(unique(trace.schedule.thread).tolist()) - marked
         others = [
             other
@@ -131,6 +138,20 @@ class HostState:
         ]
         leader = self._logical_threads.leader
         return sorted(others, key=lambda t: (leader[t] != leader[thread], t not in marked, t))
+
+    def running(self, thread: int) -> StepFunction:
+        """A thread's states where it can be shown to run; NOTHING elsewhere.
+
+        Being outside every CUDA call shows nothing unless context switches were captured for the thread, or it is
+        the latest caller of a logical thread about which nothing else is known.
+        """
+        if thread not in self._running:
+            states, evidence = self.states(thread), self.evidence(thread)
+            shows_cpu = evidence.on_cpu is not None or not evidence.is_known
+            silent = np.isin(states.value, (Cause.HOST_BLOCKED, Cause.UNATTRIBUTED, ELSEWHERE))
+            silent |= (states.value == Cause.CPU) & (not shows_cpu)
+            self._running[thread] = StepFunction(states.time, np.where(silent, NOTHING, states.value))
+        return self._running[thread]
 
     def _spins(self, thread: int) -> bool:
         """True for a thread that never leaves the CPU: it polls, and says nothing about what others wait for."""

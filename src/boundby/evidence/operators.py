@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, unique
+from boundby.model.arrays import Int32Array, Int64Array, factorize, unique
 from boundby.model.nesting import depths
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -56,6 +56,7 @@ class Operators:
     outermost: Int32Array
     region: Int64Array
     of_range: Int64Array
+    chain_of_range: Int64Array  # a number for each operator range; equal ones stand in equal chains
     _name_of_range: Int32Array  # -1 where a range is no operator
     _enclosing: Int64Array  # per range: the next operator range outwards, inside the same user's range; -1
 
@@ -83,6 +84,7 @@ def operators_of(timeline: Timeline) -> Operators:
     # Of each range, and in a last place of no range: the innermost operator range at or above it, below the user's; the
     # outermost one there; the innermost range of the user's; the next operator range outwards.
     inner, outer, user, enclosing = (np.full(len(trace.ranges) + 1, NOTHING, np.int64) for _ in range(4))
+    chain, chains = np.full(len(trace.ranges) + 1, NOTHING, np.int64), 0
     depth = depths(parent)
     order = np.argsort(depth, kind="stable")
     for rows in np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))):
@@ -92,6 +94,9 @@ def operators_of(timeline: Timeline) -> Operators:
         inner[rows] = np.where(op, rows, np.where(passes, inner[above], NOTHING))
         outer[rows] = np.where(op & (outer[above] < 0), rows, np.where(passes, outer[above], NOTHING))
         user[rows] = np.where(passes, user[above], rows)
+        below = rows[op]
+        alike, number = factorize(name_of_range[below], chain[enclosing[below]])
+        chain[below], chains = chains + number, chains + len(alike)
     around = timeline.call_range
     name_of_range = np.append(name_of_range, np.int32(NOTHING))
     return Operators(
@@ -99,6 +104,7 @@ def operators_of(timeline: Timeline) -> Operators:
         outermost=name_of_range[outer[around]],
         region=timeline.ownership.region_of(user[around]),
         of_range=inner[around],
+        chain_of_range=chain[:-1],
         _name_of_range=name_of_range,
         _enclosing=enclosing,
     )

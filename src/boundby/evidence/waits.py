@@ -16,7 +16,7 @@ import numpy as np
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import TO_DEVICE, TO_HOST, OperatorSync, operator_sync
 from boundby.evidence.operators import source_of
-from boundby.model.arrays import pick, ranked, unique
+from boundby.model.arrays import factorize, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
@@ -134,12 +134,18 @@ def _kinds(
     stood = np.bincount(of_incident, held, minlength=1)
     is_copy &= (waited < AHEAD_SHARE * stood)[of_incident]
     made_by: list[OperatorSync | None] = [None] * len(call)
-    for row in np.flatnonzero((operators.of_range[call] >= 0) & ~is_allocation).tolist():
-        chain = operators.chain(int(call[row]))
-        operator = operator_sync(chain, is_read=bool(reads[row]), is_fed=bool(feeds[row]))
+    inside = np.flatnonzero((operators.of_range[call] >= 0) & ~is_allocation)
+    cases, case_of = factorize(operators.chain_of_range[operators.of_range[call[inside]]], reads[inside], feeds[inside])
+    sample = np.zeros(len(cases), np.int64)
+    sample[case_of] = inside  # any one of each case: they are alike
+    for case, row in enumerate(sample.tolist()):
+        operator = operator_sync(operators.chain(int(call[row])), is_read=bool(reads[row]), is_fed=bool(feeds[row]))
         if operator is not None:
-            made_by[row], kind[row] = operator, WaitKind.OPERATOR
-            is_copy[row] &= operator in (TO_HOST, TO_DEVICE)
+            alike = inside[case_of == case] if len(cases) > 1 else inside
+            kind[alike] = WaitKind.OPERATOR
+            is_copy[alike] &= operator in (TO_HOST, TO_DEVICE)
+            for each in alike.tolist():
+                made_by[each] = operator
     kind[is_copy] = WaitKind.COPY
     kind[_is_taken_over(context)[call] & ~is_allocation] = WaitKind.TAKEN_OVER
     return kind, incident, tuple(made_by)

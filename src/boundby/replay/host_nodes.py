@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.gaps import running
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
@@ -299,7 +298,7 @@ def _asleep(timeline: Timeline, thread: int, members: npt.NDArray[np.intp], link
     known = set(unique(timeline.calls.thread).tolist()) | set(linked.tolist())
     for other in timeline.host_state.running_elsewhere(thread):
         if timeline.logical_threads.leader[other] != timeline.logical_threads.leader[thread] and other not in known:
-            steps = running(timeline.host_state, other)
+            steps = timeline.host_state.running(other)
             until = np.append(steps.time[1:], timeline.trace.span_ns[1])
             runs = steps.value != NONE
             found = subtract(found, union(steps.time[runs], until[runs]))

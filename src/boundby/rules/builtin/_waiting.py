@@ -7,8 +7,10 @@ from dataclasses import field
 
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, saving, waits_of
+from boundby.model.arrays import ranked
 from boundby.model.records import dataclass
 from boundby.rules.rule import Match
+from boundby.trace.vocabulary.cuda import plain_name
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,9 @@ class Words:
 
 def calls_of(context: RuleContext, rows: Rows) -> list[str]:
     """The names of the calls that wait, as keys of groups."""
-    return [context.call_name(call) for call in waits_of(context).call[rows].tolist()]
+    numbers, of_row = ranked(context.calls.name[waits_of(context).call[rows]])
+    names = [plain_name(context.trace.names[number]) for number in numbers.tolist()]
+    return [names[place] for place in of_row.tolist()]
 
 
 def matches(
