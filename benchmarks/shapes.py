@@ -1,0 +1,226 @@
+"""Traces of awkward shapes, at two sizes: how the CPU time of an analysis grows.
+
+    python -m benchmarks.shapes [NAME ...] [--scale 1.0]
+
+Each shape is an nsys export written row by row. It is analysed (report and page data) in a process of its own at a size
+and at twice that; the exponent is the binary logarithm of the ratio of CPU seconds, start of Python taken off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+PROCESS = 0x0100_0000_0000_1000 & ~0xFFFFFF
+KERNEL_NS, STEP_NS = 4_000, 10_000
+Row = tuple[object, ...]
+
+_SCHEMA = """
+CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+  contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,
+  demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL,
+  globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, callchainId INTEGER);
+CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, text TEXT, globalTid INTEGER,
+  textId INTEGER, domainId INTEGER);
+CREATE TABLE OSRT_API (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL, globalTid INTEGER,
+  correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, nestingLevel INTEGER,
+  callchainId INTEGER NOT NULL);
+"""
+_LAUNCH, _SYNC, _POLL, _FIRST_KERNEL = 1, 2, 3, 10
+
+
+class Export:
+    """Rows of one export on their way into it."""
+
+    def __init__(self) -> None:
+        self.kernels: list[Row] = []
+        self.calls: list[Row] = []
+        self.ranges: list[Row] = []
+        self.os_calls: list[Row] = []
+
+    def launch(self, at: int, *, name: int = 0, thread: int = 1, stream: int = 7, device: int = 0) -> None:
+        """A launch and its kernel, which starts soon after."""
+        number = len(self.calls) + 1
+        tid = PROCESS + thread
+        self.calls.append((at, at + 2_000, 0, tid, number, _LAUNCH, 0, 0))
+        start, text = at + 3_000, _FIRST_KERNEL + name
+        self.kernels.append((start, start + KERNEL_NS, device, 1, stream, number, PROCESS, text, text))
+
+    def range(self, start: int, end: int, text: str, *, thread: int = 1) -> None:
+        """A push/pop range."""
+        self.ranges.append((start, end, 59, text, PROCESS + thread, None, 0))
+
+    def write(self, path: Path) -> None:
+        """The export as a file."""
+        names = 1 + max((int(str(row[7])) - _FIRST_KERNEL for row in self.kernels), default=0)
+        texts = [(_LAUNCH, "cudaLaunchKernel_v7000"), (_SYNC, "cudaDeviceSynchronize_v3020"), (_POLL, "poll")]
+        texts += [
+            (_FIRST_KERNEL + number, f"void kernel_{number}<float, {number % 7}>(int)") for number in range(names)
+        ]
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript(_SCHEMA)
+            for table, rows in (
+                ("StringIds", texts),
+                ("CUPTI_ACTIVITY_KIND_KERNEL", self.kernels),
+                ("CUPTI_ACTIVITY_KIND_RUNTIME", self.calls),
+                ("NVTX_EVENTS", self.ranges),
+                ("OSRT_API", self.os_calls),
+            ):
+                if rows:
+                    connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+            connection.commit()
+
+
+def paths(size: int) -> Export:
+    """Every range has a path of its own."""
+    export = Export()
+    for number in range(size):
+        at = number * STEP_NS
+        export.range(at, at + 9_000, f"part {_word(number)}")
+        export.launch(at)
+    return export
+
+
+def deep(size: int) -> Export:
+    """Ranges nested as deep as there are of them, a kernel in each."""
+    export = Export()
+    for number in range(size):
+        export.range(number * STEP_NS, (2 * size - number) * STEP_NS, f"level {_word(number)}")
+        export.launch(number * STEP_NS + 100)
+    return export
+
+
+def names(size: int) -> Export:
+    """Every kernel has a name of its own."""
+    export = Export()
+    for number in range(size):
+        export.launch(number * STEP_NS, name=number)
+    return export
+
+
+def os_calls(size: int) -> Export:
+    """Few kernels and many OS calls."""
+    export = Export()
+    for number in range(size):
+        at = number * STEP_NS
+        export.os_calls.append((at + 4_000, at + 8_000, 27, PROCESS + 1 + number % 4, None, _POLL, 0, None, 0))
+        if number % 100 == 0:
+            export.launch(at)
+    return export
+
+
+def overlapping(size: int) -> Export:
+    """Ranges that overlap without nesting."""
+    export = Export()
+    for number in range(size):
+        export.range(number * STEP_NS, (number + 40) * STEP_NS, f"request {number}")
+        export.launch(number * STEP_NS + 100)
+    return export
+
+
+def threads(size: int) -> Export:
+    """Two hundred threads that launch in turn."""
+    export = Export()
+    for number in range(size):
+        export.launch(number * STEP_NS, thread=1 + number % 200)
+    return export
+
+
+def streams(size: int) -> Export:
+    """Sixty-four streams of eight devices."""
+    export = Export()
+    for number in range(size):
+        export.launch(number * STEP_NS, stream=7 + number % 64, device=number % 8)
+    return export
+
+
+def instances(size: int) -> Export:
+    """Very many instances of one region."""
+    export = Export()
+    for number in range(size):
+        at = number * STEP_NS
+        export.range(at, at + 9_000, "step")
+        if number % 4 == 0:
+            export.launch(at + 100)
+    return export
+
+
+def found(size: int) -> Export:
+    """No ranges: iterations have to be found."""
+    export = Export()
+    for number in range(size):
+        at = number * STEP_NS + (number // 20) * 50_000
+        export.launch(at, name=(number % 20) * 3 % 17)
+        if number % 20 == 19:
+            export.calls.append((at + 3_000, at + 8_000, 0, PROCESS + 1, len(export.calls) + 1, _SYNC, 0, 0))
+    return export
+
+
+def _word(number: int) -> str:
+    """A name for a number that is not folded with others."""
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
+
+
+SHAPES: dict[str, tuple[Callable[[int], Export], int]] = {
+    "paths": (paths, 20_000),
+    "deep": (deep, 1_000),
+    "names": (names, 10_000),
+    "os_calls": (os_calls, 200_000),
+    "overlapping": (overlapping, 20_000),
+    "threads": (threads, 40_000),
+    "streams": (streams, 40_000),
+    "instances": (instances, 100_000),
+    "found": (found, 50_000),
+}
+_RUN = """
+import sys, boundby.api
+analysis = boundby.api.Analysis(sys.argv[1]) if sys.argv[1] else None
+analysis and (analysis.report, analysis.plot_data)
+"""
+
+
+def cpu_s(path: str) -> float:
+    """CPU seconds of an analysis in a process of its own; of none for an empty path."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", _RUN, path], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measured(chosen: list[str], scale: float) -> Iterator[tuple[str, int, float, float, float]]:
+    """Name, size, CPU seconds at that size and at twice it, exponent."""
+    start_s = cpu_s("")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "shape.sqlite"
+        for name in chosen:
+            make, usual = SHAPES[name]
+            size, times = int(usual * scale), []
+            for rows in (size, 2 * size):
+                path.unlink(missing_ok=True)
+                make(rows).write(path)
+                times.append(max(cpu_s(str(path)) - start_s, 0.001))
+            yield name, size, times[0], times[1], math.log2(times[1] / times[0])
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SHAPES))
+    parser.add_argument("--scale", type=float, default=1.0, help="times the usual size")
+    arguments = parser.parse_args()
+    for name, size, once_s, twice_s, exponent in measured(arguments.names or list(SHAPES), arguments.scale):
+        print(f"{name:12} {size:9,} {once_s:7.2f} s, twice that {twice_s:7.2f} s, exponent {exponent:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
