@@ -68,6 +68,7 @@ class Outcome:
     plain: bool
     has_records: bool
     devices: list[tuple[str, str, float]] = field(default_factory=list)  # truth, verdict, margin
+    levels: list[str] = field(default_factory=list)  # the confidence of each device's verdict
     regions: list[tuple[str, str, str, float]] = field(default_factory=list)  # path, truth, verdict, margin
     predictions: list[Prediction] = field(default_factory=list)
     accused: list[str] = field(default_factory=list)  # regions of a healthy program that were given an idle bound
@@ -109,6 +110,7 @@ def compare(case: Case, report: Report) -> Outcome:
     for device in report.devices:
         truth = case.truths.truth(device=device.id)
         found.devices.append((truth.bound, device.verdict.bound, truth.margin_fraction))
+        found.levels.append(device.verdict.confidence)
         found.predictions += [
             _prediction(item, device, truth.scenarios[item.scenario], truth.window_ns)
             for item in report.what_if
@@ -193,6 +195,11 @@ def _figures(outcomes: list[Outcome]) -> dict[str, object]:
         "regions": _agreement([(t, v) for o in outcomes for _, t, v, m in o.regions if m >= REGION_MARGIN]),
         "errors": _spread([one.error for one in predictions]),
         "high": len(sure),
+        "sure_verdicts_wrong": sum(
+            (t != v and m >= DEVICE_MARGIN and level == "high")
+            for o in outcomes
+            for (t, v, m), level in zip(o.devices, o.levels, strict=True)
+        ),
         "high_far_off": sum(abs(one.error) > FAR_OFF for one in sure),
         "in_range": sum(inside) / len(inside) if inside else None,
     }
@@ -219,10 +226,11 @@ def _confusion(pairs: list[tuple[str, str]]) -> dict[str, dict[str, int]]:
 
 
 def table(found: dict[str, object]) -> str:
-    """The figures of every group, a line each."""
+    """The figures of every group, a line each. ``?``: of the verdicts compared, those that say that the trace cannot
+    tell; ``sure``: wrong verdicts on devices whose confidence is high."""
     lines = [
-        f"{'':32} {'programs':>8} {'devices':>16} {'regions':>16} {'p95':>7} {'max':>7} {'high':>6} {'far off':>12} "
-        f"{'in range':>8}"
+        f"{'':32} {'programs':>8} {'devices':>17} {'sure':>4} {'regions':>17} {'p95':>7} {'max':>7} {'high':>6} "
+        f"{'far off':>12} {'in range':>8}"
     ]
     groups = found["groups"]
     assert isinstance(groups, dict)
@@ -231,7 +239,8 @@ def table(found: dict[str, object]) -> str:
         far = f"{of['high_far_off']} {of['high_far_off'] / of['high']:.1%}" if of["high"] else "-"
         inside = "-" if of["in_range"] is None else f"{of['in_range']:.1%}"
         lines.append(
-            f"{name:32} {of['programs']:8} {_share(of['devices']):>16} {_share(of['regions']):>16} "
+            f"{name:32} {of['programs']:8} {_share(of['devices']):>17} "
+            f"{of['sure_verdicts_wrong']:4} {_share(of['regions']):>17} "
             f"{errors['p95']:7.1%} {errors['max']:7.0%} {of['high']:6} {far:>12} {inside:>8}"
         )
     return "\n".join(lines)
@@ -310,7 +319,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(arguments.workers) as pool:
         seeds = range(arguments.seed, arguments.seed + arguments.programs)
         jobs = [(seed, only or drawn_features(seed, arguments.untidy_share), folder, failures) for seed in seeds]
-        outcomes = list(pool.map(_one, jobs, chunksize=4))
+        outcomes = list(pool.map(_one, jobs))
     found = summary(outcomes)
     json.dump({key: value for key, value in found.items() if key != "groups"}, sys.stdout, indent=2)
     print(f"\n{table(found)}\n\nthe worst (python -m benchmarks.truth ...)\n{worst(outcomes)}")

@@ -222,13 +222,16 @@ def _contention(draft: Draft) -> None:
 
 
 def _shared_gpu(draft: Draft) -> None:
-    """Another process on the same GPU: of the same job and in the trace, or somebody else's; in turns, or beside."""
+    """Another process on the same GPU: of the same job and in the trace, in turns or beside (MPS); or somebody else's,
+    in turns. It leaves the device half of the time."""
     chance = draft.chance
-    if chance.random() < 0.7:
-        draft.machine = replace(draft.machine, slice_ns=log_uniform(chance, 100 * US, 2 * MS))
-    kernel, pause = log_uniform(chance, 20 * US, MOST_PART_NS), log_uniform(chance, 50 * US, 2 * MS)
+    kernel = log_uniform(chance, 20 * US, MOST_PART_NS)
+    pause = log_uniform(chance, kernel, 10 * kernel)
     turn: list[Instruction] = [Launch("foreign_gemm", kernel), Sync("stream"), Sleep(pause, "poll", 0.1)]
-    if chance.random() < 0.5:
+    traced = chance.random() < 0.5
+    if not traced or chance.random() < 0.6:
+        draft.machine = replace(draft.machine, slice_ns=log_uniform(chance, 100 * US, 2 * MS))
+    if traced:
         body = Loop(chance.randint(5, 40), [Range("request {i}", turn)])
         draft.neighbours.append(Process((Thread((body,)),), "server"))
     else:
