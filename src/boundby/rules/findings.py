@@ -38,21 +38,20 @@ def find(context: RuleContext, rules: Iterable[Rule], disabled: Collection[str] 
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
     checked = 0
-    for rule in sorted(rules, key=lambda rule: rule.id):
+    spoken: set[str] = set()  # groups
+    for rule in sorted(rules, key=lambda rule: (rule.is_last, rule.id)):
         if rule.id in disabled:
             continue
         try:
-            findings += _check(context, rule)
+            new = [finding for finding in _check(context, rule) if not (rule.is_last and rule.group in spoken)]
+            findings += new
+            spoken |= {rule.group for finding in new if finding.severity != "note" and _is_worth(context, finding)}
             checked += 1
         except CannotCheckError as error:
             not_checked.append(NotChecked(rule.id, str(error), could_matter=_could_matter(context, rule)))
         except Exception as error:
             not_checked.append(NotChecked(rule.id, failure(error), could_matter=_could_matter(context, rule)))
-    worth_telling = [
-        finding
-        for finding in findings
-        if finding.severity == "note" or finding.saving_ns is None or finding.saving_ns[1] >= context.least_ns
-    ]
+    worth_telling = [finding for finding in findings if finding.severity == "note" or _is_worth(context, finding)]
     return Findings(_named(sorted(_folded(worth_telling), key=_rank)), tuple(not_checked), checked)
 
 
@@ -68,6 +67,10 @@ def _named(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         taken[base] = taken.get(base, 0) + 1
         ids[place] = base if taken[base] == 1 else f"{base}#{taken[base]}"
     return tuple(replace(item, id=ids[place]) for place, item in enumerate(ordered))
+
+
+def _is_worth(context: RuleContext, finding: Finding) -> bool:
+    return finding.saving_ns is None or finding.saving_ns[1] >= context.least_ns
 
 
 def _check(context: RuleContext, rule: Rule) -> list[Finding]:

@@ -114,6 +114,7 @@ class Rule:
     needs: tuple[str, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     cause: Cause | None = None  # the one that its remedy takes away; None: several, or none
+    is_last: bool = False  # it speaks only where no other rule of its group found anything
     page: str | None = None  # the page's text; None: it is the file ID.md beside the module of ``check``
 
     def threshold(self, context: RuleContext, name: str) -> float:

@@ -25,7 +25,7 @@ from boundby.replay.questions import answer
 from boundby.replay.removals import Faster
 from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, RegionReport, ThreadReport
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.kernels import MATMULS, KernelKind, kernel_label
+from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, kernel_label
 from boundby.verdict import patterns
 from boundby.verdict.checklist import LOW_UTILIZATION
 from boundby.verdict.signs import Part, card
@@ -255,7 +255,7 @@ def _lower_precision(subject: Subject) -> Told | None:
         return None
     if subject.is_in_graphs:
         return Told(IN_GRAPHS)
-    half, matrix = subject.kind_share(*_HALF), subject.kind_share(*MATMULS, KernelKind.ATTENTION)
+    half, matrix = subject.kind_share(*_HALF), subject.kind_share(*MATMULS, *ATTENTIONS)
     if matrix < MATRIX_SHARE:
         because = "hardly a matrix kernel by name: halving the bytes may still help kernels that move data"
         return Told(f"no number: {because}")
@@ -333,7 +333,7 @@ def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> To
     blocks, filled = work.blocks, np.maximum(work.multiprocessors, 1)
     filling = subject.kernels & ((blocks == 0) | (blocks >= filled))
     graphs = subject.context.operations.kind == OpKind.GRAPH
-    matrix = subject.kernels & np.isin(work.kind, (*MATMULS, KernelKind.ATTENTION))
+    matrix = subject.kernels & np.isin(work.kind, (*MATMULS, *ATTENTIONS))
     least = min(memory, arithmetic)
     slow = [Step(Faster(filling | graphs, least), predictor.everywhere)]
     fast = [
@@ -377,7 +377,7 @@ def _arithmetic(today: Gpu, other: Gpu, precision: str) -> float:
 
 
 def _quantize(subject: Subject) -> Told | None:
-    if subject.is_part or subject.kind_share(*MATMULS, KernelKind.ATTENTION) < MATRIX_SHARE:
+    if subject.is_part or subject.kind_share(*MATMULS, *ATTENTIONS) < MATRIX_SHARE:
         return None
     return Told("no number: what it saves depends on the model, not on the trace")
 

@@ -135,6 +135,12 @@ class KernelSet(OperationSet):
         sets = [(label, KernelSet(self.context, np.sort(np.concatenate(rows)))) for label, rows in rows_of.items()]
         return sorted(sets, key=lambda item: (-item[1].total_ns, item[0]))
 
+    def by_name(self) -> list[KernelSet]:
+        """Those of each full name (template arguments and all), most time first."""
+        distinct, index = np.unique(self.context.operations.name[self.rows], return_inverse=True)
+        sets = [KernelSet(self.context, self.rows[index == number]) for number in range(len(distinct))]
+        return sorted(sets, key=lambda one: (-one.total_ns, int(one.rows[0])))
+
     def named(self, most: int = 5) -> list[str]:
         """``label: 12 x, 3.40 ms`` of those that take most of the time, for evidence."""
         return [f"{label}: {count(len(one))} x, {duration(one.total_ns)}" for label, one in self.by_label()[:most]]

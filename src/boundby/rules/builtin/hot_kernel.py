@@ -18,7 +18,14 @@ from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind, is_library_kernel
 
 # Kernels of libraries and compilers are tuned already; layout conversions have a rule of their own.
-_TUNED = (*MATMULS, KernelKind.ATTENTION, KernelKind.MULTI_TENSOR, KernelKind.LAYOUT, KernelKind.FUSED)
+_TUNED = (
+    *MATMULS,
+    KernelKind.ATTENTION,
+    KernelKind.ATTENTION_FP32,
+    KernelKind.MULTI_TENSOR,
+    KernelKind.LAYOUT,
+    KernelKind.FUSED,
+)
 _OPENMP = re.compile("^nvkernel_|_gpu|__omp")
 
 
@@ -28,6 +35,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if len(kernels) == 0:
         return
     label, hot = kernels.by_label()[0]
+    # Instantiations of a template, and wrappers that take what they do as an argument, are kernels of their own: the
+    # longest is the one meant, unless only all of them together are enough.
+    versions = hot.by_name()
+    if versions[0].total_ns >= RULE.threshold(context, "share_fraction") * kernels.total_ns:
+        hot, versions = versions[0], versions[:1]
     share = hot.total_ns / max(kernels.total_ns, 1)
     if share < RULE.threshold(context, "share_fraction"):
         return
@@ -48,10 +60,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if halved is not None and halved[0] < context.least_ns:
         return  # whatever it takes, something else decides how long the program runs
     saved_ns = None if halved is None else min(halved[0], hot.total_ns // 2)
-    yield _match(hot, label, share, saved_ns, kernels.named())
+    yield _match(hot, label, share, saved_ns, kernels.named(), len(versions))
 
 
-def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named: list[str]) -> Match:
+def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named: list[str], versions: int) -> Match:
     context, longest, work = hot.context, hot.longest, device_work(hot.context)
     of_window = hot.exposed_ns / max(context.window_ns, 1)
     median = round(float(np.median(hot.duration_ns)))
@@ -62,6 +74,8 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
     occupancy = theoretical_occupancy(facts[device], threads, registers, shared_bytes) if facts else None
     evidence: dict[str, object] = {
         "kernel": label,
+        "name": context.trace.names[context.operations.name[longest]],
+        "versions": versions,
         "count": len(hot),
         "total_ns": hot.total_ns,
         "median_ns": median,
@@ -82,7 +96,8 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
         evidence["occupancy_limited_by"] = occupancy.limit
     scale = f"For scale: twice as fast, it would save {duration(saved_ns)}; whether it can be, only ncu tells"
     return hot.match(
-        f"{label} takes {percent(share)} of the sum of all kernels' durations: {count(len(hot))} x "
+        f"{label}{f', {versions} versions together, takes' if versions > 1 else ' takes'} {percent(share)} of the sum "
+        f"of all kernels' durations: {count(len(hot))} x "
         f"{duration(median)}{grid}",
         evidence,
         None,  # how far it is from its limit cannot be seen in a timeline

@@ -22,21 +22,28 @@ _FIRST_WITH_TENSOR_CORES = (7, 0)
 _FIRST_WITH_TF32 = (8, 0)
 _NO_TENSOR_CORES = re.compile(r"GTX 1[06]|\bMX\d{3}|TITAN X|Quadro [PMK]\d|T[456]00\b|T1000\b|T1200\b", re.IGNORECASE)
 
-# How many times faster large products run on tensor cores than in FP32, as programs (not peak rates) see it. GPUs of
-# data centres have 8 to 16 times the peak; GeForce GPUs 2 times in BF16 and none in TF32. Memory and shapes take much.
+# How many times as fast kernels were in pairs of profiles of one program before and after, on an A100 (peaks: FP32
+# 19.5, TF32 156, BF16 312 TFLOPS): sums of the durations of the same number of kernels. See docs/findings.md.
+#   FP32 attention (CUTLASS, memory efficient) -> BF16 (FlashAttention): 31,560 -> 4,608 ms, 6.8 times
+#   TF32 products -> BF16: 2,698 -> 1,225 ms, 2.2 times
+#   FP32 products -> BF16: 4,784 -> 176 ms, 27 times; the GPU was shared before, others gained 2.2 times: 12 times
+# The least is what programs with smaller products see (TF32, shapes that fit badly), for GPUs of data centres; GeForce
+# GPUs have 2 times the peak in BF16 and none in TF32. Ratios of peaks bound the most.
 _SPEED_UP: dict[Capability, tuple[float, float]] = {
-    (7, 0): (2.0, 4.0),
+    (7, 0): (2.0, 6.0),
     (7, 2): (2.0, 4.0),
-    (7, 5): (1.5, 3.5),
-    (8, 0): (2.5, 6.0),
+    (7, 5): (1.5, 4.0),
+    (8, 0): (2.5, 12.0),
     (8, 6): (1.3, 2.5),
     (8, 7): (1.5, 3.0),
     (8, 9): (1.3, 2.5),
-    (9, 0): (3.0, 8.0),
-    (10, 0): (3.0, 8.0),
+    (9, 0): (3.0, 12.0),
+    (10, 0): (3.0, 12.0),
     (12, 0): (1.3, 2.5),
 }
 _UNKNOWN_SPEED_UP = (1.3, 3.0)  # a GPU that is not listed: what consumers' and data centres' GPUs have in common
+# Attention also reads and writes half the bytes; on its measured 6.8 times others gain less (short sequences).
+_ATTENTION_MOST = 8.0
 _FALLBACK_ENGINE = re.compile(r"convolve|float_engine")
 # cuDNN runs these engines where shapes or layout fit no better one; other precision need not change that.
 _FALLBACK_SPEED_UP = (1.2, 3.0)
@@ -49,7 +56,7 @@ _TF32_IS_ON = 0.1
 def _check(context: RuleContext) -> Iterator[Match]:
     work, trace = device_work(context), context.trace
     long_enough = work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns"))
-    for kind in (KernelKind.MATMUL_FP32, KernelKind.MATMUL_TF32):
+    for kind in (KernelKind.MATMUL_FP32, KernelKind.ATTENTION_FP32, KernelKind.MATMUL_TF32):
         kernels = KernelSet(context, np.flatnonzero(long_enough & (work.kind == kind)))
         if kernels.share < RULE.threshold(context, "share_fraction") or kernels.exposed_ns < context.least_ns:
             continue
@@ -60,7 +67,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
             raise CannotCheckError(f"the trace does not tell the compute capability of {gpu}")
         if capability < _FIRST_WITH_TENSOR_CORES or _NO_TENSOR_CORES.search(gpu):
             continue
-        yield _from_tf32(kernels, gpu) if kind == KernelKind.MATMUL_TF32 else _from_fp32(kernels, gpu, capability)
+        if kind == KernelKind.MATMUL_TF32:
+            yield _from_tf32(kernels, gpu)
+        elif kind == KernelKind.ATTENTION_FP32:
+            yield _attention(kernels, gpu, capability)
+        else:
+            yield _from_fp32(kernels, gpu, capability)
 
 
 def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
@@ -90,6 +102,32 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
             torch=_advice(kernels.named(1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
             jax=('jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or parameters in bfloat16',),
             python=("Hold the arrays in 16 bits, or let the library's products run in TF32 (CUPY_TF32=1 in CuPy)",),
+        ),
+        cost_ns=kernels.total_ns,
+    )
+
+
+def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
+    """Fused attention in FP32: FlashAttention takes 16 bits only, TF32 switches do not reach these kernels."""
+    least, most = _SPEED_UP.get(capability, _UNKNOWN_SPEED_UP)
+    most = min(most, _ATTENTION_MOST)
+    half = "float16" if capability < _FIRST_WITH_TF32 else "bfloat16"
+    return kernels.match(
+        f"{counted(len(kernels), 'attention kernel runs', 'attention kernels run')} in FP32 ({percent(kernels.share)} "
+        f"of "
+        f"kernel time, {duration(kernels.total_ns)}): no tensor cores, and no FlashAttention",
+        kernels.evidence(gpu=gpu, assumed_speed_up=[least, most]),
+        kernels.saving_by_speed(least, most),
+        kernels.context.program.pick(
+            ("Query, key and value in 16 bits: fused attention then runs on the tensor cores (FlashAttention, cuDNN)",),
+            torch=(
+                f'with torch.autocast("cuda", dtype=torch.{half}): around forward and loss, or q, k, v in {half}: '
+                "scaled_dot_product_attention then takes FlashAttention or cuDNN's kernel",
+                "Measured in a pair of profiles on an A100: 6.8 times as fast. TF32 (set_float32_matmul_precision) "
+                "does "
+                "not reach these kernels",
+            ),
+            jax=("jax.nn.dot_product_attention on bfloat16 arrays takes cuDNN's fused kernel",),
         ),
         cost_ns=kernels.total_ns,
     )
@@ -161,6 +199,6 @@ RULE = Rule(
             "kernel_ns", 10_000, "ns", "Shorter products are limited by their start and their data, not by arithmetic."
         ),
         Threshold("bf16_least", 1.2, "times", "Products limited by memory still read half the bytes."),
-        Threshold("bf16_most", 2.0, "times", "BF16 has twice the peak rate of TF32 on every GPU that has both."),
+        Threshold("bf16_most", 2.2, "times", "Twice the peak rate and half the bytes; measured in a pair on an A100."),
     ),
 )

@@ -22,14 +22,21 @@ class KernelKind(IntEnum):
     FUSED = 10  # made by a compiler
     MULTI_TENSOR = 11  # one kernel for many tensors: foreach and fused optimizers
     LAYOUT = 12  # cuDNN's conversions between NCHW and NHWC
+    ATTENTION_FP32 = 13  # fused attention in single precision, on the ordinary cores
 
 
 MATMULS = (KernelKind.MATMUL_TENSOR, KernelKind.MATMUL_TF32, KernelKind.MATMUL_FP32, KernelKind.MATMUL)
+
+ATTENTIONS = (KernelKind.ATTENTION, KernelKind.ATTENTION_FP32)
 
 # In this order: the first that fits decides. cuBLAS, cuDNN and CUTLASS spell the instruction in their names: s884,
 # s1688, s16816 and h..., hmma, gmma, tensorop run on tensor cores; sgemm, scudnn and simt do not.
 _KINDS: tuple[tuple[KernelKind, re.Pattern[str]], ...] = (
     (KernelKind.LAYOUT, re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)),
+    (
+        KernelKind.ATTENTION_FP32,
+        re.compile(r"fmha_cutlass[FB]_f32|Attention(?:Backward)?Kernel<(?:float|cutlass::arch::Sm\d+, float)\b"),
+    ),
     (
         KernelKind.ATTENTION,
         re.compile(
@@ -44,6 +51,7 @@ _KINDS: tuple[tuple[KernelKind, re.Pattern[str]], ...] = (
             r"(?:gemm|conv|cudnn|cutlass|xmma|fprop|[dw]grad)\w*.*tf32|tf32\w*gemm|cutlass_80_tensorop_s1688gemm"
         ),
     ),
+    (KernelKind.MATMUL_FP32, re.compile(r"_ffma_|gemm_f32f32_f32f32|fprop_f32f32_f32f32|[dw]grad_f32f32_f32f32")),
     (
         KernelKind.MATMUL_TENSOR,
         re.compile(

@@ -1,0 +1,175 @@
+"""Signs that a device did something else: kernels that take longer than their like, and gaps before kernels that were
+launched long before, both in lengths that repeat (slices of time of another process); kernels that all slow down."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.evidence.context import Int, Rows, RuleContext, once
+from boundby.evidence.device_work import device_work
+from boundby.model.arrays import factorize
+from boundby.model.records import dataclass
+from boundby.trace.tables import OpKind
+
+# Devices give processes slices of time of about 0.5 to 5 ms; jitter of kernels stays far below.
+LEAST_SLICE_NS = 400_000
+# A launch that is older than this when the operation before it ends was waited for by nobody.
+LAUNCHED_BEFORE_NS = 20_000
+# Kernels of one name and grid: so many tell what is usual.
+LEAST_ALIKE = 20
+# Lengths within this ratio count as one; the commonest two hold this share of all, where slices are the reason.
+WITHIN, CONCENTRATED = 1.2, 0.4
+# So many interruptions, of so many kinds of kernels, are no chance, and no property of one kernel's data.
+LEAST_INTERRUPTIONS, LEAST_KINDS = 20, 5
+# Kernels are compared over this many parts of the time; each kind counts in parts where it came so often.
+PARTS, LEAST_IN_PART = 10, 5
+# A part of the time is slow where the kinds that run there take this much longer than in the fastest, as most kinds do.
+SLOWER, MOST_KINDS = 1.15, 0.7
+
+
+@dataclass(frozen=True)
+class Interruptions:
+    """``rows``: operations held up, while they ran or before they began, on one device; ``length_ns`` of each."""
+
+    device: int
+    rows: Rows
+    length_ns: Int
+    in_kernels: int  # of them, how many were running
+    common_ns: tuple[int, ...]  # the lengths that most of them have
+    kinds: int
+
+    @property
+    def total_ns(self) -> int:
+        return int(self.length_ns.sum())
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """Kinds of kernels that all take longer in some parts of the time."""
+
+    device: int
+    ratio: float
+    kinds: int
+    excess_ns: int
+    fastest: int  # parts of the time, counted from 0
+    slowest: int
+
+
+def _alone(context: RuleContext, device: int) -> Rows:
+    """Kernels of one device in order of time beside which nothing else runs there."""
+    work, table = device_work(context), context.operations
+    rows = np.flatnonzero(work.in_window & (table.device == device))
+    rows = rows[np.lexsort((rows, table.start_ns[rows]))]
+    start, end = table.start_ns[rows], table.end_ns[rows]
+    before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end))[:-1]
+    after = np.append(start, np.iinfo(np.int64).max)[1:]
+    chosen: Rows = rows[(before <= start) & (after >= end) & (table.kind[rows] == OpKind.KERNEL)]
+    return chosen[~table.is_communication[chosen]]
+
+
+def _usual(kind: npt.NDArray[np.intp], duration_ns: Int) -> tuple[npt.NDArray[np.float64], Int]:
+    """The lower quartile of each kernel's kind, and how many its kind has. Shapes (kernels,)."""
+    order = np.lexsort((duration_ns, kind))
+    counts = np.bincount(kind)
+    first = np.append(0, np.cumsum(counts))[:-1]
+    quartile = duration_ns[order][first + counts // 4]
+    return quartile[kind].astype(np.float64), counts[kind].astype(np.int64)
+
+
+@once
+def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
+    """Of every device on which they look like slices of time."""
+    work, table, calls = device_work(context), context.operations, context.calls
+    found = []
+    for device in context.timeline.devices:
+        rows = _alone(context, device.index)
+        if len(rows) < LEAST_ALIKE:
+            continue
+        kind = factorize(table.name[rows], table.shape[rows])[1].astype(np.intp)
+        duration = work.duration_ns[rows]
+        usual, alike = _usual(kind, duration)
+        late = np.where(alike >= LEAST_ALIKE, duration - usual, 0)
+        held = late >= LEAST_SLICE_NS
+        # Gaps before operations that were launched before the one before them on their stream had ended.
+        every = np.flatnonzero(work.in_window & (table.device == device.index))
+        every = every[np.lexsort((every, table.start_ns[every]))]
+        ended = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, table.end_ns[every]))[:-1]
+        gap = table.start_ns[every] - ended
+        call = calls.of_operation[every]
+        launched = np.where(call >= 0, calls.end_ns[np.maximum(call, 0)], np.iinfo(np.int64).max)
+        same = np.append(False, table.stream[every][1:] == table.stream[every][:-1])
+        waited = same & (launched + LAUNCHED_BEFORE_NS <= ended) & (gap >= LEAST_SLICE_NS)
+        waited[:1] = False
+        chosen = np.concatenate((rows[held], every[waited]))
+        length = np.concatenate((late[held].astype(np.int64), gap[waited]))
+        kinds = len(np.unique(kind[held]))
+        if len(chosen) < LEAST_INTERRUPTIONS or kinds < LEAST_KINDS or waited.sum() < LEAST_INTERRUPTIONS // 2:
+            continue
+        common, share = _common(length)
+        if share >= CONCENTRATED:
+            found.append(Interruptions(device.index, chosen, length, int(held.sum()), common, kinds))
+    return tuple(found)
+
+
+def _common(length: Int) -> tuple[tuple[int, ...], float]:
+    """The middles of the two bands of lengths, each `WITHIN` wide, that hold most, and their share of all."""
+    ordered = np.sort(length)
+    middles, held, left = [], 0, ordered
+    for _ in range(2):
+        if not len(left):
+            break
+        count = np.searchsorted(left, left * WITHIN, side="right") - np.arange(len(left))
+        best = int(np.argmax(count))
+        band = slice(best, best + int(count[best]))
+        middles.append(int(np.median(left[band])))
+        held += int(count[best])
+        left = np.delete(left, np.arange(band.start, band.stop))
+    return tuple(sorted(middles)), held / max(len(length), 1)
+
+
+@once
+def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
+    """Of every device on which kernels of nearly all kinds are slower at one time than at another."""
+    work, table = device_work(context), context.operations
+    found = []
+    for device in context.timeline.devices:
+        rows = _alone(context, device.index)
+        if len(rows) < LEAST_ALIKE * LEAST_KINDS:
+            continue
+        kind = factorize(table.name[rows], table.shape[rows])[1].astype(np.intp)
+        duration = work.duration_ns[rows].astype(np.float64)
+        part = np.minimum(
+            (table.start_ns[rows] - device.low_ns) * PARTS // max(device.high_ns - device.low_ns, 1), PARTS - 1
+        )
+        kinds = int(kind.max()) + 1
+        count = np.zeros((kinds, PARTS))
+        np.add.at(count, (kind, part), 1)
+        usual = np.full((kinds, PARTS), np.nan)
+        order = np.lexsort((duration, part, kind))
+        edges = np.append(0, np.cumsum(count.reshape(-1)))[:-1].astype(np.int64).reshape(kinds, PARTS)
+        known = count >= LEAST_IN_PART
+        usual[known] = duration[order][(edges + count.astype(np.int64) // 2)[known]]
+        everywhere = known.sum(axis=1) >= PARTS - 1  # what runs nearly all the time can be compared
+        if everywhere.sum() < LEAST_KINDS:
+            continue
+        relative = usual[everywhere] / np.nanmin(usual[everywhere], axis=1, keepdims=True)
+        of_part = np.nanmedian(relative, axis=0)
+        slowest, fastest = int(np.argmax(of_part)), int(np.argmin(of_part))
+        ratio = relative[:, slowest] / relative[:, fastest]
+        known_ratio = ratio[~np.isnan(ratio)]
+        if len(known_ratio) < LEAST_KINDS or (known_ratio >= SLOWER).mean() < MOST_KINDS:
+            continue
+        extra = np.clip(duration / np.maximum(of_part[part] / of_part[fastest], 1) - duration, None, 0)
+        compared = everywhere[kind]
+        found.append(
+            Slowdown(
+                device.index,
+                float(np.median(known_ratio)),
+                len(known_ratio),
+                round(-float(extra[compared].sum())),
+                fastest,
+                slowest,
+            )
+        )
+    return tuple(found)

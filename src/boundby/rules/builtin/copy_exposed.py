@@ -1,0 +1,86 @@
+"""Copies that no kernel hides, where no other rule says why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import RuleContext
+from boundby.evidence.device_work import device_work
+from boundby.model.causes import Cause
+from boundby.model.units import count, counted, duration, percent, size
+from boundby.rules.builtin._operations import CopySet
+from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.tables import Direction, OpKind
+
+_WAYS = {Direction.HTOD: "to the device", Direction.DTOH: "to the host", Direction.DTOD: "on the device"}
+
+
+def _check(context: RuleContext) -> Iterator[Match]:
+    work, table = device_work(context), context.operations
+    copies = CopySet(context, np.flatnonzero(work.is_copy & (table.kind >= OpKind.MEMCPY)))
+    least_ns = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.window_ns)
+    if copies.exposed_ns < least_ns:
+        return
+    parts = _parts(copies)
+    named = ", ".join(
+        f"{count(len(one))} {way} ({size(one.byte_count)}, {duration(one.exposed_ns)})" for way, one in parts[:3]
+    )
+    yield copies.match(
+        f"{counted(len(copies), 'copy or fill', 'copies and fills')} take {duration(copies.exposed_ns)} that no kernel "
+        f"hides, {percent(copies.exposed_ns / max(context.window_ns, 1))} of the window: {named}",
+        copies.evidence(by_way_exposed_ns={way: one.exposed_ns for way, one in parts}),
+        (0, copies.saving_without(Cause.GPU_COPY)[1]),
+        _advice(context, parts),
+        cost_ns=copies.exposed_ns,
+    )
+
+
+def _parts(copies: CopySet) -> list[tuple[str, CopySet]]:
+    """The copies by way, and fills, most exposed first."""
+    table, context = copies.context.operations, copies.context
+    is_fill = table.kind[copies.rows] == OpKind.MEMSET
+    parts = [("fills", CopySet(context, copies.rows[is_fill]))]
+    rest = copies.rows[~is_fill]
+    known = np.isin(table.direction[rest], [int(way) for way in _WAYS])
+    parts += [(name, CopySet(context, rest[table.direction[rest] == way])) for way, name in _WAYS.items()]
+    parts.append(("otherwise", CopySet(context, rest[~known])))
+    return sorted((part for part in parts if len(part[1])), key=lambda part: (-part[1].exposed_ns, part[0]))
+
+
+def _advice(context: RuleContext, parts: list[tuple[str, CopySet]]) -> tuple[str, ...]:
+    way, most = parts[0]
+    mean = most.byte_count / len(most)
+    if way == "fills":
+        return ("Fill memory once, or in the kernel that writes it anyway; memory that is overwritten needs no fill",)
+    if way == "on the device":
+        return (
+            context.program.pick(
+                "Let the next kernel read where the data lie, in place of copying them first",
+                torch="Avoid the copy: views in place of .contiguous(), .clone() and cat; write into slices of one "
+                "tensor",
+            ),
+        )
+    if mean < RULE.threshold(context, "small_bytes"):
+        return (f"They are small ({size(mean)} on average): join them into one copy, or leave the data where they are",)
+    return (
+        "Copy on a stream of its own, from pinned memory, while kernels that do not need the data run; move fewer "
+        "bytes "
+        "(smaller types, only what is needed), or keep them on the device",
+    )
+
+
+RULE = Rule(
+    id="copy-exposed",
+    title="Copies that no kernel hides",
+    group="gpu_copy",
+    cause=Cause.GPU_COPY,
+    check=_check,
+    needs=("memcpy",),
+    is_last=True,
+    thresholds=(
+        Threshold("share_fraction", 0.10, "fraction of the window", "From a tenth on, copies always deserve a word."),
+        Threshold("small_bytes", 65_536, "bytes", "Below, a copy is latency, not bandwidth."),
+    ),
+)

@@ -1,0 +1,75 @@
+"""GPUs of one program that have unequal work, and GPUs that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.attribution.regions import ROOT
+from boundby.evidence.context import RuleContext
+from boundby.evidence.device_work import device_work
+from boundby.model.units import duration, percent
+from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.rule import Match, Rule, Threshold, note
+
+
+def _check(context: RuleContext) -> Iterator[Match]:
+    work, table, gpus = device_work(context), context.operations, context.trace.gpus
+    used = context.timeline.devices
+    ids = [gpus[one.index].id for one in used]
+    of_each = [work.exposed_ns[work.is_kernel & (table.device == one.index)] for one in used]
+    busy = np.array([int(exposed_ns.sum()) for exposed_ns in of_each], np.int64)
+    if len(used) > 1 and busy.any():
+        most, least = int(np.argmax(busy)), int(np.argmin(busy))
+        extra = int(busy[most]) - int(busy.mean())
+        worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)
+        if extra >= worth and busy[most] >= RULE.threshold(context, "ratio") * busy.mean():
+            rows = np.flatnonzero(work.is_kernel & (table.device == used[most].index))
+            yield Match(
+                region=KernelSet(context, rows).region,
+                title=f"GPU {gpus[used[most].index].id} computes for {duration(int(busy[most]))}, GPU "
+                f"{gpus[used[least].index].id} for {duration(int(busy[least]))}: even, each would take "
+                f"{duration(int(busy.mean()))}",
+                evidence={
+                    "compute_ns": {str(gpu): ns for gpu, ns in zip(ids, busy.tolist(), strict=True)},
+                    "mean_ns": int(busy.mean()),
+                    "names": sorted({gpus[one.index].name for one in used}),
+                },
+                saving_ns=(0, extra),
+                advice=(
+                    "Give each GPU work in proportion to its speed: waits for the slower one go with the balance, not "
+                    "with "
+                    "the call that waits",
+                ),
+                examples=KernelSet(context, rows).examples(),
+                cost_ns=extra,
+                is_unsure=True,
+            )
+    idle = [gpu for gpu in gpus if not gpu.used]
+    kernels = int(busy.sum()) >= RULE.threshold(context, "busy_fraction") * max(context.window_ns, 1)
+    if idle and used and kernels:
+        listed = ", ".join(gpu.name for gpu in idle[:3])
+        yield note(
+            f"{len(idle)} of {len(gpus)} GPUs that the report lists run nothing of this program ({listed}), while the "
+            f"other "
+            f"is busy {percent(int(busy.sum()) / max(context.window_ns, 1))} of the time",
+            {"gpus_listed": len(gpus), "gpus_used": len(used), "unused": [gpu.name for gpu in idle]},
+            "If they are free, independent work (batches, requests, parameters) can run there; they may also be "
+            "others'",
+            region=ROOT,
+        )
+
+
+RULE = Rule(
+    id="gpu-balance",
+    title="GPUs have unequal work, or none",
+    group="gpu_compute",
+    check=_check,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("share_fraction", 0.05, "fraction of the window", "Below, nobody rearranges work."),
+        Threshold("ratio", 1.2, "times the mean", "Equal shares differ by a few per cent."),
+        Threshold("busy_fraction", 0.8, "fraction of the window", "A GPU that is not busy needs no second one."),
+    ),
+)

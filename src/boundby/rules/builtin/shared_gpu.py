@@ -1,0 +1,91 @@
+"""The GPU did something else in between: slices of time of another process, or lower clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.attribution.regions import ROOT
+from boundby.evidence.context import RuleContext
+from boundby.evidence.device_work import kernel_name
+from boundby.evidence.interruptions import PARTS, interruptions, slowdowns
+from boundby.model.units import count, duration, percent
+from boundby.results.report import Example
+from boundby.rules.rule import Match, Rule, Threshold
+
+
+def _check(context: RuleContext) -> Iterator[Match]:
+    worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)
+    shared = {item.device: item for item in interruptions(context) if item.total_ns >= worth}
+    table, gpus = context.operations, context.trace.gpus
+    for device, item in shared.items():
+        longest = np.lexsort((item.rows, -item.length_ns))[:3].tolist()
+        lengths = " and ".join(duration(length) for length in item.common_ns)
+        gaps = len(item.rows) - item.in_kernels
+        yield Match(
+            region=ROOT,
+            title=f"GPU {gpus[device].id} was shared: {count(item.in_kernels)} kernels of {item.kinds} kinds take "
+            f"longer than "
+            f"others of the same grid, and {count(gaps)} that were launched long before wait, by {lengths} at a time: "
+            f"{duration(item.total_ns)}",
+            evidence={
+                "interruptions": len(item.rows),
+                "in_kernels": item.in_kernels,
+                "before_kernels": gaps,
+                "kinds_of_kernels": item.kinds,
+                "common_lengths_ns": list(item.common_ns),
+                "interrupted_ns": item.total_ns,
+            },
+            saving_ns=(0, item.total_ns),
+            advice=(
+                "Another process, or another context, takes turns on this GPU: nvidia-smi "
+                "--query-compute-apps=pid,name "
+                "--format=csv, while it runs, shows who. Measure on a GPU of its own",
+                "Until then durations of kernels here are not theirs: other findings' savings are too high or too low",
+            ),
+            examples=tuple(
+                Example(
+                    int(table.start_ns[item.rows[number]]),
+                    int(item.length_ns[number]),
+                    f"{kernel_name(context, int(item.rows[number]))} is held up",
+                )
+                for number in longest
+            ),
+            instances=len(item.rows),
+            cost_ns=item.total_ns,
+        )
+    for slow in slowdowns(context):
+        if slow.device in shared or slow.excess_ns < worth:
+            continue
+        yield Match(
+            region=ROOT,
+            title=f"kernels of the same grid take up to {percent(slow.ratio - 1)} longer at one time than at another, "
+            f"{slow.kinds} kinds alike: lower clocks, or somebody else on GPU {gpus[slow.device].id}",
+            evidence={
+                "slower_by": round(slow.ratio, 3),
+                "kinds_of_kernels": slow.kinds,
+                "excess_ns": slow.excess_ns,
+                "fastest_tenth": slow.fastest + 1,
+                "slowest_tenth": slow.slowest + 1,
+                "parts": PARTS,
+            },
+            saving_ns=(0, slow.excess_ns),
+            advice=(
+                "nvidia-smi --query-gpu=clocks.sm,temperature.gpu,power.draw,clocks_event_reasons.active --format=csv "
+                "-l 1, "
+                "while it runs, shows whether heat or power lowers the clock; another process on the GPU does the same",
+            ),
+            cost_ns=slow.excess_ns,
+            is_unsure=True,
+        )
+
+
+RULE = Rule(
+    id="shared-gpu",
+    title="Kernels are slower than their like: the GPU is shared, or its clock is lower",
+    group="gpu_compute",
+    check=_check,
+    needs=("kernels", "cuda_api"),
+    thresholds=(Threshold("share_fraction", 0.03, "fraction of the window", "Below, it is jitter."),),
+)

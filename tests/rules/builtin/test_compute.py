@@ -1,0 +1,91 @@
+"""Compute-bound programs get an answer: precision, shared and slow devices, versions of a kernel, last words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from boundby.results.report import Finding
+from boundby.simulate.program import MS, US, Copy, Launch, Loop, Sync, program
+from boundby.trace.tables import Trace
+from tests.rules.builtin.case_shared_gpu import hot, shared
+from tests.rules.builtin.hardware import on_gpu
+from tests.rules.builtin.harness import Source, findings
+
+FMHA = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>::Params)"
+FMHA_BF16 = "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<bf16>::Params)"
+
+
+def of(source: Source, rule: str) -> list[Finding]:
+    return [item for item in findings(source) if item.rule == rule]
+
+
+def _with(kernel: str, ns: int = 2 * MS) -> Source:
+    return on_gpu(Source(program(Loop(20, [Launch(kernel, ns), Launch("other", 300 * US)]), Sync())))
+
+
+def test_attention_in_fp32_is_told_with_measured_savings() -> None:
+    (found,) = of(_with(FMHA), "tensor-cores")
+    assert "attention kernels run in FP32" in found.title
+    assert found.saving_ns is not None
+    assert found.saving_ns[0] >= 20 * MS  # of 40 ms, at 2.5 times
+    assert found.saving_ns[1] <= 38 * MS
+    assert not of(_with(FMHA_BF16), "tensor-cores")
+
+
+def test_products_are_told_by_their_instruction() -> None:
+    assert of(_with("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_ffma_aligna4"), "tensor-cores")
+    assert not of(_with("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tensor16x8x16"), "tensor-cores")
+
+
+def test_a_shared_gpu_is_told_by_its_slices() -> None:
+    (found,) = of(shared(), "shared-gpu")
+    assert "was shared" in found.title
+    assert found.evidence["common_lengths_ns"]
+    assert found.saving_ns is not None
+    assert found.saving_ns[0] == 0
+
+
+def test_a_lower_clock_slows_all_kinds() -> None:
+    (found,) = of(hot(), "shared-gpu")
+    assert "lower clocks" in found.title
+    assert found.evidence["slower_by"] == 1.3
+
+
+def test_one_kernel_whose_work_grows_is_no_clock() -> None:
+    def grows(trace: Trace) -> Trace:
+        table = trace.operations
+        name = trace.names.index("part_7")
+        extra = np.where(table.name == name, np.arange(len(table)) * 2_000, 0)
+        ended = np.cumsum(extra)
+        return replace(
+            trace, operations=replace(table, start_ns=table.start_ns + ended - extra, end_ns=table.end_ns + ended)
+        )
+
+    step = [Launch(f"part_{number}", (100 + 20 * number) * US) for number in range(8)]
+    assert not of(Source(program(Loop(60, step), Sync())).changed(grows), "shared-gpu")
+
+
+def test_instantiations_are_kernels_of_their_own() -> None:
+    names = [f"void mine::stencil<{number}, float>(float *)" for number in (1, 2, 3)]
+    even = [Launch(name, 1 * MS) for name in names]
+    (found,) = of(Source(program(Loop(20, even), Sync())), "hot-kernel")
+    assert "3 versions together" in found.title
+    uneven = [Launch(names[0], 5 * MS), *even[1:]]
+    (found,) = of(Source(program(Loop(20, uneven), Sync())), "hot-kernel")
+    assert "versions" not in found.title
+    assert found.evidence["name"] == names[0]
+    assert found.instances == 20
+
+
+def test_few_long_launches_are_enough() -> None:
+    (found,) = of(Source(program(Launch("solve", 400 * MS), Launch("solve", 400 * MS), Sync())), "hot-kernel")
+    assert found.severity == "medium"
+
+
+def test_the_last_word_is_for_who_said_nothing() -> None:
+    pageable = [Launch("part", 1 * MS), Copy(20_000_000, "HtoD", memory="pageable")]
+    rules = {item.rule for item in findings(Source(program(Loop(20, pageable), Sync())))}
+    assert "copy-exposed" not in rules
+    assert rules & {"pageable-copy", "copy-overlap"}
