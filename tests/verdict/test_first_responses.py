@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from benchmarks import first_responses as benchmark
 
 from boundby import api
 from boundby.simulate.case import Case
@@ -52,3 +53,11 @@ def test_no_real_device_is_left_without_a_next_step(name: str) -> None:
     for device in report.devices:
         assert device.first_responses, f"GPU {device.id} is {device.verdict.bound}"
         assert device.first_responses[0].saving_ns or device.first_responses[0].because
+
+
+@pytest.mark.parametrize("story", benchmark.stories(), ids=lambda story: story.name)
+def test_what_is_carried_out_saves_what_was_predicted(story: benchmark.Story, tmp_path: Path) -> None:
+    """The table of docs/first-responses.md."""
+    line, outside = benchmark.row(story, tmp_path)
+    assert outside < 0.08, line
+    assert line in benchmark.PAGE.read_text(encoding="utf-8")

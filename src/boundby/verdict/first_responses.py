@@ -16,6 +16,7 @@ import numpy as np
 
 from boundby.evidence.context import Bool, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.wait_chains import wait_chain
 from boundby.model.causes import BOUND_LABEL
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.records import dataclass
@@ -433,12 +434,16 @@ def _compiled_loop(subject: Subject) -> Told | None:
 
 def _remove_waits(subject: Subject) -> Told | None:
     found = subject.found("sync-operator", "sync-call", "sync-readback", "sync-polling", "sync-allocation")
-    if found:
-        return found
-    sync = subject.part.sync
-    return subject.replayed(
-        "no_sync", f"{count(sync.count)} syncs block the host for {duration(sync.blocked_ns)}; at most"
-    )
+    if subject.is_part:
+        return found or subject.at_most("all waits in it gone; at most")
+    chain, sync = wait_chain(subject.context), subject.part.sync
+    whole = subject.context.saving(("sync",))
+    if found and found.saving_ns and whole:
+        because = f"{found.because}; one after the other: {chain.text}" if chain.text else found.because
+        saving = (min(found.saving_ns[0], whole[1]), max(found.saving_ns[1], whole[1]))
+        return found._replace(because=because, saving_ns=saving)
+    told = chain.text or f"{count(sync.count)} syncs block the host for {duration(sync.blocked_ns)}"
+    return found or subject.replayed("no_sync", f"{told}; at most")
 
 
 def _read_later(subject: Subject) -> Told | None:

@@ -1,0 +1,235 @@
+"""First responses held against what happens when somebody follows them: ``python -m benchmarks.first_responses``.
+
+A program of each pattern runs on the simulated machine and is analysed; then the program with the response carried out
+runs, and its report is set against the prediction. ``--write`` puts the table into docs/first-responses.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from boundby import api
+from boundby.model.units import change, duration, percent
+from boundby.results.report import DeviceReport
+from boundby.simulate.case import Case
+from boundby.simulate.export import write_export
+from boundby.simulate.machine import Machine
+from boundby.simulate.patterns import NCCL
+from boundby.simulate.program import (
+    MS,
+    US,
+    Alloc,
+    Await,
+    Copy,
+    GraphLaunch,
+    Instruction,
+    Launch,
+    Loop,
+    Node,
+    Program,
+    Range,
+    Record,
+    Signal,
+    Sleep,
+    Sync,
+    Thread,
+    WaitEvent,
+    Work,
+    item,
+    program,
+    threads,
+)
+from boundby.verdict.patterns import pattern
+
+STEPS = 30
+COLLECTIVE = 900 * US
+SGEMM, HALF = "ampere_sgemm_128x64_tn", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
+PAGE = Path(__file__).parents[1] / "docs" / "first-responses.md"
+BEGIN, END = "<!-- table: python -m benchmarks.first_responses --write -->", "<!-- end of table -->"
+
+
+@dataclass(frozen=True)
+class Story:
+    """A program before and after. ``response``: the id of what is carried out."""
+
+    name: str
+    before: Program
+    after: Program
+    response: str
+    done: str
+
+
+def _steps(*body: Instruction, name: str = "") -> Program:
+    return program(Loop(STEPS, [Range("step {i}", list(body))]), Sync(), name=name or "first_responses")
+
+
+def _products(kernel: str, ns: int) -> list[Instruction]:
+    return [Range("forward", [Work(30 * US), *(Launch(kernel, ns) for _ in range(8))])]
+
+
+def _small(count: int) -> list[Instruction]:
+    return [Range("forward", [Loop(count, [Launch("vectorized_elementwise", 3 * US), Work(6 * US)])])]
+
+
+def _fed(make: Sequence[Instruction], use: Sequence[Instruction]) -> Program:
+    """What is made for a step, in a thread of its own, two steps ahead."""
+    feeder = Loop(STEPS, [Await("room"), *make, Signal("batch")])
+    step = Range("step {i}", [Range("data", [Await("batch"), Signal("room")]), *use])
+    main = Thread((Signal("room"), Signal("room"), Loop(STEPS, [step]), Sync()))
+    return threads(main, Thread((feeder,), "feeder"), name="first_responses")
+
+
+def _copied(memory: str, stream: int) -> list[Instruction]:
+    copy: Instruction = Copy(40_000_000, "HtoD", memory, stream=stream)  # type: ignore[arg-type]
+    ready = [Record("copied", stream=stream), WaitEvent("copied")] if stream else []
+    return [Range("load", [Work(20 * US), copy, *ready]), Range("forward", [Launch("gemm", 1 * MS)])]
+
+
+def _reduced(stream: int) -> list[Instruction]:
+    backward: list[Instruction] = []
+    for layer in range(4):
+        backward.append(Launch(f"gemm_grad_{layer}", 800 * US, share=0.8))
+        if stream:
+            backward += [Record(f"grad_{layer}"), WaitEvent(f"grad_{layer}", stream=stream)]
+            backward.append(Launch(NCCL, COLLECTIVE, stream=stream, comm=True, share=0.2))
+    if not stream:
+        backward += [Launch(NCCL, COLLECTIVE, comm=True, share=0.2) for _ in range(4)]
+    joined: list[Instruction] = [Record("reduced", stream=stream), WaitEvent("reduced")] if stream else []
+    return [Range("backward", [Work(20 * US), *backward]), *joined, Range("optimizer", [Launch("adam", 100 * US)])]
+
+
+def _waits(*, reads: bool) -> list[Instruction]:
+    part: list[Instruction] = [Launch("gemm", 150 * US), Launch("reduce", 100 * US), *(item() if reads else [])]
+    prepare: list[Instruction] = [piece for _ in range(5) for piece in (Work(45 * US), Launch("fill", 2 * US))]
+    return [Range("forward", part + prepare), Range("loss", part + prepare)]
+
+
+def stories() -> tuple[Story, ...]:
+    """One of each pattern."""
+    forward: list[Instruction] = [Range("forward", [Loop(5, [Launch("gemm", 150 * US), Work(10 * US)])])]
+    augment: list[Instruction] = [Work(1 * MS, 0.1)]
+    read: list[Instruction] = [Sleep(3 * MS, "read", 0.1)]
+    allocate: list[Instruction] = [
+        Range("allocate", [Alloc(900 * US), Alloc(200 * US, waits=True, call="cudaFree")]),
+        Range("forward", [Launch("gemm", 300 * US), Work(20 * US)]),
+    ]
+    graph: list[Instruction] = [
+        Range("forward", [GraphLaunch([Node("vectorized_elementwise", 3 * US)] * 100), Work(20 * US)])
+    ]
+    return (
+        Story(
+            "gpu_compute",
+            _steps(*_products(SGEMM, 400 * US)),
+            _steps(*_products(HALF, 160 * US)),
+            "gpu_compute.lower-precision",
+            "the products run in BF16, 2.5 times as fast",
+        ),
+        Story(
+            "cuda_api",
+            _steps(*_small(100)),
+            _steps(*graph),
+            "cuda_api.cuda-graphs",
+            "each step is one graph of the same kernels",
+        ),
+        Story(
+            "sync",
+            _steps(*_waits(reads=True)),
+            _steps(*_waits(reads=False)),
+            "sync.remove-waits",
+            "no `.item()` in the step",
+        ),
+        Story(
+            "cpu",
+            _steps(Range("augment", augment), *forward),
+            _fed(augment, forward),
+            "cpu.overlap",
+            "a thread of its own augments, two steps ahead",
+        ),
+        Story(
+            "host_blocked",
+            _steps(Range("data", read), *forward),
+            _fed([Sleep(600 * US, "read", 0.1)], forward),
+            "host_blocked.workers",
+            "five workers read ahead: a batch is there every 0.6 ms",
+        ),
+        Story(
+            "gpu_copy",
+            _steps(*_copied("pageable", 0)),
+            _steps(*_copied("pinned", 0)),
+            "gpu_copy.pinned",
+            "the same copies from pinned memory",
+        ),
+        Story(
+            "gpu_comm",
+            _steps(*_reduced(0)),
+            _steps(*_reduced(1)),
+            "gpu_comm.overlap-comm",
+            "each layer's gradients are reduced on a stream of their own",
+        ),
+        Story(
+            "init",
+            _steps(*allocate),
+            _steps(*allocate[1:]),
+            "init.allocator",
+            "one buffer for all steps",
+        ),
+    )
+
+
+def device_of(made: Program, folder: Path, name: str) -> DeviceReport:
+    """What boundby says of a program's only device."""
+    case = Case(name, made, Machine(host_jitter=0.05, device_jitter=0.01), 1)
+    write_export(case.run(), folder / f"{name}.sqlite", "2023")
+    return api.analyze(folder / f"{name}.sqlite").devices[0]
+
+
+def row(story: Story, folder: Path) -> tuple[str, float]:
+    """One line of the table, and by what part of it the second window lies outside the predicted range."""
+    before = device_of(story.before, folder, f"{story.name}-before")
+    after = device_of(story.after, folder, f"{story.name}-after")
+    response = next(one for one in before.first_responses if one.id == story.response)
+    rank = before.first_responses.index(response) + 1
+    assert before.verdict.bound == story.name, (story.name, before.verdict.bound)
+    assert response.saving_ns is not None, (story.name, response)
+    low, high = (before.window_ns - saving for saving in reversed(response.saving_ns))
+    outside = max(low - after.window_ns, after.window_ns - high, 0) / after.window_ns
+    side = "shorter" if after.window_ns < low else "longer"
+    cells = (
+        pattern(story.name).title,
+        duration(before.window_ns),
+        f"{rank}. {response.title}",
+        story.done,
+        f"{duration(low)} - {duration(high)}",
+        f"{duration(after.window_ns)} ({change(after.window_ns / before.window_ns - 1)})",
+        f"{percent(outside, 1)} {side} still" if outside else "yes",
+    )
+    return f"| {' | '.join(cells)} |", outside
+
+
+def table(folder: Path) -> str:
+    """All rows, as Markdown."""
+    head = ("pattern", "before", "response (its rank)", "carried out", "predicted", "second report", "held")
+    lines = [f"| {' | '.join(head)} |", "| --- | ---: | --- | --- | ---: | ---: | --- |"]
+    return "\n".join([*lines, *(row(story, folder)[0] for story in stories())])
+
+
+def main() -> None:
+    """Print the table, or write it into the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="into docs/first-responses.md")
+    write = parser.parse_args().write
+    with tempfile.TemporaryDirectory() as folder:
+        text = table(Path(folder))
+    print(text)
+    if write:
+        page = PAGE.read_text(encoding="utf-8")
+        above, _, rest = page.partition(BEGIN)
+        PAGE.write_text(f"{above}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
