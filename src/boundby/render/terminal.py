@@ -275,7 +275,8 @@ def _cards(report: Report, face: Face) -> list[list[Text]]:
                     sign.value if sign.is_met is not None else "",
                     first=face.line(pad(f"{mark}", 14), pad(sign.name, width)),
                 )
-            lines += face.wrapped(card.stands, style=DIM)
+            for text in filter(None, (card.stands, *card.notes)):
+                lines += face.wrapped(f"{clean(text).rstrip('.')}.", style=DIM)
         if account.responses:
             lines.append(face.heading(f"{account.name}: FIRST RESPONSES"))
         for rank, response in enumerate(account.responses, 1):

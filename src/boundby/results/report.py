@@ -266,6 +266,7 @@ class Card:
     pattern: Annotated[str, "Cause key of the pattern; boundby explain teaches it."]
     signs: Annotated[tuple[Sign, ...], "The classic signs."] = ()
     stands: Annotated[str, "Why the verdict stands where classic signs are missing; empty where all are met."] = ""
+    notes: Annotated[tuple[str, ...], "What else to know: waits that cost nothing, host timers that would lie."] = ()
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ BATCH_LEAST, BATCH_MOST = 0.25, 0.5
 SMALL_KERNEL_NS = 10_000  # longer ones are no matter of launching, and take longer for a larger batch
 SMALL_PIECE = 4 << 20  # bytes: from this on a copy reaches the link's rate
 WORTH_BUYING = 1.33  # times the peaks of the GPU in use
+# A timer on the host lies of a region with this share of the time whose work on the device takes so many times as long.
+TIMED_SHARE, LIES, LEAST_TIMED_NS, LEAST_INSTANCES = 0.10, 3.0, 100_000, 3
 MATRIX_SHARE = 0.05  # of kernel time: less is no model whose precision could be lowered
 UNSEEN_SHARE = 0.10  # of the window, from which waiting streams are worth a response of their own
 _HALF = (KernelKind.MATMUL_TENSOR, KernelKind.ATTENTION)
@@ -163,7 +165,29 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
         made = _with_best_finding(subject, made, [one[2] for one in told])
     if not known:
         made = tuple(_without_pattern(subject)) if verdict.bound == "unknown" else ()
-    return tuple(card(bound, subject.part) for bound in known), made
+    notes = () if subject.is_part else tuple(_notes(subject))
+    return tuple(replace(card(bound, subject.part), notes=notes) for bound in known), made
+
+
+def _notes(subject: Subject) -> Iterator[str]:
+    """Waits that cost nothing, and steps of which a timer on the host would tell the wrong length."""
+    for link in wait_chain(subject.context).harmless[:2]:
+        yield (
+            f"{link.name} blocks the host for {duration(link.held_ns)} and costs nothing: the device works meanwhile,"
+            " and without these waits the program takes as long"
+        )
+    for region in sorted(subject.context.regions, key=lambda region: (-region.share, region.path)):
+        if not region.path or region.projected is None or region.instances < LEAST_INSTANCES:
+            continue
+        host_ns, device_ns = region.host.median_ns, region.projected.median_ns
+        if region.share >= TIMED_SHARE and host_ns and device_ns >= LIES * host_ns and device_ns >= LEAST_TIMED_NS:
+            yield (
+                f"a timer on the host around {region.path[-1]} without a synchronization would show"
+                f" {duration(host_ns)} (enqueueing), while its work on the device takes {duration(device_ns)}: a"
+                f" speed-up of {device_ns / host_ns:.0f} times told that way is none."
+                " Measure with events, or boundby measure"
+            )
+            return
 
 
 def of_devices(
