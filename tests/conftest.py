@@ -12,6 +12,7 @@ from boundby.capture.locate import Nsys
 from boundby.native import library
 from boundby.rules import findings
 from tests.support.nsys import OLDER, capture, fetched_nsys, installed_nsys
+from tests.support.traces import trace_names
 
 
 def pytest_sessionstart() -> None:
@@ -52,11 +53,15 @@ def nvtx_report(nsys: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all that captures with a real nsys in one worker, since two captures at once disturb each other, and every
-    other file in one worker, so that what a file caches is made once."""
+    """Run all that captures with a real nsys in one worker, since two captures at once disturb each other; all tests of
+    a real trace in one, and of every other file in one, so that what they share is made once."""
+    real = set(trace_names())
     for item in items:
         captures = item.get_closest_marker("nsys") is not None or _CAPTURING & set(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group("nsys" if captures else item.nodeid.partition("::")[0]))
+        values = getattr(getattr(item, "callspec", None), "params", {}).values()
+        traces = [value for value in values if isinstance(value, str) and value in real]
+        file = "nsys" if captures else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(traces[0] if traces else file))
         if captures:  # a recording on a loaded machine can lose events or a signal its moment
             item.add_marker(pytest.mark.flaky(reruns=2))
 

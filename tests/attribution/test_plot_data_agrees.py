@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 
-from boundby import api
 from boundby.model.causes import CAUSE_KEYS
-from tests.support.traces import ABSENT, trace_names, trace_path
+from tests.support.traces import ABSENT, analysis_of, trace_names
 
 UNREADABLE = "oddities/partial_export.sqlite"
 READABLE = [name for name in trace_names() if name != UNREADABLE] or [ABSENT]
@@ -16,7 +15,7 @@ READABLE = [name for name in trace_names() if name != UNREADABLE] or [ABSENT]
 
 @pytest.mark.parametrize("name", READABLE)
 def test_plot_data_and_report_agree(name: str) -> None:
-    found = api.examine(trace_path(name))
+    found = analysis_of(name)
     report, plot_data = found.report, found.plot_data
     accounts = [device.time for device in report.devices] or [thread.time for thread in report.threads]
     for lane, account in zip(plot_data.lanes, accounts, strict=True):

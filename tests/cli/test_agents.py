@@ -14,7 +14,7 @@ from boundby.cli.main import main
 from boundby.render import brief
 from boundby.results.report import Report
 from tests.support import reports
-from tests.support.traces import trace_path
+from tests.support.traces import analysis_of
 
 #: trace -> where the time goes, which region, a word of why, what first, at least how much of the window it would save
 ANSWERS = {
@@ -30,7 +30,7 @@ ANSWERS = {
 @pytest.mark.parametrize("name", ANSWERS)
 def test_five_questions_of_a_real_trace(name: str) -> None:
     cause, region, why, first, least = ANSWERS[name]
-    text = brief.render(api.analyze(trace_path(name)))
+    text = brief.render(analysis_of(name).report)
     assert len(text) <= brief.MOST_CHARACTERS
     told = json.loads(text)
     verdict = told["verdicts"][0]

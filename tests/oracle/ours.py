@@ -15,9 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import boundby
-from boundby.attribution.timeline import Timeline, build_timeline
-from boundby.attribution.windows import Window
-from boundby.readers import read_trace
+from boundby.attribution.timeline import Timeline
 from boundby.results.report import Report
 from boundby.trace.tables import Trace
 
@@ -53,12 +51,11 @@ class Analysis:
         return full_name(self.trace.domains[ranges.domain[row]], self.trace.names[ranges.name[row]])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2)  # tests of one trace follow one another
 def analysis(path: Path) -> Analysis:
     """Read and analyse one trace; the result is shared."""
-    trace = read_trace(path)
-    report = boundby.analyze(path, fold=False, find_regions=False)
-    return Analysis(trace, build_timeline(trace, Window("gpu"), fold=False), report)
+    found = boundby.Analysis(path, fold=False, find_regions=False)
+    return Analysis(found.trace, found.timeline, found.report)
 
 
 def full_name(domain: str, name: str) -> str:

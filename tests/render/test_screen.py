@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from boundby import api
 from boundby.model.errors import UserError
 from boundby.render import screen
 from boundby.results.report import FirstResponse, Report
 from tests.support import golden, reports
-from tests.support.traces import trace_names, trace_path
+from tests.support.traces import analysis_of, trace_names
 
 RESPONSE = FirstResponse(
     "sync.remove-waits",
@@ -57,7 +56,7 @@ def test_more_rows_where_they_are_asked_for() -> None:
 @pytest.mark.parametrize("name", trace_names())
 def test_every_real_trace_fits_one_screen(name: str) -> None:
     try:
-        report = api.analyze(trace_path(name))
+        report = analysis_of(name).report
     except UserError:
         pytest.skip("no report: a user error")
     lines = screen.render(report).splitlines()

@@ -12,7 +12,7 @@ import boundby
 from boundby.correlation.clock import estimate_shift
 from boundby.simulate.export import to_export
 from boundby.simulate.generate import generate
-from tests.support.traces import trace_names, trace_path
+from tests.support.traces import analysis_of, trace_names, trace_path
 
 # Eight hundred streams: minutes of replay; and one that cannot be read.
 LEFT_OUT = ("pair_ngp_many_streams", "oddities/partial_export")
@@ -26,7 +26,7 @@ def test_on_simulated_programs(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in trace_names() if not name.startswith(LEFT_OUT)])
 def test_on_real_traces(name: str) -> None:
-    analysis = boundby.examine(trace_path(name))
+    analysis = analysis_of(name)
     if analysis.timeline.devices and len(analysis.timeline.calls):
         assert list(broken(analysis)) == []
 

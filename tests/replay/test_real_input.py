@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 import boundby
-from tests.support.traces import trace_path
+from tests.support.traces import analysis_of, trace_path
 
 
 def test_without_host_sleeps() -> None:
@@ -24,7 +24,7 @@ def test_without_host_sleeps() -> None:
 
 
 def _predicted(name: str) -> dict[str, int]:
-    return {item.scenario: item.predicted_ns for item in boundby.analyze(trace_path(name)).what_if}
+    return {item.scenario: item.predicted_ns for item in analysis_of(name).what_if}
 
 
 def test_pageable_uploads_take_no_time_without_copies() -> None:

@@ -15,7 +15,7 @@ from boundby.stats.figures import measure
 from boundby.trace.tables import Direction, MemoryKind
 from tests.attribution.strategies import host_sequences
 from tests.support.program import Program
-from tests.support.traces import trace_names, trace_path
+from tests.support.traces import analysis_of, trace_names, trace_path
 
 US = 1000
 
@@ -31,10 +31,10 @@ def launch(program: Program, at: int, start: int, end: int, thread: int = 0) -> 
 
 @pytest.mark.parametrize("name", [name for name in trace_names() if "partial" not in name])
 def test_an_unchanged_replay_is_the_trace(name: str) -> None:
-    timeline = build_timeline(read_trace(trace_path(name)), parse_window("gpu"))
-    if not timeline.devices:
+    analysis = analysis_of(name)
+    if not analysis.timeline.devices:
         pytest.skip("no GPU work to replay")
-    predictor = Predictor(timeline)
+    predictor = analysis.predictor
     links, costs = predictor.graph.links, predictor.graph.costs
     start, end = replay(predictor.graph, costs)
     assert (start == links.start_ns).all()

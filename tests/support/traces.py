@@ -1,16 +1,21 @@
 """Real nsys exports to test on: found by BOUNDBY_TRACES, else in shared/traces beside the checkout.
 
 They are never part of the project, so a clone may have none: then the tests on them are skipped, and say why.
-Parametrize over ``trace_names()`` and turn a name into a file with ``trace_path(name)`` inside the test.
+Parametrize over ``trace_names()`` and turn a name into a file with ``trace_path(name)`` inside the test, or into its
+analysis with ``analysis_of(name)``: all tests of one trace run one after the other (conftest.py), so that it is read
+and analysed once for all of them.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
+
+from boundby.api import Analysis
 
 VARIABLE = "BOUNDBY_TRACES"
 REPOSITORY = Path(__file__).parents[2]
@@ -46,6 +51,12 @@ def trace_path(name: str) -> Path:
     if not path.is_file():
         pytest.skip(f"{VARIABLE} or shared/traces holds no {name}")
     return path
+
+
+@lru_cache(maxsize=2)
+def analysis_of(name: str) -> Analysis:
+    """The analysis of one trace as users get it, shared by the tests of this trace: do not change it."""
+    return Analysis(trace_path(name))
 
 
 def tables_of(path: Path) -> frozenset[str]:

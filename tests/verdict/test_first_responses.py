@@ -14,7 +14,7 @@ from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS
 from boundby.verdict import first_responses, patterns
-from tests.support.traces import trace_names, trace_path
+from tests.support.traces import analysis_of, trace_names
 
 
 def test_every_response_of_every_page_is_asked() -> None:
@@ -49,7 +49,7 @@ def test_each_pattern_has_a_card_with_numbers(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", trace_names()[:6])
 def test_no_real_device_is_left_without_a_next_step(name: str) -> None:
-    report = api.analyze(trace_path(name))
+    report = analysis_of(name).report
     for device in report.devices:
         assert device.first_responses, f"GPU {device.id} is {device.verdict.bound}"
         assert device.first_responses[0].saving_ns or device.first_responses[0].because

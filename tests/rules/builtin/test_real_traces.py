@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from boundby import analyze
+from boundby.api import Analysis
 from boundby.model.errors import UserError
 from boundby.results.report import Report
 from boundby.rules.builtin import builtin
-from tests.support.traces import trace_names, trace_path
+from tests.support.traces import analysis_of, trace_names
 
 PAGES = {f"rules/{rule.id}" for rule in builtin()}
 
 
 def analyzed(name: str) -> Report:
-    path = trace_path(name)
     try:
-        return analyze(path, show_all=True)
+        return Analysis(analysis_of(name).trace, show_all=True).report
     except UserError as error:
         pytest.skip(str(error))
 
