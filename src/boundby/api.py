@@ -413,7 +413,7 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary
         )
         warnings.append(TraceWarning("graph-level", text))
     regions = timeline.ownership.regions
-    steps = step_region(timeline.trace, regions) if skip_first else None
+    steps = step_region(timeline) if skip_first else None
     if steps is not None and timeline.window.range_glob is None:
         path = "/".join(regions.path(steps))
         total = int((regions.of_range == steps).sum())

@@ -11,7 +11,7 @@ from boundby.compare.between import compare
 from boundby.compare.quantities import QUANTITIES, listing
 from boundby.model.errors import InputError, UserError
 from boundby.results.gate import GateResult
-from boundby.results.report import Report
+from boundby.results.report import Coverage, Report
 from tests.compare import pairs
 from tests.support import reports
 
@@ -254,3 +254,37 @@ def test_a_budget_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_toml_is_read_on_every_python() -> None:
     assert sys.version_info >= (3, 11) or __import__("tomli")
+
+
+def lossy(launches_lost: int, unrecorded_ns: int) -> Report:
+    """The sample with records missing of its device."""
+    report = reports.sample()
+    coverage = Coverage(0.9, 0.5, 1000, launches_lost, unrecorded_ns)
+    return replace(report, devices=tuple(replace(device, coverage=coverage) for device in report.devices))
+
+
+def test_where_records_are_missing_a_limit_holds_only_whatever_they_would_have_said() -> None:
+    report = lossy(100, reports.sample().devices[0].window_ns // 10)
+    busy = report.devices[0].gpu_utilization
+    sure, open_ = held(
+        f"gpu_utilization < {busy + 0.2:.3f}", f"gpu_utilization < {busy + 0.05:.3f}", report=report
+    ).limits
+    assert (sure.kept, sure.untold, open_.kept, open_.untold) == (True, False, False, True)
+    assert "100 of 1,000 launches have no work on record" in open_.message
+
+
+def test_findings_of_a_verdict_that_cannot_be_told_cannot_either() -> None:
+    report = lossy(900, 10**9)
+    verdict = replace(report.devices[0].verdict, bound="unknown", why_not="900 launches have no work on record")
+    report = replace(report, devices=(replace(report.devices[0], verdict=verdict),))
+    (result,) = held("findings < 100", report=report).limits
+    assert (result.kept, result.untold) == (False, True)
+
+
+def test_no_step_is_guessed() -> None:
+    """One that repeats and holds little of what is launched is named, not taken."""
+    report = reports.sample()
+    few = tuple(replace(region, coverage=Coverage(launches=1 if region.path else 100)) for region in report.regions)
+    with pytest.raises(UserError, match=r"plainly the program's step") as caught:
+        held("sync.per_step < 5", report=replace(report, regions=few))
+    assert "candidates: step" in str(caught.value.next_step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boundby.structure.steps import count_warm_up, find_steps
+from boundby.structure.steps import Candidate, count_warm_up, find_steps, likely_steps
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,29 @@ def test_what_counts_as_slower_can_be_chosen() -> None:
     assert (count_warm_up(durations), count_warm_up(durations, 1.3)) == (0, 1)
 
 
+WHOLE = Candidate((), 1, 1000, 100)
+
+
 @pytest.mark.parametrize(
     ("regions", "expected"),
     [
         ([], None),
-        ([(0, 5, 100), (1, 1, 50)], None),  # the root is no region, one instance no repetition
-        ([(0, 1, 100), (1, 1, 50), (2, 3, 10), (2, 3, 30), (3, 9, 40)], 3),
-        ([(1, 2, 10), (1, 2, 10)], 0),
+        ([Candidate((), 5, 100, 100), Candidate(("a",), 1, 50, 90)], None),  # the root, and what does not repeat
+        ([Candidate(("load",), 60, 900, 0), Candidate(("train", "batch"), 60, 50, 97)], 1),  # a step launches
+        ([Candidate(("step",), 9, 50, 40), Candidate(("other",), 9, 50, 45)], None),  # neither holds most
+        ([Candidate(("warm-up step",), 9, 900, 90), Candidate(("a", "b"), 9, 9, 60), Candidate(("c",), 9, 9, 60)], 2),
     ],
 )
-def test_steps(regions: list[tuple[int, int, int]], expected: int | None) -> None:
-    assert find_steps(regions) == expected
+def test_steps(regions: list[Candidate], expected: int | None) -> None:
+    assert find_steps(regions, WHOLE) == expected
+
+
+def test_where_nothing_is_launched_steps_take_most_of_the_time() -> None:
+    assert find_steps([Candidate(("a",), 3, 400, 0)], Candidate((), 1, 1000, 0)) is None
+    assert find_steps([Candidate(("a",), 3, 600, 0)], Candidate((), 1, 1000, 0)) == 0
+
+
+def test_candidates_to_name() -> None:
+    found = [Candidate(("load",), 9, 900, 0), Candidate(("a",), 9, 1, 40), Candidate(("b", "c"), 9, 1, 45)]
+    assert likely_steps(found) == ("b/c", "a")
+    assert likely_steps(found[:1]) == ("load",)

@@ -154,7 +154,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     if len(trace.operations) and not devices:
         raise empty_window()
     if not devices:
-        threads = account_threads(context, *host_window(window, trace, ownership))
+        threads = account_threads(context, *host_window(window, context))
     start, end = project(trace, calls, ownership.regions, context.launch_range, np.arange(len(trace.operations)))
     spans = [(device.low_ns, device.high_ns) for device in devices]
     counted = _counted(trace, window, start, end, spans or [(t.low_ns, t.high_ns) for t in threads])

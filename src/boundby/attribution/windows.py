@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.projection import project
-from boundby.attribution.regions import Ownership, Regions
+from boundby.attribution.regions import ROOT, Regions
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import SelectionError
 from boundby.model.records import dataclass
 from boundby.model.units import duration
-from boundby.structure.steps import find_steps
+from boundby.structure.steps import Candidate, find_steps, likely_steps
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.cuda import CallClass
 
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
 _TIME = re.compile(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
@@ -108,8 +109,9 @@ def empty_window() -> SelectionError:
     )
 
 
-def host_window(window: Window, trace: Trace, ownership: Ownership) -> tuple[int, int]:
+def host_window(window: Window, context: TraceContext) -> tuple[int, int]:
     """The window of a trace without GPU work."""
+    trace, ownership = context.trace, context.ownership
     low, high = trace.span_ns
     if window.kind == "span":
         low = low if window.low_ns is None else window.low_ns
@@ -118,7 +120,7 @@ def host_window(window: Window, trace: Trace, ownership: Ownership) -> tuple[int
         rows = matching_ranges(trace, ownership.regions, window.range_glob or "*")
         low, high = int(trace.ranges.start_ns[rows].min()), int(trace.ranges.end_ns[rows].max())
     if window.skip_first:
-        rows = _step_ranges(window, trace, ownership.regions, low, high)
+        rows = _step_ranges(window, context, low, high)
         low = int(trace.ranges.start_ns[rows[window.skip_first]])
     if low >= high:
         raise empty_window()
@@ -170,22 +172,37 @@ def _projected(context: TraceContext, operations: DeviceOperations) -> tuple[Int
 
 def _after_first(window: Window, context: TraceContext, operations: DeviceOperations, low: int, high: int) -> int:
     """Where the first instance that counts begins on the device."""
-    rows = _step_ranges(window, context.trace, context.ownership.regions, low, high)
+    rows = _step_ranges(window, context, low, high)
     chosen = rows[window.skip_first]
     start, end = _projected(context, operations)
     return int(start[chosen]) if end[chosen] > start[chosen] else int(context.trace.ranges.start_ns[chosen])
 
 
-def step_region(trace: Trace, regions: Regions) -> int | None:
-    """The region that looks like the steps of the program, by its host time; None: nothing repeats."""
+def step_region(context: TraceContext) -> int | None:
+    """The region that is plainly the step of the program; None: none is."""
+    candidates = _candidates(context)
+    return find_steps(candidates, candidates[ROOT])
+
+
+def _candidates(context: TraceContext) -> list[Candidate]:
+    """Every region, the root with all time and launches."""
+    trace, regions = context.trace, context.ownership.regions
     instances = np.bincount(regions.of_range, minlength=len(regions))
     time_ns = np.zeros(len(regions), np.int64)
     np.add.at(time_ns, regions.of_range, trace.ranges.end_ns - trace.ranges.start_ns)
-    return find_steps(zip(regions.depth.tolist(), instances.tolist(), time_ns.tolist(), strict=True))
+    launching = np.isin(context.calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
+    own = np.bincount(context.call_region[launching], minlength=len(regions)).astype(np.int64)
+    launches = regions.accumulate(own)
+    time_ns[ROOT] = int(time_ns[regions.parent == ROOT].sum())
+    return [
+        Candidate(regions.path(number), *columns)
+        for number, columns in enumerate(zip(instances.tolist(), time_ns.tolist(), launches.tolist(), strict=True))
+    ]
 
 
-def _step_ranges(window: Window, trace: Trace, regions: Regions, low: int, high: int) -> npt.NDArray[np.intp]:
+def _step_ranges(window: Window, context: TraceContext, low: int, high: int) -> npt.NDArray[np.intp]:
     """The instances that ``skip_first`` counts, in order: of the named range, else of the program's steps."""
+    trace, regions = context.trace, context.ownership.regions
     ranges = trace.ranges
     if window.range_glob is not None:
         rows = matching_ranges(trace, regions, window.range_glob)
@@ -195,10 +212,16 @@ def _step_ranges(window: Window, trace: Trace, regions: Regions, low: int, high:
                 "The report holds no NVTX ranges, so there are no instances to skip.",
                 "Choose the window by time instead: --window START:END.",
             )
-        best = step_region(trace, regions)
+        best = step_region(context)
         if best is None:
+            likely = likely_steps(_candidates(context))
+            if not likely:
+                raise SelectionError(
+                    "No range repeats, so there are no steps to skip.", "Choose the window by time instead."
+                )
             raise SelectionError(
-                "No range repeats, so there are no steps to skip.", "Choose the window by time instead."
+                "No range is plainly the program's step, so none can be skipped.",
+                f"Name it with --window nvtx:NAME; candidates: {', '.join(likely)}.",
             )
         inside = (ranges.end_ns > low) & (ranges.start_ns < high)
         rows = np.flatnonzero((regions.of_range == best) & inside)

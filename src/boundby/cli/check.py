@@ -64,4 +64,4 @@ def check(
         console.put(saved.render(result), utf8=True)
     elif not (view.quiet and result.passed):
         console.put(gating.gate_table(result, view.surface()))
-    return outcome.OK if result.passed else outcome.GATE_FAILED
+    return outcome.of_gate(result)

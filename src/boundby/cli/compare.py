@@ -83,7 +83,7 @@ def compare(
     else:
         console.put(text, utf8=kind != "terminal")
     places.deliver(result, _markdown(comparison, result), inputs)
-    return outcome.GATE_FAILED if result is not None and not result.passed else outcome.OK
+    return outcome.of_gate(result)
 
 
 def _format_of(path: Path) -> str:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import re
 import traceback
+from typing import TYPE_CHECKING
 
 import click
 
 from boundby.model.errors import UserError
 
+if TYPE_CHECKING:
+    from boundby.results.gate import GateResult
+
 OK = 0
 GATE_FAILED = 1  # a limit of boundby check or boundby compare is broken
 USER_ERROR = 2  # bad input or usage
+CANNOT_TELL = 3  # no limit is broken, but what was recorded does not tell of all
 BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 + SIGINT
 HUNG_UP = 141  # 128 + SIGPIPE
@@ -22,10 +27,18 @@ Exit codes:
   0    all went well
   1    a limit is broken (check, compare)
   2    bad input or usage
+  3    a limit cannot be told from what was recorded (check, compare)
   70   a bug in boundby
   130  interrupted
   141  the reader of the output went away
 """
+
+
+def of_gate(result: GateResult | None) -> int:
+    """The exit code of limits; None: none were held."""
+    if result is None or result.passed:
+        return OK
+    return GATE_FAILED if result.broken else CANNOT_TELL
 
 
 def tell(error: Exception) -> int:

@@ -52,7 +52,8 @@ def _steps(matches: Sequence[Match], glob: str | None) -> tuple[Part, Part] | No
         raise SelectionError(f"No region that both reports have matches {glob!r}.", "Choose another with --steps.")
     partner = {id(other): one for one, other in pairs}
     # What repeats before must be matched; how often it repeats after is free.
-    found = steps_of([other for one, other in pairs if one.instances > 1])
+    whole = next((other for _, other in pairs if not other.path), Part((), ""))
+    found = steps_of([other for one, other in pairs if one.instances > 1], whole)
     if found is None:
         return None
     return partner[id(found)], found

@@ -13,16 +13,20 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
+from boundby.compare.matching import step_candidate
 from boundby.compare.quantities import QUANTITIES, Number, Quantity
 from boundby.model import units
 from boundby.model.errors import UserError
 from boundby.model.records import dataclass
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.gate import GateResult, LimitResult, Measured
-from boundby.results.report import RegionReport, Report
+from boundby.results.report import Coverage, RegionReport, Report
+from boundby.structure.steps import find_steps, likely_steps
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -140,15 +144,20 @@ def check(
 
 
 def step_of(report: Report, glob: str | None = None) -> RegionReport | None:
-    """The region that is the program's step: the one named, else the outermost repeated one with most host time."""
+    """The region that is the program's step: the one named, else the one that plainly is; None where none is."""
     regions = [region for region in report.regions if region.path]
     if glob is not None:
         found = [region for region in regions if _matches(region.path, glob)]
         if not found:
             raise LimitError(f"No region matches {glob!r}, so there are no steps.", _some(report))
         return max(found, key=lambda region: (region.host.total_ns, region.path))
-    repeated = [region for region in regions if region.instances > 1]
-    return min(repeated, key=lambda region: (len(region.path), -region.host.total_ns, region.path), default=None)
+    candidates = [step_candidate(region.path, [region]) for region in regions]
+    number = find_steps(candidates, step_candidate((), [region for region in report.regions if not region.path]))
+    return None if number is None else regions[number]
+
+
+def _likely_steps(report: Report) -> tuple[str, ...]:
+    return likely_steps([step_candidate(region.path, [region]) for region in report.regions])
 
 
 def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: RegionReport | None) -> LimitResult:
@@ -157,12 +166,21 @@ def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: R
         raise LimitError(
             f"{limit.text!r}: {limit.quantity} needs two runs.", "Use: boundby compare BEFORE AFTER --budget FILE"
         )
+    named = [region for region in report.regions if region.path and _matches(region.path, STEP)]
+    is_of_step = limit.quantity.endswith("per_step") if limit.scope is None else limit.scope == STEP and not named
+    if is_of_step and steps is None and not limit.optional and (likely := _likely_steps(report)):
+        hint = f"Name it with --steps; candidates: {', '.join(likely)}."
+        raise LimitError(f"{limit.text!r}: no region is plainly the program's step.", hint)
     if limit.scope is None:
         if definition.needs_two and comparison is not None and definition.of_comparison is not None:
             values = definition.of_comparison(comparison)
         else:
             values = definition.of_whole(report, steps) if definition.of_whole is not None else {}
-        return _judge(limit, values, _nothing(limit))
+        abstains = next((device.verdict.why_not for device in report.devices if device.verdict.why_not), None)
+        result = _judge(limit, values, _nothing(limit), _records(report))
+        if result.kept and limit.quantity.startswith("findings") and abstains is not None:
+            return replace(result, kept=False, untold=True, message=f"{limit.quantity} cannot be told: {abstains}.")
+        return result
     if definition.needs_two and comparison is not None and definition.of_change is not None:
         changes = _changes(comparison, limit.scope, steps)
         return _judge(
@@ -171,7 +189,7 @@ def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: R
     regions = _regions(report, limit.scope, steps)
     read = definition.of_region
     values = {"/".join(region.path): read(region) for region in regions} if read is not None else {}
-    return _judge(limit, values, _absent(limit, report))
+    return _judge(limit, values, _absent(limit, report), _records(report))
 
 
 def _regions(report: Report, scope: str, steps: RegionReport | None) -> list[RegionReport]:
@@ -194,8 +212,18 @@ def _matches(path: tuple[str, ...], glob: str) -> bool:
     return glob in (whole, name) or fnmatchcase(whole, glob) or fnmatchcase(name, glob)
 
 
-def _judge(limit: Limit, values: Mapping[str, Number], nothing: str) -> LimitResult:
+def _judge(
+    limit: Limit, values: Mapping[str, Number], nothing: str, records: Mapping[str, Records] | None = None
+) -> LimitResult:
     unit = limit.definition.unit
+    untold = [name for name, value in values.items() if not _is_told(limit, value, (records or {}).get(name))]
+    told = {name: value for name, value in values.items() if name not in untold}
+    if untold and all(value is not None and limit.keeps(value) for value in told.values()):
+        first, value = untold[0], values[untold[0]]
+        why = _why_unknown(limit) if value is None else f"it is {shown(value, unit)} {(records or {})[first].why}"
+        measured = tuple(Measured(name, value, kept=False) for name, value in values.items())
+        text = f"{_named(first, limit)} cannot be told: {why}."
+        return LimitResult(limit.text, False, unit, text, measured, limit.reason, untold=True)
     if not values:
         return LimitResult(limit.text, limit.optional, unit, nothing, (), limit.reason, skipped=limit.optional)
     measured = tuple(Measured(name, value, value is not None and limit.keeps(value)) for name, value in values.items())
@@ -210,6 +238,47 @@ def _judge(limit: Limit, values: Mapping[str, Number], nothing: str) -> LimitRes
     if others > 0:
         message += f" (and {others} more{' break it' if broken else ', none worse'})"
     return LimitResult(limit.text, not broken, unit, f"{message}.", measured, limit.reason)
+
+
+class Records(NamedTuple):
+    """What is on record of a region or device that a limit is held against."""
+
+    coverage: Coverage
+    total_ns: int
+    instances: int
+
+    @property
+    def why(self) -> str:
+        lost = (
+            f"{self.coverage.launches_lost:,} of {self.coverage.launches:,} launches are on record without their work"
+        )
+        return f"by what is on record, but {lost if self.coverage.launches_lost else 'CUDA calls are missing'}"
+
+
+def _records(report: Report) -> dict[str, Records]:
+    """By what a limit calls them."""
+    found = {
+        "/".join(region.path): Records(region.coverage, region.total_ns, region.instances) for region in report.regions
+    }
+    return found | {f"GPU {item.id}": Records(item.coverage, item.window_ns, 1) for item in report.devices}
+
+
+def _is_told(limit: Limit, value: Number, records: Records | None) -> bool:
+    """Whether the limit is kept, or broken, whatever the missing records would have said."""
+    if value is None:
+        return False
+    if records is None or records.coverage.is_whole:
+        return True
+    open_ns, name, whole = records.coverage.unrecorded_ns, limit.quantity, max(records.total_ns, 1)
+    most = float(value)
+    if name == "gpu_utilization" or name.startswith("share."):
+        most += open_ns / whole
+    elif name.startswith("time."):
+        most += open_ns / max(records.instances, 1)
+    elif name in ("kernels.per_step", "copies.per_step", "copies.bytes"):
+        launches = records.coverage.launches
+        most *= launches / max(launches - records.coverage.launches_lost, 1)
+    return limit.keeps(value) == limit.keeps(most)
 
 
 def _distance(limit: Limit, item: Measured) -> tuple[float, str]:
@@ -234,13 +303,13 @@ def _nothing(limit: Limit) -> str:
     if limit.definition.of_comparison is not None:
         return "No region has instances enough in both runs to tell a change from chance."
     if limit.quantity.endswith("per_step"):
-        return "The report holds no steps: no region ran more than once."
+        return "The report holds no region that is plainly its step."
     return "The report holds no GPU work."
 
 
 def _absent(limit: Limit, report: Report) -> str:
     if limit.scope == STEP:
-        return "The report holds no steps: no region ran more than once."
+        return "The report holds no region that is plainly its step."
     return f"No region matches {limit.scope!r}. {_some(report)}"
 
 

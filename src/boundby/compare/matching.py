@@ -16,7 +16,7 @@ from functools import cached_property
 from boundby.model.causes import CAUSE_KEYS
 from boundby.results.comparison import Account
 from boundby.results.report import RegionReport, Report, Verdict
-from boundby.structure.steps import find_steps
+from boundby.structure.steps import Candidate, find_steps
 from boundby.trace.vocabulary.ranges import fold_name
 
 Path = tuple[str, ...]
@@ -46,6 +46,10 @@ class Part:
     @property
     def host_ns(self) -> int:
         return sum(member.host.total_ns for member in self.members)
+
+    @property
+    def candidate(self) -> Candidate:
+        return step_candidate(self.path, self.members)
 
     @property
     def verdict(self) -> Verdict:
@@ -86,6 +90,17 @@ class Part:
             yield from child.walk()
 
 
+def step_candidate(path: Path, regions: Sequence[RegionReport]) -> Candidate:
+    """Regions of one path, as `find_steps` looks at them. Results that tell no launches have their operations."""
+    work = [
+        region.coverage.launches or region.kernels.count + sum(copies.count for copies in region.memcpy.values())
+        for region in regions
+    ]
+    return Candidate(
+        path, sum(region.instances for region in regions), sum(region.host.total_ns for region in regions), sum(work)
+    )
+
+
 def tree(report: Report) -> Part:
     """The root, which holds all others. A parent that the report left out (``--min-share``) stands there empty."""
     root = Part((), "")
@@ -117,9 +132,9 @@ def _parent(known: dict[tuple[str, Path], Part], root: Part, path: Path, domain:
     return same or (others[-1] if others else _place(known, root, above, domain))
 
 
-def steps_of(parts: Sequence[Part]) -> Part | None:
-    """What looks like the steps of the program, by host time."""
-    steps = find_steps((len(part.path), part.instances, part.host_ns) for part in parts)
+def steps_of(parts: Sequence[Part], whole: Part) -> Part | None:
+    """What is plainly the step of the program that ``whole`` is the root of."""
+    steps = find_steps([part.candidate for part in parts], whole.candidate)
     return None if steps is None else parts[steps]
 
 

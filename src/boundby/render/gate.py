@@ -9,6 +9,8 @@ from boundby.render.markdown import code, escape, table
 from boundby.render.text import clean, file_name
 from boundby.results.gate import GateResult, LimitResult
 
+UNTOLD = "cannot be told"
+
 
 def headline(result: GateResult) -> str:
     """``1 of 3 limits broken.``"""
@@ -16,7 +18,8 @@ def headline(result: GateResult) -> str:
     noun = "limit" if total == 1 else "limits"
     if result.passed:
         return f"All {total} {noun} kept." if total > 1 else "The limit is kept."
-    return f"{len(result.broken)} of {total} {noun} broken."
+    told = [f"{len(found)} {word}" for found, word in ((result.broken, "broken"), (result.untold, UNTOLD)) if found]
+    return f"{told[0].replace(' ', f' of {total} {noun} ', 1)}{', ' if told[1:] else ''}{', '.join(told[1:])}."
 
 
 def ordered(result: GateResult) -> list[LimitResult]:
@@ -27,7 +30,7 @@ def ordered(result: GateResult) -> list[LimitResult]:
 def state(result: LimitResult) -> str:
     if result.skipped:
         return "skipped"
-    return "kept" if result.kept else "BROKEN"
+    return "UNKNOWN" if result.untold else "kept" if result.kept else "BROKEN"
 
 
 def render(
@@ -52,7 +55,7 @@ def markdown(result: GateResult) -> str:
     mark = "✅" if result.passed else "❌"
     rows = [
         (
-            f"{'✅' if item.kept else '❌'} {state(item)}",
+            f"{'✅' if item.kept else '❔' if item.untold else '❌'} {state(item)}",
             code(item.limit),
             escape(item.message) + (f"<br><sub>{escape(item.reason)}</sub>" if item.reason else ""),
         )
@@ -69,13 +72,13 @@ def junit(result: GateResult) -> str:
         tests=str(len(result.limits)),
         failures=str(len(result.broken)),
         errors="0",
-        skipped=str(sum(item.skipped for item in result.limits)),
+        skipped=str(sum(item.skipped or item.untold for item in result.limits)),
     )
     for item in result.limits:
         case = ElementTree.SubElement(
             suite, "testcase", classname=f"boundby.{file_name(result.subject)}", name=_xml(item.limit)
         )
-        if item.skipped:
+        if item.skipped or item.untold:
             ElementTree.SubElement(case, "skipped", message=_xml(item.message))
         elif not item.kept:
             failure = ElementTree.SubElement(case, "failure", message=_xml(item.message), type="limit")

@@ -29,6 +29,7 @@ class LimitResult:
     measured: Annotated[tuple[Measured, ...], "The values it was held against."] = ()
     reason: Annotated[str, "Why the limit is there, in its author's words."] = ""
     skipped: Annotated[bool, "Optional, and nothing to hold it against."] = False
+    untold: Annotated[bool, "Neither kept nor broken: what was recorded does not tell."] = False
 
 
 @dataclass(frozen=True)
@@ -50,4 +51,9 @@ class GateResult(Saved):
 
     @property
     def broken(self) -> tuple[LimitResult, ...]:
-        return tuple(result for result in self.limits if not result.kept)
+        return tuple(result for result in self.limits if not result.kept and not result.untold)
+
+    @property
+    def untold(self) -> tuple[LimitResult, ...]:
+        """Limits of which nothing can be said."""
+        return tuple(result for result in self.limits if result.untold)

@@ -6,7 +6,9 @@ Rules, pages, windows and comparisons ask here. Live measuring has another quest
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,19 +20,44 @@ SLOWER = 1.5
 MOST_WARM_UP_SHARE = 0.34
 # The last of them count only while their excess is this share of the largest: beside 50 ms, 0.1 ms is nothing.
 LEAST_EXCESS = 0.1
+# A step holds more than this of what is launched: two regions cannot both.
+MOST_OF_IT = 0.5
+MOST_NAMED = 4
+_NO_STEP = re.compile(r"warm[-_ ]?up|^MPI_(?:Init|Finalize)", re.IGNORECASE)
 
 
-def find_steps(regions: Iterable[tuple[int, int, int]]) -> int | None:
-    """Which region looks like the steps of the program: of the outermost repeated ones the one that takes most.
+class Candidate(NamedTuple):
+    """A region that may be the program's step: what it is called, how often it ran, how long in all (ns), and what it
+    launched in all."""
 
-    ``regions``: depth (the root's is 0), number of instances and time (ns) of each. None: nothing repeats.
-    """
-    repeated = [
-        (depth, -time_ns, number)
-        for number, (depth, instances, time_ns) in enumerate(regions)
-        if depth and instances > 1
+    path: tuple[str, ...]
+    instances: int
+    time_ns: int
+    launches: int
+
+
+def find_steps(regions: Sequence[Candidate], whole: Candidate) -> int | None:
+    """Which region is plainly the program's step: it repeats, is no warm-up, and holds most of what the ``whole``
+    program launches (of one that launches nothing: most of its time); of several the outermost, then the one that takes
+    most. None: none is, and a guess would be told as a fact."""
+    found = [
+        (len(one.path), -one.time_ns, number)
+        for number, one in enumerate(regions)
+        if _may_be(one)
+        and (one.launches > MOST_OF_IT * whole.launches if whole.launches else one.time_ns > MOST_OF_IT * whole.time_ns)
     ]
-    return min(repeated)[-1] if repeated else None
+    return min(found)[-1] if found else None
+
+
+def likely_steps(regions: Sequence[Candidate]) -> tuple[str, ...]:
+    """Paths to name where none is plainly the step: what repeats and launches most comes first."""
+    found = sorted((one for one in regions if _may_be(one)), key=lambda one: (-one.launches, -one.time_ns, one.path))
+    launching = [one for one in found if one.launches] or found
+    return tuple("/".join(one.path) for one in launching[:MOST_NAMED])
+
+
+def _may_be(one: Candidate) -> bool:
+    return bool(one.path) and one.instances > 1 and not any(_NO_STEP.search(name) for name in one.path)
 
 
 def count_warm_up(duration_ns: Int64Array, slower: float = SLOWER) -> int:

@@ -238,7 +238,7 @@ def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
 
 
 def _has_steps(context: RuleContext) -> bool:
-    return step_region(context.trace, context.tree) is not None
+    return step_region(context.timeline) is not None
 
 
 def _compiling(context: RuleContext, rows: Rows) -> tuple[str, ...]:
