@@ -141,7 +141,7 @@ def test_step_is_the_region_of_that_name_else_the_one_that_repeats() -> None:
     assert gate.step_of(reports.empty()) is None
     (result,) = held("sync.per_step < 5", report=reports.empty()).limits
     assert not result.kept
-    assert "no region ran more than once" in result.message
+    assert "no region that is plainly its step" in result.message
 
 
 def test_an_optional_limit_is_kept_where_there_is_no_such_region() -> None:
@@ -270,7 +270,7 @@ def test_where_records_are_missing_a_limit_holds_only_whatever_they_would_have_s
         f"gpu_utilization < {busy + 0.2:.3f}", f"gpu_utilization < {busy + 0.05:.3f}", report=report
     ).limits
     assert (sure.kept, sure.untold, open_.kept, open_.untold) == (True, False, False, True)
-    assert "100 of 1,000 launches have no work on record" in open_.message
+    assert "100 of 1,000 launches are on record without their work" in open_.message
 
 
 def test_findings_of_a_verdict_that_cannot_be_told_cannot_either() -> None:

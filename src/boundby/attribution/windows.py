@@ -180,11 +180,11 @@ def _after_first(window: Window, context: TraceContext, operations: DeviceOperat
 
 def step_region(context: TraceContext) -> int | None:
     """The region that is plainly the step of the program; None: none is."""
-    candidates = _candidates(context)
+    candidates = step_candidates(context)
     return find_steps(candidates, candidates[ROOT])
 
 
-def _candidates(context: TraceContext) -> list[Candidate]:
+def step_candidates(context: TraceContext) -> list[Candidate]:
     """Every region, the root with all time and launches."""
     trace, regions = context.trace, context.ownership.regions
     instances = np.bincount(regions.of_range, minlength=len(regions))
@@ -214,7 +214,7 @@ def _step_ranges(window: Window, context: TraceContext, low: int, high: int) -> 
             )
         best = step_region(context)
         if best is None:
-            likely = likely_steps(_candidates(context))
+            likely = likely_steps(step_candidates(context))
             if not likely:
                 raise SelectionError(
                     "No range repeats, so there are no steps to skip.", "Choose the window by time instead."

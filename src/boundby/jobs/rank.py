@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.host_state import ELSEWHERE
+from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, build_timeline, select
-from boundby.attribution.windows import parse_window
+from boundby.attribution.windows import parse_window, step_candidates
 from boundby.jobs.meetings import is_passing
 from boundby.jobs.summary import UNKNOWN, Group, Meetings, Piece, RankSummary, compact, queued_ready
 from boundby.model.arrays import Int64Array, pick
@@ -297,16 +298,10 @@ def _regions(
     """Regions as far as ranks share them: their paths, the place of each of the trace's regions among them, and when
     each step begins on the device (without one: on the host)."""
     regions, trace = timeline.ownership.regions, timeline.trace
-    count = np.bincount(regions.of_range, minlength=len(regions))
-    total = np.zeros(len(regions), np.int64)
-    np.add.at(total, regions.of_range, trace.ranges.end_ns - trace.ranges.start_ns)
-    named = [
-        (depth if not _is_detail(name, domain) else 0, instances, ns)
-        for depth, instances, ns, name, domain in zip(
-            regions.depth.tolist(), count.tolist(), total.tolist(), regions.name, regions.domain, strict=True
-        )
-    ]
-    step = find_steps(named)
+    candidates = step_candidates(timeline)
+    details = map(_is_detail, regions.name, regions.domain)
+    named = [one._replace(path=()) if is_detail else one for one, is_detail in zip(candidates, details, strict=True)]
+    step = find_steps(named, candidates[ROOT])
     base = int(regions.depth[step]) if step is not None else 0
     kept: dict[tuple[str, ...], int] = {(): 0}
     coarse = np.zeros(len(regions), np.int64)
