@@ -3,9 +3,10 @@
     python -m benchmarks.laws FOLDER [--only PART]
 
 Laws (docs/what-if.md): unchanged, the replay gives the measured times back; no delay that nothing explains is negative;
-nothing starts before what it comes after has ended; a removal never lengthens; no prediction is shorter than the
-busiest stream that it leaves alone; with a perfect host the device takes no longer than without one of the host's
-parts; kernels 2 % faster on a device that is 95 % busy move its end by about that.
+nothing starts before its launch, or before what it comes after has ended; a removal never lengthens; no prediction is
+shorter than the busiest stream that it leaves alone; without costs of the host, what cannot run at once takes its time;
+with a perfect host the device takes no longer than without one of its parts; no region saves more than the whole;
+a range holds its prediction; kernels 2 % faster on a device that is 95 % busy move its end by about that.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import numpy as np
 
 import boundby
 from boundby.api import Analysis
+from boundby.model.causes import REMOVABLE
 from boundby.model.errors import UserError
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.engine import replay
-from boundby.replay.predictor import Predictor, Step
+from boundby.replay.events import MOST_CLOCK_ERROR_NS
+from boundby.replay.predictor import Predictor, Step, most_saved
 from boundby.replay.removals import Faster
 from boundby.trace.tables import OpKind
 
@@ -30,6 +33,9 @@ from boundby.trace.tables import OpKind
 SLACK = 0.005
 #: Devices busier than this are asked for kernels 2 % faster.
 BUSY = 0.95
+#: What costs the host alone.
+HOST = ("no_sync", "no_launch_overhead", "cpu_free", "input_free", "init_free")
+CAUSES = tuple(cause.key for cause in REMOVABLE)
 
 
 def broken(analysis: Analysis) -> Iterator[str]:
@@ -44,6 +50,11 @@ def broken(analysis: Analysis) -> Iterator[str]:
     if negative:
         yield f"{negative} negative delays"
     before = graph.links.before
+    launched, clock = graph.links.launch >= 0, MOST_CLOCK_ERROR_NS
+    calls = graph.links.node_begin_ns[graph.links.launch[launched]]
+    denied = graph.contradictions.by_ns[launched] > 0  # counted, and told where they matter
+    if unlaunched := int(((start[launched] < calls - clock) & ~denied).sum()):
+        yield f"{unlaunched} operations start before their launch"
     early = int(((before >= 0) & (start < end[before])).sum()) if len(before) else 0
     if early:
         yield f"{early} operations start before their stream's predecessor has ended"
@@ -54,11 +65,48 @@ def broken(analysis: Analysis) -> Iterator[str]:
             if lengths[position] > length + slack:
                 yield f"{name} lengthens by {(lengths[position] - length) / length:.1%}"
         told = predicted[predictor.devices[position].index]
-        least = min(told[name] for name in ("no_sync", "no_launch_overhead", "cpu_free", "input_free"))
+        least = min(told[name] for name in HOST)
+        for item in analysis.what_if:
+            if not (item.low_ns or 0) <= item.predicted_ns <= (item.high_ns or 0):
+                yield f"the range of {item.scenario} does not hold its prediction"
         if told["infinite_host"] > least:
             yield f"infinite_host is longer than a part of it by {told['infinite_host'] - least} ns"
         yield from _too_short(predictor, position, windows)
+        yield from _overlapped(predictor, position, windows)
         yield from _slightly_faster(predictor, position)
+
+    whole = {cause: most_saved(predictor.measured_ns, predictor.without((cause,))) for cause in CAUSES}
+    waitless = predictor.without(("sync",))
+    for cause in CAUSES:
+        whole[cause] = max(whole[cause], most_saved(waitless, predictor.without((cause,), first=("sync",))))
+    for number, saved in analysis.replayed.region.items():
+        for cause, saved_ns in saved.items():
+            if saved_ns > whole[cause] * (1 + SLACK):
+                yield f"region {number} saves {saved_ns} ns of {cause}, everything {whole[cause]} ns"
+
+
+def _overlapped(predictor: Predictor, position: int, windows: dict[str, list[int]]) -> Iterator[str]:
+    """Without costs of the host a window holds the busiest stream, and what cannot run beside any of its work."""
+    graph, device = predictor.graph, predictor.devices[position]
+    links, rows = graph.links, np.flatnonzero((graph.device == device.index) & predictor.everywhere.operations)
+    lanes = links.lane[rows]
+    if len(rows) == 0:
+        return
+    work = np.bincount(lanes + 1, graph.costs.duration_ns[rows])
+    busiest = int(work.argmax()) - 1
+    excludes = links.excludes.reshape(links.kinds, links.kinds)
+    beside = np.unique(links.kind[rows[lanes == busiest]])
+    beside_none = np.asarray(excludes[:, beside].all(axis=1))
+    alone = (lanes == busiest) | beside_none[links.kind[rows]]
+    others = lanes[alone & (lanes != busiest)]
+    least = int(graph.costs.duration_ns[rows[lanes == busiest]].sum())
+    if len(others):  # of the others, the busiest one: they may run beside each other
+        own = alone & (lanes != busiest)
+        least += int(np.bincount(lanes[own], graph.costs.duration_ns[rows[own]]).max())
+    least = min(least, device.busy.total)
+    for name in HOST:
+        if windows[name][position] < least * (1 - SLACK):
+            yield f"{name} needs {least - windows[name][position]} ns of overlap that was not shown to be possible"
 
 
 def _too_short(predictor: Predictor, position: int, windows: dict[str, list[int]]) -> Iterator[str]:
@@ -112,6 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         violations += len(found)
         dropped = analysis.predictor.graph.contradictions
         counts = f"dropped: {dropped.streams} streams, {dropped.waits} waits, {dropped.launches} launches"
+        for law, excess in analysis.predictor.broken.items():
+            counts += f"; put right: {law} by {excess:.1%}"
         print(f"{path.name}: {'; '.join(found) or 'all kept'} ({counts})", flush=True)
     print(f"{violations} violations")
     return 1 if violations else 0

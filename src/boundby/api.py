@@ -146,7 +146,8 @@ class Analysis:
     @cached_property
     def devices(self) -> tuple[DeviceReport, ...]:
         """A verdict and figures per device."""
-        return summary.devices(self.timeline, self.stats, self.replayed)
+        predictor = self.predictor if self.replayed.device else None
+        return summary.devices(self.timeline, self.stats, self.replayed, predictor)
 
     @cached_property
     def regions(self) -> tuple[RegionReport, ...]:

@@ -170,6 +170,14 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     )
 
 
+def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> Timeline:
+    """The same timeline with the account of one device alone, in [low, high) of its window."""
+    losses, of_device = timeline.losses, (device.operations, device.busy)
+    account, gaps, withheld = account_device(timeline, *of_device, low, high, losses, device.index)
+    part = replace(device, low_ns=low, high_ns=high, segments=account, gaps=gaps, withheld=withheld)
+    return replace(timeline, devices=(part,))
+
+
 def _ranges_of_calls(calls: Calls, ownership: Ownership) -> npt.NDArray[np.int64]:
     """The innermost range around the start of each call; NOTHING where there is none."""
     call_range = np.full(len(calls), NOTHING, np.int64)

@@ -71,7 +71,7 @@ def _table(answers: list[Answer], unreliable: str | None, *, asked_for: bool) ->
 
     several = len({answer.device for answer in answers}) > 1
     lines = [f"! Not to be trusted on this trace: {unreliable}.", ""] if unreliable else []
-    rows = [("SCENARIO", "NOW", "THEN", "CHANGE", "BETWEEN", "THEN BOUND BY")]
+    rows = [("SCENARIO", "NOW", "THEN", "CHANGE", "BETWEEN", "CONFIDENCE", "THEN BOUND BY")]
     for answer in answers:
         if not asked_for and abs(answer.predicted_ns / max(answer.baseline_ns, 1) - 1) < LEAST_TOLD:
             continue
@@ -85,6 +85,7 @@ def _table(answers: list[Answer], unreliable: str | None, *, asked_for: bool) ->
                 duration(answer.predicted_ns),
                 signed(change) if change else "none",
                 duration_range(answer.low_ns, answer.high_ns),
+                answer.confidence,
                 BOUND_LABEL.get(answer.then_bound or "", "-"),
             )
         )

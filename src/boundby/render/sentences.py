@@ -116,6 +116,18 @@ def confidence(verdict: Verdict) -> str:
     return f"Confidence {verdict.confidence}: {reasons}."
 
 
+def phases(device: DeviceReport) -> str:
+    """``The program changes: CPU bound at first, GPU-compute bound from 12.4 s on.``; empty where it does not."""
+    if len(device.phases) < 2:
+        return ""
+    first, second = device.phases[0], device.phases[-1]
+    one, other = (BOUND_LABEL.get(phase.bound, phase.bound) for phase in (first, second))
+    at = f"{second.window.start_ns / 1e9:.3f} s"
+    if one == other:
+        return f"The program changes: {one} in each half of the window (until {at}, and from there on)."
+    return f"The program changes: {one} in the first half of the window (until {at}), {other} in the second."
+
+
 def because(verdict: Verdict) -> str:
     """``Why: 13 syncs a step block 13 ms.``: the numbers that decide, whatever clause they come in."""
     if verdict.why_not:

@@ -112,6 +112,7 @@ def accounts(report: Report) -> tuple[Account, ...]:
             meanings=MEANING,
             gpu_name=device.name,
             utilization=device.gpu_utilization,
+            note=sentences.phases(device),
             checklist=device.checklist,
             cards=device.cards,
             responses=device.first_responses,

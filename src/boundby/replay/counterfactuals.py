@@ -13,8 +13,9 @@ from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.replay.graph import Graph
-from boundby.replay.predictor import Predictor, most_saved
-from boundby.replay.removals import REMOVALS, Scope
+from boundby.replay.predictor import Predictor, Range, Step, most_saved
+from boundby.replay.removals import REMOVALS, Scope, Without
+from boundby.results.report import Doubt
 
 # Regions below this share of the window are not replayed: they cannot save more than they hold.
 REGION_SHARE = 0.01
@@ -36,12 +37,19 @@ class Counterfactuals:
     following: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by device index, its best cause gone too
     region: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by region, summed over devices
     predicted_ns: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # windows by device index and scenario
+    between: Mapping[int, Mapping[str, Range]] = field(default_factory=dict)  # how short and how long these may be
+    doubts: Mapping[int, tuple[Doubt, ...]] = field(default_factory=dict)  # by device index
     unreliable: str | None = None
     filled: Filled | None = None  # where work is lost
 
     def alone_ns(self, device: int, cause: str) -> int | None:
         """The window of a device (index) without this cause alone, everything else as it was; None: not replayed."""
         return self.predicted_ns.get(device, {}).get(SCENARIO_OF_CAUSE.get(cause, ""))
+
+    def together_ns(self, device: int, window_ns: int) -> int | None:
+        """What all of the host's causes at once save of a device's (index) window; None: not replayed."""
+        left = self.predicted_ns.get(device, {}).get("infinite_host")
+        return None if left is None else window_ns - left
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,23 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
     """Replay the trace without each cause. ``inclusive`` is the account by region, shape (regions, causes)."""
     held = _worth_replaying(predictor.graph, predictor.everywhere, 0)
     predicted = _scenarios(predictor, held)
+    device = savings_by_cause(predictor, held)
+    return Counterfactuals(
+        device=device,
+        following={
+            index: _following(predictor, position, device[index], held) for position, index in enumerate(device)
+        },
+        region=_regions(predictor, inclusive, held),
+        predicted_ns=predicted,
+        between=_ranges(predictor, predicted, held),
+        doubts=predictor.doubts,
+        unreliable=predictor.unreliable,
+    )
+
+
+def savings_by_cause(predictor: Predictor, held: set[Cause] | None = None) -> dict[int, dict[str, int]]:
+    """Savings by device index and cause: see `Counterfactuals`. ``held``: the causes that there is anything of."""
+    held = _worth_replaying(predictor.graph, predictor.everywhere, 0) if held is None else held
     without_sync = predictor.without(("sync",))
     device: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     for cause in REMOVABLE:
@@ -66,15 +91,7 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
             after = without_sync if cause == Cause.SYNC else predictor.without((cause.key,), first=("sync",))
         for item, length, left in zip(predictor.devices, before, after, strict=True):
             device[item.index][cause.key] = max(length - left, 0)
-    return Counterfactuals(
-        device=device,
-        following={
-            index: _following(predictor, position, device[index], held) for position, index in enumerate(device)
-        },
-        region=_regions(predictor, inclusive, held),
-        predicted_ns=predicted,
-        unreliable=predictor.unreliable,
-    )
+    return device
 
 
 def _scenarios(predictor: Predictor, held: set[Cause]) -> dict[int, dict[str, int]]:
@@ -93,6 +110,22 @@ def _scenarios(predictor: Predictor, held: set[Cause]) -> dict[int, dict[str, in
     return predicted
 
 
+def _ranges(
+    predictor: Predictor, predicted: Mapping[int, Mapping[str, int]], held: set[Cause]
+) -> dict[int, dict[str, Range]]:
+    """What the trace leaves open of every scenario's windows."""
+    keys = {cause.key for cause in held}
+    found: dict[int, dict[str, Range]] = {index: {} for index in predicted}
+    for scenario in SCENARIOS.values():
+        lengths = [by_scenario[scenario.key] for by_scenario in predicted.values()]
+        ranges = [Range(length, length) for length in lengths]
+        if keys & set(scenario.causes):
+            ranges = predictor.between(lengths, Step(Without(scenario.causes), predictor.everywhere))
+        for index, between in zip(predicted, ranges, strict=True):
+            found[index][scenario.key] = between
+    return found
+
+
 def _regions(predictor: Predictor, inclusive: Int64Array, held: set[Cause]) -> dict[int, dict[str, int]]:
     """Savings inside each region that matters."""
     timeline = predictor.timeline
@@ -108,7 +141,8 @@ def _regions(predictor: Predictor, inclusive: Int64Array, held: set[Cause]) -> d
         alike[content] = number
         worth = _worth_replaying(predictor.graph, scope, int(inclusive[number].sum()))
         worth = {cause for cause in worth if at_most.get(cause, 0) >= LEAST_SAVED_SHARE * timeline.total_ns}
-        regions[number] = _region_savings(predictor, scope, worth)
+        saved = _region_savings(predictor, scope, worth)  # no more than the same cause saves everywhere
+        regions[number] = {key: min(ns, at_most.get(Cause[key.upper()], 0)) for key, ns in saved.items()}
     return regions
 
 

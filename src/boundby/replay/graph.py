@@ -5,18 +5,25 @@ Every edge carries a measured lag, so that an unchanged replay gives the measure
 
 from __future__ import annotations
 
+from dataclasses import field
+
+import numpy as np
+
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from boundby.model.records import dataclass
 from boundby.native.forward import Costs, Links
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contradictions:
     """Dependencies that the measured times contradict, by what they were taken from. They are dropped, and counted."""
 
     streams: int = 0  # an operation began while another that it comes after ran
     waits: int = 0  # a call returned before what it waits for was done
     launches: int = 0  # an operation began before the call that launched it
+    by_ns: Int64Array = field(
+        default_factory=lambda: np.zeros(0, np.int64)
+    )  # per operation: how much too early it began
 
 
 @dataclass(frozen=True)
@@ -45,5 +52,5 @@ class Graph:
     piece_ns: Int64Array
     piece_cause: Int8Array
     piece_region: Int32Array
-    contradictions: Contradictions = Contradictions()
+    contradictions: Contradictions = field(default_factory=Contradictions)
     takes_turns: bool = False  # where streams share a device, the order follows from the times; else it stays

@@ -13,7 +13,8 @@ from boundby.model.errors import SelectionError
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.predictor import Predictor, Step
-from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without, WithoutUnexplained
+from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
+from boundby.results.report import CONFIDENCES
 from boundby.trace.tables import OpKind
 
 _FASTER = re.compile(r"^(kernels|copies|comm|cpu|kernel:(?P<glob>.+))=(?P<factor>-?\d+(?:\.\d+)?)$")
@@ -29,8 +30,8 @@ FORMS = (
 class Answer:
     """What one scenario would leave of one device's window. Times in nanoseconds.
 
-    ``low_ns`` and ``high_ns`` enclose what the trace leaves open: delays that no recorded dependency explains may
-    go or stay. ``then_bound`` is what would bound next (None: nothing worth 1 % of what is left).
+    ``low_ns`` and ``high_ns`` enclose what the trace leaves open: see `Predictor.between`; ``confidence`` says how
+    narrow that is. ``then_bound`` is what would bound next (None: nothing worth 1 % of what is left).
     """
 
     scenario: str
@@ -40,6 +41,7 @@ class Answer:
     predicted_ns: int
     low_ns: int
     high_ns: int
+    confidence: str
     then_bound: str | None
 
     @property
@@ -59,26 +61,21 @@ def answer(
         raise SelectionError("The scenario is empty.", f"Known: {FORMS}.")
     floors = [_floor(predictor, term, scope) for term in terms if term in OVERLAPPED]
     stay = _at_least(_windows(predictor, steps), floors)
-    go = _at_least(predictor.windows(*steps, Step(WithoutUnexplained(), scope)), floors)
-    # Where kernels change, delays that nothing explains may have been theirs: they go with them.
-    is_of_device = any(isinstance(step.change, Faster) or "gpu_compute" in _causes(step.change) for step in steps)
+    between = predictor.between(stay, *steps)
     then = predictor.next_bounds(*steps, left_ns=stay)
     answers = []
     for position, device in enumerate(predictor.devices):
-        measured, predicted = predictor.measured_ns[position], stay[position]
-        # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.
-        explained = go[position]
-        if not is_of_device:
-            explained += measured - predictor.explained_only_ns[position]
+        floor = max((lengths[position] for lengths in floors), default=0)
         answers.append(
             Answer(
                 scenario=scenario,
                 region=region,
                 device=predictor.timeline.trace.gpus[device.index].id,
-                baseline_ns=measured,
-                predicted_ns=predicted,
-                low_ns=max(min(explained, predicted), 0),
-                high_ns=predicted,
+                baseline_ns=predictor.measured_ns[position],
+                predicted_ns=stay[position],
+                low_ns=max(between[position].low_ns, min(floor, stay[position])),
+                high_ns=between[position].high_ns,
+                confidence=CONFIDENCES[-1] if predictor.unreliable else between[position].confidence,
                 then_bound=then[position],
             )
         )

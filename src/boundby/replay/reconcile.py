@@ -69,8 +69,18 @@ def reconcile(graph: Graph) -> Graph:
     )
     is_end = (graph.order >= 0) & ((graph.order & 1) == 1)
     order = graph.order[~(is_end & is_lost[np.where(is_end, graph.order >> 1, 0)])] if len(is_lost) else graph.order
+    early = np.where(has_call, np.maximum(-latency, 0), 0)
+    if len(graph.links.before):
+        late = np.where(graph.links.before >= 0, end[graph.links.before], NEVER)
+        np.maximum.at(
+            late, np.repeat(np.arange(links.operations), np.diff(graph.links.after_at)), end[graph.links.after_what]
+        )
+        early = np.maximum(early, late - start)
     dropped = Contradictions(
-        streams=out_of_order + overlapping, waits=waits.dropped, launches=int((latency[has_call] < 0).sum())
+        streams=out_of_order + overlapping,
+        waits=waits.dropped,
+        launches=int((latency[has_call] < 0).sum()),
+        by_ns=np.minimum(early, end - start),
     )
     return replace(graph, links=links, costs=costs, order=order, contradictions=dropped)
 

@@ -15,6 +15,7 @@ from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.native.forward import Costs
 from boundby.replay.graph import Graph
+from boundby.replay.trust import Open
 from boundby.replay.waits import USUAL_RETURN_NS
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
@@ -116,15 +117,34 @@ class Faster:
         )
 
 
-@dataclass(frozen=True)
-class WithoutUnexplained:
-    """Delays that no recorded dependency explains are gone."""
+@dataclass(frozen=True, eq=False)
+class WithoutOpen:
+    """What the trace leaves open is gone, as far as another change has left it."""
 
-    def __call__(self, _graph: Graph, costs: Costs, scope: Scope) -> Costs:
-        return replace(costs, unexplained_delay_ns=np.where(scope.operations, 0, costs.unexplained_delay_ns))
+    open: Open
+
+    def __call__(self, graph: Graph, costs: Costs, scope: Scope) -> Costs:
+        found, measured = self.open, graph.costs
+
+        def less(now: Int64Array, before: Int64Array, gone: Int64Array, where: BoolArray) -> Int64Array:
+            return now - np.where(where, np.clip(now - (before - gone), 0, gone), 0)
+
+        return replace(
+            costs,
+            interval_ns=less(costs.interval_ns, measured.interval_ns, found.sleep_ns, scope.nodes),
+            call_ns=less(costs.call_ns, measured.call_ns, found.call_ns, scope.nodes),
+            wait_lag_ns=less(costs.wait_lag_ns, measured.wait_lag_ns, found.lag_ns, scope.nodes),
+            duration_ns=less(costs.duration_ns, measured.duration_ns, found.wait_inside_ns, scope.operations),
+            unexplained_delay_ns=np.where(scope.operations, 0, costs.unexplained_delay_ns),
+        )
 
 
 Change = Callable[[Graph, Costs, Scope], Costs]
+
+
+def is_removal(change: Change) -> bool:
+    """Whether nothing takes longer by it."""
+    return change.factor >= 1 if isinstance(change, Faster | FasterHost) else isinstance(change, Without | WithoutOpen)
 
 
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:

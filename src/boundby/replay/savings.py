@@ -9,16 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from boundby.model.arrays import BoolArray
-from boundby.replay.predictor import Predictor, Step, most_saved
-from boundby.replay.removals import Change, Faster, Scope, Without, WithoutUnexplained
+from boundby.replay.predictor import LEAST_OPEN, MODEL_ERROR, Predictor, Step, most_saved
+from boundby.replay.removals import Change, Faster, Scope, Without
 
 SavingNs = tuple[int, int]
 
-# On simulated programs 95 of 100 predictions lie within 0.2 % of the truth (1.2 % in the worst scenario, see
-# docs/what-if.md), but a real machine does more than the model knows: no saving is told as more certain than this.
-MODEL_ERROR = 0.05
-# Delays that no dependency explains are replayed without as well where they are this share of the window or more.
-UNEXPLAINED_SHARE = 0.001
 # Where the host's waits cost this share of the window, what another change saves depends on whether they go first.
 WAITS_SHARE = 0.02
 
@@ -38,10 +33,9 @@ class Savings:
         self._predictor = predictor
         self._known: dict[tuple[object, ...], SavingNs] = {}
         self._longest_ns = max(predictor.measured_ns, default=0)
-        delays_ns = int(predictor.graph.costs.unexplained_delay_ns.sum())
-        self._has_delays = delays_ns >= UNEXPLAINED_SHARE * self._longest_ns
+        self._has_open = predictor.open_share >= LEAST_OPEN
         whole = replace(predictor.everywhere, operations=np.ones_like(predictor.everywhere.operations))
-        self._explained = Step(WithoutUnexplained(), whole)
+        self._explained = Step(predictor.without_open, whole)
         self._explained_ns: list[int] | None = None
         self.asked = 0  # questions that were replayed
 
@@ -83,7 +77,7 @@ class Savings:
     def _range(self, step: Step, *, is_wait: bool) -> SavingNs:
         predictor = self._predictor
         saved = [most_saved(predictor.measured_ns, predictor.windows(step))]
-        if self._has_delays:
+        if self._has_open:
             if self._explained_ns is None:
                 self._explained_ns = predictor.windows(self._explained)
             # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CONFIDENCES = ("high", "medium", "low")
+DOUBTS = ("delays", "collectives", "contradictions", "sleeps", "lags", "calls")
 SEVERITIES = ("high", "medium", "low", "note")  # of findings, worst first
 
 
@@ -302,6 +303,13 @@ class Verdict:
     ] = "account"
     mixed_of: Annotated[tuple[str, str] | None, "The two causes of a mixed verdict."] = None
     savings: Annotated[tuple[Saving, ...], "Every removable cause, best first."] = ()
+    host_together_ns: Annotated[
+        int | None,
+        LATER,
+        NO_COLUMN,
+        "Nanoseconds the window would be shorter without all of the host's causes at once (cpu, host_blocked, cuda_api,"
+        " sync, init), where that is more than the bound, though each alone is less; else null.",
+    ] = None
     why_not: Annotated[
         str | None,
         LATER,
@@ -393,6 +401,33 @@ FirstResponses = Annotated[
 BlockedOn = Annotated[Mapping[str, Natural], "What the host slept on: nanoseconds by kind (lock, sleep, file, ...)."]
 
 
+@dataclass(frozen=True)
+class Phase:
+    """A part of the window with another verdict than the rest."""
+
+    window: Window
+    bound: Annotated[str, OneOf(BOUNDS), "What this part is bound by, judged alone."]
+    confidence: Annotated[str, OneOf(CONFIDENCES), "How sure that is."]
+    saving_ns: Annotated[int | None, "Nanoseconds this part would be shorter without its bound."]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Something that the replay had to take as it was measured, because no recorded dependency explains it."""
+
+    kind: Annotated[
+        str,
+        OneOf(DOUBTS),
+        "delays: the device idled although work was ready. collectives: they may have waited for other ranks."
+        " contradictions: dependencies that the times deny, dropped. sleeps: for no known reason. lags: syncs that"
+        " returned late. calls: long ones that wait for nothing known.",
+    ]
+    share: Annotated[NonNegative, "Fraction of the device's window."]
+    stream: Annotated[int | None, "The stream with most of it; null where it is a thread's."]
+    tid: Annotated[int | None, "The thread with most of it; null where it is a stream's."]
+    span: Annotated[Window, "From its first to its last on that stream or thread, on the host's clock."]
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceReport(_WithCopies):
     """A device's account, verdict and figures."""
@@ -428,6 +463,18 @@ class DeviceReport(_WithCopies):
     cards: Cards = ()
     first_responses: FirstResponses = ()
     coverage: Annotated[Coverage, LATER] = Coverage()
+    phases: Annotated[
+        tuple[Phase, ...],
+        LATER,
+        NO_COLUMN,
+        "Where the halves of the window are not bound by the same as the whole: each with its verdict. Else empty.",
+    ] = ()
+    doubts: Annotated[
+        tuple[Doubt, ...],
+        LATER,
+        NO_COLUMN,
+        "What the replay had to take as it was, largest first; it widens predictions.",
+    ] = ()
     graphs: Annotated[Kernels | None, UNWRITTEN] = None  # CUDA graphs traced as one operation each; None: none were
 
     @property
@@ -612,10 +659,9 @@ class WhatIf:
     predicted_ns: Annotated[Natural, "Predicted length of the window, nanoseconds."]
     baseline_ns: Annotated[Natural, "Measured length of the window, nanoseconds."]
     device: Annotated[int, "Device id."] = 0
-    low_ns: Annotated[
-        Natural | None, LATER, "predicted_ns at least, whatever the missing records would say; null: none are missing."
-    ] = None
-    high_ns: Annotated[Natural | None, LATER, "predicted_ns at most; null: no record is missing."] = None
+    low_ns: Annotated[Natural | None, LATER, "Shortest window that what the trace leaves open, missing records among it, allows."] = None
+    high_ns: Annotated[Natural | None, LATER, "Longest window that it allows."] = None
+    confidence: Annotated[str, LATER, OneOf(CONFIDENCES), "How narrow that is."] = CONFIDENCES[-1]
 
     @property
     @derived(after="device")

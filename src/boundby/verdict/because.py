@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
 from boundby.model.units import duration, percent
-from boundby.verdict.bound import FIXED, LEAST_SAVING, Case, Decision
+from boundby.verdict.bound import FIXED, LEAST_SAVING, Case, Decision, host_together_ns
 
 LEAST_TOLD = 0.005  # less reads as "under 1 %"
 FAR_AHEAD = 0.50  # the host has half its time to spare: say what it needs, not how close it is
@@ -24,7 +24,11 @@ def because(case: Case, decision: Decision) -> str:
         return _host(case)
     if case.window_ns == 0 and decision.bound != "hidden":
         return "launches nothing and holds nothing up; judged on its host time"
-    return _CLAUSES[decision.bound](case, decision)
+    clause, together = _CLAUSES[decision.bound](case, decision), host_together_ns(case, decision)
+    if together is None:
+        return clause
+    share = percent(together / case.window_ns)
+    return f"{clause}; each of the host's causes costs less than that, all of them together more: {share}"
 
 
 def _busy(case: Case) -> str:

@@ -15,6 +15,8 @@ SATURATED = 0.90
 IDLE_WORTH = 0.05
 # Two savings this close (of the window) are not told apart: the verdict is mixed.
 MIXED_WITHIN = 0.03
+# A lead smaller than this is a close call: a small change turns it.
+CLOSE = 2 * MIXED_WITHIN
 # Below this share of the window no saving is worth a name.
 LEAST_SAVING = 0.01
 # A part whose time is fixed by this much is not called hidden: what holds it up is there, and no change removes it.
@@ -58,6 +60,7 @@ class Case:
     replayed: Mapping[str, int] | None = None  # savings by cause, found by replay; None: the account must do
     following: Mapping[str, int] | None = None  # those that are left when the best cause is gone
     alone_ns: Mapping[str, int | None] = field(default_factory=dict)  # the window without one cause alone, by replay
+    host_together_ns: int | None = None  # what all causes of the host together would save, by replay
     unreliable: str | None = None  # why the trace cannot be replayed to be trusted
     most: Mapping[str, int] | None = None  # bounds of savings: what lies inside something saves no more than that does
     is_saturated: bool | None = None  # whether the devices are; None: judged by this account
@@ -118,6 +121,16 @@ def decide(case: Case) -> Decision:
     if case.following is not None:
         return Decision(best.cause, savings, bound_next=_worth_naming(_ranked(case.following), window))
     return Decision(best.cause, savings, bound_next=_next(case.time, best.cause, case.host_active_ns))
+
+
+def host_together_ns(case: Case, decision: Decision) -> int | None:
+    """What all causes of the host would save at once, where that is more than the device's work that the verdict names:
+    each of them loses alone."""
+    named = decision.mixed_of or (decision.bound,)
+    together = case.host_together_ns
+    if together is None or not decision.savings or not set(named) & {cause.key for cause in BUSY_CAUSES}:
+        return None
+    return together if together - decision.savings[0].saving_ns > MIXED_WITHIN * case.window_ns else None
 
 
 def is_saturated(time: Mapping[Cause, int], replayed: Mapping[str, int] | None = None) -> bool:

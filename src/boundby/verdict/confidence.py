@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.units import percent
 from boundby.results.report import CONFIDENCES
-from boundby.verdict.bound import MIXED_WITHIN, Case, Decision
+from boundby.verdict.bound import CLOSE, Case, Decision, host_together_ns
 
 # Shares of the window above which something lowers the confidence by one step, or by two: a twentieth cannot turn a
 # verdict that leads clearly, a fifth can.
@@ -15,7 +15,6 @@ UNEXPLAINED_SOME = 0.05
 UNEXPLAINED_MUCH = 0.20
 PROFILER_SOME = 0.05
 GUESSED_HOST = 0.10  # host time split into cpu and blocked without scheduling data
-CLOSE_CALL = 2 * MIXED_WITHIN
 FEW_OPERATIONS = 20  # fewer are an anecdote
 
 Doubt = tuple[int, str]  # by how many steps it lowers the confidence, and why
@@ -49,8 +48,10 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     elif decision.bound == "unknown":
         yield 1, "no cause stands out"
     elif decision.mixed_of is None and decision.host_limit_fraction is None and len(decision.savings) > 1:
+        if host_together_ns(case, decision) is not None:
+            yield 1, "the host's causes together would save more"
         best, second = decision.savings[:2]
-        if best.saving_ns - second.saving_ns < CLOSE_CALL * case.window_ns:
+        if best.saving_ns - second.saving_ns < CLOSE * case.window_ns:
             yield 1, f"{SHORT_LABEL[second.cause]} is close behind"
 
 

@@ -17,7 +17,8 @@ from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.units import percent, plural
-from boundby.replay import Counterfactuals
+from boundby.replay import Counterfactuals, Predictor
+from boundby.replay.predictor import Range
 from boundby.results.report import (
     ApiCalls,
     Copies,
@@ -55,6 +56,7 @@ from boundby.trace.vocabulary.cuda import Work
 from boundby.verdict.bound import Case, Otherwise, is_saturated
 from boundby.verdict.checklist import Signs, checklist
 from boundby.verdict.doubt import LITTLE
+from boundby.verdict.phases import find_phases
 from boundby.verdict.verdict import judge
 
 # A gap of so much of the window, with no more than this part of all operations and of their time on one side of it:
@@ -76,12 +78,20 @@ class _Activity(TypedDict):
     queue_depth_median: float | None
 
 
-def devices(timeline: Timeline, figures: Figures, replayed: Counterfactuals) -> tuple[DeviceReport, ...]:
-    """One report per device that did work."""
-    return tuple(_device(timeline, figures, device, replayed) for device in timeline.devices)
+def devices(
+    timeline: Timeline, figures: Figures, replayed: Counterfactuals, predictor: Predictor | None = None
+) -> tuple[DeviceReport, ...]:
+    """One report per device that did work. ``predictor``: that of the replays, to look at parts of the window."""
+    return tuple(_device(timeline, figures, device, replayed, predictor) for device in timeline.devices)
 
 
-def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replayed: Counterfactuals) -> DeviceReport:
+def _device(
+    timeline: Timeline,
+    figures: Figures,
+    device: DeviceTimeline,
+    replayed: Counterfactuals,
+    predictor: Predictor | None,
+) -> DeviceReport:
     trace, span = timeline.trace, (device.low_ns, device.high_ns)
     chosen = operations_in_windows(timeline, [device])
     chosen = replace(chosen, region=np.zeros_like(chosen.region))  # everything at the root
@@ -118,6 +128,7 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         replayed=savings,
         following=replayed.following.get(device.index) if savings else None,
         alone_ns={cause.key: replayed.alone_ns(device.index, cause.key) for cause in REMOVABLE} if savings else {},
+        host_together_ns=replayed.together_ns(device.index, device.high_ns - device.low_ns) if savings else None,
         unreliable=replayed.unreliable,
         lost_work=_time(device.withheld.work.by_cause()),
         lost_calls=_time(device.withheld.calls.by_cause()),
@@ -132,6 +143,26 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         stretched=_stretched(device) if timeline.window.kind == "gpu" and not timeline.window.skip_first else None,
     )
     verdict = judge(case)
+
+    def part(half: Timeline, of_half: DeviceTimeline, saved: dict[str, int] | None) -> Case:
+        """The case of a part of the window: what of the whole's tells only why is left as it was."""
+        low, high = of_half.low_ns, of_half.high_ns
+        return replace(
+            case,
+            time=_time(of_half.segments.by_cause()),
+            host_active_ns=logical_thread_active(half, thread, low, high).total if thread is not None else 0,
+            operations=int(of_half.is_inside.sum()),
+            replayed=saved,
+            following=None,
+            alone_ns={},
+            host_together_ns=None,
+            lost_work=_time(of_half.withheld.work.by_cause()),
+            lost_calls=_time(of_half.withheld.calls.by_cause()),
+            unsure_ns=of_half.withheld.unsure_ns,
+            filled=None,
+            stretched=None,
+        )
+
     utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
     signs = Signs(case, activity["gaps"], utilization, staging_between(timeline, processes, *span))
     return DeviceReport(
@@ -150,6 +181,8 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
         checklist=checklist(signs, verdict.mixed_of or (verdict.bound,)),
         clock_shift_ns=device.shift.shift_ns,
         exposed_by_waits_ns=savings["sync"] if savings else None,
+        phases=find_phases(timeline, device, case, verdict, predictor if savings else None, part),
+        doubts=replayed.doubts.get(device.index, ()),
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
         coverage=_coverage(case),
         **activity,
@@ -159,18 +192,20 @@ def _device(timeline: Timeline, figures: Figures, device: DeviceTimeline, replay
 def prediction(
     replayed: Counterfactuals, device: DeviceTimeline, number: int, scenario: str, predicted_ns: int
 ) -> WhatIf:
-    """A device's window under a scenario; where records are missing a range: with the device busy whenever lost work
-    may have run, and off by the time in which calls are missing."""
+    """A device's window under a scenario, and its range: what the trace leaves open; where records are missing, the
+    device busy whenever lost work may have run, and off by the time in which calls are missing."""
     length, filled = device.high_ns - device.low_ns, replayed.filled
+    between, other = replayed.between[device.index][scenario], predicted_ns
+    low, high = between
+    if filled is not None and device.index in filled.replayed.between:
+        other = filled.replayed.predicted_ns[device.index][scenario]
+        otherwise = filled.replayed.between[device.index][scenario]
+        low, high = min(low, otherwise.low_ns), max(high, otherwise.high_ns)
     unknown = device.withheld.unsure_ns
-    if filled is None and not unknown:
-        return WhatIf(scenario, predicted_ns, length, number)
-    other = predicted_ns
-    if filled is not None:
-        other = filled.replayed.predicted_ns.get(device.index, {}).get(scenario, predicted_ns)
-    low, high = min(predicted_ns, other) - unknown, max(predicted_ns, other) + unknown
+    between = Range(max(low - unknown, 0), max(min(high + unknown, length), predicted_ns, other))
     is_little = int(device.withheld.work.length_ns.sum()) <= LITTLE * length
-    return WhatIf(scenario, other if is_little else predicted_ns, length, number, max(low, 0), min(high, length))
+    told = other if is_little else predicted_ns
+    return WhatIf(scenario, told, length, number, *between, between.confidence)
 
 
 def _filled(replayed: Counterfactuals, time: npt.NDArray[np.int64], savings: Mapping[str, int] | None) -> Otherwise:

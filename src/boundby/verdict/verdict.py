@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boundby.results.report import Verdict
 from boundby.verdict.because import because
-from boundby.verdict.bound import Case, Decision, decide
+from boundby.verdict.bound import Case, Decision, decide, host_together_ns
 from boundby.verdict.confidence import confidence
 from boundby.verdict.doubt import saving_range, settled, why_not
 
@@ -37,4 +37,5 @@ def judge(case: Case) -> Verdict:
         decided_by="account" if case.replayed is None else "replay",
         mixed_of=decision.mixed_of,
         savings=gains,
+        host_together_ns=None if reason else host_together_ns(case, decision),
     )

@@ -1,0 +1,165 @@
+"""What a trace leaves open of its own graph, and so how far a prediction can be from the truth.
+
+A replay repeats what it cannot explain as it was measured: a sleep while the device works, a delay of a device that had
+work, the part of a collective that waits for other ranks. After a change these may be gone, or may stay; and whoever
+is waited for outside of the trace, a worker process or another rank, may take as long as before whatever changes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.attribution.timeline import DeviceTimeline, Timeline
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.model.causes import Cause
+from boundby.model.intervals import Coverage, contains, union
+from boundby.model.records import dataclass
+from boundby.replay.graph import Graph
+from boundby.results.report import Doubt, Window
+from boundby.trace.vocabulary.cuda import CallClass
+
+# A sync returns so soon after what it waits for, on a busy machine too; what is more was something else.
+MOST_RETURN_NS = 100_000
+# A call that waits for nothing known may have waited if it took so many times as long as others on a busy device.
+LONG_CALL, LEAST_LONG_CALL_NS = 20, 200_000
+# The shortest of so many collectives of one size tells what the transfer takes.
+LEAST_ALIKE = 4
+# A window is looked at in so many spans of equal length; one is held up from outside if that takes so much of it.
+SPANS, HELD_UP = 50, 0.02
+# Doubts below this share of the window are not told.
+LEAST_DOUBT = 0.001
+
+
+@dataclass(frozen=True)
+class Open:
+    """Nanoseconds that may be gone once the device is done sooner, per node or operation of a graph."""
+
+    sleep_ns: Int64Array  # of the interval before each node: asleep, for no known reason, while the device worked
+    starved_ns: Int64Array  # asleep while the device idled
+    lag_ns: Int64Array  # from the end of what each call waited for to its return, beyond what that takes
+    call_ns: Int64Array  # of calls that wait for nothing known, while the device worked
+    delay_ns: Int64Array  # in which the device idled although the operation was ready
+    wait_inside_ns: Int64Array  # of a collective: beyond the shortest of its kind
+    held_up: tuple[float, ...]  # per device: in how much of its window it waits for something outside of the trace
+
+    device_of_node: Int32Array  # the device on which its chain launches most; -1: it launches nothing
+
+
+def find_open(timeline: Timeline, graph: Graph) -> Open:
+    """What is open of a calibrated graph."""
+    links, costs = graph.links, graph.costs
+    device_of_node = _devices_of_nodes(graph)
+    same = np.append(False, links.chain[1:] == links.chain[:-1])[: links.nodes]
+    begin = np.where(same, np.append(0, links.node_end_ns[:-1])[: links.nodes], links.node_begin_ns)
+    end = links.node_begin_ns
+    asleep = graph.piece_cause == Cause.HOST_BLOCKED
+    slept = np.bincount(graph.piece_node[asleep], graph.piece_ns[asleep], minlength=links.nodes).astype(np.int64)
+    worked, called = np.zeros(links.nodes, np.int64), np.zeros(links.nodes, np.int64)
+    delay = np.zeros(links.operations, np.int64)
+    for device in timeline.devices:
+        mine, busy = device_of_node == device.index, Coverage(device.busy)
+        worked[mine] = busy.within(begin[mine], np.maximum(end, begin)[mine])
+        called[mine] = busy.within(links.node_begin_ns[mine], links.node_end_ns[mine])
+        rows = np.flatnonzero(graph.device == device.index)
+        delay[rows] = np.minimum(costs.unexplained_delay_ns[rows], _gap_before(device, links.start_ns[rows]))
+    share = np.where(end > begin, worked / np.maximum(end - begin, 1), 0.0)
+    sleep_ns = (slept * share).astype(np.int64)
+    starved_ns = np.where(device_of_node >= 0, slept - sleep_ns, 0)
+    wait_inside_ns = _waits_inside(timeline, graph)
+    is_sync = costs.waits & (graph.node_kind == CallClass.SYNC)
+    works = np.isin(graph.node_kind, (CallClass.LAUNCH, CallClass.OTHER)) & ~costs.waits & ~graph.is_init
+    usual = float(np.median(costs.call_ns[works])) if works.any() else 0.0
+    is_long = works & (costs.call_ns > max(LONG_CALL * usual, LEAST_LONG_CALL_NS))
+    held_up = []
+    for device in timeline.devices:
+        rows = np.flatnonzero((device_of_node == device.index) & (starved_ns > 0))
+        comm = np.flatnonzero((graph.device == device.index) & (wait_inside_ns > 0))
+        low = np.concatenate((end[rows] - starved_ns[rows], links.start_ns[comm]))
+        held_up.append(_held_up(device, low, np.concatenate((end[rows], (links.start_ns + wait_inside_ns)[comm]))))
+    return Open(
+        sleep_ns=sleep_ns,
+        starved_ns=starved_ns,
+        lag_ns=np.where(is_sync, np.maximum(costs.wait_lag_ns - MOST_RETURN_NS, 0), 0),
+        call_ns=np.where(is_long, np.minimum(called, costs.call_ns - int(usual)), 0),
+        delay_ns=delay,
+        wait_inside_ns=wait_inside_ns,
+        held_up=tuple(held_up),
+        device_of_node=device_of_node,
+    )
+
+
+def _devices_of_nodes(graph: Graph) -> Int32Array:
+    found = np.full(graph.links.nodes, -1, np.int32)
+    rows = np.flatnonzero(graph.links.launch >= 0)
+    if len(rows):
+        count = np.zeros((graph.links.chains, int(graph.device.max()) + 1), np.int64)
+        np.add.at(count, (graph.links.chain[graph.links.launch[rows]], graph.device[rows]), 1)
+        best = np.where(count.any(axis=1), count.argmax(axis=1), -1).astype(np.int32)
+        found = best[graph.links.chain]
+    return found
+
+
+def _gap_before(device: DeviceTimeline, start: Int64Array) -> Int64Array:
+    """How long the device had idled when each of these began."""
+    idle = device.gaps.intervals
+    gap = contains(idle, start - 1)
+    if len(idle.start) == 0:
+        return np.zeros(len(start), np.int64)
+    return np.where(gap >= 0, (idle.end - idle.start)[gap], 0)
+
+
+def _waits_inside(timeline: Timeline, graph: Graph) -> Int64Array:
+    """Of each collective: by how much it took longer than the shortest of its kernel and shape, of which there are
+    some. That is when the last rank had arrived; the trace of one rank does not tell when that was."""
+    found = np.zeros(graph.links.operations, np.int64)
+    rows = np.flatnonzero(graph.is_communication)
+    if len(rows):
+        table = timeline.trace.operations
+        _, kind = np.unique(np.stack((table.name[rows], table.shape[rows])), axis=1, return_inverse=True)
+        kind, length = kind.reshape(-1), graph.costs.duration_ns[rows]
+        shortest = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(shortest, kind, length)
+        shortest[np.bincount(kind) < LEAST_ALIKE] = 0  # nothing to compare with: all of it may be waiting
+        found[rows] = length - shortest[kind]
+    return found
+
+
+def _held_up(device: DeviceTimeline, low: Int64Array, high: Int64Array) -> float:
+    edges = np.linspace(device.low_ns, device.high_ns, SPANS + 1).astype(np.int64)
+    within = Coverage(union(low, high)).within(edges[:-1], edges[1:])
+    return float((within >= HELD_UP * np.maximum(np.diff(edges), 1)).mean())
+
+
+def find_doubts(timeline: Timeline, graph: Graph, found: Open) -> dict[int, tuple[Doubt, ...]]:
+    """By device index: what of its window the replay had to take as it was, largest first."""
+    return {device.index: tuple(_doubts(timeline, graph, found, device)) for device in timeline.devices}
+
+
+def _doubts(timeline: Timeline, graph: Graph, found: Open, device: DeviceTimeline) -> Iterator[Doubt]:
+    links, table = graph.links, timeline.trace.operations
+    window = max(device.high_ns - device.low_ns, 1)
+    on_device, of_device = graph.device == device.index, found.device_of_node == device.index
+    kinds: dict[str, tuple[Int64Array, BoolArray, Int64Array, bool]] = {
+        "delays": (found.delay_ns, on_device, links.start_ns, True),
+        "collectives": (found.wait_inside_ns, on_device, links.start_ns, True),
+        "contradictions": (graph.contradictions.by_ns, on_device, links.start_ns, True),
+        "sleeps": (found.sleep_ns + found.starved_ns, of_device, links.node_begin_ns, False),
+        "lags": (found.lag_ns, of_device, links.node_begin_ns, False),
+        "calls": (found.call_ns, of_device, links.node_begin_ns, False),
+    }
+    doubts = []
+    for kind, (length, mine, time, is_operation) in kinds.items():
+        rows = np.flatnonzero(mine & (length > 0) & (time < device.high_ns) & (time + length > device.low_ns))
+        share = min(float(length[rows].sum()) / window, 1.0)
+        if share < LEAST_DOUBT:
+            continue
+        lane = table.stream[rows] if is_operation else links.chain[rows].astype(np.int64)
+        lanes, place = np.unique(lane, return_inverse=True)
+        worst = int(lanes[np.bincount(place.reshape(-1), length[rows]).argmax()])
+        told = worst if is_operation else timeline.trace.threads[worst].tid
+        rows = rows[lane == worst]
+        span = Window(int(time[rows].min()), int((time + length)[rows].max()))
+        doubts.append(Doubt(kind, share, told if is_operation else None, None if is_operation else told, span))
+    yield from sorted(doubts, key=lambda doubt: (-doubt.share, doubt.kind))
