@@ -659,7 +659,9 @@ class WhatIf:
     predicted_ns: Annotated[Natural, "Predicted length of the window, nanoseconds."]
     baseline_ns: Annotated[Natural, "Measured length of the window, nanoseconds."]
     device: Annotated[int, "Device id."] = 0
-    low_ns: Annotated[Natural | None, LATER, "Shortest window that what the trace leaves open, missing records among it, allows."] = None
+    low_ns: Annotated[
+        Natural | None, LATER, "Shortest window that what the trace leaves open, missing records among it, allows."
+    ] = None
     high_ns: Annotated[Natural | None, LATER, "Longest window that it allows."] = None
     confidence: Annotated[str, LATER, OneOf(CONFIDENCES), "How narrow that is."] = CONFIDENCES[-1]
 
