@@ -20,6 +20,7 @@ from boundby.simulate.program import (
     US,
     Alloc,
     Await,
+    Call,
     Copy,
     Instruction,
     Launch,
@@ -62,6 +63,19 @@ def autograd(count: int = 12) -> Program:
     helper = Loop(count, [Await("go"), *ops, Signal("done")])
     return threads(
         Thread((Loop(count, [Range("step {i}", body)]), Sync())), Thread((helper,), "pt_autograd_0", delegate=True)
+    )
+
+
+def watched(count: int = 20) -> Program:
+    """The helper waits inside a call; a third thread polls and never has to do with either of them."""
+    body = [Launch("small", 8 * US), Sleep(1_100 * US, "futex"), Range("backward", [Signal("go"), Await("done")])]
+    copy = Copy(60_000, "HtoD", "pageable", blocking=True)
+    helper = [Await("go"), Launch("large", 700 * US), copy, Work(5 * US), Signal("done")]
+    polls = Loop(1_000, [Sleep(310 * US, "pthread_cond_timedwait"), Call(2 * US, "cudaEventQuery")])
+    return threads(
+        Thread((Loop(count, [Range("step {i}", body)]), Sync())),
+        Thread((Loop(count, helper),), "pt_autograd_0", delegate=True),
+        Thread((polls,), "pt_nccl_watchdg", daemon=True),
     )
 
 
@@ -115,6 +129,7 @@ PROGRAMS: dict[str, tuple[Program, Machine]] = {
         Machine(),
     ),
     "autograd": (autograd(), Machine()),
+    "watchdog": (watched(), Machine(sync_spins=False)),
     "slow feeder": (feeding(Work(900 * US), [Launch("gemm", 200 * US), Work(50 * US)]), Machine()),
     "sleeping feeder": (feeding(Sleep(900 * US, "read"), [Launch("gemm", 200 * US), *item()]), Machine()),
     "quick feeder": (

@@ -15,6 +15,7 @@ from boundby.model.arrays import unique
 from boundby.model.intervals import contains, intersect, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.cuda import CallClass
 
 # Threads take turns when their calls, merged by time, change hands in at most this fraction of the smaller
 # thread's calls. Independent threads with equal rates change hands at every second call (1.0 of the smaller).
@@ -55,6 +56,8 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
     process = trace.process_of_thread
     is_main = np.array([thread.pid == thread.tid for thread in trace.threads], bool)
     call_count = np.bincount(calls.thread, minlength=count)
+    # Who only asks (NCCL's watchdog, whether events are done) neither leads nor follows.
+    acts = np.bincount(calls.thread[calls.kind != CallClass.OTHER], minlength=count) > 0
     pushed = ~trace.ranges.is_start_end
     covered = np.bincount(
         trace.ranges.thread[pushed],
@@ -64,7 +67,7 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
     for number in unique(process[(call_count > 0) | (covered > 0)]).tolist():
         members = np.flatnonzero(process == number)
         annotated = members[covered[members] > 0]
-        callers = members[call_count[members] > 0]
+        callers = members[acts[members]]
         if len(annotated):
             first = annotated[np.lexsort((annotated, -covered[annotated], ~is_main[annotated]))[0]]
             lender[members] = np.where(members == first, -1, first)

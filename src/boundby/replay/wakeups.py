@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import BoolArray, Int64Array, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS
@@ -33,6 +33,9 @@ LEAST_WAIT_NS = 1_000
 
 # Pairs of threads of which one waits for the other for less of the time that the device is in use are not followed.
 LEAST_WAITED = 0.005
+
+# Whoever ends so much of a thread's waits is waited for; else it must end so many times as many as it would by chance.
+MOST, BEYOND_CHANCE = 0.5, 3
 
 _WAITS = ("lock", "condition")
 _HAND_OVER = "condition"  # the kind of wait that is surely for another thread
@@ -204,8 +207,24 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
         candidate = np.where(runs, other.number, candidate)
     sole = ~told & sure[order] & (awake == 1) & (instant > begin)
     waker[sole], signal[sole] = candidate[sole], instant[sole]
-    found = waker >= 0
+    found = _beyond_chance(thread, table.name[order], waker, others)
     return Wakeups(thread[found], begin[found], end[found], waker[found], signal[found])
+
+
+def _beyond_chance(thread: Int64Array, name: Int32Array, waker: Int64Array, others: list[_Thread]) -> BoolArray:
+    """Which of the told waits to believe, by what was waited in (the call's name). A thread that polls falls asleep so
+    often that it seems to wake all others: it does so if it ends most of these waits, or many more than by chance."""
+    found = waker >= 0
+    rate = {known.number: len(known.asleep.start) / max(known.life[1] - known.life[0], 1) for known in others}
+    calls = unique(thread << 32 | name)
+    for call in calls.tolist():
+        mine = (thread << 32 | name) == call
+        for number in unique(waker[mine & found]).tolist():
+            told, waits = np.count_nonzero(mine & (waker == number)), np.count_nonzero(mine)
+            by_chance = waits * min(WAKE_LIMIT_NS * rate[number], 1.0)
+            if told < MOST * waits and told < BEYOND_CHANCE * by_chance:
+                found &= ~(mine & (waker == number))
+    return found
 
 
 def _describe(timeline: Timeline, thread: int) -> _Thread | None:

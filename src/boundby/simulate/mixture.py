@@ -44,6 +44,10 @@ INSTRUCTION_BUDGET = 1_500
 LEAST_STEPS, MOST_STEPS = 4, 40
 
 
+#: What a thread does before it wakes another: takes a lock, puts something into a queue.
+_HAND_OVER = Work(5 * US)
+
+
 @dataclass
 class Layout:
     """Where the parts of a mixture go. ``stream``: where the part before this one launched."""
@@ -135,7 +139,7 @@ def mixture(chance: random.Random, machine: Machine) -> Draft:
 def delegate(draft: Draft, body: Sequence[Instruction]) -> None:
     """A thread like autograd's does this in the end of every step, while the main thread sleeps."""
     draft.body.append(Range("backward", [Signal("backward"), Await("backward done")]))
-    turn = [Await("backward"), *body, Signal("backward done")]
+    turn = [Await("backward"), *body, _HAND_OVER, Signal("backward done")]
     draft.helpers.append(Helper("pt_autograd_0", turn, delegate=True))
 
 
@@ -147,7 +151,7 @@ def feed(draft: Draft, stages: Sequence[Helper], name: str, region: str, *taken:
         before: list[Instruction] = (
             [Await(f"{name} {number - 1}"), Signal(f"{name} room {number - 1}")] if number else []
         )
-        draft.helpers.append(Helper(stage.name, [*before, Await(room), *stage.body, Signal(done)]))
+        draft.helpers.append(Helper(stage.name, [*before, Await(room), *stage.body, _HAND_OVER, Signal(done)]))
         draft.first += [Signal(room)] * ahead
     last = len(stages) - 1
     draft.body.insert(0, Range(region, [Await(f"{name} {last}"), *taken, Signal(f"{name} room {last}")]))
