@@ -446,7 +446,7 @@ class _Search:
         for number, (kind, size, group) in enumerate(
             zip(matched.kind, matched.bytes.tolist(), matched.group.tolist(), strict=True)
         ):
-            if matched.expected[number] == matched.size[number]:
+            if size >= 0 and matched.expected[number] == matched.size[number]:
                 same = alike.setdefault((kind, size, int(matched.expected[number])), {})
                 same.setdefault(group, []).append(number)
         slow: dict[int, list[tuple[list[int], float]]] = {}

@@ -257,10 +257,14 @@ def _match(lanes: list[_Lane]) -> list[tuple[list[tuple[int, int]], str]]:
         return _by_key(lanes, [list(zip(lane.sequence.tolist(), lane.kind, strict=True)) for lane in lanes])
     if _plausible(lanes):
         return _by_key(lanes, [list(enumerate(lane.kind)) for lane in lanes])
-    leader = max(lanes, key=lambda lane: (len(lane.rows), -lane.rank))
+    # Most ranks agree; one that was cut short, or that is of another job, must not lead.
+    common = max(lanes, key=lambda lane: (sum(other.kind == lane.kind for other in lanes), len(lane.rows), -lane.rank))
+    agreeing = [lane for lane in lanes if lane.kind == common.kind]
+    agree = len(agreeing) > 1 and _plausible(agreeing)
     keys = []
     for lane in lanes:
-        place = np.arange(len(lane.rows)) if lane is leader else _nearest(lane, leader)
+        same = lane is common or (agree and lane.kind == common.kind)
+        place = np.arange(len(lane.rows)) if same else _nearest(lane, common)
         keys.append(
             [
                 (int(at) if at >= 0 else -1 - row, kind)

@@ -19,6 +19,8 @@ from boundby.results.job import JobReport, JobVerdict, JobWhatIf, Pair, RankCloc
 IMBALANCE_SHARE = 0.05
 #: Pairs who wait for each other that a report keeps.
 _MOST_PAIRS = 200
+#: A rank that shares a smaller part of its collectives with the others is no rank of their job.
+_STRANGE_SHARE = 0.2
 #: A replay that misses the measured length by more lowers confidence.
 _REPLAY_ERROR = 0.03
 #: A clock whose ends lie further from the others', as the median, is poor.
@@ -83,10 +85,12 @@ def _chosen(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], list[s
             kept.append(one)
     if len(kept) > 2 and all(len(one.meetings) for one in kept):
         aligned = align(kept)
-        strange = {place for place, clock in enumerate(aligned.clocks) if not clock.matched}
-        if strange and len(strange) < len(kept) - 1:
+        shares = [clock.matched / len(one.meetings) for one, clock in zip(kept, aligned.clocks, strict=True)]
+        strange = {place for place, share in enumerate(shares) if share < _STRANGE_SHARE}
+        if strange and len(strange) < len(kept) / 2:
             problems += [
-                f"{one.name} shares no collective with the others: of another job, or of another time."
+                f"{one.name} shares {units.percent(shares[place])} of its collectives with the others: it is of"
+                " another job, or of another time."
                 for place, one in enumerate(kept)
                 if place in strange
             ]

@@ -32,6 +32,7 @@ _MESSAGE = re.compile(r"^P?MPI_(?!Init|Finalize|Comm_|Wtime|Get_)|^nvshmemx?_|^g
 _KERNEL = re.compile(r"(?:nccl|rccl)(?:Dev)?Kernel_([A-Za-z]+)", re.IGNORECASE)
 _OPERATOR = re.compile(r"^(?:aten|c10d|autograd|torch|prims|nccl)::?|Backward\d*$")
 EVERYBODY, PAIRS = "message passing", "messages between two"
+_NAMED = re.compile(r"rank[-_. ]?(\d+)", re.IGNORECASE)
 #: Regions are told apart down to so many below the step: finer ones are not the same on all ranks.
 _DEPTH = 3
 #: A call of message passing of the host counts from this length on.
@@ -117,7 +118,7 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
     place = trace.place
     return RankSummary(
         name=label,
-        rank=UNKNOWN if place.rank is None else place.rank,
+        rank=_rank_of(label) if place.rank is None else place.rank,
         world_size=UNKNOWN if place.world_size is None else place.world_size,
         host="",
         device=gpu,
@@ -133,6 +134,12 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
         kernels=kernels,
         warnings=tuple(sorted({warning.message for warning in trace.warnings})),
     )
+
+
+def _rank_of(name: str) -> int:
+    """The rank that a file or folder is named for: ``rank_3.sqlite``."""
+    found = _NAMED.search(name)
+    return int(found[1]) if found else UNKNOWN
 
 
 _Columns = tuple[Int64Array, Int64Array, npt.NDArray[np.int8], npt.NDArray[np.int64]]
@@ -280,16 +287,28 @@ def _kind(text: str) -> str:
 
 def _needed(timeline: Timeline, device: DeviceTimeline, mine: npt.NDArray[np.intp]) -> Int64Array:
     """When each collective's launch had arrived and all that was launched before it beside communication had ended."""
-    table, calls = device.operations.table, timeline.calls
-    call = calls.of_operation[device.operations.rows]
-    launched = pick(calls.start_ns, call, -1)
-    launched = np.where(launched < 0, table.start_ns, launched)
-    others = np.flatnonzero(~table.is_communication)
-    order = others[np.argsort(launched[others], kind="stable")]
-    ended = np.maximum.accumulate(table.end_ns[order]) if len(order) else np.empty(0, np.int64)
-    before = np.searchsorted(launched[order], launched[mine], side="left") - 1
-    needed: Int64Array = np.maximum(pick(ended, before, -(1 << 62)), launched[mine] + LAUNCH_LIMIT_NS)
+    launched, ended = _launches(timeline, device, ~device.operations.table.is_communication)
+    own = _launched_ns(timeline, device)[mine]
+    before = np.searchsorted(launched, own, side="left") - 1
+    needed: Int64Array = np.maximum(pick(ended, before, -(1 << 62)), own + LAUNCH_LIMIT_NS)
     return needed
+
+
+def _launched_ns(timeline: Timeline, device: DeviceTimeline) -> Int64Array:
+    """When each operation's launching call began; without one, the operation."""
+    launched = pick(timeline.calls.start_ns, timeline.calls.of_operation[device.operations.rows], NOTHING)
+    return np.where(launched == NOTHING, device.operations.table.start_ns, launched)
+
+
+def _launches(
+    timeline: Timeline, device: DeviceTimeline, wanted: npt.NDArray[np.bool_]
+) -> tuple[Int64Array, Int64Array]:
+    """Launches of these operations in order of time, and until when all that had been launched by each ran."""
+    rows = np.flatnonzero(wanted)
+    launched = _launched_ns(timeline, device)[rows]
+    order = np.argsort(launched, kind="stable")
+    ended = device.operations.table.end_ns[rows[order]]
+    return launched[order], np.maximum.accumulate(ended) if len(ended) else ended
 
 
 def _regions(
@@ -319,7 +338,10 @@ def _regions(
         start = trace.ranges.start_ns[rows]
         if device is not None:
             begun = timeline.projected_end_ns[rows] >= timeline.projected_start_ns[rows]
-            start = timeline.projected_start_ns[rows][begun]
+            launched, ended = _launches(timeline, device, device.operations.table.start_ns > NOTHING)
+            before = pick(ended, np.searchsorted(launched, start[begun], side="left") - 1, device.low_ns)
+            # What a step waits for before its first work is its own, once all work before it is done.
+            start = np.minimum(timeline.projected_start_ns[rows][begun], np.maximum(start[begun], before))
         steps = np.unique(start)
     return tuple(kept), coarse, steps
 

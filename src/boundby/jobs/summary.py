@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, factorize, group_sums
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, factorize, group_sums, sorted_distinct
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
@@ -148,7 +148,7 @@ def _exposed_ends(pieces: Piece, meetings: Meetings) -> IntervalSet:
 
 def _work(pieces: Piece, waiting: IntervalSet, events: Events, step_ns: Int64Array) -> Work:
     """The pieces outside waits, cut at events and steps, summed."""
-    marks = np.unique(np.concatenate((pieces.start_ns, events.time_ns, waiting.start, waiting.end, step_ns)))
+    marks = sorted_distinct(pieces.start_ns, events.time_ns, waiting.start, waiting.end, step_ns)
     if not len(pieces):
         return Work.empty()
     low, high = int(pieces.start_ns[0]), int(pieces.end_ns[-1])

@@ -14,13 +14,19 @@ import math
 import random
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from boundby.simulate.export import FIRST_PID, GPU_FACTS, GPU_NAME, PRODUCT
+from boundby.simulate.rows import Export
+
 US, MS = 1_000, 1_000_000
 LAUNCH_NS, LATENCY_NS, RETURN_NS = 4 * US, 3 * US, 5 * US
 COMPUTE_STREAM = 7
+#: Exports hold no negative times: their clocks begin so much earlier.
+_CLOCK_ZERO_NS = 1_000 * MS
 #: Streams of the collectives of each kind of group, as a framework makes one for each process group.
 STREAMS = {"dp": 20, "tp": 24, "pp_down": 28, "pp_up": 32, "world": 36}
 
@@ -488,3 +494,29 @@ def _draw_plants(chance: random.Random, job: Job, count: int) -> Iterator[Plant]
             yield Plant(kind, rank, chance.uniform(1, 5))
         else:
             yield Plant(kind, rank, chance.uniform(0.06, 0.4))
+
+
+def write_export(run: RankRun, path: Path) -> Path:
+    """What one rank did as an nsys export, on its own clock: calls, kernels, ranges, and the OS calls it sleeps in."""
+
+    def clock(time: int) -> int:
+        return max(time + round(run.offset_ns + run.drift * time) + _CLOCK_ZERO_NS, 0)
+
+    export = Export(("python", "train.py"), {"EXPORT_PRODUCT_NAME": PRODUCT})
+    thread = export.thread(pid=FIRST_PID + run.rank)
+    export.gpu(0, GPU_NAME, GPU_FACTS)
+    work = [(op.call, op.start, op.end, "simulated_gemm", COMPUTE_STREAM) for op in run.ops]
+    names = {kind: f"ncclDevKernel_{kind}_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)" for kind in ("AllReduce",)}
+    names["SendRecv"] = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    work += [(meet.call, meet.start, meet.end, names[meet.kind], meet.stream) for meet in run.meets]
+    for call, start, end, name, stream in sorted(work):
+        launched = export.api(thread, clock(call), clock(call + LAUNCH_NS), "cudaLaunchKernel_v7000", stream=stream)
+        export.kernel(launched, clock(start), clock(end), name=name, stream=stream)
+    for start, end, what, _ in run.host:
+        if what == "sync":
+            export.api(thread, clock(start), clock(end), "cudaStreamSynchronize_v3020", stream=COMPUTE_STREAM)
+        elif what == "sleep":
+            export.osrt(thread, clock(start), clock(end), "poll")
+    for start, end, name in run.ranges:
+        export.nvtx(thread, clock(start), clock(end), name)
+    return export.write(path)

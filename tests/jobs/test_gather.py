@@ -1,0 +1,109 @@
+"""Reports of ranks gathered: in any order, by anybody, with some that cannot be used."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from boundby import api
+from boundby.cli.main import cli
+from boundby.jobs import gather as gathering
+from boundby.jobs.gather import Answer, read_rank
+from boundby.model.errors import InputError
+from boundby.options import AnalysisOptions
+from boundby.results import saved
+from boundby.results.job import JobReport
+from boundby.simulate.jobs import Job, Plant, simulate, write_export
+
+JOB = Job(data=4, steps=6, layers=2, plants=(Plant("slow_input", 2, 0.4),))
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    for run in simulate(JOB):
+        write_export(run, folder / f"rank_{run.rank}.sqlite")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(reports: Path) -> str:
+    return saved.render(api.job(reports, workers=1))
+
+
+def test_the_exports_tell_what_was_planted(whole: str) -> None:
+    found = saved.loads(whole, JobReport)
+    (straggler,) = found.stragglers
+    assert (straggler.kind, straggler.ranks, straggler.cause, straggler.region[-1]) == (
+        "rank",
+        (2,),
+        "host_blocked",
+        "data",
+    )
+    assert saved.render(found) == whole
+
+
+def test_any_order_and_any_number_of_processes_give_the_same_bytes(reports: Path, whole: str) -> None:
+    files = sorted(reports.iterdir())
+    backwards = api.job(files[::-1], workers=2)
+    assert saved.render(backwards) == saved.render(api.job(files, workers=1))
+    assert saved.render(api.job(reports, workers=3)) == whole
+
+
+def test_dask_gives_the_same_bytes_though_a_worker_is_killed(reports: Path, whole: str) -> None:
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        pids = sorted(client.run(os.getpid).values())
+        os.kill(pids[0], signal.SIGKILL)
+        found = api.job(reports, scheduler=cluster.scheduler_address)
+    assert saved.render(found) == whole
+
+
+def _kills_itself_at_rank_1(name: str, path: Path, options: AnalysisOptions) -> Answer:
+    if "rank_1" in name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_rank(name, path, options)
+
+
+def test_a_report_that_kills_its_reader_is_named_and_takes_no_other_with_it(reports: Path) -> None:
+    named = [(path.name, path) for path in sorted(reports.iterdir())]
+    answers = list(gathering._in_processes(named, AnalysisOptions(), 2, _kills_itself_at_rank_1))
+    assert {answer.name for answer in answers if answer.summaries} == {name for name, _ in named} - {"rank_1.sqlite"}
+    (lost,) = (answer for answer in answers if answer.problem)
+    assert lost.problem == "rank_1.sqlite: the process that read it was killed 3 times."
+
+
+def test_corrupt_cut_and_foreign_reports_are_named(reports: Path, tmp_path: Path) -> None:
+    for path in reports.iterdir():
+        shutil.copy(path, tmp_path)
+    (tmp_path / "rank_7.sqlite").write_bytes((tmp_path / "rank_0.sqlite").read_bytes()[:9_000])
+    (tmp_path / "rank_8.json.gz").write_bytes(b"\x1f\x8b nothing")
+    other = Job(data=3, steps=9, layers=3, seed=5)
+    write_export(simulate(other)[0], tmp_path / "rank_9.sqlite")
+    found = api.job(tmp_path, workers=1)
+    assert [rank.rank for rank in found.ranks] == [0, 1, 2, 3]
+    text = " ".join(found.left_out)
+    assert all(f"rank_{number}" in text for number in (7, 8, 9))
+    assert [one.ranks for one in found.stragglers] == [(2,)]
+
+
+def test_one_rank_is_no_job(reports: Path) -> None:
+    with pytest.raises(InputError, match="at least two ranks"):
+        api.job([reports / "rank_0.sqlite"])
+
+
+@pytest.mark.parametrize("kind", ["terminal", "markdown", "html", "json"])
+def test_every_format_names_the_culprit(reports: Path, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / "out"
+    arguments = ["job", str(reports), "--workers", "1", "--format", kind, "-o", str(out), "-q"]
+    result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    text = out.read_text(encoding="utf-8")
+    assert "host_blocked" in text if kind == "json" else "ank 2 takes" in text
+    assert len(text) < 200_000

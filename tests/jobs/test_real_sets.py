@@ -1,0 +1,37 @@
+"""Real jobs: one of four MPI processes split into reports with clocks of their own, and two ranks of 128."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from boundby import api
+from tests.support.split import split
+from tests.support.traces import trace_path
+
+OFFSETS_NS = {140065: 0, 140066: 3_123_456_789, 140067: 77, 140068: 912_345_678}
+
+
+def test_processes_split_into_reports_give_back_their_account_and_their_clocks(tmp_path: Path) -> None:
+    export = trace_path("openacc_mpi_4_processes_4_gpus.sqlite")
+    whole = api.job([export], workers=1)
+    parts = api.job(split(export, tmp_path, OFFSETS_NS), workers=1)
+    assert [rank.own for rank in parts.ranks] == [rank.own for rank in whole.ranks]
+    assert [rank.window_ns for rank in parts.ranks] == [rank.window_ns for rank in whole.ranks]
+    assert parts.collectives == whole.collectives == 32
+    for rank, offset_ns in zip(parts.ranks, OFFSETS_NS.values(), strict=True):
+        assert abs(rank.clock.offset_ns + offset_ns) <= 1_000
+        assert rank.clock.residual_ns < 1_000
+    assert [rank.wait_ns for rank in parts.ranks] == pytest.approx([rank.wait_ns for rank in whole.ranks], abs=20_000)
+
+
+def test_two_ranks_of_many_say_what_cannot_be_told() -> None:
+    found = api.job([trace_path("kineto/job_sampled")], workers=1)
+    assert (found.world_size, len(found.missing), found.collectives) == (128, 126, 3)
+    assert found.verdict.confidence == "low"
+    assert any("126 ranks" in reason for reason in found.verdict.reasons)
+    # By the rows: rank 1 begins the three collectives that both hold 4.9, 3.3 and 22.3 ms after rank 0.
+    assert [rank.last for rank in found.ranks] == [0, 3]
+    assert found.ranks[1].caused_wait_ns == pytest.approx(30_500_000, rel=0.01)
+    assert max(rank.clock.residual_ns for rank in found.ranks) < 50_000
