@@ -51,6 +51,9 @@ def main() -> int:
     begun, right, errors, accused, kinds, wrong = time.time(), 0, [], 0, Counter[str](), Counter[str]()
     ranks = []
     for number in range(chosen.first, chosen.first + chosen.jobs):
+        if ranks and len(ranks) % 50 == 0:
+            print(f"after {len(ranks)}: {right} right, {accused} accused, {np.percentile(errors, (50, 95)).round(4)}")
+            sys.stdout.flush()
         job = draw(number, 1 + (number % 3 == 0), large=number % chosen.large == chosen.large - 1)
         runs = simulate(job)
         made = summaries(job, runs)

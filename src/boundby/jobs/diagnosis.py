@@ -15,7 +15,7 @@ from boundby.jobs.chain import Chain
 from boundby.jobs.meetings import Aligned, is_passing
 from boundby.jobs.summary import RankSummary, merged
 from boundby.model.arrays import Int64Array
-from boundby.model.causes import CAUSES, Cause
+from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
@@ -39,6 +39,7 @@ SLOW_LINK = 1.25
 _AT_ONCE = 16
 _MOST_STEPS = 64
 _MAD = 1.4826
+_IS_BUSY = np.isin(np.arange(len(CAUSES)), BUSY_CAUSES)
 _MOST_CHANCES, _MOST_ROUNDS = 3, 8
 #: Exceptions explain what even steps would save where they hold this much of it.
 _EXPLAINS = 0.8
@@ -168,7 +169,10 @@ def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, lis
         return 1, [np.zeros(len(one.step_ns) + 1, np.int64) for one in summaries]
     lead = max(range(len(begun)), key=lambda place: (len(begun[place]), -place))
     reference, half = begun[lead], float(np.median(np.diff(begun[lead]))) / 2
-    steps = [np.searchsorted(reference, one + half, side="right") - 1 for one in begun]
+    steps = []
+    for one in begun:  # as many, and about when the others': they are the same, however late one begins
+        same = len(one) == len(reference) and float(np.median(np.abs(one - reference))) < 2 * half
+        steps.append(np.arange(len(one)) if same else np.searchsorted(reference, one + half, side="right") - 1)
     group = -(-len(reference) // _MOST_STEPS)
     return -(-len(reference) // group), [np.append(-1, one // group) for one in steps]
 
@@ -215,17 +219,22 @@ class _Search:
         self.least_ns = LEAST_SHARE * job.length_ns
         self.factor = np.ones_like(job.time)  # what has been removed so far
         self.transfer: Float | None = None
-        self.usual = np.zeros_like(job.time)  # what the peers do
-        self.has_peers = np.zeros(len(job.summaries), bool)
-        for members in job.stages:
-            self._compare(np.array(members))
         self.by_cause = np.stack([(job.cause == cause) for cause in range(len(CAUSES))], axis=1).astype(np.float64)
+        self.has_peers = np.zeros(len(job.summaries), bool)
+        self._look()
+
+    def _look(self) -> None:
+        """Hold every rank's work, as it is by now, against that of its peers."""
+        self.time = self.job.time * self.factor
+        self.usual = np.zeros_like(self.time)  # what the peers do
+        for members in self.job.stages:
+            self._compare(np.array(members))
         self.is_exception = self._exceptions()
-        self.excess = job.time - self.usual
+        self.excess = self.time - self.usual
         self.excess_of_cause = self.excess @ self.by_cause
 
     def _compare(self, members: Int64Array) -> None:
-        time = self.job.time[members]
+        time = self.time[members]
         if len(members) == 1:
             self.usual[members] = np.median(time, axis=1, keepdims=True)
             return
@@ -240,7 +249,7 @@ class _Search:
     def _exceptions(self) -> npt.NDArray[np.bool_]:
         """Per rank, step and cause: whether it does far more than it and its peers usually do. What a rank does in most
         steps is no exception."""
-        time = self.job.time @ self.by_cause
+        time = self.time @ self.by_cause
         excess = np.zeros_like(time)
         for members in self.job.stages:
             rows = list(members)
@@ -261,7 +270,7 @@ class _Search:
     def _usual_without(self, rows: list[int], odd: npt.NDArray[np.bool_]) -> None:
         """Instead of an exception a rank does what those without one do in that step, else what it does itself in
         others."""
-        time = self.job.time[rows]
+        time = self.time[rows]
         calm = (~odd).sum(axis=0)
         others = np.divide(np.where(odd, 0, time).sum(axis=0), calm, out=np.zeros(time.shape[1:]), where=calm > 0)
         own = np.median(time, axis=1, keepdims=True)
@@ -300,6 +309,7 @@ class _Search:
 
     def _ranks(self, known: frozenset[int] = frozenset()) -> tuple[list[Culprit], list[Culprit]]:
         """Ranks that do more than their peers, step for step or in exceptions."""
+        self._look()
         job, excess = self.job, self.excess_of_cause
         regular = ~self.is_exception
         counted = np.maximum(regular.sum(axis=1), 1)
@@ -324,14 +334,15 @@ class _Search:
         ranks = [rank for _, rank in candidates[: 4 * _AT_ONCE]]
         removed = {}
         for rank in ranks:
-            # What a slow rank does less of than others (its device idles less) comes back with the rest.
-            always = differs[rank] & (is_slow[rank] | (mean[rank] < 0)) & is_slow[rank].any()
+            # A slow device idles less than others: that comes back with the rest.
+            idles_less = (mean[rank] < 0) & ~_IS_BUSY & (is_slow[rank] & _IS_BUSY).any()
+            always = differs[rank] & (is_slow[rank] | idles_less)
             removed[rank] = self._like_peers(rank, always, has_them[rank])
         culprits: list[Culprit] = []
         extras: list[Culprit] = []
         for rank, saving in self._that_matter(ranks, removed):
             kind = "rank" if is_slow[rank].any() else "exceptions"
-            gone = job.time[rank] * (1 - removed[rank])
+            gone = self.time[rank] * (1 - removed[rank])
             culprit = self._told(kind, (rank,), gone[None], saving)
             (extras if culprit.kind == "extra" else culprits).append(culprit)
         return culprits, extras
@@ -340,7 +351,7 @@ class _Search:
         """Factors, shape (steps, keys), that make a rank do what its peers do of these causes, with its own ups and
         downs; and without the exceptions of those."""
         job = self.job
-        time, usual, odd = job.time[rank], self.usual[rank], self.is_exception[rank][:, job.cause]
+        time, usual, odd = self.time[rank], self.usual[rank], self.is_exception[rank][:, job.cause]
         always, exceptions = always[job.cause], exceptions[job.cause]
         mine, theirs = np.where(odd, 0, time).sum(axis=0), np.where(odd, 0, usual).sum(axis=0)
         steady = np.where(always, np.divide(theirs, mine, out=np.ones_like(mine), where=mine > 0), 1.0)
@@ -425,6 +436,7 @@ class _Search:
             members = list(stages[place])
             mine, theirs = mean[place].sum(axis=0), usual[place].sum(axis=0)
             by_cause = np.divide(theirs, mine, out=np.ones_like(mine), where=mine > 0)
+            by_cause = np.where(_IS_BUSY, np.minimum(by_cause, 1), by_cause)  # what it does less of, it goes on doing
             factor = self.factor.copy()
             factor[members] *= by_cause[job.cause]
             saving = self._length() - float(job.lengths([factor], [self.transfer])[0])
@@ -477,11 +489,12 @@ class _Search:
         """What is left where ranks take turns at being late: what even steps would save, and what they are uneven
         in."""
         job = self.job
+        self._look()
         now = self._length()
         even = self._balanced()
         odd = self.is_exception[:, :, job.cause]
-        usual = np.divide(self.usual, job.time, out=np.ones_like(job.time), where=job.time > 0)
-        clipped = np.where(odd, np.minimum(usual, self.factor), self.factor)
+        usual = np.divide(self.usual, self.time, out=np.ones_like(job.time), where=self.time > 0)
+        clipped = self.factor * np.where(odd, np.minimum(usual, 1), 1)
         found = []
         for instead in (clipped, even):  # exceptions first: where they explain it, the rest is ordinary
             by_key = np.maximum(job.time * (self.factor - instead), 0).sum(axis=(0, 1))
