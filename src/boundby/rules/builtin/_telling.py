@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -116,11 +116,17 @@ def _name(context: RuleContext, place: Place) -> str:
 
 def neighbours(context: RuleContext, rows: Rows) -> str:
     """``between COPY and FIT``: the ranges around these stretches, or around most of them; empty without ranges."""
-    pieces = host_pieces(context)
+    pieces, ranges = host_pieces(context), context.trace.ranges
+    if len(rows) == 0 or len(ranges) == 0:
+        return ""
     total: dict[str, int] = {}
-    for call in unique(pieces.call[rows]).tolist():
-        stretch = rows[pieces.call[rows] == call]
-        place = _between(context, stretch)
+    around: dict[tuple[int, ...], _Around] = {}
+    by_call = rows[np.argsort(pieces.call[rows], kind="stable")]
+    for stretch in np.split(by_call, np.flatnonzero(np.diff(pieces.call[by_call])) + 1):
+        threads = tuple(unique(pieces.thread[stretch]).tolist())
+        if threads not in around:
+            around[threads] = _Around.of(context, np.flatnonzero(np.isin(ranges.thread, threads)))
+        place = _between(context, stretch, around[threads])
         total[place] = total.get(place, 0) + pieces.total_ns(stretch)
     place, time = min(total.items(), key=lambda item: (-item[1], item[0]))
     if not place or time == sum(total.values()):
@@ -130,14 +136,25 @@ def neighbours(context: RuleContext, rows: Rows) -> str:
     return f"outside of all ranges ({duration(time)} of it {place})"
 
 
-def _between(context: RuleContext, rows: Rows) -> str:
-    """The ranges of its threads before and after one stretch; of those that end or begin together the outermost."""
+class _Around(NamedTuple):
+    """Some ranges, the latest end first, and by start; of those that end or begin together the outermost first."""
+
+    by_end: Rows
+    by_start: Rows
+
+    @classmethod
+    def of(cls, context: RuleContext, rows: Rows) -> _Around:
+        start, end = context.trace.ranges.start_ns[rows], context.trace.ranges.end_ns[rows]
+        return cls(rows[np.lexsort((rows, start, -end))], rows[np.lexsort((rows, -end, start))])
+
+
+def _between(context: RuleContext, rows: Rows, around_them: _Around) -> str:
+    """The ranges of its threads before and after one stretch."""
     pieces, ranges, names = host_pieces(context), context.trace.ranges, context.trace.names
-    here = np.flatnonzero(np.isin(ranges.thread, unique(pieces.thread[rows])))
     middle = (int(pieces.start_ns[rows].min()) + int(pieces.end_ns[rows].max())) // 2
-    before, after = here[ranges.end_ns[here] <= middle], here[ranges.start_ns[here] >= middle]
-    last = before[np.lexsort((before, ranges.start_ns[before], -ranges.end_ns[before]))][:1]
-    following = after[np.lexsort((after, -ranges.end_ns[after], ranges.start_ns[after]))][:1]
+    ended = np.searchsorted(-ranges.end_ns[around_them.by_end], -middle)
+    begins = np.searchsorted(ranges.start_ns[around_them.by_start], middle)
+    last, following = around_them.by_end[ended : ended + 1], around_them.by_start[begins : begins + 1]
     around = [names[ranges.name[row]] for row in (*last.tolist(), *following.tolist())]
     found = [_quoted(name) for name in around]
     if len(found) == 2 and fold_name(around[0]) == fold_name(around[1]):
