@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 
@@ -35,25 +38,37 @@ class Regions:
 
     def path(self, region: int) -> tuple[str, ...]:
         """Names from the outermost range to this one."""
-        names: list[str] = []
-        while region != ROOT:
-            names.append(self.name[region])
-            region = int(self.parent[region])
-        return tuple(reversed(names))
+        return self._paths[region]
+
+    def paths(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Of every region its path in other names, one a region."""
+        found: list[tuple[str, ...]] = [()]
+        for parent, name in zip(self.parent[1:].tolist(), names[1:], strict=True):
+            found.append((*found[parent], name))
+        return found
+
+    @cached_property
+    def _paths(self) -> list[tuple[str, ...]]:
+        return self.paths(self.name)
+
+    @cached_property
+    def _levels(self) -> list[npt.NDArray[np.intp]]:
+        """The regions of each depth, from those below the root on."""
+        order = np.argsort(self.depth, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(self.depth[order])) + 1)[1:]
 
     def subtree(self, region: int) -> npt.NDArray[np.bool_]:
-        """Mask over regions: this one and all that lie in it. Parents stand before their children."""
+        """Mask over regions: this one and all that lie in it."""
         inside = np.zeros(len(self), bool)
         inside[region] = True
-        for row in range(region + 1, len(self)):
-            inside[row] |= inside[self.parent[row]]
+        for rows in self._levels[int(self.depth[region]) :]:
+            inside[rows] |= inside[self.parent[rows]]
         return inside
 
     def accumulate(self, exclusive: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Sums over each region and its descendants, from a (regions, ...) array of exclusive values."""
         total: npt.NDArray[np.int64] = exclusive.copy()
-        for level in range(int(self.depth.max(initial=0)), 0, -1):
-            rows = np.flatnonzero(self.depth == level)
+        for rows in reversed(self._levels):
             np.add.at(total, self.parent[rows], total[rows])
         return total
 

@@ -40,10 +40,8 @@ class RegionIndex:
 
     def names(self) -> tuple[RegionName, ...]:
         """Paths and domains, by number."""
-        return tuple(
-            RegionName(tuple(shorten(part) for part in self._regions.path(region)), self._regions.domain[region])
-            for region in self._used
-        )
+        paths = self._regions.paths([shorten(name) for name in self._regions.name])
+        return tuple(RegionName(paths[region], self._regions.domain[region]) for region in self._used)
 
 
 def shorten(text: str) -> str:
