@@ -1,9 +1,12 @@
-"""Write a large synthetic export and measure how boundby reads and accounts for it.
+"""Write large synthetic exports and measure what an analysis of them costs, beside SQLite's own pass over them.
 
-    python -m benchmarks.large --kernels 1000000
+    python -m benchmarks.large --kernels 100000 1000000 3000000
+    python -m benchmarks.large --kernels 1000000 --beside --nsys NSYS --nsys-ai NSYS_AI
 
-The export is simulated (``benchmarks.large_export``): launches, waits, ranges and OS calls of a training loop in the
-schema of nsys 2023.4. Ratios are to a full scan of the same file by SQLite itself.
+The exports are simulated (``benchmarks.large_export``): launches, waits, ranges and OS calls of a training loop in the
+schema of nsys 2023.4. Everything runs in a process of its own; seconds are CPU seconds of it and its children,
+on all cores; files are in the page cache. The pass is the sqlite3 shell's sum over the columns that boundby reads.
+``--beside`` also times NVIDIA's two NVTX reports (``nsys stats``) and ``nsys-ai diagnose`` on the same file.
 """
 
 from __future__ import annotations
@@ -11,61 +14,106 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import sqlite3
+import shutil
+import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.large_export import write_large
 
+COLUMNS = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": "start end deviceId streamId correlationId globalPid graphNodeId demangledName "
+    "shortName gridX gridY gridZ blockX blockY blockZ registersPerThread staticSharedMemory dynamicSharedMemory",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start end eventClass globalTid correlationId nameId",
+    "NVTX_EVENTS": "start end eventType globalTid textId domainId",
+    "OSRT_API": "start end globalTid nameId",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "streamId eventId correlationId globalPid deviceId",
+}
+#: What runs in the measured process: the steps of an analysis one after the other, CPU seconds and memory after each.
+_STEPS = """
+import json, resource, sys, time
+from boundby.api import Analysis
+steps, before = {"start": time.process_time()}, time.process_time()
+analysis = Analysis(sys.argv[1])
+for step in ("trace", "timeline", "stats", "predictor", "replayed", "devices", "regions", "report", "plot_data"):
+    getattr(analysis, step)
+    now = time.process_time()
+    steps[step], before = now - before, now
+print(json.dumps({"steps": steps, "peak_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+"""
 
-def measure(path: Path) -> dict[str, float]:
-    """Seconds of reading, of everything, and of SQLite's own scan; peak memory in bytes."""
-    import boundby
-    from boundby.readers import read_trace
 
-    def timed(action: object) -> float:
-        begin = time.perf_counter()
-        assert callable(action)
-        action()
-        return time.perf_counter() - begin
+class Run(NamedTuple):
+    """A command that has run."""
 
-    def scan() -> None:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-            for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "OSRT_API"):
-                connection.execute(
-                    f"SELECT sum(start), sum(end), max(globalTid) FROM {table}".replace(
-                        "max(globalTid)", "max(globalPid)" if "KERNEL" in table else "max(globalTid)"
-                    )
-                ).fetchone()
+    cpu_s: float
+    output: str
 
-    scanned = timed(scan)
-    total = timed(lambda: boundby.analyze(path))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    read = timed(lambda: read_trace(path))
+
+def run(*command: str | Path) -> Run:
+    """CPU seconds of a command and its children, and what it printed. Raises CalledProcessError."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Run(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout)
+
+
+def sqlite_pass(path: Path) -> float:
+    """CPU seconds of the sqlite3 shell summing up every column that is read."""
+    sums = [
+        f"SELECT {', '.join(f'total({c})' for c in names.split())} FROM {table};" for table, names in COLUMNS.items()
+    ]
+    return run("sqlite3", "-readonly", path, " ".join(sums)).cpu_s
+
+
+def measure(path: Path) -> dict[str, object]:
+    """What an analysis of a file costs, step by step, with the pass beside it."""
+    pass_s = sqlite_pass(path)
+    ran = run(sys.executable, "-c", _STEPS, path)
+    told = json.loads(ran.output)
     return {
-        "file_bytes": path.stat().st_size,
-        "sqlite_scan_s": scanned,
-        "read_s": read,
-        "analyze_s": total,
-        "analyze_over_scan": total / scanned,
-        "peak_bytes": peak,
+        "file_mb": round(path.stat().st_size / 1e6),
+        "sqlite_pass_s": round(pass_s, 2),
+        "analysis_s": round(ran.cpu_s, 2),
+        "over_pass": round(ran.cpu_s / pass_s, 1),
+        "peak_mb": round(told["peak_kib"] * 1024 / 1e6),
+        "steps_s": {step: round(seconds, 2) for step, seconds in told["steps"].items()},
     }
+
+
+def beside(path: Path, nsys: str | None, nsys_ai: str | None) -> dict[str, float]:
+    """CPU seconds of other tools on the same file, and of ``boundby analyze``."""
+    found = {"boundby analyze": run(sys.executable, "-m", "boundby.cli.main", "analyze", "--quiet", path).cpu_s}
+    with tempfile.TemporaryDirectory() as folder:  # they write beside their input
+        copy = Path(shutil.copy(path, folder))
+        if nsys:
+            reports = ("--report", "nvtx_gpu_proj_sum", "--report", "nvtx_kern_sum")
+            found["nsys stats, two NVTX reports"] = run(nsys, "stats", *reports, "--format", "csv", copy).cpu_s
+        if nsys_ai:
+            found["nsys-ai diagnose"] = run(nsys_ai, "diagnose", copy).cpu_s
+    return {tool: round(seconds, 2) for tool, seconds in found.items()}
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernels", type=int, default=1_000_000)
-    parser.add_argument("--keep", type=Path, help="write the export here and leave it")
+    parser.add_argument("--kernels", type=int, nargs="+", default=[1_000_000])
+    parser.add_argument("--keep", type=Path, help="a folder to write the exports to, and to find them in")
+    parser.add_argument("--beside", action="store_true", help="time other tools, too")
+    parser.add_argument("--nsys", default=shutil.which("nsys"))
+    parser.add_argument("--nsys-ai", default=shutil.which("nsys-ai"))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = arguments.keep or Path(folder) / "large.sqlite"
-        if not path.exists():
-            write_large(path, arguments.kernels)
-        json.dump({"kernels": arguments.kernels, **measure(path)}, sys.stdout, indent=2)
-        print()
+        for kernels in arguments.kernels:
+            path = (arguments.keep or Path(folder)) / f"k{kernels}.sqlite"
+            if not path.exists():
+                write_large(path, kernels)
+            found = {"kernels": kernels, **measure(path)}
+            if arguments.beside:
+                found["beside_s"] = beside(path, arguments.nsys, arguments.nsys_ai)
+            print(json.dumps(found, indent=2), flush=True)
 
 
 if __name__ == "__main__":
