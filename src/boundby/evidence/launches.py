@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import optimizer_kernels
-from boundby.model.arrays import factorize
+from boundby.model.arrays import factorize, ranked
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
@@ -162,7 +162,8 @@ def _repeating(token: Int, new_thread: Bool) -> Bool:
 
 def _is_frequent(code: npt.NDArray[np.uint64]) -> Bool:
     """Which of these values come `LEAST_TIMES` times or more."""
-    _, index, times = np.unique(code, return_inverse=True, return_counts=True)
+    _, index = ranked(code)
+    times = np.bincount(index)
     return (times >= LEAST_TIMES)[index]
 
 

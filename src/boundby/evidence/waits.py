@@ -16,7 +16,7 @@ import numpy as np
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import TO_DEVICE, TO_HOST, OperatorSync, operator_sync
 from boundby.evidence.operators import source_of
-from boundby.model.arrays import factorize, pick, ranked, unique
+from boundby.model.arrays import factorize, grouped, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
@@ -206,8 +206,8 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str]) -> list[Group]
     of_key = np.array(keys, dtype=object)
     for key in sorted(set(keys)):
         alike = rows[of_key == key]
-        regions = unique(waits.region[alike]).tolist()
-        by_region = [(region, alike[waits.region[alike] == region]) for region in regions]
+        regions, of_region = grouped(waits.region[alike])
+        by_region = [(region, alike[place]) for region, place in zip(regions.tolist(), of_region, strict=True)]
         worth += [(key, region, inside) for region, inside in by_region if is_worth(inside)]
         rest = np.concatenate([alike[:0], *(inside for _, inside in by_region if not is_worth(inside))])
         if is_worth(rest):
@@ -238,7 +238,9 @@ def saving(context: RuleContext, group: Group) -> tuple[SavingNs, dict[str, obje
     if alone is None:
         return (0, group.idle_ns), {}  # the account's
     together = context.saving((Cause.SYNC.key,), calls=every)
-    others = context.saving((Cause.SYNC.key,), calls=np.setdiff1d(every, of_group))
+    is_other = np.ones(len(context.calls), bool)
+    is_other[of_group] = False
+    others = context.saving((Cause.SYNC.key,), calls=every[is_other[every]])
     last = 0 if together is None or others is None else max(sum(together) - sum(others), 0) // 2
     both = alone if alone[1] >= context.least_ns else (min(alone[0], last), max(alone[1], last))
     return both, {"saving_alone_ns": sum(alone) // 2, "saving_after_other_waits_ns": last}

@@ -32,7 +32,13 @@ def sorted_distinct(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def unique(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """The distinct values, ascending: ``np.unique``, which sorts; few different integers, as ids are, need not be."""
     flat = values.reshape(-1)
-    return _few(flat)[0] if _are_few(flat) else np.unique(flat)
+    if _are_few(flat):
+        return _few(flat)[0]
+    if flat.dtype.kind != "i" or len(flat) == 0:
+        return np.unique(flat)
+    ascending = np.sort(flat)  # quicker than the table of hashes that NumPy makes
+    found: npt.NDArray[Scalar] = ascending[np.append(True, ascending[1:] != ascending[:-1])]
+    return found
 
 
 def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArray[np.intp]]:
@@ -43,6 +49,14 @@ def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArra
         return found, index.reshape(-1)
     found, seen, shifted = _few(flat)
     return found, (np.cumsum(seen) - 1)[shifted]
+
+
+def grouped(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], list[npt.NDArray[np.intp]]]:
+    """The distinct values, ascending, and of each the places where it stands, in order."""
+    found, index = ranked(values)
+    if len(found) == 0:
+        return found, []
+    return found, np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
 
 
 def _few(flat: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], BoolArray, npt.NDArray[Any]]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
-from boundby.model.arrays import ranked, unique
+from boundby.model.arrays import grouped, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import bandwidth, count, duration, size
@@ -127,10 +127,9 @@ class KernelSet(OperationSet):
 
     def by_label(self) -> list[tuple[str, KernelSet]]:
         """Those of each label, most time first."""
-        distinct, index = ranked(self.context.operations.name[self.rows])
         rows_of: dict[str, list[Rows]] = {}
-        for number in range(len(distinct)):
-            rows = self.rows[index == number]
+        for places in grouped(self.context.operations.name[self.rows])[1]:
+            rows = self.rows[places]
             rows_of.setdefault(kernel_name(self.context, int(rows[0])), []).append(rows)
         sets = [(label, KernelSet(self.context, np.sort(np.concatenate(rows)))) for label, rows in rows_of.items()]
         return sorted(sets, key=lambda item: (-item[1].total_ns, item[0]))
