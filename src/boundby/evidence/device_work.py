@@ -83,6 +83,13 @@ def device_work(context: RuleContext) -> DeviceWork:
     )
 
 
+@once
+def busy_of_devices(context: RuleContext) -> tuple[int, ...]:
+    """Time in which each device computes, in the timeline's order; communication, which may be waiting, is left out."""
+    work, device = device_work(context), context.operations.device
+    return tuple(int(work.exposed_ns[work.is_kernel & (device == one.index)].sum()) for one in context.timeline.devices)
+
+
 def _of_shape(column: Int, shape: Int32Array) -> Int | Int32Array:
     """A launch shape's figure for each operation, 0 where it is not told; in half the memory where 32 bits hold it."""
     figures = np.append(column, 0)

@@ -126,6 +126,9 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
         # A share of the account is less sure than a replay.
         if severity == "high" and (match.is_unsure or not context.is_replayed):
             severity = "medium"
+    # Whatever a rule thinks of its remedy: what may save a tenth of the window is not low.
+    if severity == "low" and saving is not None and saving[1] >= HIGH_SHARE * context.longest_window_ns:
+        severity = "medium"
     if severity not in SEVERITIES:
         raise ValueError(f"{severity!r} is no severity")
     examples = sorted(match.examples, key=lambda item: (-item.duration_ns, item.start_ns, item.what))[:MOST_EXAMPLES]

@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.attribution.regions import ROOT
 from boundby.evidence.context import RuleContext
-from boundby.evidence.device_work import device_work
+from boundby.evidence.device_work import busy_of_devices, device_work
 from boundby.model.units import duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold, note
@@ -18,8 +18,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     work, table, gpus = device_work(context), context.operations, context.trace.gpus
     used = context.timeline.devices
     ids = [gpus[one.index].id for one in used]
-    of_each = [work.exposed_ns[work.is_kernel & (table.device == one.index)] for one in used]
-    busy = np.array([int(exposed_ns.sum()) for exposed_ns in of_each], np.int64)
+    busy = np.array(busy_of_devices(context), np.int64)
     if len(used) > 1 and busy.any():
         most, least = int(np.argmax(busy)), int(np.argmin(busy))
         extra = int(busy[most]) - int(busy.mean())
@@ -48,7 +47,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
             )
     idle = [gpu for gpu in gpus if not gpu.used]
     kernels = int(busy.sum()) >= RULE.threshold(context, "busy_fraction") * max(context.window_ns, 1)
-    if idle and used and kernels:
+    # The GPUs of other ranks are listed as well.
+    if idle and used and kernels and not table.is_communication.any():
         listed = ", ".join(gpu.name for gpu in idle[:3])
         yield note(
             f"{len(idle)} of {len(gpus)} GPUs that the report lists run nothing of this program ({listed}), while the "

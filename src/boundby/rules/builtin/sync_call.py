@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
+from boundby.evidence.device_work import busy_of_devices
 from boundby.evidence.waits import Group, WaitKind
 from boundby.model.causes import Cause
 from boundby.rules.builtin._waiting import Words, calls_of, matches
@@ -32,6 +33,8 @@ _ADVICE = (
         "events, not with a synchronization in every step",
     ),
 )
+# Devices that differ by this much from their mean make the host wait whatever it calls.
+UNEVEN = 1.2
 _WHERE = "To see which line waits: torch.cuda.set_sync_debug_mode('warn'), or capture with boundby profile --torch-ops"
 
 
@@ -41,6 +44,12 @@ def check(context: RuleContext) -> Iterator[Match]:
 
 def _words(context: RuleContext, group: Group) -> Words:
     advice = next(line for part, line in _ADVICE if part in group.key)
+    busy_ns = busy_of_devices(context)
+    if len(busy_ns) > 1 and max(busy_ns) >= UNEVEN * (sum(busy_ns) / len(busy_ns)):
+        advice = (
+            "The GPUs have unequal work, and the host waits for the slower one: see gpu-balance. Without the wait the next "
+            "one takes its place"
+        )
     return Words(
         f"{group.key} makes the host wait {group.costs}", (advice, *(context.program.pick([], torch=[_WHERE])))
     )

@@ -17,13 +17,17 @@ from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.cuda import cuda_name
 
 Int = npt.NDArray[np.int64]
+# Who polls asks again at once, or after a short sleep. What asks now and then (the allocator of pinned memory, once a
+# batch) does not wait for an answer.
+LONGEST_PAUSE_NS = 1_000_000
 _QUERY = re.compile(r"^cu(?:da)?(?:Event|Stream)Query$")
 
 
 def check(context: RuleContext) -> Iterator[Match]:
     calls = context.calls
     is_query = context.names_where(calls.name, lambda name: _QUERY.match(cuda_name(name)))[calls.name]
-    first, last = _runs(is_query & context.in_windows(calls.start_ns), calls.thread)
+    chosen = is_query & context.in_windows(calls.start_ns)
+    first, last = _runs(chosen, calls.thread, calls.start_ns, calls.end_ns)
     long = (last - first + 1) >= RULE.threshold(context, "calls")
     first, last = first[long], last[long]
     took = calls.end_ns[last] - calls.start_ns[first]
@@ -61,12 +65,13 @@ def check(context: RuleContext) -> Iterator[Match]:
     )
 
 
-def _runs(chosen: Bool, thread: npt.NDArray[np.int32]) -> tuple[Rows, Rows]:
-    """First and last row of each run of chosen calls with no other call of the thread between."""
+def _runs(chosen: Bool, thread: npt.NDArray[np.int32], start_ns: Int, end_ns: Int) -> tuple[Rows, Rows]:
+    """First and last row of each run of chosen calls with no other call of the thread between, and no long pause."""
     rows = np.flatnonzero(chosen)
     if len(rows) == 0:
         return rows, rows
     breaks = (np.diff(rows) != 1) | (np.diff(thread[rows]) != 0)
+    breaks |= start_ns[rows[1:]] - end_ns[rows[:-1]] > LONGEST_PAUSE_NS
     return rows[np.append(True, breaks)], rows[np.append(breaks, True)]
 
 

@@ -13,10 +13,14 @@ from boundby.model.units import count, duration, duration_range
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.structure.steps import SLOWER
 
+# Each third of what follows is shorter than the one before by this factor, where the work itself shrinks; a third has
+# so many instances.
+SHRINKS, LEAST_THIRD = 1.05, 3
+
 
 def _check(context: RuleContext) -> Iterator[Match]:
     for item in repeated_regions(context):
-        if not item.warm_up or warm_regions(context)[item.region]:
+        if not item.warm_up or warm_regions(context)[item.region] or _shrinks(item):
             continue
         first, usual = item.length_ns[: item.warm_up], float(np.median(item.steady_ns))
         excess = round(float(first.sum()) - usual * item.warm_up)
@@ -54,6 +58,16 @@ def _check(context: RuleContext) -> Iterator[Match]:
             severity="note",
             instances=item.warm_up,
         )
+
+
+def _shrinks(item: Repeated) -> bool:
+    """Whether later instances get shorter still: their work does (an elimination, a search), and none is warm-up."""
+    steady = item.steady_ns.astype(np.float64)
+    third = len(steady) // 3
+    if third < LEAST_THIRD:
+        return False
+    first, middle, last = (float(np.median(part)) for part in (steady[:third], steady[third:-third], steady[-third:]))
+    return first > SHRINKS * middle and middle > SHRINKS * last
 
 
 def _is_inside(context: RuleContext, item: Repeated) -> bool:
