@@ -47,8 +47,8 @@ def _words(context: RuleContext, group: Group) -> Words:
     busy_ns = busy_of_devices(context)
     if len(busy_ns) > 1 and max(busy_ns) >= UNEVEN * (sum(busy_ns) / len(busy_ns)):
         advice = (
-            "The GPUs have unequal work, and the host waits for the slower one: see gpu-balance. Without the wait the next "
-            "one takes its place"
+            "The GPUs have unequal work, and the host waits for the slower one: see gpu-balance. Without the wait the "
+            "next one takes its place"
         )
     return Words(
         f"{group.key} makes the host wait {group.costs}", (advice, *(context.program.pick([], torch=[_WHERE])))
