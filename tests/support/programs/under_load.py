@@ -45,7 +45,7 @@ class Slow:
 
 
 def busy() -> None:
-    import nvtx
+    import nvtx  # type: ignore[import-untyped]
 
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
