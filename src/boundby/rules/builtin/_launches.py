@@ -48,6 +48,12 @@ class LaunchSet:
         region = self.context.timeline.launch_region[self.kernels.rows]
         return self.context.place(region, np.ones(len(region), np.int64))
 
+    @property
+    def cost_ns(self) -> int:
+        """The host's time from launch to launch, and the kernels' own: no change to launches saves more."""
+        gap_ns = self.of.gap_ns[self.rows]
+        return int(gap_ns[gap_ns > 0].sum()) + self.kernels.total_ns
+
     def saving_ns(self, rule: Rule, *causes: Cause) -> SavingNs:
         """What launching them in no time would save, and of that the part that the rule supposes."""
         low, high = self.of.saving(self.context, self.part, *causes)
@@ -72,6 +78,7 @@ class LaunchSet:
             advice=advice,
             examples=self._examples(),
             instances=len(self),
+            cost_ns=self.cost_ns,
         )
 
     def _examples(self) -> tuple[Example, ...]:

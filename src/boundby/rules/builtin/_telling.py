@@ -12,6 +12,7 @@ from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
 from boundby.evidence.hotspots import Hotspot
+from boundby.evidence.initialization import progress_at
 from boundby.model.arrays import unique
 from boundby.model.units import duration
 from boundby.rules.rule import Match
@@ -19,6 +20,8 @@ from boundby.trace.vocabulary.ranges import fold_name
 
 # More places than this are counted, not named.
 MOST_NAMED = 3
+# A place is early if this share of its time lies before this share of the kernels.
+EARLY, MOST_IS_EARLY = 0.2, 0.75
 # A stretch stands for its place if it is this share of it.
 MOST_OF_IT = 0.5
 
@@ -66,6 +69,30 @@ def asleep_share(context: RuleContext, place: Place) -> float:
     """The share of a place's time in which the host sleeps."""
     pieces = host_pieces(context)
     return pieces.total_ns(pieces.asleep(place.rows)) / max(place.total_ns, 1)
+
+
+def is_early(context: RuleContext, place: Place) -> bool:
+    """Whether most of a place's time lies before most of the kernels: what comes there is paid once, at first calls."""
+    pieces = host_pieces(context)
+    length = (pieces.end_ns - pieces.start_ns)[place.rows]
+    early = progress_at(context, pieces.start_ns[place.rows]) < EARLY
+    return context.trace.captured.kernels and int(length[early].sum()) >= MOST_IS_EARLY * int(length.sum())
+
+
+def early_advice(context: RuleContext) -> tuple[str, ...]:
+    """What to do about what comes once, at first calls."""
+    what = context.program.pick(
+        "libraries that set themselves up, files, code that is loaded",
+        torch="imports, tracing, libraries that set themselves up, files",
+        python="imports, tracing, libraries that set themselves up, files",
+    )
+    return (
+        f"It lies before most of the kernels, so most likely it is a cost of first calls ({what}), which a longer run "
+        f"pays no "
+        f"more often: "
+        "run each shape once before what counts, and keep the process alive",
+        "The rest without it: boundby analyze --window START:END, or --skip-first K",
+    )
 
 
 def fold(context: RuleContext, places: list[Place], key: Callable[[Place], Key]) -> Iterator[tuple[Place, Key]]:

@@ -8,7 +8,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import has_loader, started_processes
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
 from boundby.model.units import percent
-from boundby.rules.builtin._telling import asleep_share, fold, match, where_and_when
+from boundby.rules.builtin._telling import asleep_share, early_advice, fold, is_early, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
 
 
@@ -46,7 +46,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     started = started_processes(context, host_pieces(context).intervals(place.rows))
     first: tuple[str, ...] = ()
-    if started:
+    if is_early(context, place) and not started:
+        return early_advice(context)
+    if started and asleep_share(context, place) > 0.5:
         pids = f"pid{'s' if len(started) > 1 else ''} {', '.join(str(pid) for pid in started[:3])}"
         what = f"{'Processes start' if len(started) > 1 else 'A process starts'} here ({pids})"
         first = (

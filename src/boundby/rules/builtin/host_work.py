@@ -9,7 +9,7 @@ from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_fun
 from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
-from boundby.rules.builtin._telling import fold, match, where_and_when
+from boundby.rules.builtin._telling import early_advice, fold, is_early, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
 
 
@@ -35,7 +35,11 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
             f"{f', mostly in {hot}' if hot else ''}",
             does,
             evidence={},
-            advice=_warm_advice(context) if in_warm_up else _advice(context, hot, is_sampled=bool(spots)),
+            advice=_warm_advice(context)
+            if in_warm_up
+            else early_advice(context)
+            if is_early(context, place)
+            else _advice(context, hot, is_sampled=bool(spots)),
             removed_least=None if in_warm_up else RULE.threshold(context, "removed_least"),
             spots=spots,
         )

@@ -41,7 +41,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if versions[0].total_ns >= RULE.threshold(context, "share_fraction") * kernels.total_ns:
         hot, versions = versions[0], versions[:1]
     share = hot.total_ns / max(kernels.total_ns, 1)
-    if share < RULE.threshold(context, "share_fraction"):
+    is_own = not is_library_kernel(context.trace.names[context.operations.name[hot.longest]])
+    if share < RULE.threshold(context, "own_fraction" if is_own else "share_fraction"):
         return
     too_short = hot.exposed_ns < RULE.threshold(context, "window_fraction") * context.window_ns
     if too_short or np.isin(work.kind[hot.rows], _TUNED).all():
@@ -147,6 +148,7 @@ RULE = Rule(
     needs=("kernels",),
     thresholds=(
         Threshold("share_fraction", 0.4, "fraction of kernel time", "Below, no single kernel decides."),
+        Threshold("own_fraction", 0.3, "fraction of kernel time", "A kernel of the program's own can be worked on."),
         Threshold("window_fraction", 0.2, "fraction of the window", "Below, kernels are not what takes the time."),
         Threshold("medium_fraction", 0.4, "fraction of the window", "A program that is mostly one kernel hangs on it."),
         Threshold("filling_threads", 2_048, "threads per multiprocessor", "As many as one holds at a time, at most."),
