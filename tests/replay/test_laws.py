@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmarks.laws import broken
+from benchmarks.real_pairs import PAIRS as PAIRS_FILE
+from benchmarks.real_pairs import Pair, document, look
 
 import boundby
 from boundby.correlation.clock import estimate_shift
@@ -14,6 +17,7 @@ from boundby.simulate.export import to_export
 from boundby.simulate.generate import generate
 from tests.support.traces import analysis_of, trace_names, trace_path
 
+PAIRS = [Pair(**item) for item in json.loads(PAIRS_FILE.read_text())]
 # Eight hundred streams: minutes of replay; and one that cannot be read.
 LEFT_OUT = ("pair_ngp_many_streams", "oddities/partial_export")
 
@@ -31,12 +35,17 @@ def test_on_real_traces(name: str) -> None:
         assert list(broken(analysis)) == []
 
 
-def test_faster_kernels_of_a_program_with_a_helper_thread() -> None:
-    """A real pair: kernels 4.22 times as fast took it from 37.4 s to 9.02 s."""
-    analysis = boundby.examine(trace_path("pair_dali_fp32.sqlite"))
-    [answer] = analysis.predict("kernels=4.22")
-    assert answer.predicted_ns == pytest.approx(9.02e9, rel=0.05)
-    assert analysis.report.devices[0].verdict.bound == "gpu_compute"
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.before)
+def test_real_pairs(pair: Pair) -> None:
+    """What was measured after a change lies near the prediction, or in a narrow range."""
+    [outcome] = look(trace_path(f"{pair.before}.sqlite").parent, [pair])
+    assert outcome.verdict == "hit"
+
+
+def test_the_page_of_real_pairs_is_what_is_measured() -> None:
+    outcomes = list(look(trace_path(f"{PAIRS[0].before}.sqlite").parent, PAIRS))
+    page = Path(__file__).parents[2] / "docs" / "real-pairs.md"
+    assert page.read_text() == document(outcomes)
 
 
 def test_a_clock_that_is_ahead_is_put_back() -> None:

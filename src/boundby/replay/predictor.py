@@ -40,6 +40,8 @@ LEAST_OPEN = 0.001
 # On simulated programs 95 of 100 predictions lie within 0.2 % of the truth (1.2 % in the worst scenario, see
 # docs/what-if.md), but a real machine does more than the model knows: nothing is told as more certain than this.
 MODEL_ERROR = 0.05
+# Loading code and allocating take another time in every run (a real pair: a third less); so much of it is left open.
+LOADING_ERROR = 0.10
 # How wide, for its middle, a range is of which the prediction is high or medium confidence.
 NARROW, WIDE = 0.12, 0.25
 
@@ -207,6 +209,7 @@ class Predictor:
             costs = change(self.graph, costs, scope)
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
         changed_ns = self._changed_ns(costs)
+        loading = LOADING_ERROR * float(costs.call_ns[self.graph.is_init & self.everywhere.nodes].sum())
         ranges = []
         for position, predicted in enumerate(predicted_ns):
             measured, rows = self.measured_ns[position], self._rows[position]
@@ -221,7 +224,7 @@ class Predictor:
                 low = max(low, min(predicted, measured - most - int(self._delays_ns(rows))))
             if leaves_input and measured > high:
                 high += int((measured - high) * self.open.held_up[position])
-            error = round(min(MODEL_ERROR * predicted, changed_ns[position]))
+            error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position]))
             low = max(low - error, min(predicted, self._floor_ns(costs, rows)))
             high = max(min(high + error, max(measured, predicted)), predicted)
             ranges.append(Range(max(low, 0), high))

@@ -21,7 +21,7 @@ from boundby.results.report import Doubt, Window
 from boundby.trace.vocabulary.cuda import CallClass
 
 # A sync returns so soon after what it waits for, on a busy machine too; what is more was something else.
-MOST_RETURN_NS = 100_000
+MOST_RETURN_NS = 30_000
 # A call that waits for nothing known may have waited if it took so many times as long as others on a busy device.
 LONG_CALL, LEAST_LONG_CALL_NS = 20, 200_000
 # The shortest of so many collectives of one size tells what the transfer takes.
@@ -72,6 +72,8 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     works = np.isin(graph.node_kind, (CallClass.LAUNCH, CallClass.OTHER)) & ~costs.waits & ~graph.is_init
     usual = float(np.median(costs.call_ns[works])) if works.any() else 0.0
     is_long = works & (costs.call_ns > max(LONG_CALL * usual, LEAST_LONG_CALL_NS))
+    # A sync that lasts although all that it is known to wait for is done: the record of something is missing.
+    still = np.where(graph.node_kind == CallClass.SYNC, np.maximum(costs.call_ns - MOST_RETURN_NS, 0), 0)
     held_up = []
     for device in timeline.devices:
         rows = np.flatnonzero((device_of_node == device.index) & (starved_ns > 0))
@@ -82,7 +84,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
         sleep_ns=sleep_ns,
         starved_ns=starved_ns,
         lag_ns=np.where(is_sync, np.maximum(costs.wait_lag_ns - MOST_RETURN_NS, 0), 0),
-        call_ns=np.where(is_long, np.minimum(called, costs.call_ns - int(usual)), 0),
+        call_ns=np.where(is_long, np.minimum(called, costs.call_ns - int(usual)), still),
         delay_ns=delay,
         wait_inside_ns=wait_inside_ns,
         held_up=tuple(held_up),

@@ -1,0 +1,55 @@
+"""Ranges of predictions, and what they hold: by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.attribution.timeline import build_timeline
+from boundby.attribution.windows import parse_window
+from boundby.replay import Predictor, answer
+from boundby.replay.engine import replay
+from boundby.replay.predictor import Range
+from boundby.trace.tables import Direction, MemoryKind
+from tests.replay.test_replay import US, launch, predictor_of, steps_with_sync
+from tests.support.program import Program
+
+
+def test_a_narrow_range_is_of_high_confidence() -> None:
+    assert [Range(*ends).confidence for ends in ((95, 105), (90, 110), (50, 100))] == ["high", "medium", "low"]
+
+
+def test_what_is_known_is_narrow_and_holds_its_prediction() -> None:
+    [found] = answer(predictor_of(steps_with_sync()), "kernels=2")
+    assert found.low_ns <= found.predicted_ns <= found.high_ns
+    assert found.confidence == "high"
+
+
+def test_a_delay_without_a_reason_is_left_open() -> None:
+    program = Program()
+    for step in range(20):
+        base = step * 300
+        launch(program, base, base + (8 if step % 2 else 150), base + 290)
+        program.api((base + 6) * US, (base + 294) * US, "cudaStreamSynchronize")
+    predictor = predictor_of(program)
+    assert predictor.open_share > 0.05
+    [found] = answer(predictor, "kernels=2")
+    assert found.low_ns < 0.85 * found.predicted_ns
+    assert found.confidence != "high"
+    [doubt] = predictor.doubts[0]
+    assert (doubt.kind, doubt.tid) == ("delays", None)
+
+
+def test_a_call_that_returns_a_little_before_its_wait_is_over_waits_all_the_same() -> None:
+    """Clocks drift: the sync seems to return 3 us before the kernel that it waits for has begun to end."""
+    program = Program()
+    for step in range(10):
+        base = step * 300
+        launch(program, base, base + 8, base + 200)
+        copy = program.api((base + 6) * US, (base + 203) * US, "cudaMemcpyAsync")
+        program.copy((base + 205) * US, (base + 206) * US, copy, Direction.DTOH, MemoryKind.PAGEABLE)
+    predictor = Predictor(build_timeline(program.trace(), parse_window("gpu")))
+    graph = predictor.graph
+    start, _ = replay(graph, graph.costs)
+    assert np.array_equal(start, graph.links.start_ns)
+    [found] = answer(predictor, "infinite_gpu")  # nothing but launches, copies and the host's own time is left
+    assert found.predicted_ns < 10 * 115 * US
