@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 _FIELDS = ("ts", "dur", "pid", "tid", "name", "cat", "ph", "args")
@@ -53,9 +54,9 @@ def _values(data: bytes, chance: random.Random, times: int) -> bytes:
     for _ in range(3 * times):
         event = chance.choice(whole["traceEvents"])
         if chance.random() < 0.5:
-            event[chance.choice(_FIELDS)] = chance.choice(_WRONG)
+            event[chance.choice(_FIELDS)] = deepcopy(chance.choice(_WRONG))
         elif isinstance(event.setdefault("args", {}), dict):
-            event["args"][chance.choice(_ARGUMENTS)] = chance.choice(_WRONG)
+            event["args"][chance.choice(_ARGUMENTS)] = deepcopy(chance.choice(_WRONG))
     return json.dumps(whole).encode()
 
 
@@ -69,7 +70,7 @@ def _rows(data: bytes, chance: random.Random, _times: int) -> bytes:
 
 def _top(data: bytes, chance: random.Random, _times: int) -> bytes:
     whole = json.loads(data)
-    whole[chance.choice(_TOP)] = chance.choice(_WRONG)
+    whole[chance.choice(_TOP)] = deepcopy(chance.choice(_WRONG))
     return json.dumps(whole["traceEvents"] if chance.random() < 0.2 else whole).encode()
 
 

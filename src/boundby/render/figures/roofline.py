@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TITLE = "Work of each region against the device's peaks"
 HEIGHT_LINES = 22
 #: Precisions whose peaks are drawn, by what Gpu calls them.
-PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")
+PRECISIONS = ("bf16", "fp16", "tf32", "fp32")
 SMALLEST, LARGEST = 12.0, 160.0  # areas of points: the time of their kernels
 
 
@@ -44,11 +44,12 @@ def roofline(report: Report, look: style.Look) -> Figure:
         area = SMALLEST + (LARGEST - SMALLEST) * done.known_ns / longest
         axes.scatter([x], [y], s=area, color=style.INK, alpha=0.55, linewidths=0, zorder=3)
         axes.annotate(str(number), (x, y), textcoords="offset points", xytext=(5, 4), color=style.INK)
-        axes.plot(
-            [], [], " ", label=f"{number}  {style.name('/'.join(region.path[-2:]) or '(all)', look, look.width_in / 3)}"
-        )
+        name = style.name("/".join(region.path[-2:]) or "(all)", look, look.width_in / 3)
+        axes.plot([], [], " ", label=f"{number}  {name}")
     axes.set_xscale("log")
     axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _place: f"{value:g}")
     if gpu is not None:
         _roof(axes, gpu)
     axes.set_xlabel("operations for each byte of inputs and outputs (FLOP/byte)")

@@ -1,0 +1,149 @@
+"""Variations of Kineto's JSON, each met by what is in the file and not by its version."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import boundby
+from boundby.model.errors import InputError
+from boundby.readers import read_trace
+from boundby.trace.tables import Direction, MemoryKind, OpKind
+from tests.readers.kineto.trace import PID, TID, Kineto
+
+
+def small() -> Kineto:
+    made = Kineto(distributedInfo={"rank": 3, "world_size": 8, "backend": "nccl"}, baseTimeNanoseconds=10**18)
+    made.event("user_annotation", "ProfilerStep#4", 0, 100)
+    made.event("cpu_op", "aten::mm", 5, 20, args={"Input Dims": [[4, 8], [8, 2]], "Sequence number": 7})
+    made.launch(10, 1)
+    made.kernel(20.5, 30.25, 1)
+    return made
+
+
+@pytest.mark.parametrize("suffix", ["json", "json.gz", "pt.trace.json", "anything"])
+def test_the_content_says_what_a_file_is(tmp_path: Path, suffix: str) -> None:
+    text = small().text().encode()
+    path = tmp_path / f"trace.{suffix}"
+    path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
+    trace = read_trace(path)
+    assert trace.source == "pytorch-profiler"
+    assert trace.operations.end_ns.tolist() == [50_750]
+    assert (trace.place.rank, trace.place.world_size, trace.start_unix_ns) == (3, 8, 10**18)
+    assert [trace.names[name] for name in trace.ranges.name] == ["ProfilerStep#4", "aten::mm"]
+    assert trace.operator_names == {"aten::mm"}
+    assert (trace.threads[0].pid, trace.threads[0].tid) == (PID, TID)
+
+
+def test_a_bare_list_of_events_is_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps(small().events))
+    assert len(read_trace(path).operations) == 1
+
+
+def test_traces_of_2021(tmp_path: Path) -> None:
+    """Other categories, no decimals, ids as texts, backslashes that are no escapes."""
+    made = Kineto()
+    made.event("Operator", "ProfilerStep#1", 1_600_000_000_000_000, 90, tid="101", args={"Input dims": []})
+    made.event("Runtime", "cudaMemcpyAsync", 1_600_000_000_000_010, 5, tid="101", args={"correlation": 1})
+    arguments = {"device": 0, "stream": 7, "correlation": 1, "bytes": 4096}
+    made.event(
+        "Memcpy", "Memcpy HtoD (Pageable -> Device)", 1_600_000_000_000_020, 9, pid=0, tid="stream 7", args=arguments
+    )
+    made.event("Kernel", "PATH", 1_600_000_000_000_040, 9, pid=0, tid="stream 7", args={**arguments, "correlation": 2})
+    path = tmp_path / "old.json"
+    path.write_text(made.text().replace("PATH", r"C:\dir\kernel"))
+    trace = read_trace(path)
+    operations = trace.operations
+    assert operations.kind.tolist() == [OpKind.MEMCPY, OpKind.KERNEL]
+    assert (operations.direction[0], operations.source[0]) == (Direction.HTOD, MemoryKind.PAGEABLE)
+    assert trace.names[operations.name[1]] == r"C:\dir\kernel"
+    assert not trace.operator_names
+    assert trace.start_unix_ns == 1_600_000_000_000_000_000
+
+
+def test_what_is_no_json_but_is_found_in_files_passes(tmp_path: Path) -> None:
+    """NaN, control characters in texts, keys given twice (the last counts), commas too many."""
+    text = small().text().replace('"stream": 7', '"stream": 3, "occupancy": NaN, "stream": 9')
+    path = tmp_path / "odd.json"
+    path.write_text(text.replace("gemm", "ge\tmm").replace("}]}", "},]}"))
+    trace = read_trace(path)
+    assert trace.operations.stream.tolist() == [9]
+    assert "ge\tmm" in trace.names
+
+
+def test_hip_calls_are_their_cuda_twins(tmp_path: Path) -> None:
+    made = Kineto(deviceProperties=[{"id": 0, "name": "AMD Instinct MI300X"}, {"id": 1, "name": "AMD Instinct MI300X"}])
+    made.launch(0, 1, "hipModuleLaunchKernel")
+    made.kernel(10, 50, 1, device=9)
+    made.launch(20, 2, "hipMemcpyWithStream", 60)
+    made.event(
+        "gpu_memcpy",
+        "Memcpy DtoH (Device -> Host)",
+        60,
+        5,
+        pid=9,
+        tid=7,
+        args={"device": 9, "correlation": 2, "bytes": 4},
+    )
+    report = boundby.analyze(made.write(tmp_path / "hip.json"))
+    assert (report.devices[0].id, report.devices[0].name) == (9, "AMD Instinct MI300X")
+    assert report.devices[0].sync.count == 1
+
+
+def test_host_time_is_told_by_operators_and_frames_and_else_unattributed(tmp_path: Path) -> None:
+    def idle(**between: tuple[str, float, float]) -> dict[str, int]:
+        made = Kineto()
+        for category, (name, start, length) in between.items():
+            made.event(category, name, start, length)
+        made.launch(0, 1)
+        made.kernel(10, 10, 1)
+        made.launch(2_000, 2)
+        made.kernel(2_010, 10, 2)
+        return dict(boundby.analyze(made.write(tmp_path / "idle.json")).devices[0].time)
+
+    assert idle()["unattributed"] == 1_895_000  # all but the time in which the next call may be prepared
+    assert idle(cpu_op=("aten::sort", 100, 1_900))["cpu"] == 1_895_000
+    assert idle(python_function=("<built-in function sleep>", 100, 1_900))["host_blocked"] > 1_800_000
+    loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    assert idle(user_annotation=(loader, 100, 1_900))["host_blocked"] > 1_800_000
+
+
+def test_a_wait_names_the_programs_line(tmp_path: Path) -> None:
+    made = small()
+    made.event("python_function", "train.py(31): step", 0, 100)
+    made.event("python_function", "torch/_tensor.py(9): item", 9, 80)
+    found = boundby.examine(made.write(tmp_path / "line.json"))
+    assert found.trace.frames.at(0, 10_000)[0].label == "item (_tensor.py:9)"
+    from boundby.evidence.operators import source_of
+
+    assert source_of(found.timeline, 0)[0] == "step (train.py:31)"
+
+
+def test_work_is_told_by_sizes(tmp_path: Path) -> None:
+    made = small()
+    made.events[1]["args"]["Input type"] = ["float", "float"]
+    report = boundby.analyze(made.write(tmp_path / "work.json"))
+    work = report.regions[0].work
+    assert work is not None
+    assert (work.flops, work.bytes, work.known_ns) == (2 * 4 * 8 * 2, 4 * (32 + 16 + 8), 30_250)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (small().text()[:-40].encode(), "cut short"),
+        (gzip.compress(small().text().encode())[:-20], "cut short"),
+        (small().text().replace('"traceEvents": [', '"traceEvents": [ oops').encode(), "no JSON"),
+        (b'{"schemaVersion": 1, "traceEvents": []}', "holds no event"),
+        (b'{"answer": 42}', "without the events"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "broken.json"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=said):
+        read_trace(path)
