@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from os import PathLike
@@ -16,17 +19,32 @@ from boundby.trace.tables import Trace
 #: Is called with what is being done, and the fraction that is (None: unknown).
 Progress = Callable[[str, float | None], None]
 
+STANDARD_INPUT = "-"
 REPORT_KINDS = {".nsys-rep": "nsys-rep", ".qdrep": "nsys-qdrep", ".qdstrm": "nsys-rep"}
 
 
 def open_trace(path: Path, nsys: str | PathLike[str] | None, progress: Progress, *, keep_export: bool = False) -> Trace:
-    """Read an export, a report (exported first) or the folder of a run. Raises UserError."""
+    """Read an export, a report (exported first), a PyTorch profiler's trace, the folder of a run, or (``-``) what comes
+    from standard input. Raises UserError."""
+    if str(path) == STANDARD_INPUT:
+        return _from_standard_input(progress)
     path, name, warnings = _file_of(path)
     with _as_sqlite(path, nsys, progress, keep_export=keep_export) as (database, source):
         trace = read_trace(database, name=name, source=source, progress=progress)
         if database != path:
             trace.backtraces.load()  # the export is about to go
     return replace(trace, warnings=(*warnings, *trace.warnings))
+
+
+def _from_standard_input(progress: Progress) -> Trace:
+    """SQLite and the passes over a trace need a file: what comes is kept in one until it has been read."""
+    with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
+        file = Path(folder) / "stdin"
+        with file.open("wb") as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+        trace = read_trace(file, name="(standard input)", progress=progress)
+        trace.backtraces.load()
+    return trace
 
 
 def _file_of(path: Path) -> tuple[Path, str, tuple[TraceWarning, ...]]:

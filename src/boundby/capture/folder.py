@@ -19,14 +19,16 @@ DEFAULT_PARENT = "boundby-out"
 REPORT = "report.nsys-rep"
 STREAM = "report.qdstrm"
 EXPORT = "report.sqlite"
+TORCH_TRACE = "report.pt.trace.json.gz"
 ANALYSIS = "report.json"
 PAGE = "report.md"
 HTML = "report.html"
 FACTS = "run.json"
 #: All that a run writes; --force replaces these and leaves everything else alone.
-FILES = (REPORT, STREAM, EXPORT, ANALYSIS, PAGE, HTML, FACTS)
+FILES = (REPORT, STREAM, EXPORT, TORCH_TRACE, ANALYSIS, PAGE, HTML, FACTS)
 #: Of files that can be analysed, the ones that need no nsys first.
 REPORT_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm")
+_HEAD = 1 << 16  # bytes in which a trace shows itself
 _LONGEST_NAME = 60
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*\Z")
 
@@ -89,7 +91,7 @@ def find_in_folder(folder: Path) -> Path:
         InputError: there is no report in it, or several are and no run tells which is meant.
     """
     if is_run(folder):
-        for name in (EXPORT, REPORT, STREAM):
+        for name in (EXPORT, REPORT, STREAM, TORCH_TRACE):
             if (folder / name).is_file():
                 return folder / name
     found: dict[str, list[Path]] = {}
@@ -102,6 +104,8 @@ def find_in_folder(folder: Path) -> Path:
     for path in inside:
         if path.suffix.lower() in REPORT_SUFFIXES and path.is_file():
             found.setdefault(path.stem, []).append(path)
+        elif is_torch_trace(path):
+            found.setdefault(path.name, []).append(path)
     if len(found) > 1:
         names = [files[0].name for files in found.values()]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -110,13 +114,27 @@ def find_in_folder(folder: Path) -> Path:
             "Name the report, or several of them.",
         )
     for files in found.values():
-        return min(files, key=lambda path: REPORT_SUFFIXES.index(path.suffix.lower()))
+        return min(files, key=lambda path: (*REPORT_SUFFIXES, path.suffix.lower()).index(path.suffix.lower()))
     if newest := newest_run(folder):
         return find_in_folder(newest)
     raise InputError(
-        f"{folder} is a folder without a report of nsys (.nsys-rep, .qdrep) or an export of one (.sqlite).",
+        f"{folder} is a folder without a report of nsys (.nsys-rep, .qdrep), an export of one (.sqlite), or a trace of "
+        "torch.profiler (.json, .json.gz).",
         "Give a report file, or a folder that boundby profile made.",
     )
+
+
+def is_torch_trace(path: Path) -> bool:
+    """Whether a file is a trace of PyTorch's profiler: by its name, and plain JSON by what it begins with."""
+    name = path.name.lower()
+    if not name.endswith((".json", ".json.gz")) or not path.is_file():
+        return False
+    if name.endswith((".pt.trace.json", ".pt.trace.json.gz", ".json.gz")):
+        return True
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        head = file.read(_HEAD)
+        return b'"traceEvents"' in head or b'"deviceProperties"' in head
+    return False
 
 
 def newest_run(folder: Path) -> Path | None:

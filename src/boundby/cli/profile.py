@@ -16,7 +16,8 @@ from boundby.render.formats import FORMATS
 
 if TYPE_CHECKING:
     from boundby.api import Analysis
-    from boundby.capture.profile import Recording, Request
+    from boundby.capture.profile import Request
+    from boundby.capture.torch_run import Rhythm
 
 SHOWN = (*(form.name for form in FORMATS.values() if form.after_profile), "none")
 
@@ -45,6 +46,25 @@ Exit codes: docs/exit-codes.md
     metavar="DIR",
     type=FILE,
     help="The folder for report, analysis and run.json, else boundby-out/NAME-TIME.",
+)
+@click.option(
+    "--with",
+    "profiler",
+    type=click.Choice(("nsys", "torch")),
+    default="nsys",
+    help="What records: nsys, or PyTorch's own profiler, which needs no nsys and sees no operating system. [nsys]",
+)
+@click.option(
+    "--torch-steps",
+    metavar="WAIT,WARMUP,ACTIVE",
+    default="1,1,3",
+    help="With torch: the steps to let pass, to warm up with, and to record. [1,1,3]",
+)
+@click.option(
+    "--torch-record",
+    metavar="KINDS",
+    default="stacks,shapes,memory",
+    help="With torch: what else of each operator, with commas between; none: nothing. [stacks,shapes,memory]",
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder of -o.")
 @click.option(
@@ -89,6 +109,9 @@ Exit codes: docs/exit-codes.md
 def profile(
     program: tuple[str, ...],
     output: Path | None,
+    profiler: str,
+    torch_steps: str,
+    torch_record: str,
     force: bool,
     torch_ops: bool,
     trace: str | None,
@@ -101,7 +124,7 @@ def profile(
     options: AnalysisOptions,
     view: View,
 ) -> int:
-    """Run a program under nsys and say what it is bound by.
+    """Run a program under nsys (or, with --with torch, PyTorch's profiler) and say what it is bound by.
 
     PROGRAM is the command as you would type it: boundby profile -- python train.py --epochs 1
 
@@ -124,6 +147,10 @@ def profile(
         nsys_args=_split(nsys_args),
     )
     options = with_rule_config(options)
+    if profiler == "torch":
+        return _run_with_torch(
+            program, output, _rhythm(torch_steps, torch_record), options, format_name, view, force=force
+        )
     return _run(Request(program, wanted, output, force, nsys, torch_ops), options, format_name, view)
 
 
@@ -150,7 +177,7 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
         with view.progress() as progress:
             capture.complete(recording, progress=progress)
             analysis = api.examine(folder, options, nsys=recording.nsys.path, progress=progress)
-        _write(analysis, recording, options.min_share)
+        _write(analysis, folder, options.min_share)
         render = None if format_name == "none" else FORMATS[format_name].render
         if render is not None:
             text = render(analysis, view.surface(), options.min_share)
@@ -164,12 +191,66 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
     return code
 
 
-def _write(analysis: Analysis, recording: Recording, min_share: float | None) -> None:
+def _rhythm(steps: str, record: str) -> Rhythm:
+    from boundby.capture.torch_run import Rhythm
+
+    kinds = {kind.strip() for kind in record.split(",") if kind.strip()} - {"none"}
+    if wrong := kinds - {"stacks", "shapes", "memory"}:
+        raise click.BadParameter(
+            f"{sorted(wrong)[0]!r} is none of stacks, shapes, memory.", param_hint="--torch-record"
+        )
+    try:
+        wait, warmup, active = (int(part) for part in steps.split(","))
+    except ValueError:
+        wait = warmup = active = -1
+    if min(wait, warmup, active - 1) < 0:
+        raise click.BadParameter(f"{steps!r} is not WAIT,WARMUP,ACTIVE, as 1,1,3 is.", param_hint="--torch-steps")
+    return Rhythm(wait, warmup, active, "stacks" in kinds, "shapes" in kinds, "memory" in kinds)
+
+
+def _run_with_torch(
+    program: tuple[str, ...],
+    output: Path | None,
+    rhythm: Rhythm,
+    options: AnalysisOptions,
+    format_name: str,
+    view: View,
+    *,
+    force: bool,
+) -> int:
+    from boundby import api
+    from boundby.capture import torch_run
+
+    def say(text: str) -> None:
+        if not view.quiet:
+            _say(text)
+
+    recording = torch_run.record(program, output, rhythm, force=force, say=say)
+    code, folder = recording.exit_code, recording.folder.path
+    if code:
+        say(f"the program ended with {_ending(code)}; this is what it did until then")
+    try:
+        trace = torch_run.check(recording)
+        with view.progress() as progress:
+            analysis = api.examine(trace, options, progress=progress)
+        _write(analysis, folder, options.min_share)
+        render = None if format_name == "none" else FORMATS[format_name].render
+        if render is not None:
+            console.put(render(analysis, view.surface(), options.min_share), utf8=format_name != "terminal")
+        say(f"all of it is in {folder}: open {folder / 'report.html'}, or: boundby {folder} --full")
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return code or outcome.tell(error)
+    return code
+
+
+def _write(analysis: Analysis, place: Path, min_share: float | None) -> None:
     from boundby.capture import folder
     from boundby.render import markdown, page
     from boundby.results import saved, write
 
-    place, report = recording.folder.path, analysis.report
+    report = analysis.report
     write.write_text(place / folder.ANALYSIS, saved.render(report))
     html = page.render(report, analysis.plot_data, min_share=min_share, next_bounds=analysis.next_bounds)
     write.write_text(place / folder.HTML, html)

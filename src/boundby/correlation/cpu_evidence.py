@@ -68,18 +68,21 @@ def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:
     tells = [name for name in used if trace.names[name] in trace.operator_names or LOADER.match(trace.names[name])]
     known = np.isin(ranges.name, tells)
     waits = np.isin(ranges.name, [name for name in used if WAITS_FOR_WORKERS.match(trace.names[name])])
-    covered, asleep = frames.covered(thread), frames.asleep(thread)
+    covered, asleep = frames.covered(thread), frames.asleep(thread).values()
     shown = union(
         np.concatenate((ranges.start_ns[known], covered.start)), np.concatenate((ranges.end_ns[known], covered.end))
     )
     blocked = union(
-        np.concatenate((ranges.start_ns[waits], asleep.start)), np.concatenate((ranges.end_ns[waits], asleep.end))
+        np.concatenate((ranges.start_ns[waits], *(one.start for one in asleep))),
+        np.concatenate((ranges.end_ns[waits], *(one.end for one in asleep))),
     )
     return CpuEvidence(None, None, blocked if len(covered.start) or waits.any() else None, shown)
 
 
 def sleeps_of(trace: Trace, thread: int) -> dict[str, IntervalSet]:
-    """When a thread was in an OS call that blocks, by what on (`SLEEPS`)."""
+    """When a thread was in an OS call (or a Python function) that blocks, by what on (`SLEEPS`)."""
+    if trace.is_told_by_frames:
+        return trace.frames.asleep(thread)
     calls = trace.os_calls.of_thread(thread)
     kind = trace.sleep_kind[calls.name]
     return {

@@ -47,19 +47,26 @@ class FrameStacks:
         rows = self.rows(thread)
         return union(self._start_ns[rows], self._end_ns[rows])
 
-    def asleep(self, thread: int) -> IntervalSet:
-        """When a thread's innermost function is one that waits in the operating system."""
+    def asleep(self, thread: int) -> dict[str, IntervalSet]:
+        """When a thread's innermost function is one that waits in the operating system, by what on."""
         rows, steps = self.rows(thread), self.innermost(thread)
-        sleeps = np.append(self._sleeps[self._name[rows]], False)[steps.value]
+        if not len(steps.time):
+            return {}
         until = np.append(steps.time[1:], steps.time[-1:])
-        return union(steps.time[sleeps], until[sleeps])
+        kind = np.append(self._name[rows], -1)[steps.value]
+        return {
+            what: union(steps.time[chosen], until[chosen])
+            for what, names in self._sleeps.items()
+            if (chosen := np.isin(kind, names)).any()
+        }
 
     @cached_property
-    def _sleeps(self) -> npt.NDArray[np.bool_]:
-        """Per name of the trace."""
-        found = np.zeros(len(self._names) + 1, bool)
-        used = np.unique(self._name[self._name >= 0])
-        found[used] = [sleeps_on(self._names[number]) is not None for number in used.tolist()]
+    def _sleeps(self) -> dict[str, list[int]]:
+        """The names in which a thread sleeps, by what on."""
+        found: dict[str, list[int]] = {}
+        for number in np.unique(self._name[self._name >= 0]).tolist():
+            if what := sleeps_on(self._names[number]):
+                found.setdefault(what, []).append(number)
         return found
 
     def at(self, thread: int, time_ns: int) -> list[Frame]:

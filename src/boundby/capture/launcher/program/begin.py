@@ -22,7 +22,7 @@ def begin(notes: str) -> None:
     outcome = {"torch": str(getattr(torch, "__version__", "")), "ranges": "none", "operators": "none", "problem": ""}
     try:
         make_importable()
-        _hook_up(torch, outcome)
+        _hook_up(torch, outcome, notes)
     except Exception as error:
         if os.environ.get("BOUNDBY_DEBUG"):
             raise
@@ -30,7 +30,12 @@ def begin(notes: str) -> None:
     note(notes, outcome)
 
 
-def _hook_up(torch: Any, outcome: dict[str, str]) -> None:
+def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
+    from . import profiler as torch_profiler
+
+    if (settings := torch_profiler.settings()) is not None:
+        _profile(torch, settings, notes)
+        return
     from boundby.annotate import backend
 
     from . import loops
@@ -45,6 +50,15 @@ def _hook_up(torch: Any, outcome: dict[str, str]) -> None:
     ModuleRanges(torch, operators).hook_up()
     when_imported("torch.utils.data.dataloader", lambda: loops.mark_loaders(operators))
     when_imported("torch.optim.optimizer", loops.mark_optimizers)
+
+
+def _profile(torch: Any, settings: dict[str, Any], notes: str) -> None:
+    """PyTorch's own profiler records in place of nsys."""
+    from .profiler import TorchProfiler
+
+    made = TorchProfiler(torch, settings, lambda problem: note(notes, {"wrote": "trace", "problem": problem}))
+    made.hook_up()
+    when_imported("torch.optim.optimizer", made.count_optimizers)
 
 
 def note(notes: str, outcome: dict[str, str]) -> None:
