@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -50,9 +51,8 @@ class TorchProfiler:
 
     def count_optimizers(self) -> None:
         """Once torch.optim is there: around all that a step of an optimizer is, its own range included."""
-        from torch.optim.optimizer import Optimizer
-
-        original = Optimizer.profile_hook_step
+        optimizer: Any = sys.modules["torch.optim.optimizer"].Optimizer
+        original = optimizer.profile_hook_step
 
         def with_end(function: Any) -> Any:
             inner = original(function)
@@ -66,7 +66,7 @@ class TorchProfiler:
 
             return wrapper
 
-        Optimizer.profile_hook_step = staticmethod(with_end)
+        optimizer.profile_hook_step = staticmethod(with_end)
 
     def step(self) -> None:
         """Take the first one as the sign that there are steps; then follow the schedule."""
