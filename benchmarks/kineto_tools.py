@@ -4,7 +4,7 @@
 
 ``--python`` names an interpreter with HolisticTraceAnalysis and TraceLens (PyPI) installed; boundby runs in this one.
 All of boundby's work counts: reading, account, verdicts, replay, findings, the JSON report. HTA reads the trace and
-breaks down idle time; TraceLens makes its performance report. ``read`` is boundby's reader alone beside gunzip and orjson.
+breaks down idle time; TraceLens makes its performance report. ``read`` is the reader alone beside gunzip and orjson.
 """
 
 from __future__ import annotations
