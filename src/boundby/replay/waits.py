@@ -23,6 +23,7 @@ _FREE = re.compile(r"^(?:cudaFree|cuMemFree|hipFree)(?:_v\d+)*$")
 
 # Fallbacks where a trace shows no example.
 USUAL_QUICK_SYNC_NS = 1_500  # a sync for what is done already
+LONG_SYNC_NS = 20_000  # longer than one for what is done already
 USUAL_RETURN_NS = 5_000  # from the end of what a sync waits for to its return
 # Launches of one stream that are not finished; the next one waits for room. Measured: 880 to 1,024.
 USUAL_QUEUE_LIMIT = 1_024
@@ -63,6 +64,7 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     start, end, kind = calls.start_ns, calls.end_ns, calls.kind
     allocations = _waiting_allocations(timeline, points, queues)
     edges = [_told_syncs(points, events, queues, start), _all_streams(points, allocations, queues, start)]
+    edges[0] = _without_stale(edges[0], points, table.end_ns, start, end)
     edges = [_plausible(found, table.end_ns, end) for found in edges]
     told = np.zeros(len(calls), bool)
     for found in edges:
@@ -164,6 +166,15 @@ def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueue
     nothing = Edges(np.empty(0, np.int64), np.empty(0, np.int64))
     parts.append(nothing)
     return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
+
+
+def _without_stale(edges: Edges, points: Points, op_end: Int64Array, start: Int64Array, end: Int64Array) -> Edges:
+    """Without event syncs that lasted although all they are told to wait for was done: a later record of the event
+    has no row."""
+    late = np.zeros(len(start), bool)
+    late[edges.who[op_end[edges.what] + MOST_CLOCK_ERROR_NS > start[edges.who]]] = True
+    stale = (points.command == Command.EVENT_SYNC) & ~late & (end - start > LONG_SYNC_NS)
+    return Edges(edges.who[~stale[edges.who]], edges.what[~stale[edges.who]])
 
 
 def _plausible(edges: Edges, op_end: Int64Array, call_end: Int64Array) -> Edges:
