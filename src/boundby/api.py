@@ -325,6 +325,17 @@ def job(
     return merge(summaries, name, left_out)
 
 
+def load_job(
+    path: str | PathLike[str], options: AnalysisOptions | None = None, *, progress: Progress | None = None
+) -> JobReport:
+    """A job's report, saved as JSON or made of a folder of reports. Raises UserError."""
+    from boundby.results.job import JobReport
+
+    if Path(path).suffix.lower() == ".json":
+        return saved.load(path, JobReport)
+    return job(path, options, progress=progress)
+
+
 def load(
     source: Source, options: AnalysisOptions | None = None, *, progress: Progress | None = None, **changes: Any
 ) -> Report:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from boundby import api
-from boundby.cli.main import cli
+from boundby.cli.main import cli, main
 from boundby.jobs import gather as gathering
 from boundby.jobs.gather import Answer, read_rank
 from boundby.model.errors import InputError
@@ -96,6 +96,13 @@ def test_corrupt_cut_and_foreign_reports_are_named(reports: Path, tmp_path: Path
 def test_one_rank_is_no_job(reports: Path) -> None:
     with pytest.raises(InputError, match="at least two ranks"):
         api.job([reports / "rank_0.sqlite"])
+
+
+@pytest.mark.parametrize(("limit", "code"), [("imbalance < 5 %", 1), ("imbalance < 60 %", 0), ("waits < 90 %", 0)])
+def test_limits_are_held_against_jobs(whole: str, tmp_path: Path, limit: str, code: int) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(whole, encoding="utf-8")
+    assert main(["check", str(path), "-l", limit]) == code
 
 
 @pytest.mark.parametrize("kind", ["terminal", "markdown", "html", "json"])

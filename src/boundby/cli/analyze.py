@@ -128,6 +128,8 @@ def _run(options: AnalysisOptions, target: Target, view: View) -> int:
         codes.append(_attempt(work) if several else work())
     if render_many is not None and together is not None:
         console.put(render_many(together), utf8=True)
+    if several:
+        view.note("ranks of one job? boundby job REPORTS... says who holds up whom")
     return max(codes)  # a bug outweighs bad input
 
 

@@ -39,6 +39,7 @@ def check(
     \b
     boundby check report.sqlite --budget budget.toml
     boundby check report.sqlite -l 'step.time < 12 ms' -l 'gpu_utilization > 80 %'
+    boundby check traces/ -l 'imbalance < 5 %'
     """
     if quantities:
         from boundby.compare.quantities import listing
@@ -57,8 +58,11 @@ def check(
     places.check([report])
     held = api.limits(budget_file=budget, texts=limits)
     with view.progress() as progress:
-        loaded = api.load(report, options, progress=progress)
-    result = gates.check(held.limits, loaded, steps=steps or held.steps)
+        if any(limit.definition.of_job is not None for limit in held.limits):
+            result = gates.check_job(held.limits, api.load_job(report, options, progress=progress))
+        else:
+            loaded = api.load(report, options, progress=progress)
+            result = gates.check(held.limits, loaded, steps=steps or held.steps)
     places.deliver(result, gate.markdown(result), [report])
     if as_json:
         console.put(saved.render(result), utf8=True)

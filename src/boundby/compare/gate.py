@@ -25,6 +25,7 @@ from boundby.model.errors import UserError
 from boundby.model.records import dataclass
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.gate import GateResult, LimitResult, Measured
+from boundby.results.job import JobReport
 from boundby.results.report import Coverage, RegionReport, Report
 from boundby.structure.steps import find_steps, likely_steps
 
@@ -90,7 +91,7 @@ def parse(text: str, *, fails: bool = False, optional: bool = False, reason: str
     definition = QUANTITIES[quantity]
     if scope is not None and definition.of_region is None and definition.of_change is None:
         raise LimitError(f"{text!r}: {quantity} is of the whole, not of a region.", f"Write {quantity} alone.")
-    if scope is None and definition.of_whole is None and definition.of_comparison is None:
+    if scope is None and not (definition.of_whole or definition.of_comparison or definition.of_job):
         raise LimitError(f"{text!r}: {quantity} is of a region.", f"Name one: REGION.{quantity}, or step.{quantity}.")
     value = _value(text, quantity, definition.unit, found["number"], found["unit"])
     written = f"fail on {text.strip()}" if fails else text.strip()
@@ -143,6 +144,17 @@ def check(
     return GateResult(report.trace.path, results)
 
 
+def check_job(limits: Sequence[Limit], job: JobReport) -> GateResult:
+    """Hold every limit against a job of many ranks. Raises LimitError for one that is of a single report."""
+    results = []
+    for limit in limits:
+        read = limit.definition.of_job
+        if read is None:
+            raise LimitError(f"{limit.text!r}: {limit.quantity} is not of a job.", LIST)
+        results.append(_judge(limit, read(job), "The job holds no ranks."))
+    return GateResult(job.path, tuple(results))
+
+
 def step_of(report: Report, glob: str | None = None) -> RegionReport | None:
     """The region that is the program's step: the one named, else the one that plainly is; None where none is."""
     regions = [region for region in report.regions if region.path]
@@ -162,6 +174,8 @@ def _likely_steps(report: Report) -> tuple[str, ...]:
 
 def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: RegionReport | None) -> LimitResult:
     definition = limit.definition
+    if definition.of_job is not None:
+        raise LimitError(f"{limit.text!r}: {limit.quantity} is of a job.", "Give its folder of reports.")
     if definition.needs_two and comparison is None:
         raise LimitError(
             f"{limit.text!r}: {limit.quantity} needs two runs.", "Use: boundby compare BEFORE AFTER --budget FILE"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.records import dataclass
 from boundby.results.comparison import Comparison, RegionChange
+from boundby.results.job import JobReport
 from boundby.results.report import SEVERITIES, DeviceReport, Finding, RegionReport, Report
 
 Number = float | int | None
@@ -26,6 +27,7 @@ class Quantity:
     of_whole: Callable[[Report, RegionReport | None], Mapping[str, Number]] | None = None
     of_change: Callable[[RegionChange], Number] | None = None
     of_comparison: Callable[[Comparison], Mapping[str, Number]] | None = None
+    of_job: Callable[[JobReport], Mapping[str, Number]] | None = None
 
     @property
     def needs_two(self) -> bool:
@@ -221,6 +223,19 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "findings": _findings(None),
     **{f"findings.{severity}": _findings(severity) for severity in SEVERITIES},
+    # Of a job of many ranks:
+    "imbalance": Quantity(
+        "fraction",
+        "what perfect balance would save of a job [boundby job]",
+        of_job=lambda job: {"": job.imbalance},
+    ),
+    "job.time": Quantity("ns", "length of a job [boundby job]", of_job=lambda job: {"": job.length_ns}),
+    "stragglers": Quantity("count", "what holds a job up [boundby job]", of_job=lambda job: {"": len(job.stragglers)}),
+    "waits": Quantity(
+        "fraction",
+        "share of its time that a rank waits for others [boundby job]",
+        of_job=lambda job: {rank.name: rank.wait_ns / rank.window_ns if rank.window_ns else 0.0 for rank in job.ranks},
+    ),
     # Of two runs:
     "regression": Quantity(
         "fraction",

@@ -331,7 +331,7 @@ class _Search:
             size = (mean * job.steps * is_slow + exceptions * has_them)[rank].sum()
             candidates.append((float(size), rank))
         candidates.sort(key=lambda one: (-one[0], one[1]))
-        ranks = [rank for _, rank in candidates[: 4 * _AT_ONCE]]
+        ranks = [rank for _, rank in candidates[: 16 * _AT_ONCE]]
         removed = {}
         for rank in ranks:
             # A slow device idles less than others: that comes back with the rest.
