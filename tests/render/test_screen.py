@@ -14,7 +14,7 @@ from tests.support.traces import analysis_of, trace_names
 
 RESPONSE = FirstResponse(
     "sync.remove-waits",
-    "Take out the waits, the dearest first",
+    "Take out the waits, the costliest first",
     (1_100_000_000, 1_300_000_000),
     "nonzero waits 100 times",
     "Keep the shape: torch.where(mask, x, 0)",
@@ -30,7 +30,7 @@ def test_the_action_stands_in_the_first_lines() -> None:
     golden.check("screen_sample_100.txt", text)
     first = text.splitlines()[:8]
     assert any(
-        line.startswith("First: Take out the waits, the dearest first, saves 1.10-1.30 s (20-24 %)") for line in first
+        line.startswith("First: Take out the waits, the costliest first, saves 1.10-1.30 s (20-24 %)") for line in first
     )
 
 

@@ -41,7 +41,14 @@ MOST_DEVICES = 12
 def render(report: Report, *, min_share: float | None = None) -> str:
     """The report as Markdown, ended by a line break."""
     sections = [_title(report), *_accounts(report), _regions(report, min_share), _findings(report)]
-    sections += [_what_if(report), *_checklists(report), _not_captured(report), _warnings(report)]
+    sections += [
+        _responses(report),
+        _tops(report),
+        _what_if(report),
+        *_checklists(report),
+        _not_captured(report),
+        _warnings(report),
+    ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -82,6 +89,39 @@ def _accounts(report: Report) -> Iterable[str]:
     yield from (_account(thread) for thread in members[len(devices) :])
 
 
+def _responses(report: Report) -> str:
+    """What to do first, of every account, folded away."""
+    parts = []
+    for account in view.accounts(report)[:MOST_DEVICES]:
+        rows = [
+            (
+                escape(one.title),
+                escape(sentences.saves_of(one, account.whole_ns).removeprefix("saves ")),
+                escape(one.because),
+                code(one.command),
+            )
+            for one in account.responses
+        ]
+        if rows:
+            heads = (f"{escape(account.name)}: what to do first", "saves", "because", "command")
+            parts.append(table(heads, "lrll", rows))
+    return _folded("First responses", "\n\n".join(parts)) if parts else ""
+
+
+def _tops(report: Report) -> str:
+    """Kernels and calls with most time."""
+    parts = [
+        table(
+            (head, "count", "time"),
+            "lrr",
+            [(code(one.name), units.count(one.count), units.duration(one.total_ns)) for one in tops],
+        )
+        for head, tops in zip(("kernel", "CUDA call, what it waits included"), view.tops(report), strict=True)
+        if tops
+    ]
+    return _folded("Kernels and CUDA calls with most time", "\n\n".join(parts)) if parts else ""
+
+
 def _devices(devices: Sequence[Account]) -> str:
     """All devices in one table, below what each group of them is bound by."""
     heads = [f"### {escape(str(headline))}" for headline, _ in view.summaries(devices)]
@@ -102,6 +142,8 @@ def _devices(devices: Sequence[Account]) -> str:
 def _account(account: Account, *, folded: bool = False) -> str:
     lines = [f"### {escape(str(account.headline))}", ""]
     lines += [" ".join(escape(text) for text in (*account.told, *account.doubts)), ""]
+    if told := sentences.first(account.responses, account.whole_ns):
+        lines += [f"**First:** {escape(told)}", ""]
     if not account.parts:
         return "\n".join([*lines, "No time in the window."])
     lines += ["```text", letters(account.parts, BAR_WIDTH, at_least_one=True), "```", ""]

@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 def register() -> None:
     """Give reports and comparisons their view; what draws it is imported when it is first asked for."""
     Viewed.view = staticmethod(_view)
+    Viewed.face = staticmethod(_face)
+
+
+def _face(result: Viewed) -> str:
+    if not isinstance(result, Report):
+        return repr(result)
+    from boundby.render import screen
+
+    return screen.render(result).rstrip("\n")
 
 
 def _view(result: Viewed) -> str:

@@ -40,13 +40,20 @@ SEVERITIES = ("high", "medium", "low", "note")  # of findings, worst first
 
 
 class Viewed:
-    """A result that notebooks show as HTML, where a renderer has offered to."""
+    """A result that notebooks show as HTML and ``print`` as text, where a renderer has offered to."""
 
     view: ClassVar[Callable[[Any], str] | None] = None
+
+    face: ClassVar[Callable[[Any], str] | None] = None
 
     def _repr_html_(self) -> str | None:
         view = type(self).view
         return None if view is None else view(self)
+
+    def __str__(self) -> str:
+        """``print(report)`` shows one screen, where a renderer has offered to."""
+        face = type(self).face
+        return repr(self) if face is None else face(self)
 
 
 @dataclass(frozen=True)

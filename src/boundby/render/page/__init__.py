@@ -58,6 +58,7 @@ def render(
             rows=shown.rows,
             rows_left_out=shown.left_out,
             outside=shown.outside,
+            report_json=drawings.report_json(report),
             data=drawings.embed(content.meanings(report), plot_data, shown),
             has_plot_data=plot_data is not None,
             style=_raw(style),

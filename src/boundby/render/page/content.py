@@ -16,7 +16,9 @@ from boundby.render.missing import captured_by, not_captured
 from boundby.render.text import clean, region_name
 from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Finding, Report, WhatIf
+from boundby.rules.builtin import builtin
 from boundby.structure.steps import SLOWER
+from boundby.verdict import patterns
 
 BEST_FINDINGS = 3
 MOST_GAPS_LISTED = 25
@@ -61,10 +63,31 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "terms": glossary.TERMS,
         "slower": SLOWER,
         "bound_phrase": sentences.bound_phrase,
+        "first": sentences.first,
+        "saves_of": sentences.saves_of,
+        "pictures": {
+            card.pattern: _lines(patterns.pattern(card.pattern).picture) for one in accounts for card in one.cards
+        },
+        "top_kernels": view.tops(report)[0],
+        "top_calls": view.tops(report)[1],
+        "rule_texts": _rule_texts(report),
         "legend": [row for row in CAUSE_INFO.values() if any(account.time.get(row.key) for account in accounts)],
         "plot_data": plot_data,
         **(_drawn(plot_data) if plot_data is not None else {}),
     }
+
+
+def _rule_texts(report: Report) -> dict[str, object]:
+    """The pages of the rules that found something: the page of a report explains itself."""
+    found = {item.rule for item in report.findings}
+    return {rule.id: _lines(rule.text) for rule in builtin() if rule.id in found}
+
+
+def _lines(text: str) -> object:
+    """Our own text, escaped, with its line breaks."""
+    from markupsafe import escape
+
+    return escape(text)
 
 
 def meanings(report: Report) -> list[tuple[CauseInfo, str]]:

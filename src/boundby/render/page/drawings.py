@@ -14,6 +14,7 @@ from boundby.model.causes import CauseInfo
 from boundby.render.page.regions import RegionRows, path_in_domain
 from boundby.render.text import clean
 from boundby.results.plot_data import AccountLane, CauseBins, Gap, InstanceSeries, PlotData, RangeLane, Spread
+from boundby.results.report import Report
 
 # What could end the data's element or be taken for a line's end; JSON reads the escapes as the same characters.
 _ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
@@ -38,6 +39,17 @@ def embed(words: Iterable[tuple[CauseInfo, str]], plot_data: PlotData | None, sh
     }
     text = json.dumps(_cleaned(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.translate(_ESCAPES))
+
+
+MOST_JSON = 3_000_000  # characters of a result that a page carries to be downloaded
+
+
+def report_json(report: Report) -> object:
+    """The whole result for the button that downloads it; empty where it would make the page heavy."""
+    from markupsafe import Markup
+
+    text = json.dumps(report.to_dict(), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return Markup(text.translate(_ESCAPES)) if len(text) <= MOST_JSON else ""
 
 
 def _cleaned(value: Any) -> Any:

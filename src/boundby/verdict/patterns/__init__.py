@@ -56,6 +56,11 @@ class Pattern:
     text: str
     remedies: tuple[Remedy, ...]  # in the page's order
 
+    @property
+    def picture(self) -> str:
+        """Lanes of host and device over time."""
+        return self.text.partition("```text\n")[2].partition("\n```")[0]
+
     def remedy(self, name: str) -> Remedy:
         """The response of this id. Raises KeyError."""
         return {one.id: one for one in self.remedies}[name]

@@ -149,3 +149,35 @@ page.sortHeaders = (table, sort) => {
 for (const link of document.querySelectorAll("a.unfold")) {
   link.addEventListener("click", () => { page.byId(link.hash.slice(1)).open = true; });
 }
+// Steps and commands are copied whole; without a clipboard (a page opened from a disk in some browsers) by selection.
+for (const button of document.querySelectorAll("button.copy")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const text = button.dataset.copy;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const field = page.make("textarea", text);
+      document.body.append(field);
+      field.select();
+      document.execCommand("copy");
+      field.remove();
+    }
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+}
+{
+  const download = page.byId("download"), result = page.byId("report");
+  if (download && result) {
+    download.hidden = false;
+    download.addEventListener("click", () => {
+      const link = page.make("a");
+      const text = JSON.stringify(JSON.parse(result.textContent), null, 2) + "\n";
+      link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+      link.download = "boundby.json";
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    });
+  }
+}
