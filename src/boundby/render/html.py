@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from boundby.model import units
 from boundby.model.causes import info
-from boundby.render import sentences, view
+from boundby.render import findings, sentences, view
 from boundby.render.bars import segments
 from boundby.render.text import clean
 from boundby.results.report import Report
+
+MOST_FINDINGS = 5
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -27,6 +29,9 @@ def fragment(report: Report) -> str:
             accounts=view.accounts(report),
             nothing=sentences.NOTHING,
             selection=view.select(report),
+            found=[item for item in findings.shown(report) if item.severity != findings.NOTE][:MOST_FINDINGS],
+            first=sentences.first,
+            saves=findings.saves,
             warnings=report.trace.warnings,
         )
     )
