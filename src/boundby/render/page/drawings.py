@@ -48,7 +48,7 @@ def report_json(report: Report) -> object:
     """The whole result for the button that downloads it; empty where it would make the page heavy."""
     from markupsafe import Markup
 
-    text = json.dumps(report.to_dict(), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(report.to_dict(), separators=(",", ":"), allow_nan=False)  # ASCII: names may hold anything
     return Markup(text.translate(_ESCAPES)) if len(text) <= MOST_JSON else ""
 
 
