@@ -1,7 +1,8 @@
 """First responses held against what happens when somebody follows them: ``python -m benchmarks.first_responses``.
 
 A program of each pattern runs on the simulated machine and is analysed; then the program with the response carried out
-runs, and its report is set against the prediction. ``--write`` puts the table into docs/first-responses.md.
+runs, and its report is set against the prediction. ``--write`` puts the table into docs/first-responses.md, and the
+reports of the first programs into sample_reports/patterns: Markdown of each, and one page.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from boundby import api
 from boundby.model.units import change, duration, percent
+from boundby.render import markdown, page
 from boundby.results.report import DeviceReport
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
@@ -49,6 +51,7 @@ STEPS = 30
 COLLECTIVE = 900 * US
 SGEMM, HALF = "ampere_sgemm_128x64_tn", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
 PAGE = Path(__file__).parents[1] / "docs" / "first-responses.md"
+SAMPLES = Path(__file__).parents[1] / "sample_reports" / "patterns"
 BEGIN, END = "<!-- table: python -m benchmarks.first_responses --write -->", "<!-- end of table -->"
 
 
@@ -217,13 +220,31 @@ def table(folder: Path) -> str:
     return "\n".join([*lines, *(row(story, folder)[0] for story in stories())])
 
 
+def write_samples(folder: Path) -> None:
+    """What boundby says of each pattern, for people who have no report at hand."""
+    SAMPLES.mkdir(exist_ok=True)
+    for story in stories():
+        case = Case(story.name, story.before, Machine(host_jitter=0.05, device_jitter=0.01), 1)
+        export = folder / f"{story.name}.sqlite"
+        write_export(case.run(), export, "2023")
+        analysis = api.examine(export)
+        report = replace(analysis.report, trace=replace(analysis.report.trace, path=export.name))
+        text = markdown.render(report).replace(str(folder) + "/", "")
+        (SAMPLES / f"{story.name}.md").write_text(text, encoding="utf-8")
+        if story.name == "sync":
+            html = page.render(report, analysis.plot_data, next_bounds=analysis.next_bounds)
+            (SAMPLES / "sync.html").write_text(html.replace(str(folder) + "/", ""), encoding="utf-8")
+
+
 def main() -> None:
     """Print the table, or write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="into docs/first-responses.md")
+    parser.add_argument("--write", action="store_true", help="into docs/first-responses.md and sample_reports/patterns")
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory() as folder:
         text = table(Path(folder))
+        if write:
+            write_samples(Path(folder))
     print(text)
     if write:
         page = PAGE.read_text(encoding="utf-8")
