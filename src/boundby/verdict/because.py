@@ -14,6 +14,7 @@ FAR_AHEAD = 0.50  # the host has half its time to spare: say what it needs, not 
 # what was lost shows as gaps later on.
 LEAD_LOST = 0.50
 MUCH_FIXED = 0.10  # time that no change removes is told from a tenth on
+MANY = 100  # from here on without fractions
 MOST_PARTS = 3  # of host time that one clause names
 _WORK = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}
 
@@ -76,10 +77,11 @@ def _sync(case: Case, decision: Decision) -> str:
         hold = "copy holds the host while it copies" if pageable == 1 else "copies hold the host while they copy"
         return f"{pageable:,} pageable {hold}, GPU busy {_busy(case)}"
     count = case.sync.count / max(case.instances, 1)
+    number = f"{count:,.0f}" if count >= MANY else f"{count:.3g}"
     if case.sync.count and is_lead_lost:
-        waits = f"1 wait{_per(case)} costs" if count == 1 else f"{count:,.3g} waits{_per(case)} cost"
+        waits = f"1 wait{_per(case)} costs" if count == 1 else f"{number} waits{_per(case)} cost"
         return f"{waits} the host its lead over the device, GPU busy {_busy(case)}"
-    waits, them = ("1 sync waits", "it") if count == 1 else (f"{count:,.3g} syncs wait", "them")
+    waits, them = ("1 sync waits", "it") if count == 1 else (f"{number} syncs wait", "them")
     return f"{waits}, GPU idle {_each(case, Cause.SYNC)} because of {them}"
 
 

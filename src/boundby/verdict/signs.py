@@ -74,14 +74,12 @@ def _stands(pattern: str, measured: _Measured, missing: list[Sign]) -> str:
     verdict = measured.part.verdict
     lacking = "; ".join(f"{sign.name}: {sign.value}" for sign in missing)
     best = {saving.cause: saving.saving_ns for saving in verdict.savings}
-    others = [saving for saving in verdict.savings if saving.cause != pattern and saving.saving_ns > 0]
     text = f"Not the classic picture ({lacking})"
     if best.get(pattern, 0) <= 0:
         return f"{text}."
     saved = change(-best[pattern] / measured.total_ns)
-    text += f"; the verdict stands because {WITHOUT[pattern]} the time changes by {saved}"
-    if others:
-        text += f", by {change(-others[0].saving_ns / measured.total_ns)} {WITHOUT[others[0].cause]}"
+    more = "" if verdict.mixed_of else ", more than without any other cause"
+    text += f"; the verdict stands because {WITHOUT[pattern]} the time changes by {saved}{more}"
     return f"{text} ({'replayed' if verdict.decided_by == 'replay' else 'by the account'})."
 
 
