@@ -31,6 +31,8 @@ def main(folder: str, many: str, first: str) -> None:
         except BaseException:
             print(f"seed {seed}", file=sys.stderr)
             raise
+        if (seed + 1) % 1000 == 0:
+            print(f"{sum(outcomes.values()):,} databases", flush=True)
     for (kind, (numbers, texts)), count in sorted(outcomes.items()):
         print(f"{count:6} {kind} databases: numbers {numbers}, texts {texts}")
 
