@@ -12,6 +12,8 @@ from boundby.model.arrays import unique
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
 from boundby.model.units import percent
+from boundby.trace.stacks import file_name
+from boundby.trace.tables import Trace
 
 _LOADER = re.compile(r"DataLoader|^pt_data_worker|^pt_pin_mem|_MultiProcessing\w*Iter")
 # Who runs less than this share of the time does not matter.
@@ -42,7 +44,6 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
         return []
     callers = set(unique(context.calls.thread).tolist())
     calling = {trace.threads[thread].process for thread in callers}
-    names = {trace.processes[number].name for number in calling} - {""}
     groups: dict[tuple[bool, int], list[int]] = {}
     for thread in unique(trace.schedule.thread).tolist():
         one = trace.threads[thread]
@@ -58,9 +59,16 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
         busy = int(Coverage(runs).within(inside.start, inside.end).sum()) / inside.total
         if busy >= LEAST_BUSY:
             one = trace.threads[threads[0]]
-            is_twin = is_process and (trace.processes[one.process].name in names or bool(_LOADER.search(one.name)))
+            is_twin = is_process and any(is_child(trace, one.process, number) for number in calling)
             found.append(Worker(number, is_process, busy, tuple(threads), is_twin))
     return sorted(found, key=lambda one: (-one.busy, not one.is_process, one.number))
+
+
+def is_child(trace: Trace, process: int, of: int) -> bool:
+    """Whether a process looks like one that another started of itself: it has the same program's name, or that of a
+    worker of PyTorch's loader."""
+    name, parent = (file_name(trace.processes[number].name) for number in (process, of))
+    return process != of and bool(name) and (name == parent or bool(_LOADER.search(name)))
 
 
 def is_held_by_input(context: RuleContext, waits: Sequence[IntervalSet]) -> bool:

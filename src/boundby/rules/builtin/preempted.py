@@ -1,0 +1,112 @@
+"""The host's thread could run and waits for a core, because others take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.evidence.context import RuleContext
+from boundby.evidence.feeders import is_child
+from boundby.model.causes import Cause
+from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
+from boundby.model.units import duration, percent
+from boundby.results.report import Example
+from boundby.rules.rule import Match, Rule, Threshold
+
+# Who takes less is chance.
+LEAST_CORES = 0.1
+# Who takes the cores, and what to do about it.
+_OWN, _CHILDREN, _OTHERS = "threads of its own process", "processes that it started", "other programs"
+_ADVICE = {
+    _OWN: "Fewer threads than cores: OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, or the pool's own size; those "
+    "beyond the cores only take turns",
+    _CHILDREN: "Fewer processes than cores: a loader's num_workers, ranks on one machine, or each with one thread "
+    "(OMP_NUM_THREADS=1)",
+    _OTHERS: "Another program takes the cores: see who with top, measure on a quiet machine, or bind the program to "
+    "cores of its own (taskset, numactl)",
+}
+
+
+def _check(context: RuleContext) -> Iterator[Match]:
+    for thread, around in _threads(context).items():
+        evidence = context.timeline.host_state.evidence(thread)
+        if evidence.off_cpu is None or evidence.in_blocking_call is None:
+            continue
+        # Off the CPU in no call that blocks: it could run.
+        waits = intersect(subtract(evidence.off_cpu, evidence.in_blocking_call), around)
+        share = waits.total / max(context.longest_window_ns, 1)
+        if waits.total < context.least_ns or share < RULE.threshold(context, "share_fraction"):
+            continue
+        takers = _takers(context, thread, waits)
+        who = max(takers, key=lambda one: (takers[one], one)) if takers else _OTHERS
+        length = waits.end - waits.start
+        longest = np.lexsort((waits.start, -length))[:3].tolist()
+        own = context.timeline.ownership
+        region = context.place(own.at(thread, waits.start), np.maximum(length, 1))
+        yield Match(
+            region=region,
+            title=f"the host's thread could run and waits for a core: {duration(waits.total)}, {percent(share)} of the "
+            f"time, {count(len(length))} times, mostly behind {who}",
+            evidence={
+                "preempted_ns": waits.total,
+                "preempted_fraction": round(share, 4),
+                "times": len(length),
+                "median_ns": int(np.median(length)),
+                "cores_taken_meanwhile": {one: round(cores, 2) for one, cores in sorted(takers.items())},
+            },
+            saving_ns=(0, waits.total),
+            advice=tuple(
+                _ADVICE[one] for one in sorted(takers or {_OTHERS: 0.0}, key=lambda one: -takers.get(one, 0.0))[:2]
+            ),
+            examples=tuple(Example(int(waits.start[row]), int(length[row]), "waits for a core") for row in longest),
+            instances=len(length),
+            cost_ns=waits.total,
+        )
+
+
+def _threads(context: RuleContext) -> dict[int, IntervalSet]:
+    """Threads that devices wait for, each with when; without GPU work the annotated ones."""
+    accounts = context.timeline.threads
+    if accounts:
+        return {account.thread: account.covered for account in accounts}
+    found: dict[int, IntervalSet] = {}
+    for device in context.timeline.devices:
+        parts = device.segments
+        of_host = np.isin(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED, Cause.CUDA_API)) & (parts.thread >= 0)
+        for thread in np.unique(parts.thread[of_host]).tolist():
+            mine = of_host & (parts.thread == thread)
+            before = found.get(thread, EMPTY)
+            found[thread] = union(
+                np.concatenate((before.start, parts.start_ns[mine])), np.concatenate((before.end, parts.end_ns[mine]))
+            )
+    return found
+
+
+def _takers(context: RuleContext, thread: int, waits: IntervalSet) -> dict[str, float]:
+    """How many cores others take in these intervals on average, by whose they are."""
+    trace = context.trace
+    own = trace.threads[thread].process
+    total: dict[str, float] = {}
+    for other in np.unique(trace.schedule.thread).tolist():
+        if other == thread:
+            continue
+        on = context.timeline.host_state.evidence(other).on_cpu
+        if on is None or not len(on.start):
+            continue
+        cores = int(Coverage(on).within(waits.start, waits.end).sum()) / max(waits.total, 1)
+        process = trace.threads[other].process
+        whose = _OWN if process == own else _CHILDREN if is_child(trace, process, own) else _OTHERS
+        total[whose] = total.get(whose, 0.0) + cores
+    return {whose: cores for whose, cores in total.items() if cores >= LEAST_CORES}
+
+
+RULE = Rule(
+    id="preempted",
+    title="The host waits for a core",
+    group="host",
+    cause=Cause.CPU,
+    check=_check,
+    needs=("cpu_scheduling", "osrt"),
+    thresholds=(Threshold("share_fraction", 0.1, "fraction of the time", "Some waiting is on every busy machine."),),
+)
