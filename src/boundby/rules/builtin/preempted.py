@@ -10,7 +10,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import is_child
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
-from boundby.model.units import duration, percent
+from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
 
