@@ -154,8 +154,10 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
         if everywhere.sum() < LEAST_KINDS:
             continue
         relative = usual[everywhere] / np.nanmin(usual[everywhere], axis=1, keepdims=True)
-        of_part = np.nanmedian(relative, axis=0)
-        slowest, fastest = int(np.argmax(of_part)), int(np.argmin(of_part))
+        seen = ~np.isnan(relative).all(axis=0)
+        of_part = np.full(PARTS, np.nanmin(relative))  # a part that shows nothing counts as the fastest
+        of_part[seen] = np.nanmedian(relative[:, seen], axis=0)
+        slowest, fastest = int(np.argmax(of_part)), int(np.argmin(np.where(seen, of_part, np.inf)))
         ratio = relative[:, slowest] / relative[:, fastest]
         known_ratio = ratio[~np.isnan(ratio)]
         if len(known_ratio) < LEAST_KINDS or (known_ratio >= SLOWER).mean() < MOST_KINDS:
