@@ -15,6 +15,8 @@ from boundby.replay.graph import Graph
 MOST_PASSES = 8
 # The rules by which streams take turns hold if no operation moves by more than this part of the whole.
 TURNS_ERROR = 0.005
+# In the measured order it can be done, too: turns that take so much longer than that have lost their way.
+LOST_WAY = 0.97
 
 
 def calibrate(graph: Graph) -> Graph:
@@ -61,16 +63,21 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array]:
 
     Chains that follow nothing begin when their first node was measured to begin; all else follows from the costs.
     """
+    measured = forward(graph.links, costs, graph.order)
+    if not graph.takes_turns or costs.is_same(graph.costs):
+        return measured.start, measured.end
     order = graph.order
-    if graph.takes_turns and not costs.is_same(graph.costs):
-        for _ in range(MOST_PASSES):
-            outcome = forward(graph.links, costs, order, looks_ahead=True)
-            following = _reorder(graph, costs, outcome, order)
-            if (following == order).all():
-                return outcome.start, outcome.end
-            order = following  # where none is found that stays, none may run at once all the same
-    outcome = forward(graph.links, costs, order)
-    return outcome.start, outcome.end
+    for _ in range(MOST_PASSES):
+        outcome = forward(graph.links, costs, order, looks_ahead=True)
+        following = _reorder(graph, costs, outcome, order)
+        if (following == order).all():
+            break
+        order = following
+    else:  # where none is found that stays, none may run at once all the same
+        outcome = forward(graph.links, costs, order)
+    lengths = [int(found.end.max(initial=0) - found.start.min(initial=found.end.max(initial=0))) for found in (measured, outcome)]
+    best = measured if lengths[0] < LOST_WAY * lengths[1] else outcome
+    return best.start, best.end
 
 
 def _measured_order(graph: Graph) -> Int32Array:
