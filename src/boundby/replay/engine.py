@@ -75,7 +75,7 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array]:
         order = following
     else:  # where none is found that stays, none may run at once all the same
         outcome = forward(graph.links, costs, order)
-    lengths = [int(found.end.max(initial=0) - found.start.min(initial=found.end.max(initial=0))) for found in (measured, outcome)]
+    lengths = [int(found.end.max() - found.start.min()) for found in (measured, outcome)]  # turns are of operations
     best = measured if lengths[0] < LOST_WAY * lengths[1] else outcome
     return best.start, best.end
 
