@@ -15,6 +15,8 @@ from boundby.model.errors import SelectionError
 from boundby.results.comparison import Account, Comparison, DeviceChange, RegionChange, Side, Significance
 from boundby.results.report import DeviceReport, Report, ThreadReport
 
+#: More than this of a device's launches or time without records: its window is no measure of the program.
+LOST = 0.01
 _NOT_TESTED = Significance("not_tested")
 
 
@@ -90,9 +92,23 @@ def _devices(before: Report, after: Report, steps: tuple[Part, Part] | None) -> 
                 is_per_step,
                 one.gpu_utilization if one else None,
                 other.gpu_utilization if other else None,
+                _missing(one, other) if one and other else None,
             )
         )
     return result
+
+
+def _missing(before: DeviceReport, after: DeviceReport) -> str | None:
+    """Why two windows cannot be compared: one lacks records of more than a little of its time or of its launches."""
+    told = []
+    for device, when in ((before, "before"), (after, "after")):
+        records = device.coverage
+        if (
+            max(records.launches_lost / max(records.launches, 1), records.unrecorded_ns / max(device.window_ns, 1))
+            > LOST
+        ):
+            told.append(f"{records.launches_lost:,} of {records.launches:,} launches {when} have no work on record")
+    return ", ".join(told) or None
 
 
 def _pairs(

@@ -86,6 +86,9 @@ def _remains(was: Finding, now: Finding, times: float) -> FindingChange:
     trend = None
     if costs is not None and costs[0] > 0:
         ratio = costs[1] * times / costs[0]
+        evidence = _evidence(was, now)
+        if evidence is not None and evidence[0] > 0 and ratio > 1:  # what it costs is as before: only others went
+            ratio = min(ratio, max(evidence[1] * times / evidence[0], 1.0))
         trend = "improved" if ratio < 1 / SAME_AT_MOST else "worse" if ratio > SAME_AT_MOST else None
     return _kept(was, now, trend)
 
@@ -108,6 +111,11 @@ def _costs(was: Finding, now: Finding) -> tuple[float, float] | None:
         return None
     if was.saving_ns and now.saving_ns:
         return was.saving_ns[1], now.saving_ns[1]
+    return _evidence(was, now)
+
+
+def _evidence(was: Finding, now: Finding) -> tuple[float, float] | None:
+    """The longest time that both have as evidence."""
     times = {
         key: (float(value), float(later))
         for key, value in was.evidence.items()

@@ -252,6 +252,8 @@ def likeness(one: Part, other: Part) -> float:
 
     Where neither holds anything, the name must carry more.
     """
+    if one.label != other.label and "::" in one.label and "::" in other.label:
+        return 0.0  # operators have fixed names: another name is another operator
     domain = 1.0 if one.domain == other.domain else OTHER_DOMAIN
     name = _name_likeness(one.label, other.label)
     counts = sorted((one.instances, other.instances))

@@ -13,6 +13,11 @@ from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS
 from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
 
+# A runnable thread gets a core after some time slices of others; who is away for longer waits in a call not seen.
+LONGEST_PREEMPTED_NS = 200_000_000
+# Of a thread's context switches, so many may repeat the one before: a lost row or two.
+MOST_REPEATED = 0.02
+
 
 @dataclass(frozen=True)
 class CpuEvidence:
@@ -22,6 +27,8 @@ class CpuEvidence:
     off_cpu: IntervalSet | None
     in_blocking_call: IntervalSet | None
     shown: IntervalSet | None = None  # all the time of which anything is known; None: that is not told
+    preempted: IntervalSet = EMPTY  # off the CPU, but in no OS call: runnable, and waiting for a core
+    is_thinned: bool = False  # context switches are missing: it leaves the CPU twice, or comes to it twice
 
     @property
     def is_known(self) -> bool:
@@ -29,13 +36,14 @@ class CpuEvidence:
 
     @cached_property
     def asleep(self) -> IntervalSet:
-        """Scheduled out, or, where scheduling says nothing, in a blocking OS call."""
+        """Scheduled out for something, or, where scheduling says nothing, in a blocking OS call."""
         calls = self.in_blocking_call or EMPTY
         if self.off_cpu is None or self.on_cpu is None:
             return calls
+        off = subtract(self.off_cpu, self.preempted)
         both = IntervalSet(
-            np.concatenate((self.off_cpu.start, subtract(calls, self.on_cpu).start)),
-            np.concatenate((self.off_cpu.end, subtract(calls, self.on_cpu).end)),
+            np.concatenate((off.start, subtract(calls, self.on_cpu).start)),
+            np.concatenate((off.end, subtract(calls, self.on_cpu).end)),
         )
         return union(both.start, both.end)
 
@@ -43,6 +51,7 @@ class CpuEvidence:
 def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
     """What the capture knows of one thread."""
     on = off = in_call = None
+    preempted, is_thinned = EMPTY, False
     if trace.is_told_by_frames:
         return _told_by_frames(trace, thread)
     switches = trace.schedule.of_thread(thread)
@@ -53,11 +62,16 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
         until = np.append(time[1:], last if is_in[-1] else time[-1])
         # Before the first switch the thread was in the other state, but since when is not known.
         on, off = union(time[is_in], until[is_in]), union(time[~is_in], until[~is_in])
+        is_thinned = len(is_in) > 1 and float((is_in[1:] == is_in[:-1]).mean()) > MOST_REPEATED
     if trace.captured.osrt:
         calls = trace.os_calls.of_thread(thread)
         blocks = trace.sleep_kind[calls.name] >= 0
         in_call = union(calls.start_ns[blocks], calls.end_ns[blocks])
-    return CpuEvidence(on, off, in_call)
+        if off is not None and len(calls):  # whoever makes OS calls that are seen sleeps in one
+            rest = subtract(off, union(calls.start_ns, calls.end_ns))
+            short = rest.end - rest.start <= LONGEST_PREEMPTED_NS
+            preempted = IntervalSet(rest.start[short], rest.end[short])
+    return CpuEvidence(on, off, in_call, None, preempted, is_thinned)
 
 
 def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:

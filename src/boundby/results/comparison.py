@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from boundby.model.records import dataclass
-from boundby.results.codec import Flat, Least, OneOf, Path, Times, derived
+from boundby.results.codec import LATER, Flat, Least, OneOf, Path, Times, derived
 from boundby.results.report import Finding, Verdict, Viewed
 from boundby.results.saved import Saved
 
@@ -94,6 +94,7 @@ class DeviceChange:
     ] = False
     gpu_utilization_before: Annotated[float | None, "Busy part of the earlier window."] = None
     gpu_utilization_after: Annotated[float | None, "Busy part of the later window."] = None
+    why_not: Annotated[str | None, LATER, "Why the two cannot be set side by side; null: they can."] = None
 
     @property
     @derived(after="is_per_step")

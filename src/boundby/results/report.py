@@ -482,6 +482,12 @@ class DeviceReport(_WithCopies):
         NO_COLUMN,
         "What the replay had to take as it was, largest first; it widens predictions.",
     ] = ()
+    preempted_ns: Annotated[
+        Natural,
+        LATER,
+        NO_COLUMN,
+        "Of cpu: nanoseconds in which the responsible thread was runnable and waited for a core.",
+    ] = 0
     graphs: Annotated[Kernels | None, UNWRITTEN] = None  # CUDA graphs traced as one operation each; None: none were
 
     @property
@@ -561,6 +567,12 @@ class RegionReport(_WithCopies):
     cards: Cards = ()
     first_responses: FirstResponses = ()
     coverage: Annotated[Coverage, LATER] = Coverage()
+    preempted_ns: Annotated[
+        Natural,
+        LATER,
+        NO_COLUMN,
+        "Of cpu: nanoseconds in which the responsible thread was runnable and waited for a core.",
+    ] = 0
     work: WorkDone = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
 

@@ -17,7 +17,14 @@ from boundby.stats.device import (
     operations_in_windows,
     projected_figures,
 )
-from boundby.stats.host import HostFigures, calls_in_windows, host_figures, launching_thread, logical_thread_active
+from boundby.stats.host import (
+    HostFigures,
+    calls_in_windows,
+    host_figures,
+    launching_thread,
+    logical_thread_active,
+    preempted,
+)
 from boundby.stats.instances import Series, host_series, projected_series
 from boundby.stats.spread import Spread, spread, sums
 from boundby.stats.tops import top_calls, top_kernels
@@ -47,6 +54,7 @@ class Figures:
     top_calls: list[tuple[Top, ...]]
     missing: Missing
     works: list[Work | None]
+    preempted_ns: Int  # with descendants
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,7 @@ def measure(timeline: Timeline) -> Figures:
         top_kernels=top_kernels(timeline, chosen),
         top_calls=top_calls(timeline, calls_in_windows(timeline)),
         missing=_missing(timeline),
+        preempted_ns=_preempted(timeline),
         works=works(timeline),
     )
 
@@ -99,6 +108,14 @@ def exclusive_account(timeline: Timeline) -> Int:
     for segments in [part.segments for part in timeline.devices] + [part.segments for part in timeline.threads]:
         exclusive += segments.by_region_and_cause(regions)
     return exclusive
+
+
+def _preempted(timeline: Timeline) -> Int:
+    accounts = [part.segments for part in timeline.devices] + [part.segments for part in timeline.threads]
+    total = np.zeros(len(timeline.ownership.regions), np.int64)
+    for segments in accounts:
+        total += preempted(timeline, segments)
+    return timeline.ownership.regions.accumulate(total)
 
 
 def _missing(timeline: Timeline) -> Missing:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from boundby.attribution.host_account import sample_period
 from boundby.attribution.host_state import ELSEWHERE
+from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import sleeps_of
@@ -192,7 +193,7 @@ def _count_os_calls(timeline: Timeline, thread: int, spans: list[tuple[int, int]
 
 def _idle_on(timeline: Timeline) -> dict[str, Int]:
     """What the responsible threads slept on while devices idled for it, by kind and region."""
-    kinds = (*SLEEPS, "preempted", "unknown")
+    kinds = (*SLEEPS, "unknown")
     total = {what: np.zeros(len(timeline.ownership.regions), np.int64) for what in kinds}
     for segments in (*(d.segments for d in timeline.devices), *(t.segments for t in timeline.threads)):
         blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
@@ -206,7 +207,7 @@ def _idle_on(timeline: Timeline) -> dict[str, Int]:
                 np.add.at(total[what], region, pieces.end - pieces.start)
                 np.subtract.at(rest, pieces.left, pieces.end - pieces.start)
             np.add.at(
-                total[off_cpu_without_call(timeline.trace, thread)],
+                total["unknown"],
                 segments.region[mine].astype(np.int64),
                 np.maximum(rest, 0),
             )
@@ -253,10 +254,16 @@ def staging_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: i
     return int((calls.end_ns[rows] - calls.start_ns[rows] - timeline.waits.blocked_ns[rows]).sum())
 
 
-def off_cpu_without_call(trace: Trace, thread: int) -> str:
-    """What a thread was off the CPU for when it was in no OS call: preempted, if its process's calls were captured."""
-    seen = trace.process_of_thread[unique(trace.os_calls.thread)]
-    return "preempted" if trace.threads[thread].process in seen else "unknown"
+def preempted(timeline: Timeline, segments: Segments) -> Int:
+    """Of this account, nanoseconds by region in which the responsible thread was runnable and waited for a core."""
+    total = np.zeros(len(timeline.ownership.regions), np.int64)
+    own = np.flatnonzero((segments.cause == Cause.CPU) & (segments.thread >= 0))
+    for thread in unique(segments.thread[own]).tolist():
+        mine = own[segments.thread[own] == thread]
+        waiting = timeline.host_state.evidence(thread).preempted
+        pieces = overlay(IntervalSet(segments.start_ns[mine], segments.end_ns[mine]), waiting)
+        np.add.at(total, segments.region[mine[pieces.left]], pieces.end - pieces.start)
+    return total
 
 
 def blocked_inside(timeline: Timeline, thread: int, covered: IntervalSet) -> dict[str, int]:
@@ -269,5 +276,5 @@ def blocked_inside(timeline: Timeline, thread: int, covered: IntervalSet) -> dic
         found[what] = intersect(asleep, covered).total
     asleep_ns = intersect(evidence.asleep, covered).total
     if asleep_ns > sum(found.values()):
-        found[off_cpu_without_call(timeline.trace, thread)] = asleep_ns - sum(found.values())
+        found["unknown"] = asleep_ns - sum(found.values())
     return dict(sorted(((k, v) for k, v in found.items() if v), key=lambda item: (-item[1], item[0])))

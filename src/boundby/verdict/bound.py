@@ -66,6 +66,8 @@ class Case:
     is_saturated: bool | None = None  # whether the devices are; None: judged by this account
     lost_work: Mapping[Cause, int] = field(default_factory=dict)  # of ``unattributed``: work may have been lost there
     lost_calls: Mapping[Cause, int] = field(default_factory=dict)  # calls may have; both by what would be said if not
+    preempted_ns: int = 0  # of ``cpu``: runnable, and waiting for a core
+    is_cpu_thinned: bool = False  # context switches are missing, so that on a CPU and asleep are not told apart
     unsure_ns: int = 0  # what a replay may be off by for calls that are missing
     filled: Otherwise | None = None  # had the device been busy whenever lost work may have run
     lost_kinds: tuple[Cause, ...] = ()  # what the lost work may have been

@@ -15,6 +15,7 @@ UNEXPLAINED_SOME = 0.05
 UNEXPLAINED_MUCH = 0.20
 PROFILER_SOME = 0.05
 GUESSED_HOST = 0.10  # host time split into cpu and blocked without scheduling data
+MUCH_PREEMPTED = 0.10  # others on the machine then decide as much as the program
 FEW_OPERATIONS = 20  # fewer are an anecdote
 
 Doubt = tuple[int, str]  # by how many steps it lowers the confidence, and why
@@ -35,6 +36,9 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     yield from _unexplained(case)
     if not case.has_cpu_evidence and case.share(Cause.CPU, Cause.HOST_BLOCKED) >= GUESSED_HOST:
         yield 1, "neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked"
+    if case.share(Cause.CPU) and case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
+        part = percent(case.preempted_ns / case.window_ns)
+        yield 1, f"{part} of the time the host's thread was runnable and waited for a core (preempted)"
     if case.unreliable is not None and case.captured.cuda_api:
         yield 1, f"the trace cannot be replayed reliably: {case.unreliable}"
     if (overhead := case.share(Cause.PROFILER)) >= PROFILER_SOME:
@@ -61,6 +65,9 @@ def _doubts_of_host(case: Case) -> Iterator[Doubt]:
         yield 2, "neither CPU scheduling, samples nor OS calls were captured"
     elif case.window_ns:
         yield from _unexplained(case)
+        if case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
+            part = percent(case.preempted_ns / case.window_ns)
+            yield 1, f"{part} of it it was runnable and waited for a core (preempted)"
 
 
 def _unexplained(case: Case) -> Iterator[Doubt]:

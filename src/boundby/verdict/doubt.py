@@ -20,6 +20,8 @@ LEAST_OPERATIONS = 5
 CHANCE = 3
 # So much waiting of the device for nothing on record, and more of it than any cause could save, decides nothing.
 MUCH_WAITING = 0.20
+# With so many calls lost that left other records, waits that left none are lost as well.
+MANY_CALLS_LOST = 0.10
 # Lost work that can have taken so little of the window is put where it can have run.
 LITTLE = 0.05
 _HOST = (Cause.CPU, Cause.SYNC, Cause.CUDA_API)
@@ -57,6 +59,8 @@ def why_not(case: Case, decision: Decision) -> str | None:
         return f"{plural(case.operations, 'GPU operation')} give no verdict. Capture more of the program"
     if case.stretched is not None:
         return case.stretched
+    if case.calls_lost_fraction >= MANY_CALLS_LOST and decision.host_limit_fraction is None:
+        return _told(case, [decision.bound])
     if case.replayed is None and not case.is_part:
         if case.launches_lost and case.unreliable is not None and decision.host_limit_fraction is None:
             return _told(case, [decision.bound])
@@ -87,12 +91,24 @@ def _alternatives(case: Case) -> Iterator[Decision]:
     for added in itertools.product(ways_of_work, ways_of_calls):
         if any(added):
             yield decide(_with(case, work + calls, *added))
+    if case.is_cpu_thinned:
+        yield from _other_sleep(case)
     if case.filled is not None and any(case.filled.time.values()):
         yield decide(replace(case, time=case.filled.time, replayed=case.filled.replayed, following=None))
     if case.replayed is not None and case.unsure_ns:  # what a replay of the records makes of the time that they lack
         for key, saving_ns in case.replayed.items():
             for ns in (saving_ns + case.unsure_ns, saving_ns - case.unsure_ns):
                 yield decide(replace(case, replayed={**case.replayed, key: max(ns, 0)}, following=None))
+
+
+def _other_sleep(case: Case) -> Iterator[Decision]:
+    """Had the host been on a CPU all the time, or asleep."""
+    for one, other in ((Cause.CPU, Cause.HOST_BLOCKED), (Cause.HOST_BLOCKED, Cause.CPU)):
+        time = {**case.time, one: case.time[one] + case.time[other], other: 0}
+        replayed = case.replayed
+        if replayed is not None:
+            replayed = {**replayed, one.key: replayed.get(one.key, 0) + replayed.get(other.key, 0), other.key: 0}
+        yield decide(replace(case, time=time, replayed=replayed, following=None))
 
 
 def _unseen_calls(case: Case) -> int:
@@ -121,6 +137,8 @@ def _told(case: Case, bounds: list[str]) -> str:
         parts.append(f"{case.launches_lost:,} of {case.launches:,} launches are on record without their work")
     if sum(case.lost_calls.values()) or case.calls_lost_fraction:
         parts.append("CUDA calls are missing whose operations are on record")
+    if not parts:
+        return f"context switches are missing: whether the host computed or slept cannot be told. {ADVICE}"
     missing = duration(sum(case.lost_work.values()) + sum(case.lost_calls.values()))
     may = " or ".join(dict.fromkeys(SHORT_LABEL.get(bound, bound) for bound in bounds))
     what = f"; what happened in {missing} is not known: it may be bound by {may}" if len(bounds) > 1 else ""

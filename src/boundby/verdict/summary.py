@@ -46,6 +46,7 @@ from boundby.stats.host import (
     launching_thread,
     logical_thread_active,
     logical_thread_cpu_time,
+    preempted,
     staging_between,
 )
 from boundby.stats.instances import instances as instances_of
@@ -130,6 +131,8 @@ def _device(
         alone_ns={cause.key: replayed.alone_ns(device.index, cause.key) for cause in REMOVABLE} if savings else {},
         host_together_ns=replayed.together_ns(device.index, device.high_ns - device.low_ns) if savings else None,
         unreliable=replayed.unreliable,
+        preempted_ns=int(preempted(timeline, device.segments).sum()),
+        is_cpu_thinned=thread is not None and timeline.host_state.evidence(thread).is_thinned,
         lost_work=_time(device.withheld.work.by_cause()),
         lost_calls=_time(device.withheld.calls.by_cause()),
         unsure_ns=device.withheld.unsure_ns,
@@ -185,6 +188,7 @@ def _device(
         doubts=replayed.doubts.get(device.index, ()),
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
         coverage=_coverage(case),
+        preempted_ns=case.preempted_ns,
         **activity,
     )
 
@@ -278,6 +282,7 @@ def _thread(timeline: Timeline, account: ThreadAccount) -> ThreadReport:
         has_cpu_evidence=timeline.host_state.evidence(account.thread).is_known or cpu is not None,
         has_gpu_work=False,
         is_thread=True,
+        preempted_ns=int(preempted(timeline, account.segments).sum()),
         launches_lost=int(timeline.losses.lost.sum()),
     )
     return ThreadReport(
@@ -328,6 +333,7 @@ def regions(
         _all_saturated(timeline, replayed),
         _lost_kinds(timeline, np.arange(len(timeline.losses.call))),
         _calls_lost(timeline, np.unique(timeline.trace.operations.process)),
+        any(timeline.host_state.evidence(thread).is_thinned for thread in np.unique(timeline.calls.thread).tolist()),
     )
     reports: dict[int, RegionReport] = {}
     for region in ordered:
@@ -346,6 +352,7 @@ class _Shared:
     is_saturated: bool  # every device is: then regions are judged on the devices' own work
     lost_kinds: tuple[Cause, ...]  # what lost work may have been, wherever it was
     calls_lost_fraction: float
+    is_cpu_thinned: bool
 
     def filled(self, region: int) -> Otherwise | None:
         """The region's account and replay, had the device been busy whenever lost work may have run."""
@@ -403,6 +410,8 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         replayed=savings,
         most={saving.cause: saving.saving_ns for saving in parent.verdict.savings} if parent else None,
         is_saturated=shared.is_saturated if savings else None,
+        preempted_ns=int(figures.preempted_ns[region]),
+        is_cpu_thinned=shared.is_cpu_thinned,
         lost_work=_time(figures.missing.work_ns[region]),
         lost_calls=_time(figures.missing.calls_ns[region]),
         lost_kinds=shared.lost_kinds,
@@ -431,6 +440,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         instance_ns=_instances(timeline, figures, region, host_ns),
         exposed_by_waits_ns=savings["sync"] if savings else None,
         coverage=_coverage(case),
+        preempted_ns=case.preempted_ns,
         work=figures.works[region],
         **activity,
     )

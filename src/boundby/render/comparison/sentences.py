@@ -27,6 +27,9 @@ from boundby.results.comparison import (
 
 MIN_SHARE = 0.01  # of either run: regions and causes below it are left out of tables for people
 MAX_ROWS = 40
+MANY = 30  # instances that are not too few, but each much like the one before
+NEXT_TO_NOTHING = 10  # so many times as long as before: the work lay elsewhere then
+ONE_RUN = 0.05  # two runs of one program differ by as much: a smaller change of the whole is none without a test
 ALIKE = 0.005  # changes of less are told as "as long as before"
 FINDING_WORDS = {
     "new": "new",
@@ -56,9 +59,30 @@ def headline(device: DeviceChange, comparison: Comparison) -> str:
     times = f"{units.duration(other.each_ns)} instead of {units.duration(one.each_ns)}{per} ({change(device.change)})"
     if units.duration(one.each_ns) == units.duration(other.each_ns):
         times = f"{units.duration(other.each_ns)}{per}"
+    if device.why_not is not None:
+        return (
+            f"Whether {clean(other.name)} is faster cannot be told: {clean(device.why_not)}.{_steps_told(comparison)}"
+        )
     if not comparison.is_one_program:
         return f"{clean(other.name)}, in another program: {times}."
+    if 0 < abs(device.change or 0) < ONE_RUN and not _is_significant(comparison):
+        return f"{clean(other.name)} takes as long as before, as far as one run of each tells: {times}."
     return f"{clean(other.name)} {_speed(device.change)}: {times}."
+
+
+def _is_significant(comparison: Comparison) -> bool:
+    """The steps of the program, or any region where there are none, changed significantly."""
+    steps = [item for item in comparison.regions if item.path == comparison.steps] or comparison.regions
+    return any(item.significance.is_change for item in steps)
+
+
+def _steps_told(comparison: Comparison) -> str:
+    """How long a typical step took and takes: what both runs recorded."""
+    step = next((item.significance for item in comparison.regions if item.path == comparison.steps), None)
+    if step is None or step.median_before_ns is None or step.median_after_ns is None or step.series != "host":
+        return ""
+    old, new = units.duration(step.median_before_ns), units.duration(step.median_after_ns)
+    return f" A typical step took {old} of host time and takes {new}."
 
 
 def _speed(fraction: float | None) -> str:
@@ -113,7 +137,8 @@ def significance_summary(comparison: Comparison) -> str:
 def _typical(found: Significance) -> str:
     """The change of the typical instance: ``-23 % (-25 to -21)``, ``no change``, ``too few (5)``."""
     if found.status == "too_few":
-        return f"too few ({min(found.instances_before, found.instances_after)})"
+        tested = min(found.instances_before, found.instances_after)
+        return f"too few ({tested})" if tested < MANY else "too alike in a row to tell"
     if found.status == "not_tested":
         return ""
     if not found.is_change:
@@ -157,6 +182,8 @@ def _state(item: RegionChange) -> str:
     """``-24 %``, ``new`` or ``gone``."""
     if item.before is None:
         return "new"
+    if item.after is not None and item.change is not None and item.change > NEXT_TO_NOTHING:
+        return "was next to nothing"
     return "gone" if item.after is None else change(item.change)
 
 
