@@ -37,7 +37,7 @@ LEAST_BOUND = 0.01
 
 # What is open below this share of the window is not looked at any further.
 LEAST_OPEN = 0.001
-# On simulated programs 95 of 100 predictions lie within 0.2 % of the truth (1.2 % in the worst scenario, see
+# On simulated programs 95 of 100 predictions lie within 2.1 % of the truth (9.5 % in the worst scenario, see
 # docs/what-if.md), but a real machine does more than the model knows: nothing is told as more certain than this.
 MODEL_ERROR = 0.05
 # Loading code and allocating take another time in every run (a real pair: a third less); so much of it is left open.
