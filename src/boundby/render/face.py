@@ -135,6 +135,15 @@ class Face:
             lines[0] = self.line(" " * indent, first, lines[0][hang:])
         return lines
 
+    def within(self, text: str, most: int, style: str = "") -> list[Text]:
+        """Prose on at most so many lines; what was cut is seen to be cut."""
+        lines = self.wrapped(text, style=style)
+        if len(lines) > most:
+            lines = lines[:most]
+            lines[-1].truncate(self.width - 4)
+            lines[-1].append(" ..." if not self.unicode else " …")
+        return lines
+
     def flow(self, entries: Iterable[Text], gap: str = "   ") -> list[Text]:
         """Entries side by side, on as many lines as they take."""
         lines: list[Text] = []

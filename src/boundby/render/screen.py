@@ -90,9 +90,9 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
 def _in_full(account: Account, face: Face) -> list[Text]:
     lines = parts.headline(account.headline, face)
     if account.because:
-        lines += face.wrapped(account.because)[:2]
+        lines += face.within(account.because, 2)
     lines += _first(account, face)
-    lines += face.wrapped(account.most)[:2]
+    lines += face.within(account.most, 2)
     shown = account.parts
     if not shown:
         return [*lines, face.line(("(no time in the window)", DIM))]
@@ -101,7 +101,7 @@ def _in_full(account: Account, face: Face) -> list[Text]:
     if account.exposed:
         legend.append(face.line((account.exposed, STRONG)))
     lines += face.flow(legend)[:2]
-    return lines + face.wrapped(account.sure, style=DIM)[:2]
+    return lines + face.within(account.sure, 3, style=DIM)
 
 
 def _first(account: Account, face: Face) -> list[Text]:
