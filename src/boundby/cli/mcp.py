@@ -22,7 +22,7 @@ KEPT = 4  # analyses that are kept for further questions
 
 @click.command("mcp", epilog=outcome.EPILOG)
 def mcp() -> int:
-    """Serve analyses to an agent over the Model Context Protocol (on standard input and output).
+    """Serve analyses to an agent over the Model Context Protocol.
 
     Needs the package mcp: pip install 'mcp>=2'. Tools: analyze, region, finding, what_if, compare, instances. They read
     reports and write nothing.

@@ -52,19 +52,19 @@ Exit codes: docs/exit-codes.md
     "profiler",
     type=click.Choice(("nsys", "torch")),
     default="nsys",
-    help="What records: nsys, or PyTorch's own profiler, which needs no nsys and sees no operating system. [nsys]",
+    help="What records, nsys if not given. PyTorch's own profiler needs no nsys, and sees no operating system.",
 )
 @click.option(
     "--torch-steps",
     metavar="WAIT,WARMUP,ACTIVE",
     default="1,1,3",
-    help="With torch: the steps to let pass, to warm up with, and to record. [1,1,3]",
+    help="With torch: the steps to let pass, to warm up with, and to record; 1,1,3 if not given.",
 )
 @click.option(
     "--torch-record",
     metavar="KINDS",
     default="stacks,shapes,memory",
-    help="With torch: what else of each operator, with commas between; none: nothing. [stacks,shapes,memory]",
+    help="With torch: what else to record, with commas between: stacks,shapes,memory if not given; none: nothing.",
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder of -o.")
 @click.option(
@@ -124,7 +124,7 @@ def profile(
     options: AnalysisOptions,
     view: View,
 ) -> int:
-    """Run a program under nsys (or, with --with torch, PyTorch's profiler) and say what it is bound by.
+    """Run a program under a profiler and say what it is bound by.
 
     PROGRAM is the command as you would type it: boundby profile -- python train.py --epochs 1
 
