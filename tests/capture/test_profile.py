@@ -71,12 +71,13 @@ def test_the_analysis_follows_the_output(ran: Ran) -> None:
 def test_messages_are_short_and_on_stderr(ran: Ran) -> None:
     own = [line for line in ran.err.splitlines() if line.startswith("boundby: ")]
     assert own[0].startswith("boundby: recording with nsys ")
-    assert own[-1] == f"boundby: all of it is in {ran.folder}"
+    assert own[-1].startswith(f"boundby: all of it is in {ran.folder}: open {ran.folder}/report.html, or: boundby ")
     assert len(own) <= 4
 
 
 def test_the_folder_holds_everything(ran: Ran) -> None:
-    assert names(ran.folder) == ["report.json", "report.md", "report.nsys-rep", "report.sqlite", "run.json"]
+    kept = ["report.html", "report.json", "report.md", "report.nsys-rep", "report.sqlite", "run.json"]
+    assert names(ran.folder) == kept
     analysis = json.loads((ran.folder / "report.json").read_text())
     assert ["work", "part"] in [region["path"] for region in analysis["regions"]]
     assert "part" in (ran.folder / "report.md").read_text()
