@@ -31,9 +31,7 @@ def reconcile(graph: Graph) -> Graph:
     has_call = links.launch >= 0
     from_end = links.from_call_end & has_call
     if links.nodes:
-        # A call may seem to return a little after what it launched has begun: code was loaded, all the same.
-        from_end = from_end & (links.node_end_ns[links.launch] - MOST_CLOCK_ERROR_NS <= start)
-        from_end = from_end & (links.node_begin_ns[links.launch] <= start)
+        from_end = from_end & (links.node_end_ns[links.launch] <= start)
         launched = np.where(from_end, links.node_end_ns[links.launch], links.node_begin_ns[links.launch])
     else:
         launched = start
@@ -71,8 +69,7 @@ def reconcile(graph: Graph) -> Graph:
     )
     is_end = (graph.order >= 0) & ((graph.order & 1) == 1)
     order = graph.order[~(is_end & is_lost[np.where(is_end, graph.order >> 1, 0)])] if len(is_lost) else graph.order
-    early = np.where(has_call & ~from_end, np.maximum(-latency, 0), 0)
-    launched_late = int((early > 0).sum())
+    early = np.where(has_call, np.maximum(-latency, 0), 0)
     if len(graph.links.before):
         late = np.where(graph.links.before >= 0, end[graph.links.before], NEVER)
         np.maximum.at(
@@ -82,7 +79,7 @@ def reconcile(graph: Graph) -> Graph:
     dropped = Contradictions(
         streams=out_of_order + overlapping,
         waits=waits.dropped,
-        launches=launched_late,
+        launches=int((latency[has_call] < 0).sum()),
         by_ns=np.minimum(early, end - start),
     )
     return replace(graph, links=links, costs=costs, order=order, contradictions=dropped)

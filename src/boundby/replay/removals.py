@@ -163,7 +163,7 @@ def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     call = np.where(scope.nodes & launches & ~costs.waits, 0, costs.call_ns)
     # What a waiting call launches still comes after that call's own work.
     own = np.append(np.where(costs.waits, costs.call_ns, 0), 0)[graph.links.launch]
-    arrival = np.minimum(np.maximum(costs.launch_latency_ns, 0), np.where(graph.links.from_call_end, 0, own))
+    arrival = np.minimum(costs.launch_latency_ns, np.where(graph.links.from_call_end, 0, own))
     return replace(
         costs,
         call_ns=call,
