@@ -50,4 +50,6 @@ def one_gpu() -> Source:
     return pattern("comm")
 
 
-CASES = RuleCases(positive=one_late, negative=alike, missing=one_gpu, also=("comm-exposed", "host-work", "sync-call"))
+CASES = RuleCases(
+    positive=one_late, negative=alike, missing=one_gpu, also=("comm-exposed", "gpu-balance", "host-work", "sync-call")
+)

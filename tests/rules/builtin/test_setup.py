@@ -266,7 +266,7 @@ def test_mpi_pins_once_in_each_rank() -> None:
 @pytest.mark.parametrize("name", ["openmp_heat_after", "openmp_heat_final"])
 def test_openmp_runtime(name: str) -> None:
     (item,) = on(name)["lazy-initialization"]
-    assert item.severity == "medium"
+    assert item.severity == "low"  # up to 1.6 % of the window, and nothing of it is sure
 
 
 def test_rapids_starts_late_in_one_call() -> None:
