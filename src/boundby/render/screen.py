@@ -36,7 +36,7 @@ from boundby.results.report import Finding, RegionReport, Report
 MOST_LINES = 40  # of 100 columns: a terminal of usual height
 MOST_FINDINGS = 3
 MOST_TOPS = 5
-LEAST_ROWS, MOST_ROWS = 3, 12
+LEAST_ROWS, MOST_ROWS = 2, 12
 DEEP = 3  # regions below this depth are left to --full
 NAME = 40
 TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
