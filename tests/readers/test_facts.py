@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -169,7 +170,9 @@ def test_backtrace_rows_repeat_calls(path: Path) -> None:
 
 def test_return_values_do_not_matter(path: Path) -> None:
     expected = analyzed(training_loop().write(path)).devices
-    assert analyzed(alter(path, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET returnValue = 600")).devices == expected
+    found = analyzed(alter(path, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET returnValue = 600")).devices
+    # A call that failed launched nothing that could be missed: only what is counted as launched differs.
+    assert [replace(one, coverage=None) for one in found] == [replace(one, coverage=None) for one in expected]
 
 
 def test_a_graph_launch_owns_many_kernels(path: Path) -> None:
