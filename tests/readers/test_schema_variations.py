@@ -14,7 +14,7 @@ import boundby
 from boundby.model.errors import UserError
 from boundby.readers import read_trace
 from boundby.results import saved
-from boundby.results.report import Finding, Report
+from boundby.results.report import DeviceReport, Finding, Report, Window
 from boundby.trace.tables import Trace
 from tests.support.alter import alter, rewrite_schema
 from tests.support.export import Export
@@ -41,14 +41,20 @@ def result(report: Report) -> dict[str, object]:
 
 
 def at_zero(report: Report) -> str:
-    """The JSON with the window, and the examples of findings, moved to zero."""
+    """The JSON with the window, the examples of findings and the spans of doubts moved to zero."""
     zero = report.devices[0].window.start_ns
+
+    def of_device(device: DeviceReport) -> DeviceReport:
+        spans = (Window(item.span.start_ns - zero, item.span.end_ns - zero) for item in device.doubts)
+        doubts = (replace(item, span=span) for item, span in zip(device.doubts, spans, strict=True))
+        return replace(device, doubts=tuple(doubts))
 
     def moved(finding: Finding) -> Finding:
         examples = (replace(item, start_ns=item.start_ns - zero) for item in finding.examples)
         return replace(finding, examples=tuple(examples))
 
-    text = saved.render(replace(report, findings=tuple(moved(finding) for finding in report.findings)))
+    devices, findings = map(of_device, report.devices), map(moved, report.findings)
+    text = saved.render(replace(report, devices=tuple(devices), findings=tuple(findings)))
     for device in report.devices:
         for bound in (device.window.start_ns, device.window.end_ns):
             text = text.replace(f": {bound}", f": {bound - device.window.start_ns}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifet
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import BoolArray, Int64Array, queue_depth, sorted_distinct, unique
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, union
+from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, subtract, union
 from boundby.model.step_function import NOTHING, StepFunction, simplify
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
@@ -62,9 +63,15 @@ class HostState:
         self.queue_full = _queue_full(trace, calls)
 
     def evidence(self, thread: int) -> CpuEvidence:
-        """What the capture knows of the thread's scheduling."""
+        """What the capture knows of the thread's scheduling. While another runs with which it takes turns, it waits for
+        that one, not for a core."""
         if thread not in self._evidence:
-            self._evidence[thread] = gather_evidence(self._trace, thread)
+            evidence = gather_evidence(self._trace, thread)
+            for other in self._logical_threads.members(thread).tolist() if len(evidence.preempted) else ():
+                working = gather_evidence(self._trace, other).on_cpu
+                if other != thread and working is not None:
+                    evidence = replace(evidence, preempted=subtract(evidence.preempted, working))
+            self._evidence[thread] = evidence
         return self._evidence[thread]
 
     def compiling(self, thread: int) -> IntervalSet:

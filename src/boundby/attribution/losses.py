@@ -60,10 +60,10 @@ class Losses:
         """Rows of the lost work of one device."""
         return np.flatnonzero(self.device == device)
 
-    def span(self, device: int) -> tuple[int, int] | None:
-        """From when to when work of one device was lost."""
+    def until(self, device: int) -> int | None:
+        """When the last lost work of one device has ended."""
         rows = self.of_device(device)
-        return (int(self.begin_ns[rows].min()), int(self.until_ns[rows].max())) if len(rows) else None
+        return int(self.until_ns[rows].max()) if len(rows) else None
 
     def spans(self, device: int) -> IntervalSet:
         """When work that is not on record may have run on a device."""

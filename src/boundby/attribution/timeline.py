@@ -143,7 +143,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     devices = []
     for index in unique(trace.operations.device).tolist():
         operations = operations_of(trace, index)
-        bounds = device_window(window, context, operations, shifts[index].shift_ns, losses.span(index))
+        bounds = device_window(window, context, operations, shifts[index].shift_ns, losses.until(index))
         if bounds is None:
             continue  # a span in which this device has nothing to account for
         low, high = bounds

@@ -72,18 +72,19 @@ def device_window(
     context: TraceContext,
     operations: DeviceOperations,
     shift_ns: int,
-    lost: tuple[int, int] | None = None,
+    lost_until_ns: int | None = None,
 ) -> tuple[int, int] | None:
     """The window of one device on the host's clock: (low, high).
 
-    ``gpu``: first operation's start to last one's end, as nsys does; where work is ``lost`` it reaches from the first
-    launch to where the last work has ended by what launches and syncs say. ``all``: the whole trace. A span is meant on
-    the trace's own clock, as nsys shows it. A range's window reaches from its first to its last projected
-    instant on the device, or over its host interval where it launched nothing there. None: nothing is left.
+    ``gpu``: first operation's start to last one's end, as nsys does; where work was lost it reaches to where the last
+    work has ended by what launches and syncs say (what was lost before the first operation lies before the window).
+    ``all``: the whole trace. A span is meant on the trace's own clock, as nsys shows it. A range's window reaches from
+    its first to its last projected instant on the device, or over its host interval where it launched nothing there.
+    None: nothing is left.
     """
     low, high = int(operations.table.start_ns.min()), int(operations.table.end_ns.max())
-    if window.kind == "gpu" and lost is not None:
-        low, high = min(low, lost[0]), max(high, lost[1])
+    if window.kind == "gpu" and lost_until_ns is not None:
+        high = max(high, lost_until_ns)
     elif window.kind == "all":
         span = context.trace.span_ns
         low, high = min(low, span[0] + shift_ns), max(high, span[1])

@@ -35,6 +35,14 @@ class CpuEvidence:
         return self.off_cpu is not None or self.in_blocking_call is not None
 
     @cached_property
+    def away(self) -> IntervalSet:
+        """Off the CPU for whatever reason, or, where scheduling says nothing, in a blocking OS call."""
+        return union(
+            np.concatenate((self.asleep.start, self.preempted.start)),
+            np.concatenate((self.asleep.end, self.preempted.end)),
+        )
+
+    @cached_property
     def asleep(self) -> IntervalSet:
         """Scheduled out for something, or, where scheduling says nothing, in a blocking OS call."""
         calls = self.in_blocking_call or EMPTY

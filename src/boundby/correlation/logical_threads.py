@@ -97,19 +97,18 @@ def _calls_at_once(calls: Calls, first: int, second: int) -> float:
 
 
 def _sleep_in_turns(trace: Trace, calls: Calls, members: list[int], other: int) -> bool | None:
-    """True if the thread calls while all of these sleep, and they while it does; None: not known."""
+    """True if the thread calls while all of these are off the CPU, and they while it is; None: not known."""
     rows = calls.rows_of(other)
     theirs = calls.start_ns[rows]
     if len(theirs) < LEAST_CALLS or not trace.captured.osrt:
         return None
-    mine = gather_evidence(trace, other).asleep
+    mine = gather_evidence(trace, other).away
     while_asleep = []
     for member in members:
         issued = calls.start_ns[calls.rows_of(member)]
         alive = (issued >= theirs[0]) & (issued <= theirs[-1])  # before its first call the thread may not exist
         while_asleep.append((contains(mine, issued[alive]) >= 0).mean() if alive.any() else 1.0)
-        asleep = gather_evidence(trace, member).asleep
-        while_asleep.append((contains(asleep, theirs) >= 0).mean())
+        while_asleep.append((contains(gather_evidence(trace, member).away, theirs) >= 0).mean())
     return bool(min(while_asleep) >= ASLEEP_FRACTION)
 
 

@@ -73,6 +73,7 @@ class Case:
     lost_kinds: tuple[Cause, ...] = ()  # what the lost work may have been
     launches: int = 0  # whose work should be on record
     launches_lost: int = 0  # whose work is not
+    launches_lost_before: int = 0  # of these: before the window begins with the first work on record
     calls_lost_fraction: float = 0.0  # of the calls that left other records
     stretched: str | None = None  # why the window holds hardly any of the work
 

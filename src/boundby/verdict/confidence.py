@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.model.causes import SHORT_LABEL, Cause
-from boundby.model.units import percent
+from boundby.model.units import percent, plural
 from boundby.results.report import CONFIDENCES
 from boundby.verdict.bound import CLOSE, Case, Decision, host_together_ns
 
@@ -45,6 +45,9 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         yield 1, f"{percent(overhead)} of the time is the profiler's own"
     if case.is_clock_shifted:
         yield 1, "the device's clock was off and was corrected"
+    if case.launches_lost_before:
+        before = f"{plural(case.launches_lost_before, 'launch', 'launches')} before it"
+        yield 2 if case.launches_lost_before >= case.operations else 1, f"the work of {before} is not on record"
     if case.operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
         yield 1, f"only {case.operations} GPU operations"
     if decision.why_not is not None:
