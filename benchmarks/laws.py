@@ -6,7 +6,8 @@ Laws (docs/what-if.md): unchanged, the replay gives the measured times back; no 
 nothing starts before its launch, or before what it comes after has ended; a removal never lengthens; no prediction is
 shorter than the busiest stream that it leaves alone; without costs of the host, what cannot run at once takes its time;
 with a perfect host the device takes no longer than without one of its parts; no region saves more than the whole;
-a range holds its prediction; kernels 2 % faster on a device that is 95 % busy move its end by about that.
+a range holds its prediction; kernels 2 % faster on a device that is 95 % busy move its end by about that; a cause of
+the host for which the device does not idle in a part is not its bound with high confidence.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ import numpy as np
 
 import boundby
 from boundby.api import Analysis
-from boundby.model.causes import REMOVABLE
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE
 from boundby.model.errors import UserError
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.engine import replay
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
 from boundby.replay.predictor import Predictor, Step, most_saved
 from boundby.replay.removals import Faster
+from boundby.results.report import DeviceReport, RegionReport
 from boundby.trace.tables import OpKind
 
 #: Clocks and turns leave predictions uncertain by this part of the window.
@@ -35,6 +37,7 @@ SLACK = 0.005
 BUSY = 0.95
 #: What costs the host alone.
 HOST = ("no_sync", "no_launch_overhead", "cpu_free", "input_free", "init_free")
+HOST_CAUSES = {cause.key for cause in REMOVABLE if cause not in BUSY_CAUSES}
 CAUSES = tuple(cause.key for cause in REMOVABLE)
 
 
@@ -74,6 +77,15 @@ def broken(analysis: Analysis) -> Iterator[str]:
         yield from _too_short(predictor, position, windows)
         yield from _overlapped(predictor, position, windows)
         yield from _slightly_faster(predictor, position)
+
+    parts: tuple[DeviceReport | RegionReport, ...] = (*analysis.devices, *analysis.regions)
+    for part in parts:
+        verdict = part.verdict
+        named = set(verdict.mixed_of or (verdict.bound,)) & HOST_CAUSES
+        for cause in sorted(named) if verdict.confidence == "high" and any(part.time.values()) else ():
+            if not part.time[cause]:
+                place = part.name if isinstance(part, DeviceReport) else "/".join(part.path)
+                yield f"{place}: {cause} with high confidence, though the device never idles for it"
 
     whole = {cause: most_saved(predictor.measured_ns, predictor.without((cause,))) for cause in CAUSES}
     waitless = predictor.without(("sync",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.model.causes import SHORT_LABEL, Cause
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, Cause
 from boundby.model.units import percent, plural
 from boundby.results.report import CONFIDENCES
 from boundby.verdict.bound import CLOSE, Case, Decision, host_together_ns
@@ -17,6 +17,10 @@ PROFILER_SOME = 0.05
 GUESSED_HOST = 0.10  # host time split into cpu and blocked without scheduling data
 MUCH_PREEMPTED = 0.10  # others on the machine then decide as much as the program
 FEW_OPERATIONS = 20  # fewer are an anecdote
+# What the device idles for (or the host waits in) by a host cause is what shows it: where that is less than this part
+# of what its removal would save, the rest is drawn from the replay's order of events alone.
+LEAST_SHOWN = 0.10
+_HOST = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
 
 Doubt = tuple[int, str]  # by how many steps it lowers the confidence, and why
 
@@ -50,6 +54,8 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         yield 2 if case.launches_lost_before >= case.operations else 1, f"the work of {before} is not on record"
     if case.operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
         yield 1, f"only {case.operations} GPU operations"
+    if (unshown := _unshown(case, decision)) is not None:
+        yield 1, f"the device hardly idles here for {SHORT_LABEL[unshown.key]}: what it would save lies elsewhere"
     if decision.why_not is not None:
         yield 2, "it cannot be told"
     elif decision.bound == "unknown":
@@ -60,6 +66,17 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         best, second = decision.savings[:2]
         if best.saving_ns - second.saving_ns < CLOSE * case.window_ns:
             yield 1, f"{SHORT_LABEL[second.cause]} is close behind"
+
+
+def _unshown(case: Case, decision: Decision) -> Cause | None:
+    """A cause of the host that is named although hardly any time of its own shows it."""
+    saved = {saving.cause: saving.saving_ns for saving in decision.savings}
+    for cause in _HOST:
+        if cause.key in (decision.mixed_of or (decision.bound,)):
+            own = case.time[cause] + (case.sync.blocked_ns if cause == Cause.SYNC else 0)
+            if not case.time[cause] or own < LEAST_SHOWN * saved.get(cause.key, 0):
+                return cause
+    return None
 
 
 def _doubts_of_host(case: Case) -> Iterator[Doubt]:
