@@ -11,9 +11,9 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from boundby.capture import export_sqlite, export_to_temporary, find_in_folder, find_nsys, is_run
+from boundby.capture import export_sqlite, export_to_temporary, find_in_folder, find_nsys, is_run, rank_of
 from boundby.readers import read_trace
-from boundby.trace.facts import TraceWarning
+from boundby.trace.facts import JobPlace, TraceWarning
 from boundby.trace.tables import Trace
 
 #: Is called with what is being done, and the fraction that is (None: unknown).
@@ -28,11 +28,14 @@ def open_trace(path: Path, nsys: str | PathLike[str] | None, progress: Progress,
     from standard input. Raises UserError."""
     if str(path) == STANDARD_INPUT:
         return _from_standard_input(progress)
+    folder = path
     path, name, warnings = _file_of(path)
     with _as_sqlite(path, nsys, progress, keep_export=keep_export) as (database, source):
         trace = read_trace(database, name=name, source=source, progress=progress)
         if database != path:
             trace.backtraces.load()  # the export is about to go
+    if is_run(folder) and (rank := rank_of(folder)) is not None:
+        trace = replace(trace, place=JobPlace(*rank))
     return replace(trace, warnings=(*warnings, *trace.warnings))
 
 

@@ -20,6 +20,7 @@ from boundby.capture.flags import Plan
 from boundby.capture.locate import Nsys, version_numbers
 from boundby.capture.machine import Machine
 from boundby.capture.session import Ran
+from boundby.trace.facts import JobPlace
 
 FORMAT_VERSION = 1
 GIT_TIMEOUT_S = 10.0
@@ -149,6 +150,7 @@ def of_run(
     *,
     program: Sequence[str],
     torch_ops: bool,
+    place: JobPlace | None,
     source: Mapping[str, Any] | None,
     started: datetime,
 ) -> dict[str, Any]:
@@ -159,6 +161,8 @@ def of_run(
         "command": list(program),
         "working_folder": str(Path.cwd()),
         "torch_ops": torch_ops,
+        "rank": place and place.rank,
+        "world_size": place and place.world_size,
         "started": started.isoformat(timespec="seconds"),
         "duration_s": round(ran.duration_s, 3),
         "exit_code": ran.exit_code,

@@ -74,6 +74,8 @@ class Options:
     """``nvtx:NAME``, ``cudaProfilerApi``, or ``steps``: the active ones of boundby.annotate.steps."""
     nsys_args: tuple[str, ...] = ()
     """Passed to ``nsys profile`` as they are; they win over boundby's own."""
+    is_rank: bool = False
+    """One of several that are recorded side by side."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,8 @@ def _gpu(options: Options, support: Support, machine: Machine, nsys: Nsys, lacks
         lacks.append(Lack("kernels inside CUDA graphs", "this nsys cannot", "counts each graph as one piece of work"))
     name = next((each for each in ("gpu-metrics-devices", "gpu-metrics-device") if each in support.flags), None)
     reason = "this nsys cannot" if name is None else machine.no_counters
+    if options.is_rank:
+        reason = "only one process at a time can sample them, and ranks are several"
     if name is not None and reason is None and name not in flag_names(options.nsys_args):
         reason = why_no_metrics(nsys, name)
     if reason is not None:

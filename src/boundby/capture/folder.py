@@ -159,6 +159,15 @@ def command_of(folder: Path) -> str | None:
         return None
 
 
+def rank_of(folder: Path) -> tuple[int, int] | None:
+    """Rank and world size of a run as run.json tells them; None where it was no rank of a job."""
+    try:
+        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        return int(told["rank"]), int(told["world_size"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def program_name(program: Sequence[str]) -> str:
     """What people call a command: ``python -u train.py`` is ``train``, ``python -m pkg.train`` is ``pkg.train``."""
     first = PurePath(program[0]).name

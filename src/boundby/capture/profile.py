@@ -25,6 +25,7 @@ from boundby.capture.locate import Nsys, find_nsys
 from boundby.capture.machine import look_at_machine
 from boundby.capture.session import Ran, Say
 from boundby.model.errors import OutputError, UserError
+from boundby.trace.facts import JobPlace
 
 #: What nsys says of arguments that it does not take.
 _REFUSED = re.compile(r"illegal|unrecogni[sz]ed|unknown option|usage: nsys|nsys profile --help", re.IGNORECASE)
@@ -48,6 +49,8 @@ class Request:
     force: bool = False
     nsys: Path | None = None
     torch_ops: bool = False
+    place: JobPlace | None = None
+    """Which rank of a job this is."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ def record(request: Request, *, say: Say) -> Recording:
         python,
         program=request.program,
         torch_ops=request.torch_ops,
+        place=request.place,
         source=source,
         started=now,
     )
@@ -227,8 +231,9 @@ def record_once(
         private = Path(place)
         notes = private / "torch-ops"
         env = {**os.environ, **chosen.environment}
-        if request.torch_ops:
-            env = launcher.launcher_environment(env, notes)
+        marks_collectives = request.place is not None and not look_at_machine().gpus
+        if request.torch_ops or marks_collectives:
+            env = launcher.launcher_environment(env, notes, operators=request.torch_ops, collectives=marks_collectives)
         given = handover.prepare(private, env)
         name = f"boundby-{uuid.uuid4().hex[:12]}"
         command = flags.command_line(nsys, chosen, made.path.absolute() / "report", name, support)

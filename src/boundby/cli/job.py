@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +65,8 @@ def job(
         write.check(output, inputs=files)
     with view.progress() as progress:
         found = api.job(reports, options, workers=workers, scheduler=scheduler, progress=progress)
-    text = render(found, kind, view.surface() if output is None else view.plain())
+    pages = links(found, reports, output) if kind == "html" and output is not None else ()
+    text = render(found, kind, view.surface() if output is None else view.plain(), pages)
     if output is not None:
         write.write_text(output, text, inputs=files)
         view.note(f"wrote {output}")
@@ -72,7 +75,21 @@ def job(
     return outcome.OK
 
 
-def render(found: JobReport, kind: str, surface: Surface) -> str:
+def links(found: JobReport, reports: Sequence[Path], page: Path) -> list[str | None]:
+    """For each rank the page of its own report, as ``page`` would name it: in the folder of its run, or beside its
+    report under the same name; None where there is none."""
+    from boundby.capture.folder import HTML
+    from boundby.jobs.gather import SUFFIXES, find_reports
+
+    of_report: dict[str, str | None] = {}
+    for name, path in find_reports(reports)[1]:
+        suffix = next((one for one in SUFFIXES if path.name.lower().endswith(one)), "")
+        own = path / HTML if path.is_dir() else path.with_name(path.name.removesuffix(suffix) + ".html")
+        of_report[name] = os.path.relpath(own, page.parent) if own.is_file() else None
+    return [of_report.get(rank.name.partition(" process ")[0]) for rank in found.ranks]
+
+
+def render(found: JobReport, kind: str, surface: Surface, links: Sequence[str | None] = ()) -> str:
     """The job in one of the formats that are text."""
     from boundby.render import job as shown
     from boundby.results import saved
@@ -80,7 +97,7 @@ def render(found: JobReport, kind: str, surface: Surface) -> str:
     if kind == "json":
         return saved.render(found)
     if kind == "html":
-        return shown.html(found)
+        return shown.html(found, links)
     if kind == "markdown":
         return shown.render_markdown(found)
     return shown.terminal(found, width=surface.width, unicode=surface.unicode)

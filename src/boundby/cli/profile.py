@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +13,9 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
+from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
-from boundby.render.formats import FORMATS
+from boundby.render.formats import BY_SUFFIX, FORMATS
 
 if TYPE_CHECKING:
     from boundby.api import Analysis
@@ -67,6 +70,7 @@ Exit codes: docs/exit-codes.md
     help="With torch: what else to record, with commas between: stacks,shapes,memory if not given; none: nothing.",
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder of -o.")
+@click.option("--in-job", is_flag=True, hidden=True, help="A launcher has started this: record one of its ranks.")
 @click.option(
     "--torch-ops",
     is_flag=True,
@@ -113,6 +117,7 @@ def profile(
     torch_steps: str,
     torch_record: str,
     force: bool,
+    in_job: bool,
     torch_ops: bool,
     trace: str | None,
     delay: float,
@@ -131,10 +136,14 @@ def profile(
     Its input, output and exit code are its own. The analysis follows its output, and a folder keeps everything:
     the report, its export, the analysis and the circumstances. "boundby analyze FOLDER" shows it again.
     Ctrl-C stops the program and analyses what it did until then.
+
+    torchrun, mpirun and srun leave one such folder a rank, and one answer for the job: "boundby job FOLDER".
     """
     from boundby.attribution.windows import parse_window
+    from boundby.capture import ranks
     from boundby.capture.flags import Options
     from boundby.capture.profile import Request
+    from boundby.trace.facts import JobPlace
 
     # What would fail after an hour on a GPU fails before it.
     _check_range(capture_range)
@@ -146,12 +155,107 @@ def profile(
         capture_range=capture_range,
         nsys_args=_split(nsys_args),
     )
+    given = {"--trace": trace, "--delay": delay or None, "--duration": duration, "--capture-range": capture_range}
+    given |= {"--nsys-args": nsys_args or None, "--nsys": str(nsys) if nsys else None, "--window": options.window}
+    given |= {"--skip-first": options.skip_first, "--min-share": options.min_share}
     options = with_rule_config(options)
     if profiler == "torch":
         return _run_with_torch(
             program, output, _rhythm(torch_steps, torch_record), options, format_name, view, force=force
         )
-    return _run(Request(program, wanted, output, force, nsys, torch_ops), options, format_name, view)
+    if ranks.is_launcher(program) and not in_job:
+        words = [f"{name}={value}" for name, value in given.items() if value is not None]
+        words += ["--torch-ops"] * torch_ops + ["--force"] * force
+        return _run_job(Request(program, wanted, output, force, nsys), words, options, format_name, view)
+    place = JobPlace.in_environment(os.environ)
+    if place.rank is None and in_job:
+        place = JobPlace(0, 1)
+    if place.rank is None:
+        return _run(Request(program, wanted, output, force, nsys, torch_ops), options, format_name, view)
+    chosen = ranks.folder_of(place.rank, output, program)
+    if in_job and output is not None:
+        chosen = output / f"rank_{place.rank}"
+    wanted = replace(wanted, is_rank=True)
+    if place.rank or in_job:  # one rank's word on what is recorded is enough
+        view = replace(view, quiet=True)
+    return _run(Request(program, wanted, chosen, force, nsys, torch_ops, place), options, "none", view)
+
+
+def _run_job(request: Request, words: list[str], options: AnalysisOptions, format_name: str, view: View) -> int:
+    """A launcher: every rank records itself below one folder, then all are joined."""
+    from datetime import datetime
+
+    from boundby.capture import folder, ranks
+    from boundby.capture.locate import find_nsys
+    from boundby.capture.profile import check_program
+    from boundby.trace.facts import JobPlace
+
+    check_program(request.program)
+    nsys = find_nsys(request.nsys)
+    now = datetime.now().astimezone()
+    shared = JobPlace.in_environment(os.environ).rank is not None  # one launcher a node: they fill the folder together
+    if shared and request.folder is not None:
+        request.folder.mkdir(parents=True, exist_ok=True)
+        place = request.folder
+    else:
+        place = folder.make_folder(request.folder, request.program, now, force=request.force).path
+    if request.force:
+        ranks.clear(place)
+    if not view.quiet:
+        _say(f"recording each rank with nsys {nsys.release} into {place}")
+    started = ranks.launch(request.program, words, place)
+    code = ranks.run(started)
+    ranks.tidy(place)
+    if code:
+        _say(f"{request.program[0]} ended with {_ending(code)}; this is what the ranks did until then")
+    if shared:
+        _say(f"when all nodes are done: boundby job {place}")
+        return code
+    try:
+        _join(place, options, format_name, view)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        failure = outcome.tell(error)
+        return code or failure
+    return code
+
+
+def _join(place: Path, options: AnalysisOptions, format_name: str, view: View) -> None:
+    """The job's report, its files, and what is shown of it; of a job of one rank, that rank's."""
+    from boundby.capture import ranks
+
+    found = ranks.recorded(place)
+    if not found:
+        raise InputError(f"No rank left a recording in {place}.", "Does the program start? boundby doctor looks, too.")
+    told = f"open {found[0] / 'report.html'}, or: boundby {found[0]} --full"
+    if len(found) > 1:
+        told = _tell_job(place, options, format_name, view)
+    elif render := None if format_name == "none" else FORMATS[format_name].render:
+        from boundby import api
+
+        analysis = api.examine(found[0], options)
+        console.put(render(analysis, view.surface(), options.min_share), utf8=format_name != "terminal")
+    if not view.quiet:
+        _say(f"all of it is in {place}: {told}")
+
+
+def _tell_job(place: Path, options: AnalysisOptions, format_name: str, view: View) -> str:
+    """Join the reports in a folder, write the answer beside them, show it; where to look further."""
+    from boundby import api
+    from boundby.capture import ranks
+    from boundby.cli import job as jobs
+    from boundby.results import write
+
+    with view.progress() as progress:
+        report = api.job(place, options, progress=progress)
+    links = jobs.links(report, [place], place / ranks.JOB_HTML)
+    for name in (ranks.JOB_ANALYSIS, ranks.JOB_HTML, ranks.JOB_PAGE):
+        kind = BY_SUFFIX[Path(name).suffix]
+        write.write_text(place / name, jobs.render(report, kind, view.plain(), links))
+    if format_name in jobs.FORMATS:
+        console.put(jobs.render(report, format_name, view.surface(), links), utf8=format_name != "terminal")
+    return f"open {place / ranks.JOB_HTML}, or: boundby job {place}"
 
 
 def _run(request: Request, options: AnalysisOptions, format_name: str, view: View) -> int:
@@ -230,6 +334,10 @@ def _run_with_torch(
     if code:
         say(f"the program ended with {_ending(code)}; this is what it did until then")
     try:
+        if len(recording.traces) > 1:  # one a rank
+            told = _tell_job(folder, options, format_name, view)
+            say(f"all of it is in {folder}: {told}")
+            return code
         trace = torch_run.check(recording)
         with view.progress() as progress:
             analysis = api.examine(trace, options, progress=progress)

@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from boundby.capture.folder import is_run
+from boundby.capture import folder as runs
 from boundby.jobs.rank import summarise
 from boundby.jobs.summary import RankSummary
 from boundby.model.errors import InputError, ToolError, UserError
@@ -44,7 +44,7 @@ def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:
     InputError."""
     found: dict[Path, None] = {}
     for path in given:
-        if path.is_dir() and not is_run(path):
+        if path.is_dir() and not _is_one(path):
             inside = list(_inside(path))
             if not inside:
                 raise InputError(f"{path} holds no report.", f"Reports end in {', '.join(SUFFIXES)}.")
@@ -58,11 +58,17 @@ def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:
     return str(given[0]) if len(given) == 1 else named[0][0], named
 
 
+def _is_one(folder: Path) -> bool:
+    """Whether a folder holds one report: a run's, even if what made it was cut short. PyTorch's profiler writes one a
+    process."""
+    return any((folder / name).is_file() for name in (runs.EXPORT, runs.REPORT, runs.STREAM, runs.TORCH_TRACE))
+
+
 def _inside(folder: Path) -> Iterator[Path]:
     chosen: dict[Path, tuple[int, Path]] = {}
     for path in sorted(folder.iterdir()):
         if path.is_dir():
-            if is_run(path):
+            if _is_one(path):
                 yield path
             continue
         suffix = next((one for one in SUFFIXES if path.name.lower().endswith(one)), None)

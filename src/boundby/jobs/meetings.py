@@ -19,6 +19,8 @@ from boundby.model.records import dataclass
 Float = npt.NDArray[np.float64]
 #: Ends of one collective lie within this of each other once clocks are set; real sets show microseconds.
 TOGETHER_NS = 100_000
+#: Hosts leave a collective when they get a core: within this share of the usual time between two.
+HOSTS_TOGETHER_SHARE = 0.05
 #: Of the collectives of a group so many may end on one rank before the last has begun: else they are none.
 IMPOSSIBLE_SHARE = 0.02
 #: So many collectives, at the least, tell a clock's drift.
@@ -110,6 +112,7 @@ class _Lane:
         self.kind = tuple(summary.kinds[number] for number in table.kind[rows].tolist())
         self.sequence = table.sequence[rows]
         self.base_ns = summary.base_ns
+        self.is_host = bool((table.stream[rows] == UNKNOWN).all())
         self.start, self.end = table.start_ns[rows], table.end_ns[rows]
 
 
@@ -247,8 +250,11 @@ def _plausible(members: list[_Lane]) -> bool:
         lines = [_line(at, one) for at, one in zip(end, apart, strict=True)]
         shift = np.stack([constant + slope * at for at, (constant, slope) in zip(end, lines, strict=True)])
     left = np.abs(apart - shift)
-    impossible = ((end - shift).min(axis=0) + TOGETHER_NS < (start - shift).max(axis=0)).mean()
-    return bool(np.median(left) < TOGETHER_NS and impossible <= IMPOSSIBLE_SHARE)
+    together = float(TOGETHER_NS)
+    if all(lane.is_host for lane in members):
+        together = max(together, HOSTS_TOGETHER_SHARE * float(np.median(np.diff(end[0]))))
+    impossible = ((end - shift).min(axis=0) + together < (start - shift).max(axis=0)).mean()
+    return bool(np.median(left) < together and impossible <= IMPOSSIBLE_SHARE)
 
 
 def _match(lanes: list[_Lane]) -> list[tuple[list[tuple[int, int]], str]]:

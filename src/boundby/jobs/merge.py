@@ -272,7 +272,10 @@ def _verdict(
     whole = max(sum(rank.window_ns - rank.start_wait_ns for rank in ranks), 1)
     if balance >= IMBALANCE_SHARE * length:
         first = diagnosis.culprits[0] if diagnosis.culprits else None
-        who = "ranks take turns" if first is None else _who(first, summaries)
+        turns = max((one.saving_ns for one in diagnosis.chance), default=0)
+        who = "ranks take turns at being late"
+        if first is not None and first.saving_ns >= turns:
+            who = _who(first, summaries)
         waits = sum(rank.wait_ns for rank in ranks) / whole
         because = f"{who}; {units.percent(waits)} of all ranks' time is waiting for others"
         return _told("imbalance", confidence, because, reasons, balance)

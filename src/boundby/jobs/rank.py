@@ -67,6 +67,10 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
         raise InputError(
             f"{name} holds no rank: no GPU work, and no annotated host thread.", "Capture with CUDA or NVTX."
         )
+    if len(found) > 1 and trace.place.rank is not None:
+        # One rank has helpers beside it; of several that meet others, what the report tells is a node's number.
+        meeting = [one for one in found if len(one.meetings)]
+        return meeting if len(meeting) == 1 else [replace(one, rank=UNKNOWN, world_size=UNKNOWN) for one in found]
     return found
 
 
@@ -177,6 +181,9 @@ def _host_meetings(timeline: Timeline) -> _Hosts:
     """The outermost calls of message passing of the host: start, end, range row, name."""
     trace = timeline.trace
     wanted = {number for number, text in enumerate(trace.names) if _MESSAGE.match(text)}
+    real = {number for number in wanted if trace.names[number].startswith("gloo:")}
+    if real:  # what torch's own operators only ask for
+        wanted = {number for number in wanted if not trace.names[number].startswith("c10d::")}
     if not wanted or trace.operations.is_communication.any():
         empty = np.empty(0, np.int64)
         return empty, empty, empty, []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from boundby.model.records import LATER, dataclass
@@ -33,6 +34,17 @@ class ProcessGroup:
     ranks: tuple[int, ...] = ()  # (): not told
 
 
+#: Rank and size in the environment, by who sets them, the innermost launcher first. What Slurm tells of a step, only
+#: srun sets.
+RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
 @dataclass(frozen=True)
 class JobPlace:
     """Which rank of a job a trace is of. None: not told."""
@@ -40,6 +52,15 @@ class JobPlace:
     rank: int | None = None
     world_size: int | None = None
     backend: str | None = None  # of communication
+
+    @classmethod
+    def in_environment(cls, env: Mapping[str, str]) -> JobPlace:
+        """As a launcher tells its ranks; nothing outside a job, or in one of a single rank."""
+        for rank, size in RANK_VARIABLES:
+            told = env.get(rank, ""), env.get(size, "")
+            if told[0].isdecimal() and told[1].isdecimal() and int(told[0]) < int(told[1]):
+                return cls(int(told[0]), int(told[1])) if int(told[1]) > 1 else cls()
+        return cls()
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NOTES_VARIABLE = "BOUNDBY_TORCH_OPS"
+WANTED_VARIABLE = "BOUNDBY_TORCH_RANGES"
 INJECTED = Path(__file__).parent / "inject"
 
 
@@ -34,10 +35,14 @@ class Note:
     problem: str
 
 
-def launcher_environment(env: Mapping[str, str], notes: Path) -> dict[str, str]:
-    """``env`` with the launcher in it."""
+def launcher_environment(
+    env: Mapping[str, str], notes: Path, *, operators: bool = True, collectives: bool = False
+) -> dict[str, str]:
+    """``env`` with the launcher in it: for ranges of operators and modules, and of collectives where no device shows
+    them."""
     path = os.pathsep.join(filter(None, (str(INJECTED), env.get("PYTHONPATH", ""))))
-    return {**env, "PYTHONPATH": path, NOTES_VARIABLE: str(notes)}
+    wanted = ",".join(["operators"] * operators + ["collectives"] * collectives)
+    return {**env, "PYTHONPATH": path, NOTES_VARIABLE: str(notes), WANTED_VARIABLE: wanted}
 
 
 def read_notes(notes: Path) -> tuple[Note, ...]:

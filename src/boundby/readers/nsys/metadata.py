@@ -11,7 +11,7 @@ import numpy as np
 from boundby.model.records import dataclass
 from boundby.readers.nsys import callchains
 from boundby.readers.nsys.database import Database, as_text
-from boundby.trace.facts import Captured, TraceWarning
+from boundby.trace.facts import Captured, JobPlace, TraceWarning
 from boundby.trace.tables import OpKind, Trace
 
 _ERROR, _WARNING = 3, 2  # DIAGNOSTIC_EVENT severities
@@ -36,12 +36,16 @@ class Metadata:
     warnings: tuple[TraceWarning, ...]
     capture: Mapping[str, str]
     is_complete: bool
+    place: JobPlace
+    start_unix_ns: int | None
 
 
 def read_metadata(database: Database) -> Metadata:
     """Read the metadata tables, under the names of any version."""
     export = dict(database.pairs("META_DATA_EXPORT") or database.pairs("EXPORT_META_DATA"))
-    capture = dict(reversed(database.pairs("META_DATA_CAPTURE")))  # of repeated names the first counts
+    told = database.pairs("META_DATA_CAPTURE")
+    capture = dict(reversed(told))  # of repeated names the first counts
+    variables = (value.partition("=") for name, value in told if name == "PROCESS_0:ENVIRONMENT_VARIABLE")
     # Exports since 2022 close with their own metadata; older ones have neither it nor ANALYSIS tables.
     is_new = any(table.startswith("ANALYSIS_") for table in database.tables)
     is_complete = bool(export) or not is_new
@@ -56,7 +60,17 @@ def read_metadata(database: Database) -> Metadata:
         warnings=tuple(warnings),
         capture={name: value for name, value in capture.items() if "ENVIRONMENT" not in name},
         is_complete=is_complete,
+        place=JobPlace.in_environment({name: value.strip('"') for name, _, value in variables}),
+        start_unix_ns=_session_start_ns(database),
     )
+
+
+def _session_start_ns(database: Database) -> int | None:
+    """The wall clock at the zero of the report's times, as the target's machine had it."""
+    if not database.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
+        return None
+    rows = list(database.rows("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME LIMIT 1"))
+    return rows[0][0] if rows and isinstance(rows[0][0], int) else None
 
 
 def _command(capture: Mapping[str, str]) -> str | None:

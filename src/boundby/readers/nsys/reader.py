@@ -86,6 +86,8 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Tr
             warnings=(*about.warnings, *broken, *callchains.lost_python_stacks(database)),
             span_ns=span,
             metadata=about.capture,
+            place=about.place,
+            start_unix_ns=about.start_unix_ns,
             shapes=shapes,
             page_faults=gpu_tables.read_page_faults(database),
             backtraces=LazyBacktraces(partial(callchains.read_later, path, shown, identities)),

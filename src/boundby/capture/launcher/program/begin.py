@@ -45,6 +45,11 @@ def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
     outcome["ranges"] = backend()
     if outcome["ranges"] == "none":
         return
+    wanted = os.environ.get("BOUNDBY_TORCH_RANGES", "operators").split(",")
+    if "collectives" in wanted:
+        when_imported("torch.distributed", loops.mark_collectives)
+    if "operators" not in wanted:
+        return
     operators = choose(torch)
     outcome["operators"] = operators.name
     ModuleRanges(torch, operators).hook_up()

@@ -1,4 +1,5 @@
-"""Ranges where a program waits for its DataLoader (``data``) and where its optimizers step (``optimizer``)."""
+"""Ranges where a program waits for its DataLoader (``data``), where its optimizers step (``optimizer``), and around
+collectives that no device shows (``c10d::all_reduce``)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,13 @@ from boundby.annotate import backends, nvtx_range, open_ranges
 from boundby.annotate.backends import Label
 
 from .operators import Operators
+
+#: Calls of torch.distributed that return when the collective is over, unless they are asked not to wait for it.
+_COLLECTIVES = (
+    *("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single"),
+    *("barrier", "broadcast", "broadcast_object_list", "gather", "reduce", "reduce_scatter"),
+    *("reduce_scatter_tensor", "scatter", "send", "recv", "monitored_barrier"),
+)
 
 
 def mark_loaders(operators: Operators) -> None:
@@ -59,3 +67,31 @@ def mark_optimizers() -> None:
 
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)
+
+
+def mark_collectives() -> None:
+    """``c10d::NAME`` around each collective, or around the wait for it where the call does not wait."""
+    public: Any = sys.modules["torch.distributed"]
+    if not public.is_available():
+        return
+    inner: Any = sys.modules["torch.distributed.distributed_c10d"]
+    for name in _COLLECTIVES:
+        original = getattr(inner, name, None)
+        if original is not None:
+            marked = _marked(name, original)
+            for module in (inner, public):
+                setattr(module, name, marked)
+    inner.Work.wait = _marked("wait", inner.Work.wait)
+
+
+def _marked(name: str, function: Any) -> Any:
+    around = nvtx_range(f"c10d::{name}")
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("async_op"):
+            return function(*args, **kwargs)
+        with around:
+            return function(*args, **kwargs)
+
+    return call
