@@ -193,7 +193,6 @@ class Analysis:
         paths = {region.path for region in shown if region.path}
         failed = tuple(item for item in broken if item.rule not in settings.disabled)
         return Report(
-            trace=_describe(self.trace, self.timeline, chosen.skip_first),
             devices=first_responses.of_devices(context, predictor, looked.found, self.devices),
             threads=first_responses.of_threads(context, looked.found, summary.threads(self.timeline)),
             regions=first_responses.of_regions(context, looked.found, shown),
@@ -217,6 +216,8 @@ class Analysis:
                 thresholds={f"{rule}.{name}": value for (rule, name), value in sorted(settings.thresholds.items())},
                 show_all=chosen.show_all,
             ),
+            # Last: whether backtraces can be read is known once something has asked for them.
+            trace=_describe(self.trace, self.timeline, chosen.skip_first),
         )
 
     @cached_property
@@ -424,6 +425,10 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary
             "all their time counts as compute. Capture with --cuda-graph-trace=node to see them."
         )
         warnings.append(TraceWarning("graph-level", text))
+    captured, problem = trace.captured, trace.backtraces.problem
+    if problem is not None:
+        warnings.append(TraceWarning("backtraces-damaged", f"Backtraces count as not captured: {problem}"))
+        captured = replace(captured, backtraces=False, python_stacks=False)
     regions = timeline.ownership.regions
     steps = step_region(timeline) if skip_first else None
     if steps is not None and timeline.window.range_glob is None:
@@ -437,7 +442,7 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary
         schema_version=trace.schema_version,
         command=typed_command(trace.command) or command_of(Path(trace.path)),
         gpus=trace.gpus,
-        captured=trace.captured,
+        captured=captured,
         warnings=(*warnings, *trace.warnings),
         duration_ns=trace.span_ns[1] - trace.span_ns[0],
     )

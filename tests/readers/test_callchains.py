@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from boundby.model.errors import InputError
+from boundby.api import Analysis
 from boundby.readers import read_trace
 from boundby.readers.nsys.callchains import python_frames
 from boundby.trace.stacks import StackSource
+from tests.support.alter import alter
 from tests.support.traces import trace_path
 
 TID = (7 << 24) | 7
@@ -115,8 +116,18 @@ def test_a_report_that_has_gone(tmp_path: Path) -> None:
     path = export(tmp_path / "a.sqlite")
     trace = read_trace(path)
     path.unlink()
-    with pytest.raises(InputError):
-        trace.backtraces.load()
+    assert len(trace.backtraces.load()) == 0
+    assert str(trace.backtraces.problem).endswith("does not exist.")
+
+
+def test_stacks_that_are_damaged_are_one_warning(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite")
+    alter(path, "UPDATE SAMPLING_CALLCHAINS SET symbol = 'text', id = x'00'", loose="SAMPLING_CALLCHAINS")
+    analysis = Analysis(path)
+    analysis.trace.backtraces.load()
+    (warning,) = [item for item in analysis.report.trace.warnings if item.code == "backtraces-damaged"]
+    assert "SAMPLING_CALLCHAINS holds something that is not a number" in warning.message
+    assert not analysis.report.trace.captured.backtraces
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import boundby
 from boundby.model.errors import UserError
 from boundby.readers import read_trace
+from tests.support.damaged_sqlite import PAGE, damaged_bytes
 from tests.support.invariants import check_invariants
 from tests.support.traces import trace_path
 from tests.support.training import training_loop
 
 BUILT = "built"
 SOURCES = (BUILT, "oddities/tiny_old.sqlite", "openmp_heat_final.sqlite")
-PAGE = 4096
 SEEDS = range(480)
 WHOLE_ANALYSES = 4  # one file in so many: the rest is only read, which is much faster
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -57,37 +57,13 @@ def survives(path: Path, *, only_read: bool = False) -> bool:
     return False
 
 
-def damaged(data: bytes, chance: random.Random) -> bytes:
-    """A few accidents: flipped bits, spoiled page heads, zeros, noise, pages in the wrong place, cuts."""
-    out = bytearray(data)
-    for _ in range(chance.choice((1, 1, 3, 10))):
-        place = chance.randrange(len(out))
-        page = place // PAGE * PAGE
-        length = chance.choice((1, 8, 100, PAGE))
-        accident = chance.choice(("flip", "flip", "flip", "head", "zeros", "noise", "page", "cut"))
-        if accident == "flip":
-            out[place] ^= 1 << chance.randrange(8)
-        elif accident == "head":
-            out[min(page + chance.randrange(120), len(out) - 1)] = chance.randrange(256)
-        elif accident == "zeros":
-            out[place : place + length] = bytes(len(out[place : place + length]))
-        elif accident == "noise":
-            out[place : place + length] = chance.randbytes(len(out[place : place + length]))
-        elif accident == "page":
-            other = chance.randrange(len(out)) // PAGE * PAGE
-            out[page : page + PAGE] = out[other : other + PAGE]
-        elif chance.random() < 0.3:
-            del out[max(place, 1) :]
-    return bytes(out)
-
-
 @pytest.mark.parametrize("source", SOURCES)
 def test_damaged_files(source: str, tmp_path: Path) -> None:
     data = content(source, tmp_path)
     path = tmp_path / "damaged.sqlite"
     outcomes = set()
     for seed in SEEDS:
-        path.write_bytes(damaged(data, random.Random(seed)))
+        path.write_bytes(damaged_bytes(data, random.Random(seed)))
         outcomes.add(survives(path, only_read=seed % WHOLE_ANALYSES != 0))
     assert outcomes == {True, False}
 

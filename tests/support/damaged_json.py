@@ -43,7 +43,7 @@ def _pieces(data: bytes, chance: random.Random, times: int) -> bytes:
     """Pieces of text are gone, or there twice."""
     out = bytearray(data)
     for _ in range(times):
-        low = chance.randrange(len(out))
+        low = chance.randrange(max(len(out), 1))
         high = low + chance.randrange(1, 400)
         out[low:high] = b"" if chance.random() < 0.5 else out[low:high] * 2
     return bytes(out)
@@ -89,3 +89,23 @@ _ACCIDENTS: tuple[Callable[[bytes, random.Random, int], bytes], ...] = (
     _top,
     _packed,
 )
+
+
+def damaged_result(data: bytes, chance: random.Random) -> bytes:
+    """The same to any JSON, a saved result say: its text, or values of the wrong kind anywhere in it."""
+    if chance.random() < 0.3:
+        return chance.choice((_cut, _bytes, _pieces))(data, chance, chance.choice((1, 2, 5)))
+    whole = json.loads(data)
+    for _ in range(chance.choice((1, 1, 2, 5, 20))):
+        place: Any = whole
+        while True:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            key = chance.choice(keys)
+            if not isinstance(place[key], dict | list) or not place[key] or chance.random() < 0.1:
+                break
+            place = place[key]
+        if chance.random() < 0.2 and len(place) > 1:
+            del place[key]
+        else:
+            place[key] = deepcopy(chance.choice(_WRONG))
+    return json.dumps(whole).encode()

@@ -37,9 +37,23 @@ def check_invariants(report: Report) -> None:
         assert all(region.time[cause] >= region.time_exclusive[cause] for cause in CAUSE_KEYS)
         assert min(region.instances, region.host.total_ns, region.host.max_ns) >= 0
         assert region.gpu_utilization is None or 0 <= region.gpu_utilization <= 1
+    places = [(region.domain, region.path) for region in report.regions]
+    assert len(set(places)) == len(places), "a path twice"
+    longest = max((device.window_ns for device in report.devices), default=0)
+    for device in report.devices:
+        _saves(device.verdict.saving_ns, device.window_ns)
+    for finding in report.findings:
+        if finding.saving_ns is not None and longest:
+            assert 0 <= finding.saving_ns[0] <= finding.saving_ns[1] <= longest, finding
+    for answer in report.what_if:
+        assert 0 <= answer.predicted_ns <= answer.baseline_ns, answer
     if report.analysis.region_glob is None and report.analysis.min_share == 0 and report.regions:
         assert sum(sum(region.time_exclusive.values()) for region in report.regions) == whole
         assert sum(next(region for region in report.regions if not region.path).time.values()) == whole
+
+
+def _saves(saving_ns: int | None, window_ns: int) -> None:
+    assert saving_ns is None or 0 <= saving_ns <= window_ns, (saving_ns, window_ns)
 
 
 def _none_negative(time: Mapping[str, int]) -> None:

@@ -69,6 +69,7 @@ UNWRITTEN = Mark()  #: not in JSON, nor in tables
 BY_CAUSE = Mark()  #: a mapping of every cause to nanoseconds, in the order of causes
 NO_COLUMN = Column(is_left_out=True)
 
+_MOST = 1 << 63  # numbers of results are of 64 bits
 Natural = Annotated[int, Least(0)]
 NonNegative = Annotated[float, Least(0)]
 Times = Annotated[Mapping[str, int], BY_CAUSE]
@@ -117,6 +118,18 @@ class Kind:
     @functools.cached_property
     def is_dataclass(self) -> bool:
         return dataclasses.is_dataclass(self.bare)
+
+    @functools.cached_property
+    def least(self) -> int | None:
+        """The smallest number possible."""
+        mark = self.mark(Least)
+        return mark.value if mark else None
+
+    @functools.cached_property
+    def values(self) -> tuple[str, ...] | None:
+        """The only texts possible."""
+        mark = self.mark(OneOf)
+        return mark.values if mark else None
 
     @functools.cached_property
     def is_series(self) -> bool:
@@ -301,9 +314,20 @@ def _built(kind: Kind, data: Any, where: str) -> Any:
         return data
     if kind.bare is float and isinstance(data, dict) and isinstance(data.get("number"), str):
         return float(data["number"])
-    if kind.bare is float and type(data) is int:
-        return data  # as it was written
-    return _checked(data, kind.bare, where)
+    is_whole = kind.bare is float and type(data) is int  # stays as it was written
+    return _bounded(kind, data if is_whole else _checked(data, kind.bare, where), where)
+
+
+def _bounded(kind: Kind, value: Any, where: str) -> Any:
+    """A text or number, if it is one that could have been written. JSON's 1e999 and NaN are none."""
+    if isinstance(value, str):
+        if kind.values is not None and value not in kind.values:
+            raise ValueError(f"{where}: {value!r:.40} is none of {', '.join(kind.values)}")
+    elif not -_MOST < value < _MOST:
+        raise ValueError(f"{where}: {value!r:.40} is beyond all numbers of a result")
+    elif kind.least is not None and value < kind.least:
+        raise ValueError(f"{where}: {value!r:.40} is less than {kind.least}")
+    return value
 
 
 def _checked(data: Any, kind: type[Any], where: str) -> Any:

@@ -14,6 +14,7 @@ from pathlib import PurePath
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.model.errors import InputError
 from boundby.model.records import dataclass
 
 
@@ -103,18 +104,22 @@ def no_backtraces() -> Backtraces:
 class LazyBacktraces:
     """Backtraces that are read when somebody first asks for them.
 
-    ``read`` may raise InputError if the report has gone or changed since. A report that is about to go (a temporary
-    export) must be loaded before.
+    A report that is about to go (a temporary export) must be loaded before. What cannot be read any more, or is damaged
+    (``read`` raises InputError), counts as not captured, and ``problem`` says why.
     """
 
     def __init__(self, read: Callable[[], Backtraces] = no_backtraces) -> None:
         self._read = read
         self._loaded: Backtraces | None = None
+        self.problem: str | None = None  # known once they are loaded
 
     def load(self) -> Backtraces:
         """All backtraces; later calls answer at once."""
         if self._loaded is None:
-            self._loaded = self._read()
+            try:
+                self._loaded = self._read()
+            except InputError as error:
+                self._loaded, self.problem = no_backtraces(), error.message
         return self._loaded
 
 

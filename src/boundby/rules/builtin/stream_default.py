@@ -51,6 +51,8 @@ def _held(context: RuleContext, device: int, process: int) -> Held | None:
         return None
     start, end, stream = table.start_ns[rows], table.end_ns[rows], table.stream[rows]
     sides = [union(start[side], end[side]) for side in (default, ~default)]
+    if not all(side.total for side in sides):
+        return None  # what takes no time holds nobody up
     together = int(Coverage(sides[0]).within(sides[1].start, sides[1].end).sum())
     if together > MOST_OVERLAP * min(side.total for side in sides):
         return None

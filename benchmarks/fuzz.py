@@ -1,0 +1,263 @@
+"""Does any input bring boundby to fall? Damaged copies by the thousand, each in a process of its own.
+
+    python -m benchmarks.fuzz --cases 10000 --seed 0 --kind sqlite
+    python -m benchmarks.fuzz --kind kineto saved-json jobs --traces FOLDER
+
+Each case damages bytes, pages, tables, columns or values of a small input: simulated ones, those of ``sample_reports``,
+and real ones of ``--traces`` up to `MOST_BYTES`. What may come out is one sentence with a next step, or a result whose
+invariants and JSON schema hold. A traceback, a failed rule, anything on stderr, over `LONGEST_S` or over `MOST_MEMORY`
+is a failure: it is printed with its seed, and ``--kind K --seed S --cases 1`` brings it back. Exits with 1 where there
+was one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from tests.readers.kineto.test_reader import small
+from tests.support.damaged_json import damaged, damaged_result
+from tests.support.damaged_sqlite import damage
+from tests.support.invariants import check_invariants
+from tests.support.training import training_loop
+
+from boundby import api
+from boundby.model.errors import UserError
+from boundby.render import markdown
+from boundby.render.formats import FORMATS, Surface
+from boundby.results import saved
+from boundby.results.report import Report
+from boundby.results.schema import DOCUMENTS, schema
+from boundby.simulate.jobs import Job, Plant, simulate, write_export
+
+MOST_BYTES = 1_200_000  # of a source: thousands of copies are to be looked at
+LONGEST_S, MOST_MEMORY = 60, 2 << 30
+TELL_EVERY = 500
+SENTENCE, REPORT = "one sentence", "a report that holds"
+_SAMPLES = Path(__file__).parents[1] / "sample_reports"
+_SURFACE = Surface(100, None, unicode=True)
+#: What one failure has in common with others like it: not its numbers and paths.
+_FIGURES = re.compile(r"/\S*/|\d+")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of input: what to damage, how, and what is done with it."""
+
+    sources: Callable[[Path, Path | None], Sequence[Path]]  # (a folder to write into, real traces) -> files or folders
+    damage: Callable[[Path, random.Random], None]  # in place
+    use: Callable[[Path], object]  # raises what users would meet
+
+
+@cache
+def validator(document: str) -> Any:
+    """Of one kind of result, by its own schema."""
+    return jsonschema.Draft202012Validator(schema(DOCUMENTS[document]))
+
+
+def holds(document: str, text: str) -> None:
+    """Raises ValidationError where JSON breaks its own schema."""
+    for error in validator(document).iter_errors(json.loads(text)):
+        raise error
+
+
+def analyse(path: Path) -> None:
+    """A report, its invariants, its JSON there and back, and in some of the other formats."""
+    analysis = api.Analysis(path)
+    report = analysis.report
+    failed = [item.reason for item in report.not_checked if item.reason.startswith("the rule failed")]
+    assert not failed, failed
+    check_invariants(report)
+    text = saved.render(report)
+    holds("report", text)
+    assert saved.render(saved.loads(text, Report)) == text
+    for name in ("terminal", "markdown", "html"):
+        render = FORMATS[name].render
+        assert render is not None
+        render(analysis, _SURFACE, None)
+
+
+def reuse(path: Path) -> None:
+    """A saved result shown, compared with a whole one, and checked."""
+    report = api.load(path)
+    holds("report", saved.render(report))
+    markdown.render(report)
+    whole = api.load(path.with_name("whole.json"))
+    holds("comparison", saved.render(api.compare_runs(whole, report)))
+    holds("check", saved.render(api.check(report, "step.time < 12 ms", "gpu_utilization > 50 %")))
+
+
+def join(folder: Path) -> None:
+    """The report of a job of which some ranks are damaged."""
+    report = api.job(folder, workers=1)
+    failed = [text for text in report.missing if "could not be worked out" in str(text)]
+    assert not failed, failed
+    holds("job", saved.render(report))
+
+
+def exports(folder: Path, traces: Path | None) -> list[Path]:
+    made = [training_loop(2).write(folder / f"built_{year}.sqlite", year) for year in ("2022", "2026")]
+    return [*made, *_small(_SAMPLES, "*.sqlite"), *_small(traces, "**/*.sqlite")]
+
+
+def profiler_traces(folder: Path, traces: Path | None) -> list[Path]:
+    found = [small().write(folder / "small.json")]
+    for number, packed in enumerate([*_small(_SAMPLES, "*.json.gz"), *_small(traces, "kineto/*.json.gz", 60_000)]):
+        found.append(folder / f"{number}.json")
+        found[-1].write_bytes(gzip.decompress(packed.read_bytes()))
+    return found
+
+
+def results(folder: Path, traces: Path | None) -> list[Path]:
+    found = []
+    for path in exports(folder, traces)[:8]:
+        with contextlib.suppress(UserError):
+            text = saved.render(api.analyze(path))
+            found.append(folder / f"{path.stem}.json")
+            found[-1].write_text(text, encoding="utf-8")
+    shutil.copyfile(found[0], folder / "whole.json")
+    return found
+
+
+def jobs(folder: Path, _traces: Path | None) -> list[Path]:
+    plans = (Job(data=3, steps=4, layers=2, plants=(Plant("slow_input", 2, 0.4),)), Job(data=2, steps=3, layers=2))
+    for number, job in enumerate(plans):
+        (folder / f"job{number}").mkdir()
+        for run in simulate(job):
+            write_export(run, folder / f"job{number}" / f"rank_{run.rank}.sqlite")
+    return [folder / f"job{number}" for number in range(len(plans))]
+
+
+def _small(folder: Path | None, pattern: str, most: int = MOST_BYTES) -> list[Path]:
+    return [path for path in sorted(folder.glob(pattern)) if path.stat().st_size <= most] if folder else []
+
+
+def _damage_text(path: Path, chance: random.Random) -> None:
+    path.write_bytes(damaged(path.read_bytes(), chance))
+
+
+def _damage_result(path: Path, chance: random.Random) -> None:
+    data = path.read_bytes()
+    path.with_name("whole.json").write_bytes(data)
+    path.write_bytes(damaged_result(data, chance))
+
+
+def _damage_ranks(folder: Path, chance: random.Random) -> None:
+    ranks = sorted(folder.iterdir())
+    for path in chance.sample(ranks, chance.randint(1, len(ranks))):
+        damage(path, chance)
+
+
+KINDS: Mapping[str, Kind] = {
+    "sqlite": Kind(exports, damage, analyse),
+    "kineto": Kind(profiler_traces, _damage_text, analyse),
+    "saved-json": Kind(results, _damage_result, reuse),
+    "jobs": Kind(jobs, _damage_ranks, join),
+}
+
+
+def make(kind: Kind, sources: Sequence[Path], seed: int, folder: Path) -> Path:
+    """The damaged copy of one seed."""
+    chance = random.Random(seed)
+    source = chance.choice(sources)
+    path = folder / source.name
+    (shutil.copytree if source.is_dir() else shutil.copyfile)(source, path)
+    kind.damage(path, chance)
+    return path
+
+
+def outcome(use: Callable[[Path], object], path: Path) -> str:
+    """What came out: a sentence, a report, or the traceback of what must not happen."""
+    try:
+        use(path)
+    except UserError as error:
+        is_sentence = bool(error.next_step) and "\n" not in error.message.strip()
+        return SENTENCE if is_sentence else f"no sentence with a next step: {error!r}"
+    except jsonschema.ValidationError as error:
+        return f"breaks its schema at {error.json_path}: {error.message[:200]}"
+    except Exception:
+        return traceback.format_exc(limit=-3)
+    return REPORT
+
+
+def isolated(use: Callable[[Path], object], path: Path) -> str:
+    """The same in a process of its own, which may crash, hang, use up memory or print what it should not."""
+    said = path.parent / "said"
+    child = os.fork()
+    if child == 0:
+        with said.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+            resource.setrlimit(resource.RLIMIT_AS, (4 * MOST_MEMORY,) * 2)
+            signal.alarm(LONGEST_S)  # its default action ends the process
+            what = outcome(use, path)
+            (path.parent / "outcome").write_text(what, encoding="utf-8", errors="replace")
+            os._exit(0)
+    _, status, used = os.wait4(child, 0)
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        return f"over {LONGEST_S} s" if name == "SIGALRM" else f"ended by {name}"
+    if noise := said.read_text(encoding="utf-8", errors="replace").strip():
+        return f"on stderr: {noise}"
+    if used.ru_maxrss * 1024 > MOST_MEMORY:
+        return f"{used.ru_maxrss / (1 << 20):.1f} GB of memory"
+    return (path.parent / "outcome").read_text(encoding="utf-8")
+
+
+def run(name: str, cases: int, seed: int, traces: Path | None, tell: Callable[[str], None]) -> Counter[str]:
+    """How often each outcome was met; failures are told as they come."""
+    kind, found = KINDS[name], Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="boundby-fuzz-") as kept:
+        sources = kind.sources(Path(kept), traces)
+        outcome(kind.use, sources[0])  # what is imported once is there for all
+        for number in range(seed, seed + cases):
+            with tempfile.TemporaryDirectory(dir=kept) as folder:
+                what = isolated(kind.use, make(kind, sources, number, Path(folder)))
+            if what not in (SENTENCE, REPORT):
+                tell(f"{name} --seed {number}: {what}")
+                what = _FIGURES.sub("*", what.strip().splitlines()[-1])
+            found[what] += 1
+            if sum(found.values()) % TELL_EVERY == 0:
+                tell(f"{name}: {sum(found.values()):,} of {cases:,}")
+    return found
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=1_000, help="of each kind")
+    parser.add_argument("--seed", type=int, default=0, help="of the first case; each has its own")
+    parser.add_argument("--kind", nargs="*", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--traces", type=Path, default=os.environ.get("BOUNDBY_TRACES") or None)
+    arguments = parser.parse_args()
+    failures = 0
+    for name in arguments.kind:
+        begun = time.monotonic()
+        found = run(name, arguments.cases, arguments.seed, arguments.traces, lambda text: print(text, flush=True))
+        print(f"{name}: {arguments.cases:,} cases in {time.monotonic() - begun:,.0f} s")
+        for what, count in found.most_common():
+            print(f"{count:8,}  {what}", flush=True)
+        failures += sum(count for what, count in found.items() if what not in (SENTENCE, REPORT))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
