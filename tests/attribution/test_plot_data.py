@@ -15,7 +15,9 @@ from boundby.model.causes import CAUSE_KEYS, Cause
 from boundby.plot_data import build_plot_data
 from boundby.plot_data import lanes as lanes_module
 from boundby.plot_data import ranges as ranges_module
+from boundby.plot_data import work as work_module
 from boundby.results.plot_data import AccountLane, PlotData, RangeLane
+from boundby.trace.tables import Direction
 from tests.attribution.strategies import host_sequences
 from tests.support.program import Program
 
@@ -75,9 +77,9 @@ def test_ranges_of_a_lane_do_not_overlap_and_none_is_lost(program: Program) -> N
         assert all(0 <= region < len(plot_data.regions) for region in lane.region.tolist())
 
 
-def steps(count: int = 20, slow: int = 2) -> Program:
+def steps(count: int = 20, slow: int = 2, threads: int = 1) -> Program:
     """Steps of two kernels with a wait between; the first ``slow`` take five times as long."""
-    program = Program()
+    program = Program(threads=threads)
     now = 0
     for number in range(count):
         begin, scale = now, 5 if number < slow else 1
@@ -131,6 +133,29 @@ def test_too_much_is_merged_and_binned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any((lane.count > 1).any() for lane in plot_data.ranges)
     for ranges in plot_data.ranges:
         assert (ranges.covered_ns <= ranges.end_ns - ranges.start_ns).all()
+
+
+def test_work_by_stream_and_calls_by_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = steps(6, threads=2)
+    call = program.api(0, 7 * US, "cudaMemcpyAsync_v3020", 1)
+    program.copy(6 * US, 30 * US, call, direction=Direction.DTOH, stream=9)
+    _, plot_data = plotted(program)
+    compute, copies, *calls = plot_data.work
+    assert [lane.kind for lane in plot_data.work] == ["stream", "stream", "calls", "calls"]
+    assert [plot_data.names[name] for name in compute.name.tolist()] == ["gemm", "reduce"] * 6
+    assert set(compute.cause.tolist()) == {Cause.GPU_COMPUTE}
+    assert (copies.number, copies.cause.tolist()) == (9, [Cause.GPU_COPY])
+    assert plot_data.names[int(copies.name[0])].startswith("copy DtoH")
+    assert {plot_data.names[name] for name in calls[0].name.tolist()} == {"cudaLaunchKernel", "cudaStreamSynchronize"}
+    monkeypatch.setattr(work_module, "MOST_WORK", 8)
+    monkeypatch.setattr(work_module, "MOST_LABELS", 1)
+    monkeypatch.setattr(work_module, "MOST_STREAMS", 1)
+    _, bounded = plotted(program)
+    assert sum(map(len, bounded.work)) <= 8
+    assert [int(lane.count.sum()) for lane in bounded.work] == [len(compute), *(len(lane) for lane in calls)]
+    assert bounded.work_left_out == 1
+    assert bounded.names[1:] == (work_module.OTHER,)
+    assert all((lane.name <= 1).all() for lane in bounded.work)
 
 
 def test_without_gpu_work_lanes_are_threads() -> None:

@@ -235,7 +235,7 @@ def test_hovering_names_the_range_as_text(shown: Opened) -> None:
     place = shown.value("""() => {
       const chart = page.timeline.charts()[1];
       const name = page.data.plot_data.regions.findIndex(text => text.includes("<img"));
-      const row = page.timeline.rows.find(row => !row.lane.account && row.lane.r.includes(name));
+      const row = page.timeline.rows.find(row => row.lane.r && row.lane.r.includes(name));
       const i = row.lane.r.indexOf(name);
       page.timeline.setRange(row.lane.start[i] - 1000, row.lane.end[i] + 1000);
       const box = chart.over.getBoundingClientRect();
@@ -244,6 +244,56 @@ def test_hovering_names_the_range_as_text(shown: Opened) -> None:
     shown.page.mouse.move(*place)
     assert HOSTILE in shown.page.locator("#tip").inner_text()
     assert shown.page.locator("img").count() == 0
+
+
+def test_kernels_and_calls_are_told_and_the_tip_follows_a_zoom(shown: Opened) -> None:
+    shown.page.locator("#plots").scroll_into_view_if_needed()
+    place = shown.value("""() => {
+      const chart = page.timeline.charts()[1], names = page.data.plot_data.names;
+      const row = page.timeline.rows.find(row => row.lane.k && row.lane.c);
+      const i = row.lane.k.indexOf(names.indexOf("gemm_1"));
+      page.timeline.setRange(row.lane.start[i] - 20000, row.lane.end[i] + 20000);
+      const box = chart.over.getBoundingClientRect();
+      return [box.left + box.width / 2, box.top + row.y + 5];
+    }""")
+    shown.page.mouse.move(*place)
+    told = shown.page.locator("#tip").inner_text()
+    assert "gemm_1" in told
+    assert "GPU 0, stream" in told
+    shown.value("page.timeline.setRange(page.timeline.range()[0] + 1e6, page.timeline.range()[1] + 1e6)")
+    assert shown.page.locator("#tip").is_hidden() or shown.page.locator("#tip").inner_text() != told
+    assert shown.value("page.timeline.rows.some(row => row.lane.k && !row.lane.c)")  # a thread's calls
+
+
+def test_places_and_views_have_addresses(shown: Opened, browser: Browser, written: Path) -> None:
+    origin, span = shown.value("[page.data.plot_data.origin, page.data.plot_data.span]")
+    shown.value("page.timeline.setRange(1e6, 3e6)")
+    shown.page.wait_for_timeout(350)
+    address = shown.value("location.hash")
+    assert address == f"#timeline&t={origin + 1_000_000}-{origin + 3_000_000}"
+    with opened(browser, written) as other:
+        other.page.goto(f"{written.as_uri()}{address}")
+        other.page.wait_for_function("page.timeline.range()[0] > 0")
+        assert other.value("page.timeline.range()") == [1_000_000, 3_000_000]
+        other.value("location.hash = '#finding-1'")
+        other.page.wait_for_function("page.byId('finding-1').open")
+        other.value("location.hash = '#region=' + encodeURIComponent('step */forward')")
+        other.page.wait_for_selector("tr.unfolded")
+        assert "step */forward" in other.page.locator("tr.unfolded").inner_text()
+        assert other.errors == []
+
+
+def test_the_icicle_zooms_into_a_region(shown: Opened) -> None:
+    blocks = shown.page.locator("#icicle .block")
+    assert blocks.first.inner_text() == "all 100 %"
+    widths = shown.value("page.all('#icicle .block').map(block => [block.textContent, block.offsetWidth])")
+    step = next(width for text, width in widths if text.startswith("step *"))
+    assert 0.5 * widths[0][1] < step <= widths[0][1]
+    shown.page.locator("#icicle .block", has_text="forward").click()
+    assert shown.value("page.all('#icicle .block')[2].offsetWidth") >= widths[0][1] - 2
+    assert "forward" in shown.page.locator("tr.chosen").inner_text()
+    shown.page.wait_for_timeout(300)
+    assert shown.value("location.hash").startswith("#region=step%20*%2Fforward")
 
 
 def test_a_hostile_name_is_shown_as_text_everywhere(shown: Opened) -> None:

@@ -71,11 +71,12 @@ class Program:
         memory: MemoryKind = MemoryKind.PINNED,
         size: int = 4096,
         device: int = 0,
+        stream: int = 7,
     ) -> None:
         """A memory copy between host memory of this kind and the device."""
         to_device = direction == Direction.HTOD
         source, target = (memory, MemoryKind.DEVICE) if to_device else (MemoryKind.DEVICE, memory)
-        self._op(start, end, call, OpKind.MEMCPY, "", device, 7, size, direction, source, target)
+        self._op(start, end, call, OpKind.MEMCPY, "", device, stream, size, direction, source, target)
 
     def _op(
         self,

@@ -12,6 +12,7 @@ from boundby.plot_data.instances import instance_series
 from boundby.plot_data.lanes import account_lanes, covered_span, even_edges
 from boundby.plot_data.ranges import range_lanes
 from boundby.plot_data.tables import copy_rows, kernel_rows, operations_in_windows, sync_rows
+from boundby.plot_data.work import work_lanes
 from boundby.results.plot_data import PlotData
 
 # Bins of the figures over time: about one for each two pixels of a wide page.
@@ -29,6 +30,7 @@ def build_plot_data(timeline: Timeline) -> PlotData:
     gaps, gap_count = longest_gaps(timeline, index)
     kernels, kernels_left_out = kernel_rows(timeline, inside, index)
     syncs, syncs_left_out = sync_rows(timeline, index)
+    work = work_lanes(timeline, low, high)
     ranges, lanes_left_out = range_lanes(timeline, low, high, index)
     return PlotData(
         start_ns=low,
@@ -37,6 +39,9 @@ def build_plot_data(timeline: Timeline) -> PlotData:
         lanes=account_lanes(timeline, edges, index),
         ranges=ranges,
         lanes_left_out=lanes_left_out,
+        work=work.lanes,
+        work_left_out=work.left_out,
+        names=work.names,
         gaps=gaps,
         gap_count=gap_count,
         instances=instance_series(timeline, index),

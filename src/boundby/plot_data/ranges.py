@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,10 +51,7 @@ def range_lanes(timeline: Timeline, low: int, high: int, index: RegionIndex) -> 
 def _resolution(trace: Trace, lanes: list[_Lane], span: int) -> int:
     """The finest resolution at which the lanes hold no more than MOST_RANGES; 0: every range can stand alone."""
     columns = [(trace.ranges.start_ns[lane.rows], trace.ranges.end_ns[lane.rows]) for lane in lanes]
-    resolution = 0
-    while sum(len(_groups(start, end, resolution)) for start, end in columns) > MOST_RANGES:
-        resolution = max(2 * resolution, span >> 24, 1)
-    return resolution
+    return resolution_for(columns, span, MOST_RANGES)
 
 
 def _nested(timeline: Timeline, rows: Rows) -> list[_Lane]:
@@ -96,7 +94,7 @@ def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex)
     start, end = trace.ranges.start_ns[lane.rows], trace.ranges.end_ns[lane.rows]
     region = timeline.ownership.regions.of_range[lane.rows]
     thread = trace.threads[lane.thread] if lane.thread != NOTHING else None
-    first = _groups(start, end, resolution)
+    first = groups_of(start, end, resolution)
     length = end - start
     group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(start))))
     return RangeLane(
@@ -112,7 +110,15 @@ def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex)
     )
 
 
-def _groups(start: Int64Array, end: Int64Array, resolution: int) -> Rows:
+def resolution_for(columns: Sequence[tuple[Int64Array, Int64Array]], span: int, most: int) -> int:
+    """The finest resolution at which starts and ends of all lanes fall into at most ``most`` groups; 0: all alone."""
+    resolution = 0
+    while sum(len(groups_of(start, end, resolution)) for start, end in columns) > most:
+        resolution = max(2 * resolution, span >> 24, 1)
+    return resolution
+
+
+def groups_of(start: Int64Array, end: Int64Array, resolution: int) -> Rows:
     """Where groups of rows begin: a row at least as long as the resolution stands alone, short ones join those of
     the same stretch of time."""
     new = np.ones(len(start), bool)

@@ -110,6 +110,29 @@ class RangeLane:
 
 
 @dataclass(frozen=True)
+class WorkLane:
+    """What one stream of a device ran, or which CUDA calls one thread made (nested ones left out), in order of start.
+
+    ``count``, ``covered_ns`` as in RangeLane; ``name`` and ``cause`` are of what takes most of the time then.
+    """
+
+    kind: str  # "stream" | "calls"
+    device: int  # the Report's device id; -1: calls
+    pid: int
+    number: int  # of the stream; of calls: the thread's tid
+    thread: str  # its name; "" of a stream
+    start_ns: Int64Array
+    end_ns: Int64Array
+    name: Int64Array  # index into PlotData.names
+    cause: Int64Array  # one of the three busy causes; -1: a call
+    count: Int64Array
+    covered_ns: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True)
 class Gap:
     """One idle interval of a device. ``cause_ns`` follows causes.CAUSES and sums to its length.
 
@@ -225,6 +248,9 @@ class PlotData:
     lanes: tuple[AccountLane, ...]
     ranges: tuple[RangeLane, ...]
     lanes_left_out: int  # range lanes beyond the bound, those that cover least
+    work: tuple[WorkLane, ...]  # streams by device, then calls by thread
+    work_left_out: int  # streams and threads with less time
+    names: tuple[str, ...]  # of kernels and calls
     gaps: tuple[Gap, ...]  # the longest, in order of time
     gap_count: int  # of all
     instances: tuple[InstanceSeries, ...]  # most time first

@@ -105,7 +105,7 @@ def _drawn(plot_data: PlotData) -> dict[str, object]:
         "region_ends": [_path_end(region.path) for region in plot_data.regions],
         "cpu_sources": sorted({lane.cpu_source for lane in plot_data.lanes if lane.cpu_source}),
         "binned": [lane for lane in plot_data.lanes if lane.fine is not None],
-        "merged": any((lane.count > 1).any() for lane in plot_data.ranges),
+        "merged": any((lane.count > 1).any() for lane in (*plot_data.ranges, *plot_data.work)),
     }
 
 

@@ -13,7 +13,7 @@ from boundby.model import units
 from boundby.model.causes import CauseInfo
 from boundby.render.page.regions import RegionRows, path_in_domain
 from boundby.render.text import clean
-from boundby.results.plot_data import AccountLane, CauseBins, Gap, InstanceSeries, PlotData, RangeLane, Spread
+from boundby.results.plot_data import AccountLane, CauseBins, Gap, InstanceSeries, PlotData, RangeLane, Spread, WorkLane
 from boundby.results.report import Report
 
 # What could end the data's element or be taken for a line's end; JSON reads the escapes as the same characters.
@@ -33,6 +33,8 @@ def embed(words: Iterable[tuple[CauseInfo, str]], plot_data: PlotData | None, sh
             for cause, meaning in words
         ],
         "facts": [row.facts for row in shown.rows],
+        "icicle": [[row.row.depth, sum(row.row.time.values()), row.row.region.verdict.bound] for row in shown.rows],
+        "whole": shown.rows[0].whole_ns if shown.rows else 0,
         "plot_data": _plot_data(plot_data, shown)
         if plot_data is not None and plot_data.end_ns > plot_data.start_ns
         else None,
@@ -71,6 +73,8 @@ def _plot_data(plot_data: PlotData, shown: RegionRows) -> Json:
         "rows": [rows.get(path, -1) for path in paths],  # the region's row in the table
         "lanes": [_lane(lane, plot_data) for lane in plot_data.lanes],
         "ranges": [_ranges(lane, plot_data.start_ns) for lane in plot_data.ranges],
+        "work": [_work(lane, plot_data.start_ns) for lane in plot_data.work],
+        "names": list(plot_data.names),
         "gaps": [_gap(gap, plot_data) for gap in plot_data.gaps],
         "instances": [_series(series, plot_data.start_ns) for series in plot_data.instances],
     }
@@ -115,13 +119,26 @@ def _fine(bins: CauseBins, origin: int) -> Json:
 
 def _ranges(lane: RangeLane, origin: int) -> Json:
     who = f"{lane.thread or 'thread'} ({lane.tid})" if lane.tid is not None else f"process {lane.pid}, start/end"
+    return {"who": who, "depth": lane.depth, "r": lane.region.tolist(), **_blocks(lane, origin)}
+
+
+def _work(lane: WorkLane, origin: int) -> Json:
+    is_stream, thread = lane.kind == "stream", f"{lane.thread or 'thread'} ({lane.number})"
+    return {
+        "who": f"stream {lane.number} of process {lane.pid}" if is_stream else thread,
+        "label": f"stream {lane.number}" if is_stream else "",
+        "device": lane.device,
+        "k": lane.name.tolist(),
+        "c": lane.cause.tolist() if is_stream else None,
+        **_blocks(lane, origin),
+    }
+
+
+def _blocks(lane: RangeLane | WorkLane, origin: int) -> Json:
     merged = bool((lane.count > 1).any())
     return {
-        "who": who,
-        "depth": lane.depth,
         "s": _starts(lane.start_ns, origin),
         "l": (lane.end_ns - lane.start_ns).tolist(),
-        "r": lane.region.tolist(),
         "n": lane.count.tolist() if merged else None,
         "v": lane.covered_ns.tolist() if merged else None,
     }

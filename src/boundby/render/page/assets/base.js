@@ -145,6 +145,29 @@ page.sortHeaders = (table, sort) => {
     });
   });
 };
+// Places have addresses: #finding-2, #region=step/forward, #timeline&t=FROM-TO in ns of the trace's clock.
+page.hash = {
+  written: "", onTime: null, onRegion: null,
+  parts() { return location.hash.slice(1).split("&"); },
+  time() { return this.parts().slice(1).map((part) => /^t=(-?\d+)-(-?\d+)$/.exec(part)).find(Boolean); },
+  keep(text) {
+    this.written = "#" + text;
+    clearTimeout(this.timer);
+    // Some browsers refuse it on pages from a disk: the view is there all the same, only its address is not.
+    this.timer = setTimeout(() => { try { history.replaceState(null, "", this.written); } catch {} }, 250);
+  },
+  go() {
+    const time = this.time(), place = this.parts()[0];
+    let target = null;
+    if (place.startsWith("region=") && this.onRegion) target = this.onRegion(decodeURIComponent(place.slice(7)));
+    else if (place) target = page.byId(place);
+    for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
+    if (time && this.onTime) this.onTime(Number(time[1]), Number(time[2]));
+    if (target) target.scrollIntoView();
+  },
+};
+addEventListener("hashchange", () => page.hash.go());
+addEventListener("load", () => { if (location.hash.length > 1) page.hash.go(); });
 // A card's link opens what it leads to.
 for (const link of document.querySelectorAll("a.unfold")) {
   link.addEventListener("click", () => { page.byId(link.hash.slice(1)).open = true; });

@@ -23,11 +23,11 @@ page.lanes = (() => {
       }
       return made;
     });
-    const ranges = plotData.ranges.map((lane) => {
+    const blocks = (lane) => {
       const start = starts(lane.s);
       return { ...lane, account: false, start, end: ends(start, lane.l) };
-    });
-    return { accounts, ranges };
+    };
+    return { accounts, ranges: plotData.ranges.map(blocks), work: plotData.work.map(blocks) };
   };
 
   // The first place at which values[place] > wanted.
@@ -114,7 +114,11 @@ page.lanes = (() => {
 
   const shortName = (path) => path.slice(path.lastIndexOf("/") + 1);
 
-  const drawRanges = (ctx, lane, box, low, high, look, names) => {
+  // What a block of a lane is called, in short: a range by the end of its path, work by its kernel or call.
+  const nameOf = (plotData, lane, i) => (lane.k ? plotData.names[lane.k[i]] : plotData.regions[lane.r[i]]) || "(no range)";
+  const inShort = (plotData, lane, i) => (lane.k ? plotData.names[lane.k[i]] : shortName(nameOf(plotData, lane, i)));
+
+  const drawBlocks = (ctx, lane, box, low, high, look, plotData) => {
     const scale = box.width / (high - low);
     let drawn = -1;
     ctx.textAlign = "left";
@@ -128,13 +132,15 @@ page.lanes = (() => {
       drawn = x;
       const many = lane.n && lane.n[i] > 1;
       ctx.globalAlpha = many ? 0.55 : 1;
-      ctx.fillStyle = look.tints[lane.r[i] < 0 ? 0 : lane.r[i] % TINTS];
+      const number = lane.k ? lane.k[i] : lane.r[i];
+      ctx.fillStyle = lane.c ? look.colors[lane.c[i]].fill : look.tints[number < 0 ? 0 : number % TINTS];
       ctx.fillRect(box.x + x, box.y, width > 3 ? width - look.ratio : width, box.height);
       ctx.globalAlpha = 1;
       if (width > 34 * look.ratio) {
-        const text = many ? `${lane.n[i]} x ${shortName(names[lane.r[i]])}` : shortName(names[lane.r[i]]);
+        const short = inShort(plotData, lane, i);
+        const text = many ? (lane.k ? `${page.count(lane.n[i])}: ${short}, …` : `${lane.n[i]} x ${short}`) : short;
         const fits = Math.floor((width - 6 * look.ratio) / (5.9 * look.ratio));
-        ctx.fillStyle = look.rangeInk;
+        ctx.fillStyle = lane.c && !many ? look.colors[lane.c[i]].ink : look.rangeInk;
         ctx.save();
         ctx.beginPath();
         ctx.rect(box.x + x, box.y, width - look.ratio, box.height);
@@ -146,7 +152,7 @@ page.lanes = (() => {
   };
 
   // The range, or the stretch of the account, at an instant; with reach on either side for those too thin to hit.
-  const rangeAt = (lane, time, reach) => {
+  const blockAt = (lane, time, reach) => {
     for (let i = after(lane.start, time + reach) - 1; i >= 0 && i > after(lane.start, time + reach) - 6; i--) {
       if (lane.end[i] > time - reach) return i;
     }
@@ -195,14 +201,15 @@ page.lanes = (() => {
     return gap ? [...head.slice(0, lane.seg ? 2 : head.length), ...tellGap(gap, plotData.regions)] : head;
   };
 
-  const tellRange = (plotData, lane, i) => {
-    const name = plotData.regions[lane.r[i]] || "(no range)";
-    const length = lane.end[i] - lane.start[i];
+  const tellBlock = (plotData, lane, i, instant) => {
+    const name = nameOf(plotData, lane, i), length = lane.end[i] - lane.start[i], key = lane.c ? lane.c[i] + 1 : 0;
+    const who = { text: lane.device >= 0 ? `GPU ${lane.device}, ${lane.who}` : lane.who };
     if (lane.n && lane.n[i] > 1) {
-      return [{ text: `${page.count(lane.n[i])} ranges, most time in ${name}`, strong: true },
-              { text: `they cover ${page.duration(lane.v[i])} of ${page.duration(length)}` }, { text: lane.who }];
+      const what = lane.c ? "operations" : lane.k ? "calls" : "ranges";
+      return [{ text: `${page.count(lane.n[i])} ${what}, most time in ${name}`, strong: true, key },
+              { text: `they take ${page.duration(lane.v[i])} of ${page.duration(length)}` }, who];
     }
-    return [{ text: name, strong: true }, { text: `${page.duration(length)} from ${page.duration(lane.start[i])}` }, { text: lane.who }];
+    return [{ text: name, strong: true, key }, { text: `${page.duration(length)} from ${instant(lane.start[i])}` }, who];
   };
 
   // Busy part of each of `bins` equal parts of [low, high); null outside the window. Busy causes come first.
@@ -253,5 +260,5 @@ page.lanes = (() => {
     return found;
   };
 
-  return { utilization, resample, decode, drawAccount, drawRanges, rangeAt, tellAccount, tellGap, tellRange, TINTS };
+  return { utilization, resample, decode, drawAccount, drawBlocks, blockAt, tellAccount, tellGap, tellBlock, TINTS };
 })();

@@ -161,8 +161,73 @@
 
   arrange();
 
-  // Marks a region's row, from the timeline or the instances.
+  // Marks a region's row, from the timeline, the icicle or an address.
   page.chooseRegion = (number) => {
     entries.forEach((entry) => entry.row.classList.toggle("chosen", Number(entry.row.dataset.row) === number));
   };
+  page.hash.onRegion = (path) => {
+    const entry = entries.find((other) => other.path === path);
+    if (!entry) return table;
+    for (let above = entry.parent; above; above = above.parent) above.folded = false;
+    if (entry.small) small = true;
+    arrange();
+    page.chooseRegion(Number(entry.row.dataset.row));
+    if (!entry.details) unfold(entry);
+    return entry.row;
+  };
+
+  // The tree as an icicle: widths are shares of the window, colours what bounds each. The table says the same in words.
+  const holder = page.byId("icicle");
+  const ROW = 21, LEAST = 2, DEEPEST = 9;
+  let focus = null; // null: the whole window
+  const drawIcicle = () => {
+    const width = holder.clientWidth, whole = page.data.whole, deepest = [0];
+    const total = (entry) => page.data.icicle[Number(entry.row.dataset.row)][1];
+    const nodes = [];
+    const put = (entry, depth, x, share) => {
+      const node = page.make("div", null, "block");
+      const bound = entry && page.data.icicle[Number(entry.row.dataset.row)][2];
+      node.classList.add(bound ? "c-" + bound : "whole");
+      const part = (entry ? total(entry) : whole) / whole, named = entry ? entry.label : "all";
+      if (share * width > 44) node.textContent = `${named} ${page.percent(part)}`;
+      Object.assign(node.style, { left: `${x * width}px`, top: `${depth * ROW}px`, width: `${Math.max(share * width - 1, 1)}px` });
+      node.addEventListener("mousemove", (event) => page.tip.show([
+        { text: entry ? entry.path : "the whole window", strong: true }, { text: `${page.duration(entry ? total(entry) : whole)}, ${page.percent(part)} of the window` },
+        ...(entry ? [{ text: `bound by: ${entry.row.cells[6].textContent.trim()}` }] : [])], event.clientX, event.clientY));
+      node.addEventListener("mouseleave", () => page.tip.hide());
+      node.addEventListener("click", () => {
+        focus = entry === focus && entry ? entry.parent : entry;
+        page.tip.hide();
+        drawIcicle();
+        if (!entry) return;
+        page.chooseRegion(Number(entry.row.dataset.row));
+        if (page.chooseInstances) page.chooseInstances(page.data.plot_data ? page.data.plot_data.rows.indexOf(Number(entry.row.dataset.row)) : -1);
+        page.hash.keep("region=" + encodeURIComponent(entry.path));
+      });
+      nodes.push(node);
+      deepest[0] = Math.max(deepest[0], depth + 1);
+    };
+    const walk = (list, depth, x, scale) => {
+      if (depth > DEEPEST) return;
+      for (const entry of list.slice().sort((a, b) => total(b) - total(a) || a.place - b.place)) {
+        const share = total(entry) * scale;
+        if (share * width < LEAST) break;
+        put(entry, depth, x, share);
+        walk(entry.children, depth + 1, x, scale);
+        x += share;
+      }
+    };
+    const above = [];
+    for (let entry = focus; entry; entry = entry.parent) above.unshift(entry);
+    put(null, 0, 0, 1);
+    above.forEach((entry, depth) => put(entry, depth + 1, 0, 1));
+    walk(focus ? focus.children : roots, above.length + 1, 0, 1 / Math.max(focus ? total(focus) : whole, 1));
+    holder.style.height = `${deepest[0] * ROW}px`;
+    holder.replaceChildren(...nodes);
+  };
+  if (holder && entries.length > 1 && page.data.whole > 0 && page.data.icicle.some((item) => item[1] > 0)) {
+    holder.hidden = page.byId("icicle-help").hidden = false;
+    page.redraws.push(drawIcicle);
+    drawIcicle();
+  }
 })();

@@ -1,37 +1,43 @@
 "use strict";
-// Utilization over time, the account's lanes and the ranges' lanes on one axis: zoom, move, hover, gaps one by one.
+// Utilization over time, the account's lanes, streams, calls and ranges on one axis: zoom, move, hover, gaps one by one.
+// Inside, times are ns from the window's start; every instant that is shown is of the trace's clock.
 (() => {
   const plotData = page.data.plot_data;
   const holder = page.byId("plots");
   if (!plotData || !holder) return;
-  const { accounts, ranges } = page.lanes.decode(plotData);
+  const { accounts, ranges, work } = page.lanes.decode(plotData);
   const LANE = 26, RANGE = 16, BETWEEN = 7, UTILIZATION = 118;
   const rows = [];
   const layOut = () => {
     rows.length = 0;
     let y = 4;
-    accounts.forEach((lane, number) => {
-      rows.push({ lane, number, y, height: LANE, label: lane.kind === "device" ? lane.name : lane.name });
-      y += LANE + BETWEEN;
-    });
-    let who = null;
-    for (const lane of ranges) {
-      if (lane.who !== who) y += who === null ? 2 : BETWEEN;
-      rows.push({ lane, number: -1, y, height: RANGE - 2, label: lane.who !== who ? lane.who : "" });
-      who = lane.who;
+    const thin = (lane, label) => {
+      rows.push({ lane, number: -1, y, height: RANGE - 2, label });
       y += RANGE;
+    };
+    accounts.forEach((lane, number) => {
+      rows.push({ lane, number, y, height: LANE, label: lane.name });
+      y += LANE + 2;
+      if (lane.kind === "device") work.filter((other) => other.device === lane.id).forEach((other) => thin(other, other.label));
+      y += BETWEEN - 2;
+    });
+    // Each thread: its calls, below them its ranges.
+    const calls = work.filter((lane) => lane.device < 0);
+    for (const who of new Set([...ranges, ...calls].map((lane) => lane.who))) {
+      [...calls, ...ranges].filter((lane) => lane.who === who).forEach((lane, place) => thin(lane, place ? "" : who));
+      y += BETWEEN;
     }
     return y + 2;
   };
   const height = layOut();
   const span = plotData.span;
-  let low = 0, high = span, charts = [], chosenGap = -1, look = null;
+  let low = 0, high = span, charts = [], chosenGap = -1, look = null, pointer = null;
   const bySize = plotData.gaps.map((gap, number) => number).sort((a, b) => plotData.gaps[b].l - plotData.gaps[a].l || a - b);
 
-  const time = (ns) => (ns === 0 ? "0" : page.duration(ns));
-  // An instant, with digits enough to tell pixels apart.
-  const instant = (ns) => {
-    const [scale, unit] = page.UNITS.slice().reverse().find(([size]) => Math.max(Math.abs(ns), (high - low) / 2) >= size) || page.UNITS[0];
+  // An instant of the trace's clock, with digits enough to tell pixels apart.
+  const instant = (from) => {
+    const ns = from + plotData.origin;
+    const [scale, unit] = page.UNITS.slice(0, 4).reverse().find(([size]) => Math.max(Math.abs(ns), (high - low) / 2) >= size) || page.UNITS[0];
     const digits = Math.min(Math.max(Math.ceil(-Math.log10((high - low) / 1000 / scale)), 0), 9);
     return `${(ns / scale).toFixed(digits)} ${unit}`;
   };
@@ -49,6 +55,10 @@
     }
     for (const chart of charts) chart.setScale("x", { min: low, max: high });
     page.byId("timeline-range").textContent = width >= span ? `all ${page.duration(span)}` : `${instant(low)} to ${instant(high)} (${page.duration(width)})`;
+    if (width < span || page.hash.time()) page.hash.keep(width < span ? `timeline&t=${Math.round(low + plotData.origin)}-${Math.round(high + plotData.origin)}` : "timeline");
+    // What the tip tells of has moved.
+    if (pointer) pointer.tell();
+    else if (chosenGap >= 0 && !page.tip.node.hidden) tellGap();
   };
   const zoom = (factor, centre) => {
     const at = centre === undefined ? (low + high) / 2 : centre;
@@ -61,11 +71,14 @@
     setRange(gap.s - 1.5 * gap.l, gap.s + 2.5 * gap.l);
     const place = bySize.indexOf(number) + 1;
     page.byId("timeline-range").textContent += ` · gap ${place} of ${bySize.length}: ${page.duration(gap.l)}, ${page.data.causes[gap.c].label}`;
-    if (tell) {
-      const box = charts[1].over.getBoundingClientRect();
-      const row = rows.find((item) => item.number === gap.lane);
-      page.tip.show(page.lanes.tellGap(gap, plotData.regions), box.left + box.width * 0.5, box.top + row.y + row.height);
-    }
+    pointer = null;
+    if (tell) tellGap();
+  };
+  const tellGap = () => {
+    const gap = plotData.gaps[chosenGap], box = charts[1].over.getBoundingClientRect();
+    const row = rows.find((item) => item.number === gap.lane), middle = (gap.s + gap.l / 2 - low) / (high - low);
+    if (middle < 0 || middle > 1) page.tip.hide();
+    else page.tip.show(page.lanes.tellGap(gap, plotData.regions), box.left + box.width * middle, box.top + row.y + row.height);
   };
   page.showTime = (at, length) => {
     chosenGap = -1;
@@ -84,7 +97,7 @@
     for (const row of rows) {
       const box = { x: bbox.left, y: bbox.top + row.y * look.ratio, width: bbox.width, height: row.height * look.ratio };
       if (row.lane.account) page.lanes.drawAccount(ctx, row.lane, box, low, high, look);
-      else page.lanes.drawRanges(ctx, row.lane, box, low, high, look, plotData.regions);
+      else page.lanes.drawBlocks(ctx, row.lane, box, low, high, look, plotData);
       ctx.textAlign = "right";
       ctx.textBaseline = "middle";
       ctx.font = `${(row.lane.account ? 12 : 10.5) * look.ratio}px system-ui, sans-serif`;
@@ -114,7 +127,12 @@
 
   const axis = (shown) => ({
     show: shown, stroke: look.faint, grid: { stroke: page.color("--grid"), width: 1 }, ticks: { stroke: page.color("--grid"), width: 1, size: 5 },
-    font: "11px system-ui, sans-serif", values: page.ticks, space: 96, size: 26,
+    font: "11px system-ui, sans-serif", values: (_, values) => page.ticks(_, values.map((value) => value + plotData.origin)), space: 110, size: 26,
+    splits: (_chart, _axis, from, to, step) => { // round ones of the trace's clock
+      const found = [];
+      for (let at = Math.ceil((from + plotData.origin) / step) * step; at <= to + plotData.origin; at += step) found.push(at - plotData.origin);
+      return found;
+    },
   });
   const common = (width) => ({
     width, legend: { show: false }, padding: [4, 14, 0, 0],
@@ -182,35 +200,42 @@
         event.preventDefault();
         zoom(event.deltaY > 0 ? 1.25 : 0.8, chart.posToVal(event.offsetX, "x"));
       }, { passive: false });
-      chart.over.addEventListener("mouseleave", () => page.tip.hide());
+      chart.over.addEventListener("mouseleave", () => { pointer = null; page.tip.hide(); });
     }
-    top.over.addEventListener("mousemove", (event) => {
-      const at = top.posToVal(event.offsetX, "x");
+    const under = (chart, event) => low + ((high - low) * event.offsetX) / chart.over.clientWidth; // charts lag behind a zoom
+    // Told again after a zoom: the pointer has stayed, what lies under it has not.
+    const follow = (chart, tell) => chart.over.addEventListener("mousemove", (event) => {
+      const { offsetX, offsetY, clientX, clientY } = event;
+      pointer = { tell: () => tell({ offsetX, offsetY, clientX, clientY }) };
+      pointer.tell();
+    });
+    follow(top, (event) => {
+      const at = under(top, event);
       const width = (high - low) / (sampled.edges.length - 1);
       const bin = Math.min(Math.max(Math.floor((at - low) / width), 0), sampled.edges.length - 2);
       const told = lines.map((line, i) => ({ text: `${line.name} ${sampled.values[i][bin] === null ? "not known" : page.percent(sampled.values[i][bin])}`, strong: true }));
       page.tip.show([...told, { text: `in ${page.duration(width)} from ${instant(sampled.edges[bin])}` }], event.clientX, event.clientY);
     });
     const hit = (event) => {
-      const y = event.offsetY, at = bottom.posToVal(event.offsetX, "x");
+      const y = event.offsetY, at = under(bottom, event);
       const row = rows.find((item) => item.y <= y && y < item.y + item.height + 1);
       return { row, at, reach: (high - low) / bottom.over.clientWidth };
     };
-    bottom.over.addEventListener("mousemove", (event) => {
+    follow(bottom, (event) => {
       const { row, at, reach } = hit(event);
       let told = [];
       if (row && row.lane.account) told = page.lanes.tellAccount(plotData, row.lane, row.number, at);
       else if (row) {
-        const i = page.lanes.rangeAt(row.lane, at, reach);
-        if (i >= 0) told = page.lanes.tellRange(plotData, row.lane, i);
+        const i = page.lanes.blockAt(row.lane, at, reach);
+        if (i >= 0) told = page.lanes.tellBlock(plotData, row.lane, i, instant);
       }
       if (told.length) page.tip.show([...told, { text: `at ${instant(at)}` }], event.clientX, event.clientY);
       else page.tip.hide();
     });
     bottom.over.addEventListener("click", (event) => {
       const { row, at, reach } = hit(event);
-      if (!row || row.lane.account) return;
-      const i = page.lanes.rangeAt(row.lane, at, reach);
+      if (!row || row.lane.account || row.lane.k) return;
+      const i = page.lanes.blockAt(row.lane, at, reach);
       if (i < 0) return;
       if (page.chooseRegion) page.chooseRegion(plotData.rows[row.lane.r[i]]);
       if (page.chooseInstances) page.chooseInstances(row.lane.r[i]);
@@ -250,6 +275,7 @@
     });
   }
   page.timeline = { range: () => [low, high], setRange, charts: () => charts, rows };
+  page.hash.onTime = (from, to) => setRange(from - plotData.origin, to - plotData.origin);
   page.redraws.push(() => { build(); setRange(low, high); });
   build();
   setRange(0, span);
