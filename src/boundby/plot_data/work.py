@@ -1,4 +1,4 @@
-"""What each stream ran and which CUDA calls each thread made, as lanes; neighbours too short to be drawn apart merged."""
+"""What each stream ran and which CUDA calls each thread made, as lanes; neighbours too short to draw merged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def work_lanes(timeline: Timeline, low: int, high: int) -> WorkLanes:
     kept = [*_longest(streams, MOST_STREAMS), *_longest(calls, MOST_CALLING)]
     resolution = resolution_for([(lane.start_ns, lane.end_ns) for lane in kept], high - low, MOST_WORK)
     labels = _Labels(timeline)
-    drawn = [_drawn(timeline, lane, resolution, labels) for lane in kept]
+    drawn = [_drawn(lane, resolution, labels) for lane in kept]
     names, renumbered = labels.most_used(drawn)
     return WorkLanes(renumbered, len(streams) + len(calls) - len(kept), names)
 
@@ -92,7 +92,7 @@ def _longest(lanes: list[_Lane], most: int) -> list[_Lane]:
     return [lanes[number] for number in sorted(best)]
 
 
-def _drawn(timeline: Timeline, lane: _Lane, resolution: int, labels: _Labels) -> WorkLane:
+def _drawn(lane: _Lane, resolution: int, labels: _Labels) -> WorkLane:
     first = groups_of(lane.start_ns, lane.end_ns, resolution)
     count = np.diff(np.append(first, len(lane.rows)))
     group = np.repeat(np.arange(len(first)), count)
