@@ -105,7 +105,9 @@ def _drawn(plot_data: PlotData) -> dict[str, object]:
         "region_ends": [_path_end(region.path) for region in plot_data.regions],
         "cpu_sources": sorted({lane.cpu_source for lane in plot_data.lanes if lane.cpu_source}),
         "binned": [lane for lane in plot_data.lanes if lane.fine is not None],
-        "merged": any((lane.count > 1).any() for lane in (*plot_data.ranges, *plot_data.work)),
+        "merged": any(
+            (count > 1).any() for count in [*(x.count for x in plot_data.ranges), *(x.count for x in plot_data.work)]
+        ),
     }
 
 
