@@ -30,6 +30,16 @@ CASES = [
         Job(data=8, plants=(Plant("slow_device", 3, 0.2), Plant("slow_device", 6, 0.2))),
         [("rank", (3,), "gpu_compute"), ("rank", (6,), "gpu_compute")],
     ),
+    # Of two ranks each is slow in its way, and neither is the usual one.
+    (
+        Job(data=2, plants=(Plant("uneven_batch", 1, 0.24), Plant("slow_input", 0, 0.14))),
+        [("rank", (0,), "host_blocked"), ("rank", (1,), "gpu_compute")],
+    ),
+    # Pauses hide a rank that is slow in every step, and it hides them.
+    (
+        Job(data=8, tensor=2, steps=12, plants=(Plant("host_pauses", None, 0.28), Plant("slow_input", 10, 0.26))),
+        [("random", (), "cpu"), ("rank", (10,), "host_blocked")],
+    ),
 ]
 
 
@@ -53,6 +63,12 @@ def test_a_healthy_job_accuses_nobody(job: Job) -> None:
 def test_a_log_of_one_rank_is_no_straggling() -> None:
     found = report(Job(data=4, log_ns=2_000_000))
     assert accused(found) == []
+    assert [(one.kind, one.ranks, one.region[-1]) for one in found.extras] == [("extra", (0,), "log")]
+
+
+def test_a_log_and_pauses_of_one_rank_are_told_apart() -> None:
+    found = report(Job(data=3, log_ns=2_000_000, plants=(Plant("host_pauses", 0, 0.45),)))
+    assert accused(found) == [("exceptions", (0,), "cpu")]
     assert [(one.kind, one.ranks, one.region[-1]) for one in found.extras] == [("extra", (0,), "log")]
 
 

@@ -7,6 +7,7 @@ job, and only what the job would gain by that counts: a slow rank that nobody wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,8 @@ Float = npt.NDArray[np.float64]
 LEAST_SHARE = 0.025
 #: Ordinary ups and downs of many ranks add up to more: chance is told of from here on.
 LEAST_RANDOM_SHARE = 0.04
-#: A difference counts from so many standard errors of its mean over the steps on.
+#: A difference counts from so many standard errors of its mean over the steps on (of a normal distribution: with few
+#: steps it takes more, see `_least_t`).
 LEAST_Z = 4.0
 #: And from so many times the usual difference between ranks.
 LEAST_SPREADS = 4.0
@@ -207,6 +209,14 @@ def _stages(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[tuple[i
     return tuple(tuple(members) for _, members in sorted(found.items(), key=lambda item: item[1]))
 
 
+def _least_t(freedom: npt.NDArray[np.int64]) -> Float:
+    """As unlikely by chance as `LEAST_Z` standard errors, where these rest on few steps: Student's distribution
+    (Wallace's approximation, within 2 % from three degrees of freedom on)."""
+    free = np.maximum(freedom, 1).astype(np.float64)
+    quantile: Float = np.sqrt(free * np.expm1(LEAST_Z**2 * (free - 5 / 6) / (free - 2 / 3 + 0.1 / free) ** 2))
+    return quantile
+
+
 def diagnose(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[Diagnosis, Job]:
     """Culprits in the order of what the job would gain, and what else could be changed."""
     job = Job(summaries, aligned)
@@ -229,9 +239,26 @@ class _Search:
         self.usual = np.zeros_like(self.time)  # what the peers do
         for members in self.job.stages:
             self._compare(np.array(members))
+        self.is_alone = self._alone()
         self.is_exception = self._exceptions()
-        self.excess = self.time - self.usual
-        self.excess_of_cause = self.excess @ self.by_cause
+        excess = np.where(self.is_alone[:, None], 0, self.time - self.usual)
+        self.excess_of_cause = excess @ self.by_cause
+
+    def _alone(self) -> npt.NDArray[np.bool_]:
+        """Per rank and key: whether none of its peers is ever in that region."""
+        job = self.job
+        regions = np.zeros((len(self.time), len(job.regions)), bool)
+        present = self.time.sum(axis=1) > 0
+        for key, region in enumerate(job.region.tolist()):
+            regions[:, region] |= present[:, key]
+        alone = np.zeros_like(regions)
+        for members in job.stages:
+            if len(members) > 1:
+                rows = list(members)
+                alone[rows] = regions[rows] & (regions[rows].sum(axis=0) == 1)
+        alone[:, [number for number, path in enumerate(job.regions) if not path]] = False
+        found: npt.NDArray[np.bool_] = alone[:, job.region]
+        return found
 
     def _compare(self, members: Int64Array) -> None:
         time = self.time[members]
@@ -249,7 +276,7 @@ class _Search:
     def _exceptions(self) -> npt.NDArray[np.bool_]:
         """Per rank, step and cause: whether it does far more than it and its peers usually do. What a rank does in most
         steps is no exception."""
-        time = self.time @ self.by_cause
+        time = np.where(self.is_alone[:, None], 0, self.time) @ self.by_cause
         excess = np.zeros_like(time)
         for members in self.job.stages:
             rows = list(members)
@@ -257,11 +284,18 @@ class _Search:
             calm = np.percentile(time[rows], 25, axis=0) if len(rows) >= 4 else (self.usual[rows] @ self.by_cause)
             excess[rows] = time[rows] - calm
         excess -= np.median(excess, axis=1, keepdims=True)
+        beyond = time - np.median(time, axis=1, keepdims=True)
         found = np.zeros(excess.shape, bool)
         for members in self.job.stages:
             rows = list(members)
+            least = EXCEPTION_SHARE * self.job.step_ns
             spread = _MAD * np.median(np.abs(excess[rows]), axis=(0, 1))
-            found[rows] = excess[rows] > np.maximum(EXCEPTION_SPREADS * spread, EXCEPTION_SHARE * self.job.step_ns)
+            found[rows] = excess[rows] > np.maximum(EXCEPTION_SPREADS * spread, least)
+            # In one step all may have one: of the size of those that they have apart.
+            apart = [excess[rows][:, :, cause][found[rows][:, :, cause]] for cause in range(len(CAUSES))]
+            size = np.array([np.median(one) / 2 if len(one) > 1 else np.inf for one in apart])
+            spread = _MAD * np.median(np.abs(beyond[rows]), axis=(0, 1))
+            found[rows] |= beyond[rows] > np.maximum(np.maximum(EXCEPTION_SPREADS * spread, least), size)
         found &= found.mean(axis=1, keepdims=True) <= MOSTLY
         for members in self.job.stages:
             self._usual_without(list(members), found[list(members)][:, :, self.job.cause])
@@ -282,16 +316,35 @@ class _Search:
         extras: list[Culprit] = []
         chance: list[Chance] = []
         for _ in range(_MOST_ROUNDS):  # what is mended may have hidden something else
-            known = frozenset(one for each in culprits + extras for one in each.ranks if each.kind != "link")
-            slow, added = self._ranks(known)
-            found = [*slow, *self._stages(), *self._links()]
+            known = frozenset(one for each in culprits for one in each.ranks if each.kind != "link")
+            added = self._extras()
+            found = [*self._ranks(known), *self._stages(), *self._links()]
             culprits, extras = culprits + found, extras + added
             if found or added:
                 continue
-            turns = self._random() if len(chance) < _MOST_CHANCES else None
+            if len(chance) == _MOST_CHANCES:
+                break
+            before, least = self.factor, LEAST_RANDOM_SHARE * job.length_ns
+            turns = self._random()
+            for is_even in (False, True):  # worth nothing by itself, it may hide a rank, and that hides it
+                if turns is None or turns.saving_ns >= least:
+                    break
+                self.factor = before
+                turns = self._random(is_even=is_even)
+                found = [*self._ranks(known), *self._stages()]
+                if turns is not None and found and turns.saving_ns + sum(one.saving_ns for one in found) >= least:
+                    culprits += found
+                    break
+            else:
+                turns, self.factor = None, before
             if turns is None:
                 break
             chance.append(turns)
+        # Where ranks take turns in this, that it befell one more often is chance, too.
+        for place, turn in enumerate(chance):
+            same = [one for one in culprits if one.kind == "exceptions" and one.cause == turn.cause]
+            culprits = [one for one in culprits if one not in same]
+            chance[place] = replace(turn, saving_ns=turn.saving_ns + sum(one.saving_ns for one in same))
         culprits.sort(key=lambda one: (-one.saving_ns, one.ranks))
         return Diagnosis(
             round(job.length_ns),
@@ -307,7 +360,7 @@ class _Search:
     def _length(self) -> float:
         return float(self.job.lengths([self.factor], [self.transfer])[0])
 
-    def _ranks(self, known: frozenset[int] = frozenset()) -> tuple[list[Culprit], list[Culprit]]:
+    def _ranks(self, known: frozenset[int] = frozenset()) -> list[Culprit]:
         """Ranks that do more than their peers, step for step or in exceptions."""
         self._look()
         job, excess = self.job, self.excess_of_cause
@@ -322,7 +375,8 @@ class _Search:
             for rank in rows if len(rows) >= 4 else ():  # its own difference is no measure of what is usual
                 others = mean[[other for other in rows if other != rank] if len(rows) <= 16 else rows]
                 spread[rank] = _MAD * np.median(np.abs(others - np.median(others, axis=0)), axis=0)
-        differs = self.has_peers[:, None] & (np.abs(mean) > LEAST_Z * error) & (np.abs(mean) > LEAST_SPREADS * spread)
+        is_sure = np.abs(mean) > _least_t(counted - 1) * error
+        differs = self.has_peers[:, None] & is_sure & (np.abs(mean) > LEAST_SPREADS * spread)
         is_slow = differs & (mean * job.steps > self.least_ns / 2)
         exceptions = np.where(self.is_exception, np.maximum(excess, 0), 0).sum(axis=1)
         has_them = (exceptions > self.least_ns / 2) & (exceptions >= ONE_RANKS_SHARE * exceptions.sum(axis=0))
@@ -334,18 +388,29 @@ class _Search:
         ranks = [rank for _, rank in candidates[: 16 * _AT_ONCE]]
         removed = {}
         for rank in ranks:
-            # A slow device idles less than others: that comes back with the rest.
+            # A slow device idles less than others: that comes back with the rest. Not where it runs dry in each step,
+            # and others wait for the OS for longer: these are slow themselves.
             idles_less = (mean[rank] < 0) & ~_IS_BUSY & (is_slow[rank] & _IS_BUSY).any()
+            runs_dry = (self.time[rank] @ self.by_cause).min(axis=0) > 0
+            idles_less &= ~(runs_dry & is_slow.any(axis=0) & (np.arange(len(CAUSES)) == Cause.HOST_BLOCKED))
             always = differs[rank] & (is_slow[rank] | idles_less)
             removed[rank] = self._like_peers(rank, always, has_them[rank])
         culprits: list[Culprit] = []
-        extras: list[Culprit] = []
         for rank, saving in self._that_matter(ranks, removed):
             kind = "rank" if is_slow[rank].any() else "exceptions"
             gone = self.time[rank] * (1 - removed[rank])
-            culprit = self._told(kind, (rank,), gone[None], saving)
-            (extras if culprit.kind == "extra" else culprits).append(culprit)
-        return culprits, extras
+            culprits.append(self._told(kind, (rank,), gone[None], saving))
+        return culprits
+
+    def _extras(self) -> list[Culprit]:
+        """What one rank does in regions where none of its peers ever is, as a log or a checkpoint."""
+        self._look()
+        alone = np.where(self.is_alone[:, None], self.time, 0)
+        size = alone.sum(axis=(1, 2))
+        order = [rank for rank in np.argsort(-size, kind="stable").tolist() if size[rank] > self.least_ns / 2]
+        removed = {rank: np.where(self.is_alone[rank], 0.0, np.ones_like(self.time[rank])) for rank in order}
+        found = self._that_matter(order[:_AT_ONCE], removed)
+        return [self._told("extra", (rank,), alone[rank][None], saving) for rank, saving in found]
 
     def _like_peers(self, rank: int, always: npt.NDArray[np.bool_], exceptions: npt.NDArray[np.bool_]) -> Float:
         """Factors, shape (steps, keys), that make a rank do what its peers do of these causes, with its own ups and
@@ -360,7 +425,7 @@ class _Search:
         factor *= 1 + missing / max(float((time * factor).sum()), 1.0)
         back = np.divide(usual, time, out=np.ones_like(time), where=time > 0)
         like: Float = np.asarray(np.where(odd & exceptions, back, factor), np.float64)
-        return like
+        return np.where(self.is_alone[rank], 1.0, like)
 
     def _with(self, changes: dict[int, Float]) -> Float:
         factor: Float = self.factor.copy()
@@ -401,11 +466,6 @@ class _Search:
         cause = int(np.argmax(by_cause))
         keys = np.flatnonzero(job.cause == cause)
         best = int(keys[np.argmax(by_key[keys])])
-        if kind in ("rank", "exceptions"):
-            foreign = (self.usual[list(ranks)].sum(axis=(0, 1)) <= 0) & (by_key > 0)
-            if by_key[foreign].sum() > MOSTLY * np.maximum(by_key, 0).sum() and job.regions[job.region[best]]:
-                others = np.delete(job.time, list(ranks), axis=0)[:, :, job.region == job.region[best]]
-                kind = "extra" if not others.sum() else kind
         return Culprit(
             kind,
             ranks,
@@ -431,7 +491,8 @@ class _Search:
         error = excess.std(axis=1, ddof=1) / np.sqrt(excess.shape[1]) if excess.shape[1] > 1 else np.zeros(len(stages))
         order = np.argsort(-excess.mean(axis=1), kind="stable").tolist()
         for place in order:
-            if excess[place].mean() <= LEAST_Z * error[place] or excess[place].sum() < self.least_ns / 2:
+            least_t = _least_t(np.array(excess.shape[1] - 1))
+            if excess[place].mean() <= least_t * error[place] or excess[place].sum() < self.least_ns / 2:
                 continue
             members = list(stages[place])
             mine, theirs = mean[place].sum(axis=0), usual[place].sum(axis=0)
@@ -485,9 +546,9 @@ class _Search:
                 )
         return found
 
-    def _random(self) -> Chance | None:
-        """What is left where ranks take turns at being late: what even steps would save, and what they are uneven
-        in."""
+    def _random(self, *, is_even: bool = False) -> Chance | None:
+        """What is left where ranks take turns at being late: what even steps would save (``is_even``: surely these, not
+        steps without exceptions), and what they are uneven in."""
         job = self.job
         self._look()
         now = self._length()
@@ -507,11 +568,10 @@ class _Search:
                 found.append((saving, Cause(cause), region, only))
         if not found:
             return None
-        saving, why, where, factor = found[0] if found[0][0] >= found[-1][0] * _EXPLAINS else found[-1]
-        if saving < LEAST_RANDOM_SHARE * job.length_ns:
-            return None
+        explains = not is_even and found[0][0] >= found[-1][0] * _EXPLAINS
+        saving, why, where, factor = found[0] if explains else found[-1]
         self.factor = factor
-        return Chance(why, where, round(saving))
+        return Chance(why, where, max(round(saving), 0))
 
     def _balanced(self) -> Float:
         """Every rank of a stage does the mean of it in each step."""
