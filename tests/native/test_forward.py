@@ -20,7 +20,7 @@ from boundby.attribution.windows import parse_window
 from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.scenarios import SCENARIOS
 from boundby.native import library
-from boundby.native.forward import NONE, Costs, Links, forward
+from boundby.native.forward import NONE, Costs, Links, find_late, forward
 from boundby.readers import read_trace
 from boundby.replay import Predictor
 from boundby.replay.removals import Without
@@ -42,6 +42,8 @@ def assert_same(links: Links, costs: Costs, order: Int32Array, *, calibrates: bo
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("boundby.native.forward.core", lambda: None)
             plain = forward(links, costs, order, calibrates=calibrates, looks_ahead=looks_ahead)
+            late = find_late(links, costs, native.call_start, native.call_end, native.turn)
+        assert np.array_equal(find_late(links, costs, native.call_start, native.call_end, native.turn), late)
         for field in fields(native):
             assert np.array_equal(getattr(native, field.name), getattr(plain, field.name)), field.name
 
@@ -59,7 +61,9 @@ def scenarios(trace: Trace) -> Iterator[tuple[Links, Costs, Int32Array]]:
 def random_graph(seed: int) -> tuple[Links, Costs, Int32Array]:
     """Any links that fit together, whatever they mean, and any order."""
     random = np.random.default_rng(seed)
-    nodes, operations, lanes, kinds = (int(random.integers(low, 9)) for low in (0, 0, 0, 1))
+    nodes, operations, lanes, kinds = (
+        int(random.integers(low, high)) for low, high in ((0, 9), (0, 9), (0, 70), (1, 9))
+    )
 
     def index(count: int, stop: int, low: int = NONE) -> Int32Array:
         return random.integers(low, stop, count, np.int32) if stop > low else np.zeros(0, np.int32)

@@ -51,11 +51,12 @@ typedef struct { /* Pass */
   int64_t *lane_end;
   int32_t *lane_kind;
   int64_t *lane_turn;
+  int64_t *block_end;
   int64_t *front, *front_turn;
 } pass_t;
 
 static const int64_t NEVER = -((int64_t)1 << 62);
-enum { FIRST_KERNEL = 3 };
+enum { FIRST_KERNEL = 3, BLOCK = 32 };
 
 static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -104,10 +105,15 @@ static inline int64_t find_room(const links_t *l, const pass_t *p, int32_t row, 
   int64_t room = ready, start = ready;
   if (kind >= FIRST_KERNEL && p->front[first] > room && (!p->looks_ahead || p->front_turn[first] <= ready))
     room = p->front[first]; /* none overtakes a kernel that waits for room */
-  for (int32_t other = first; other < l->lane_stop[lane]; other++)
+  for (int32_t other = first; other < l->lane_stop[lane]; other++) {
+    if (other % BLOCK == 0 && p->block_end[other / BLOCK] <= room) {
+      other += BLOCK - 1; /* nothing in this block of lanes ends later */
+      continue;
+    }
     if (other != lane && p->lane_end[other] > room && (!p->looks_ahead || p->lane_turn[other] <= ready) &&
         l->excludes[kind * l->kinds + p->lane_kind[other]])
       room = p->lane_end[other];
+  }
   if (p->calibrates) p->lead_ns[row] = later(0, room - later(l->start_ns[row], ready));
   start = later(start, room - (p->calibrates ? p->lead_ns : l->unexplained_lead_ns)[row]);
   if (kind >= FIRST_KERNEL && start > p->front[first]) {
@@ -141,6 +147,7 @@ static inline void run_operation(const links_t *l, const costs_t *c, const pass_
   p->turn[row] = due;
   if (lane < 0) return;
   p->lane_end[lane] = p->end[row];
+  p->block_end[lane / BLOCK] = later(p->block_end[lane / BLOCK], p->end[row]);
   p->lane_kind[lane] = l->kind[row];
   p->lane_turn[lane] = due;
 }
@@ -154,5 +161,23 @@ EXPORT void boundby_forward(const links_t *l, const costs_t *c, const pass_t *p)
       end_node(l, c, p, event >> 1);
     else
       begin_node(l, c, p, event >> 1);
+  }
+}
+
+typedef struct { /* Late */
+  const int64_t *call_start, *call_end, *turn;
+  uint8_t *is_late;
+  int64_t nodes;
+} late_t;
+
+/* Which waits are for operations that have their turn only after the wait is over, though launched before. */
+EXPORT void boundby_find_late(const links_t *l, const costs_t *c, const late_t *f) {
+  for (int64_t node = 0; node < f->nodes; node++) {
+    int64_t end = f->call_end[node];
+    if (c->waits[node])
+      for (int32_t edge = l->wait_at[node]; edge < l->wait_at[node + 1]; edge++) {
+        int32_t row = l->wait_for[edge], launch = l->launch[row];
+        f->is_late[edge] = f->turn[row] >= end && (launch < 0 || f->call_start[launch] < end);
+      }
   }
 }

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array
 from boundby.model.records import dataclass
@@ -19,6 +20,7 @@ from boundby.native.library import Record, call, core
 NONE = -1
 NEVER = -(1 << 62)
 FIRST_KERNEL = 3  # kinds of operations from here on are kernels
+BLOCK = 32  # lanes that are looked at as one
 
 T = TypeVar("T", bound=Record)
 
@@ -62,6 +64,19 @@ class Links(Record):
     @cached_property
     def chains(self) -> int:
         return int(self.chain.max(initial=-1)) + 1
+
+    @cached_property
+    def waiting(self) -> Int64Array:
+        """Of each entry of ``wait_for``: the node that waits."""
+        return np.repeat(np.arange(self.nodes), np.diff(self.wait_at))
+
+    @cached_property
+    def follows_on(self) -> tuple[Int64Array, Int64Array]:
+        """Pairs of operations of which the second starts after the first."""
+        every = np.arange(len(self.launch))
+        follower = np.concatenate((every, np.repeat(every, np.diff(self.after_at))))
+        leader = np.concatenate((self.before, self.after_what)).astype(np.int64)
+        return leader[leader >= 0], follower[leader >= 0]
 
     def check(self, order: Int32Array) -> None:
         """Raise ValueError for an index, in a column or in an order of events, that points nowhere."""
@@ -148,6 +163,7 @@ class Pass(Record):
     lane_end: Int64Array
     lane_kind: Int32Array
     lane_turn: Int64Array
+    block_end: Int64Array  # of BLOCK lanes side by side: none ends later (forward.c skips those that hold up nobody)
     front: Int64Array  # of each device (by its first lane) the last kernel that waited for room, and its turn
     front_turn: Int64Array
 
@@ -170,13 +186,38 @@ def forward(
         clock=np.zeros(links.chains, np.int64),
         begun=np.zeros(links.chains, np.bool_),
         lane_kind=np.zeros(lanes, np.int32),
-        **{name: np.full(lanes, NEVER) for name in ("lane_end", "lane_turn", "front", "front_turn")},
+        **{name: np.full(lanes, NEVER) for name in ("lane_end", "lane_turn", "block_end", "front", "front_turn")},
     )
     if core() is None:
         plain(links, costs, one_pass)
     else:
         call("boundby_forward", links, costs, one_pass)
     return one_pass
+
+
+@dataclass(frozen=True, eq=False)
+class Late(Record):
+    """The waits that `find_late` looks at, and what it found."""
+
+    call_start: Int64Array
+    call_end: Int64Array
+    turn: Int64Array
+    is_late: BoolArray  # of each entry of Links.wait_for
+    nodes: int
+
+
+def find_late(
+    links: Links, costs: Costs, call_start: Int64Array, call_end: Int64Array, turn: Int64Array
+) -> npt.NDArray[np.intp]:
+    """Entries of ``wait_for`` for operations that have their turn only after the wait is over, though launched
+    before."""
+    if core() is None:
+        row, node = links.wait_for, links.waiting
+        launched = np.append(call_start, NEVER)[links.launch]
+        return np.flatnonzero(costs.waits[node] & (turn[row] >= call_end[node]) & (launched[row] < call_end[node]))
+    is_late = np.zeros(len(links.wait_for), np.bool_)
+    call("boundby_find_late", links, costs, Late(call_start, call_end, turn, is_late, links.nodes))
+    return np.flatnonzero(is_late)
 
 
 def plain(links: Links, costs: Costs, one_pass: Pass) -> None:
@@ -282,3 +323,4 @@ def _run_operation(link: Links, cost: Costs, now: Pass, row: int) -> None:
     now.turn[row] = due
     if lane >= 0:
         now.lane_end[lane], now.lane_kind[lane], now.lane_turn[lane] = now.end[row], link.kind[row], due
+        now.block_end[lane // BLOCK] = max(now.block_end[lane // BLOCK], now.end[row])

@@ -11,7 +11,7 @@ import os
 import sys
 import zlib
 from dataclasses import fields
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -37,24 +37,27 @@ class Record:
     """A struct of arrays: fields are arrays of the types above (passed as pointers), integers and truth values (as 64
     bits), in the order of the C struct."""
 
+    @cached_property
     def structure(self) -> ctypes.Structure:
         """The C struct. Raises TypeError for a column of another type, or one that is not contiguous."""
-        made = _structure(type(self).__name__, tuple((field.name, str(field.type)) for field in fields(self)))()
-        for field in fields(self):
-            value: npt.NDArray[np.generic] | int = getattr(self, field.name)
+        columns, made = _columns(type(self))
+        values: list[int] = []
+        for name, kind in columns:
+            value: npt.NDArray[np.generic] | int = getattr(self, name)
             if isinstance(value, np.ndarray):
-                if value.dtype != _DTYPES[str(field.type)] or not value.flags.c_contiguous:
-                    raise TypeError(f"{type(self).__name__}.{field.name} must be a contiguous {field.type}")
-                setattr(made, field.name, value.ctypes.data)
+                if value.dtype != _DTYPES[kind] or not value.flags.c_contiguous:
+                    raise TypeError(f"{type(self).__name__}.{name} must be a contiguous {kind}")
+                values.append(value.ctypes.data)
             else:
-                setattr(made, field.name, int(value))
-        return made
+                values.append(int(value))
+        return made(*values)
 
 
 @cache
-def _structure(name: str, columns: tuple[tuple[str, str], ...]) -> type[ctypes.Structure]:
+def _columns(record: type[Record]) -> tuple[tuple[tuple[str, str], ...], type[ctypes.Structure]]:
+    columns = tuple((field.name, str(field.type)) for field in fields(record))
     types = [(column, ctypes.c_void_p if kind in _DTYPES else ctypes.c_int64) for column, kind in columns]
-    return type(name, (ctypes.Structure,), {"_fields_": types})
+    return columns, type(record.__name__, (ctypes.Structure,), {"_fields_": types})
 
 
 def fingerprint() -> int:
@@ -92,4 +95,4 @@ def call(function: str, *records: Record) -> int:
     library = core()
     if library is None:
         raise RuntimeError(f"the native core is not there: {why_not()}")
-    return int(library[function](*(ctypes.byref(record.structure()) for record in records)))
+    return int(library[function](*(ctypes.byref(record.structure) for record in records)))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array
-from boundby.native.forward import NEVER, Costs, Pass, forward
+from boundby.native.forward import NEVER, Costs, Pass, find_late, forward
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
 
@@ -113,18 +113,12 @@ def _before_returns(
     """Twice the turn of every operation; but one less than twice the return of a call that waits for it, where that
     comes first because clocks drift, and what precedes it on its streams no later."""
     links, key = graph.links, 2 * turn
-    waiting = np.repeat(np.arange(links.nodes), np.diff(links.wait_at))
-    launched = np.append(call_start, NEVER)[links.launch]
-    late = costs.waits[waiting] & (key[links.wait_for] >= 2 * call_end[waiting])
-    late &= launched[links.wait_for] < call_end[waiting]
-    what, limit = links.wait_for[late], 2 * call_end[waiting[late]] - 1
-    if len(what) == 0:
+    late = find_late(links, costs, call_start, call_end, turn)
+    if len(late) == 0:
         return key
-    follower = np.concatenate(
-        (np.arange(links.operations), np.repeat(np.arange(links.operations), np.diff(links.after_at)))
-    )
-    leader = np.concatenate((links.before, links.after_what))
-    follower, leader = follower[leader >= 0], leader[leader >= 0]
+    what, limit = links.wait_for[late], 2 * call_end[links.waiting[late]] - 1
+    launched = np.append(call_start, NEVER)[links.launch]
+    leader, follower = links.follows_on
     while len(what):
         np.minimum.at(key, what, limit)
         early = (key[leader] > key[follower]) & (2 * launched[leader] <= key[follower])
