@@ -80,5 +80,9 @@ def test_utilization_is_a_union(name: str) -> None:
             reach = max(reach, end)
         assert device.busy_ns == busy <= total
         assert device.busy_ns == sum(device.time[cause.key] for cause in BUSY_CAUSES)
-        assert (device.window.start_ns, device.window.end_ns) == (rows[0][0], reach)
-        assert device.idle_ns == device.gaps.total_ns == reach - rows[0][0] - busy
+        assert device.window.start_ns == rows[0][0]
+        if "rows_lost" in name:  # the last launches lost their work: the window ends where that has ended
+            assert device.window.end_ns > reach
+        else:
+            assert device.window.end_ns == reach
+        assert device.idle_ns == device.gaps.total_ns == device.window_ns - busy

@@ -40,7 +40,7 @@ class Record:
     @cached_property
     def structure(self) -> ctypes.Structure:
         """The C struct. Raises TypeError for a column of another type, or one that is not contiguous."""
-        columns, made = _columns(type(self))
+        columns = tuple((field.name, str(field.type)) for field in fields(self))
         values: list[int] = []
         for name, kind in columns:
             value: npt.NDArray[np.generic] | int = getattr(self, name)
@@ -50,14 +50,13 @@ class Record:
                 values.append(value.ctypes.data)
             else:
                 values.append(int(value))
-        return made(*values)
+        return _structure(type(self).__name__, columns)(*values)
 
 
 @cache
-def _columns(record: type[Record]) -> tuple[tuple[tuple[str, str], ...], type[ctypes.Structure]]:
-    columns = tuple((field.name, str(field.type)) for field in fields(record))
+def _structure(name: str, columns: tuple[tuple[str, str], ...]) -> type[ctypes.Structure]:
     types = [(column, ctypes.c_void_p if kind in _DTYPES else ctypes.c_int64) for column, kind in columns]
-    return columns, type(record.__name__, (ctypes.Structure,), {"_fields_": types})
+    return type(name, (ctypes.Structure,), {"_fields_": types})
 
 
 def fingerprint() -> int:

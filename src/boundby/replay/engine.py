@@ -116,7 +116,8 @@ def _before_returns(
     late = find_late(links, costs, call_start, call_end, turn)
     if len(late) == 0:
         return key
-    what, limit = links.wait_for[late], 2 * call_end[links.waiting[late]] - 1
+    what: Int64Array = links.wait_for[late].astype(np.int64)
+    limit = 2 * call_end[links.waiting[late]] - 1
     launched = np.append(call_start, NEVER)[links.launch]
     leader, follower = links.follows_on
     while len(what):
