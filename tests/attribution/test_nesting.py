@@ -93,3 +93,19 @@ def test_forgotten_pops_do_not_nest_without_end() -> None:
     assert depths(nest(start, end).parent).tolist() == [0, 1, 0, 1, 0]
     once = close_leaks(np.array([0, 5]), np.array([9, 9]), np.array([1, 2]))
     assert once.tolist() == [9, 9]
+
+
+def test_overlaps_of_rounding_are_none() -> None:
+    """A child that outlasts its parent by a microsecond, and a range that reaches as far into the next."""
+    start = np.array([0, 1_000, 2_000, 9_500, 9_800], np.int64)
+    end = np.array([8_000, 9_000, 3_000, 12_000, 10_000], np.int64)
+    assert nest(start, end, rounded_ns=1_000).parent.tolist() == [NOTHING, 0, 1, NOTHING, 3]
+    following = np.array([0, 7_500], np.int64), np.array([8_000, 20_000], np.int64)
+    assert nest(*following, rounded_ns=1_000).parent.tolist() == [NOTHING, NOTHING]
+    assert nest(*following, rounded_ns=1_000).innermost.at(np.array([7_400, 7_600])).tolist() == [0, 1]
+
+
+@given(nested())
+def test_rounding_leaves_what_nests_alone(rows: list[tuple[int, int]]) -> None:
+    start, end = ordered(rows)
+    assert nest(start, end, rounded_ns=3).parent.tolist() == nest(start, end).parent.tolist()

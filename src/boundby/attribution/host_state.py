@@ -154,7 +154,7 @@ class HostState:
         """
         if thread not in self._running:
             states, evidence = self.states(thread), self.evidence(thread)
-            shows_cpu = evidence.on_cpu is not None or not evidence.is_known
+            shows_cpu = evidence.on_cpu is not None or evidence.shown is not None or not evidence.is_known
             silent = np.isin(states.value, (Cause.HOST_BLOCKED, Cause.UNATTRIBUTED, ELSEWHERE))
             silent |= (states.value == Cause.CPU) & (not shows_cpu)
             self._running[thread] = StepFunction(states.time, np.where(silent, NOTHING, states.value))
@@ -175,13 +175,13 @@ class HostState:
         asleep = evidence.asleep
         low = min(self._trace.span_ns[0], int(start[0]) if len(start) else 0)
         dispatch_end = np.minimum(end + DISPATCH_LIMIT_NS, np.append(start[1:], np.iinfo(np.int64).max))
-        elsewhere = EMPTY if evidence.is_known else self._partner_took_over(thread, start, end)
+        shown = EMPTY if evidence.shown is None else evidence.shown
+        elsewhere = EMPTY if evidence.is_known else subtract(self._partner_took_over(thread, start, end), shown)
         overhead = self._overhead(thread, OverheadClass.PROFILER)
         loading = self._overhead(thread, OverheadClass.INIT)
         compiling = self.compiling(thread)
         life = lifetime(self._trace, thread)
         bounds = np.array([low, *(life or ())], np.int64)
-        shown = EMPTY if evidence.shown is None else evidence.shown
         told = (*asleep, *elsewhere, *overhead, *loading, *compiling, *shown)
         cuts = sorted_distinct(bounds, start, end, dispatch_end, *told)
         # Later lines override earlier ones.

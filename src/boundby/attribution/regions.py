@@ -108,7 +108,7 @@ def build_ownership(trace: Trace, logical_threads: LogicalThreads, *, fold: bool
     thread_of = ranges.thread[pushed]
     for thread in range(len(trace.threads)):
         rows = pushed[np.searchsorted(thread_of, thread, "left") : np.searchsorted(thread_of, thread, "right")]
-        nesting = nest(ranges.start_ns[rows], ranges.end_ns[rows])
+        nesting = nest(ranges.start_ns[rows], ranges.end_ns[rows], trace.rounded_ns)
         if len(rows):
             parent[rows] = np.where(nesting.parent >= 0, rows[np.maximum(nesting.parent, 0)], NOTHING)
         own.append(_renumber(nesting.innermost, rows))
@@ -152,7 +152,8 @@ def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) ->
     ranges = trace.ranges
     used = unique(ranges.name)
     texts = [trace.names[number] for number in used]
-    labels = [fold_name(text) for text in texts] if fold else texts
+    labels = [fold_name(text) for text in texts] if fold else list(texts)
+    labels = [f"{label} (cut)" if text in trace.cut_names else label for text, label in zip(texts, labels, strict=True)]
     index = {label: number for number, label in enumerate(sorted(set(labels)))}
     label_of_name = np.zeros(len(trace.names) + 1, np.int64)
     label_of_name[used] = [index[label] for label in labels]

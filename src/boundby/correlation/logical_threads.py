@@ -16,6 +16,7 @@ from boundby.model.intervals import contains, intersect, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
+from boundby.trace.vocabulary.ranges import BACKWARD
 
 # Threads take turns when their calls, merged by time, change hands in at most this fraction of the smaller
 # thread's calls. Independent threads with equal rates change hands at every second call (1.0 of the smaller).
@@ -80,7 +81,8 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
                 if any(_calls_at_once(calls, member, other) > AT_ONCE_FRACTION for member in group):
                     continue
                 known = _sleep_in_turns(trace, calls, group, other)
-                if _take_turns(issued, theirs) if known is None else known:
+                in_turns = _take_turns(issued, theirs) or _runs_backward(trace, calls, by_calls[0], other)
+                if in_turns if known is None else known:
                     leader[other] = by_calls[0]
                     issued = np.sort(np.concatenate((issued, theirs)))
         for other in annotated.tolist():
@@ -120,6 +122,13 @@ def _take_turns(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> 
     merged = np.concatenate((np.zeros(len(first), np.int8), np.ones(len(second), np.int8)))
     merged = merged[np.argsort(np.concatenate((first, second)), kind="stable")]
     return bool(np.count_nonzero(np.diff(merged)) <= TURN_TAKING * fewer)
+
+
+def _runs_backward(trace: Trace, calls: Calls, lead: int, other: int) -> bool:
+    """True for a thread of autograd's engine: who called ``backward()`` waits for it, however few their calls are."""
+    is_engine = np.array([*(name.startswith(BACKWARD) for name in trace.names), False], bool)
+    mine = trace.ranges.thread == other
+    return bool(is_engine[trace.ranges.name[mine]].any() and _is_quiet_during(trace, calls, lead, other))
 
 
 def _is_quiet_during(trace: Trace, calls: Calls, lender: int, other: int) -> bool:

@@ -19,16 +19,23 @@ class Nesting(NamedTuple):
     innermost: StepFunction
 
 
-def nest(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting:
+# Ends this near to each other are looked through for what rounding has put in the wrong order.
+_MOST_NEAR = 64
+
+
+def nest(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int = 0) -> Nesting:
     """Nest the ranges of one thread, given in order of start, then -end.
 
     The innermost range at an instant is the one that started last and has not ended. Push/pop ranges nest
     properly within a domain; across domains they may overlap, and a range that only overlaps an open one is
-    a sibling of it, not a child.
+    a sibling of it, not a child. ``rounded_ns``: times are off by up to so much, and overlaps of that size are none.
     """
     if len(start) == 0:
         return Nesting(np.empty(0, np.int64), CONSTANT_NOTHING)
     parent = _proper_parents(start, end)
+    if parent is None and rounded_ns:
+        end = _unrounded(start, end, rounded_ns)
+        parent = _proper_parents(start, end)
     if parent is None:
         return _nest_by_stack(start, end)
     rows = np.arange(len(start))
@@ -74,6 +81,29 @@ def _proper_parents(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> npt.NDArr
         and ((depth == 0) | child).all()
     )
     return parent if proper else None
+
+
+def _unrounded(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int) -> npt.NDArray[Any]:
+    """Ends of ranges that nest in truth and overlap by no more than rounding: what lies mostly inside another ends with
+    it, and what only reaches into the next ends where that begins."""
+    settled = end.copy()
+    for bound in (end, start):
+        order = np.argsort(bound, kind="stable")
+        rows, place = np.arange(len(start)), np.searchsorted(bound[order], end, side="left")
+        for back in range(1, _MOST_NEAR):
+            rows = rows[place[rows] >= back]
+            other = order[place[rows] - back]
+            near = bound[other] >= end[rows] - rounded_ns
+            rows, other = rows[near], other[near]
+            if not len(rows):
+                break
+            over = end[rows] - bound[other]
+            if bound is end:
+                wrong = (start[other] < start[rows]) & (end[other] - start[rows] >= over)
+            else:
+                wrong = (start[other] > start[rows]) & (end[other] - end[rows] > over)
+            np.minimum.at(settled, rows[wrong], bound[other[wrong]])
+    return settled
 
 
 def _nest_by_stack(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting:

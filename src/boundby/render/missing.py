@@ -72,7 +72,8 @@ def _not_in_pytorch_trace(report: Report) -> Iterator[Missing]:
     if not captured.memory:
         yield Missing("allocations", "memory over time, and what holds it at the peak", "profile_memory=True")
     cost = "sleep against work in detail, other processes, what lies before and after the active steps"
-    yield Missing("operating system", cost, "none: capture with nsys, by boundby profile")
+    is_of_amd = any(gpu.name.startswith("AMD") for gpu in report.trace.gpus)
+    yield Missing("operating system", cost, "none" if is_of_amd else "none: capture with nsys, by boundby profile")
 
 
 _ACTIVITIES = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"

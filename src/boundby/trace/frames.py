@@ -15,6 +15,9 @@ from boundby.model.nesting import Nesting, nest
 from boundby.model.step_function import StepFunction
 from boundby.trace.vocabulary.python import Frame, read_frame, sleeps_on
 
+#: How far what nests in truth may overlap in PyTorch's traces: in microseconds until 2024, in a double's since.
+ROUNDED_NS = 1_000
+
 
 class FrameStacks:
     """The frames of a trace; columns as of `Intervals`, ordered by thread."""
@@ -35,7 +38,7 @@ class FrameStacks:
     def _nesting(self, thread: int) -> Nesting:
         if thread not in self._nestings:
             rows = self.rows(thread)
-            self._nestings[thread] = nest(self._start_ns[rows], self._end_ns[rows])
+            self._nestings[thread] = nest(self._start_ns[rows], self._end_ns[rows], ROUNDED_NS)
         return self._nestings[thread]
 
     def innermost(self, thread: int) -> StepFunction:

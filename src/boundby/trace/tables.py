@@ -19,7 +19,7 @@ import numpy.typing as npt
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked, rows_of, unique
 from boundby.model.records import dataclass
 from boundby.trace.facts import Captured, GpuInfo, JobPlace, ProcessGroup, TraceWarning
-from boundby.trace.frames import FrameStacks
+from boundby.trace.frames import ROUNDED_NS, FrameStacks
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
 from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
@@ -382,6 +382,7 @@ class Trace:
     start_unix_ns: int | None = None  # Unix time of instant 0 of the trace's clock; None: not told
     python_frames: Intervals = field(default_factory=Intervals.empty)  # Python functions, from call to return
     operator_names: frozenset[str] = frozenset()  # of ranges that are known to be a framework's operators
+    cut_names: frozenset[str] = frozenset()  # of ranges in which the recording began or ended
     arguments: tuple[OperatorArguments, ...] = ()  # distinct ones: see Ranges.arguments
     memory: MemoryPoints = field(default_factory=MemoryPoints.empty)
 
@@ -390,6 +391,16 @@ class Trace:
         """Whether operators and Python functions are all that shows what host threads do: no context switch, no OS call
         is ever recorded by what wrote the trace, so that outside of them nothing is known."""
         return self.source == "pytorch-profiler"
+
+    @property
+    def rounded_ns(self) -> int:
+        """How far ranges of one thread may overlap though they nest."""
+        return ROUNDED_NS if self.source == "pytorch-profiler" else 0
+
+    @property
+    def is_of_amd(self) -> bool:
+        """Whether it is of AMD's devices, of which nsys knows nothing."""
+        return any(gpu.name.startswith("AMD") for gpu in self.gpus)
 
     @cached_property
     def frames(self) -> FrameStacks:

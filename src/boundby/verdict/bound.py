@@ -52,7 +52,7 @@ class Case:
     memcpy: Mapping[str, Copies] = field(default_factory=dict)
     blocked_on: Mapping[str, int] = field(default_factory=dict)  # what the host slept on, largest first
     captured: Captured = field(default_factory=Captured)
-    has_cpu_evidence: bool = True  # whether on-CPU and asleep can be told apart
+    has_cpu_evidence: bool = True  # whether on-CPU and asleep can be told apart: by operators and frames, too
     is_clock_shifted: bool = False  # the device's clock was off and was corrected
     has_gpu_work: bool = True  # False: the account is of host threads
     is_part: bool = False  # a region of the program, not a whole device

@@ -145,9 +145,11 @@ def _told(case: Case, bounds: list[str]) -> str:
     return f"{' and '.join(parts)}{what}. {ADVICE}"
 
 
+#: What torch.profiler's ``experimental_config`` takes to record which stream and event a call waits for.
+SYNC_EVENTS = "_ExperimentalConfig(enable_cuda_sync_events=True)"
 CLOCKS = (
-    "Capture CUDA events too (--cuda-event-trace=true); where operations lie far from their launches, the clocks of "
-    "host and device may be apart: capture again, with another nsys"
+    f"Capture events too (nsys: --cuda-event-trace=true; torch.profiler: {SYNC_EVENTS}); where operations lie far from "
+    "their launches, the clocks of host and device may be apart: capture again, with another version of the profiler"
 )
 ADVICE = (
     "Capture again: a shorter time, with the program ending by itself (or cudaProfilerStop after a synchronize), so "

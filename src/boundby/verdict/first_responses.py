@@ -29,6 +29,7 @@ from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, kernel_label
 from boundby.verdict import patterns
 from boundby.verdict.checklist import LOW_UTILIZATION
+from boundby.verdict.doubt import SYNC_EVENTS
 from boundby.verdict.signs import Part, card
 
 # Regions with less of the window, and more regions than this, have no card: nobody would read it.
@@ -538,7 +539,7 @@ def _threads(subject: Subject) -> Told | None:
     if subject.is_part:
         return None
     if not subject.context.trace.captured.cpu_scheduling:
-        return Told("no number: CPU scheduling was not captured (--cpuctxsw=process-tree)")
+        return Told("no number: CPU scheduling was not captured (nsys: --cpuctxsw=process-tree)")
     return Told("no number: no thread waits for a core here; whether more would help, the trace does not tell")
 
 
@@ -748,6 +749,9 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
 def _capture(context: RuleContext) -> Iterator[FirstResponse]:
     """What the trace lacks, if that keeps anybody from telling more."""
     captured = context.trace.captured
+    if context.trace.is_told_by_frames:
+        yield from _profile_more(context)
+        return
     lacking = [
         flag
         for flag, is_there in (
@@ -765,6 +769,31 @@ def _capture(context: RuleContext) -> Iterator[FirstResponse]:
             needs="another run under nsys",
             caution="the run cannot be repeated",
             command=f"boundby profile --nsys-args '{' '.join(lacking)}' -- PROGRAM",
+        )
+
+
+def _profile_more(context: RuleContext) -> Iterator[FirstResponse]:
+    """The same of a trace of PyTorch's profiler, which can hold more than this one does."""
+    captured = context.trace.captured
+    kinds = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+    lacking = [
+        setting
+        for setting, is_there in (
+            (kinds, captured.kernels and captured.cuda_api),
+            ("with_stack=True", captured.python_stacks),
+            (f"experimental_config={SYNC_EVENTS}", captured.sync or not captured.kernels or context.trace.is_of_amd),
+        )
+        if not is_there
+    ]
+    if lacking:
+        yield FirstResponse(
+            "unknown.capture",
+            "Capture what this trace lacks, and analyse again",
+            because=f"the trace cannot tell more without {', '.join(lacking)}",
+            needs="another run under torch.profiler"
+            + ("" if context.trace.is_of_amd else ", or under nsys, which knows what the operating system does too"),
+            caution="the run cannot be repeated",
+            command="boundby profile --with torch --torch-record stacks,shapes -- PROGRAM",
         )
 
 

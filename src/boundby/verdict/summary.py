@@ -124,7 +124,8 @@ def _device(
         memcpy=activity["memcpy"],
         blocked_on=_by_size(figures.host.idle_on_ns, ROOT),
         captured=trace.captured,
-        has_cpu_evidence=thread is not None and timeline.host_state.evidence(thread).is_known,
+        has_cpu_evidence=trace.is_told_by_frames
+        or (thread is not None and timeline.host_state.evidence(thread).is_known),
         is_clock_shifted=device.shift.shift_ns != 0,
         replayed=savings,
         following=replayed.following.get(device.index) if savings else None,
@@ -404,7 +405,9 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         memcpy=activity["memcpy"],
         blocked_on=_by_size(host.idle_on_ns, region),
         captured=timeline.trace.captured,
-        has_cpu_evidence=bool(host.cpu_of_ns[region]) or timeline.trace.captured.osrt,
+        has_cpu_evidence=bool(host.cpu_of_ns[region])
+        or timeline.trace.captured.osrt
+        or timeline.trace.is_told_by_frames,
         is_clock_shifted=any(device.shift.shift_ns for device in timeline.devices),
         has_gpu_work=bool(timeline.devices),
         is_part=not is_root,

@@ -147,3 +147,56 @@ def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, data: bytes, 
     path.write_bytes(data)
     with pytest.raises(InputError, match=said):
         read_trace(path)
+
+
+def test_a_step_in_which_the_recording_ended_is_told_apart(tmp_path: Path) -> None:
+    made = Kineto()
+    for step in range(3):
+        made.event("user_annotation", f"ProfilerStep#{step}", step * 100, 100 if step < 2 else 7)
+        for call in range(5 if step < 2 else 1):
+            made.launch(step * 100 + call, 10 * step + call)
+            made.kernel(step * 100 + 10 + 8 * call, 8, 10 * step + call)
+    report = boundby.analyze(made.write(tmp_path / "cut.json"))
+    assert {region.name: region.instances for region in report.regions if region.path} == {
+        "ProfilerStep#*": 2,
+        "ProfilerStep#* (cut)": 1,
+    }
+    assert any(warning.code == "step-cut" and "ProfilerStep#2" in warning.message for warning in report.trace.warnings)
+
+
+def test_who_calls_backward_waits_for_the_engines_thread(tmp_path: Path) -> None:
+    """However few calls there are: the step's end comes earlier by what the engine's thread no longer does."""
+    made = Kineto()
+    made.event("user_annotation", "ProfilerStep#0", 0, 9_000)
+    for call in range(3):
+        made.launch(100 * call, call + 1)
+        made.kernel(100 * call + 20, 5, call + 1)
+    for node in range(3):
+        start = 500 + 2_000 * node
+        name = f"autograd::engine::evaluate_function: Node{node}Backward0"
+        made.event("cpu_op", name, start, 1_900, tid=TID + 1)
+        made.launch(start + 1_800, 10 + node)
+        made.events[-1]["tid"] = TID + 1
+        made.kernel(start + 1_820, 5, 10 + node)
+    made.launch(6_600, 20)
+    made.kernel(6_620, 5, 20)
+    found = boundby.examine(made.write(tmp_path / "backward.json"))
+    assert found.timeline.logical_threads.leader.tolist() == [0, 0]
+    assert found.report.devices[0].verdict.saving_ns > 4_000_000
+    assert found.report.devices[0].time["cpu"] == 3 * 1_800_000  # while the engine's nodes are open
+
+
+def test_filled_gradients_are_no_update_and_views_no_computation(tmp_path: Path) -> None:
+    made, call = Kineto(), 0
+    for step in range(4):
+        begin = step * 40_000
+        made.event("user_annotation", "Optimizer.zero_grad#SGD.zero_grad", begin, 39_000)
+        for tensor in range(60):
+            call, start = call + 1, begin + 600 * tensor
+            made.event("cpu_op", "aten::linear", start, 500)
+            made.event("cpu_op", "aten::empty", start + 10, 400)
+            made.launch(start + 450, call)
+            made.kernel(start + 460, 5, call, "void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>>()")
+    found = {item.rule: item for item in boundby.analyze(made.write(tmp_path / "zero.json"), show_all=True).findings}
+    assert "operator-on-cpu" not in found
+    assert found["unfused-optimizer"].advice[0].startswith("optimizer.zero_grad(set_to_none=True)")

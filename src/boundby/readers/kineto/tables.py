@@ -38,7 +38,7 @@ from boundby.readers.kineto.columns import (
 )
 from boundby.readers.kineto.device import devices_of, gpu_operations
 from boundby.readers.sanitize import Raw, sanitize
-from boundby.trace.facts import Captured
+from boundby.trace.facts import Captured, TraceWarning
 from boundby.trace.tables import (
     NO_CORRELATION,
     ApiCalls,
@@ -79,6 +79,10 @@ _ON_HOST = (CALLS, RANGES, FRAMES, MEMORY_EVENTS)
 _CORRELATED = (OPERATIONS, CALLS, SYNCS)
 _PROFILE_AGAIN = "Profile again, or take another of the program's traces."
 _THREAD_NAME = re.compile(r"^thread -?\d+ \((.*)\)$")  # "thread 24270 (python)"
+_STEP = "ProfilerStep#"
+#: A first or last step with less than this part of the others' calls and operators is one in which the recording began
+#: or ended, and no measure of a step.
+_WHOLE = 0.5
 _HOST = 0  # device type of memory events: c10::DeviceType::CPU
 _NOBODY = 0xFFFFFFFF  # how CUPTI writes "no stream"
 _MOST_ID = 1 << 32
@@ -128,6 +132,7 @@ def build(events: Events, shown: Path, path: str) -> Trace:
     device = gpu_operations(columns, raw[OPERATIONS], process_of(raw[OPERATIONS]["correlationId"]))
     calls = _calls(columns, raw[CALLS])
     ranges, arguments = _ranges(columns, raw[RANGES])
+    cut = _cut_steps(columns, raw)
     frames = _intervals(columns, raw[FRAMES], raw[FRAMES]["globalTid"])
     overheads = _overheads(columns, raw[OVERHEADS], calls)
     operators = np.unique(columns.name(events.name[columns.kind == OPERATOR])).tolist()
@@ -162,7 +167,7 @@ def build(events: Events, shown: Path, path: str) -> Trace:
             shapes=len(arguments) > 0,
             memory=len(memory) > 0,
         ),
-        warnings=broken,
+        warnings=(*broken, *_of_cut_steps(cut)),
         span_ns=span_ns,
         metadata=about.metadata(events.top),
         shapes=device.shapes,
@@ -175,6 +180,7 @@ def build(events: Events, shown: Path, path: str) -> Trace:
         python_frames=frames,
         operator_names=frozenset(names[name] for name in operators if name >= 0),
         arguments=arguments,
+        cut_names=frozenset(cut),
         memory=memory,
     )
 
@@ -276,6 +282,26 @@ def _calls(columns: Columns, raw: Raw) -> ApiCalls:
         correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
         name=columns.name(columns.events.name[raw["row"]]),
     ).sorted(columns.names)
+
+
+def _cut_steps(columns: Columns, raw: dict[str, Raw]) -> list[str]:
+    """Names of the profiler's first and last step where the recording began or ended in it."""
+    start, end, row = (raw[RANGES][column] for column in ("start", "end", "row"))
+    is_step = np.array([*(text.startswith(_STEP) for text in columns.events.texts), False], bool)
+    steps = np.flatnonzero(is_step[columns.events.name[row]])
+    if len(steps) < 2:
+        return []
+    steps = steps[np.lexsort((end[steps], start[steps]))]
+    began = np.sort(np.concatenate((np.delete(start, steps), raw[CALLS]["start"])))
+    work = np.searchsorted(began, end[steps]) - np.searchsorted(began, start[steps])
+    usual = float(np.median(work[1:-1])) if len(work) > 2 else float(work.max())
+    cut = [steps[place] for place in (0, -1) if work[place] < _WHOLE * usual]
+    return [columns.events.texts[name] for name in columns.events.name[row[cut]].tolist()]
+
+
+def _of_cut_steps(cut: list[str]) -> tuple[TraceWarning, ...]:
+    text = f"The recording began or ended within {', '.join(cut)}: told apart from the whole steps."
+    return (TraceWarning("step-cut", text),) if cut else ()
 
 
 def _ranges(columns: Columns, raw: Raw) -> tuple[Ranges, tuple[OperatorArguments, ...]]:

@@ -13,7 +13,7 @@ from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
 from boundby.evidence.hotspots import Hotspot
 from boundby.evidence.initialization import progress_at
-from boundby.model.arrays import unique
+from boundby.model.arrays import Int64Array, unique
 from boundby.model.units import duration
 from boundby.rules.rule import Match
 from boundby.trace.vocabulary.ranges import fold_name
@@ -168,19 +168,21 @@ class _Around(NamedTuple):
 
     by_end: Rows
     by_start: Rows
+    before_ns: Int64Array  # ends in order of ``by_end``, negative, so that they ascend
+    start_ns: Int64Array  # in order of ``by_start``
 
     @classmethod
     def of(cls, context: RuleContext, rows: Rows) -> _Around:
         start, end = context.trace.ranges.start_ns[rows], context.trace.ranges.end_ns[rows]
-        return cls(rows[np.lexsort((rows, start, -end))], rows[np.lexsort((rows, -end, start))])
+        by_end, by_start = np.lexsort((rows, start, -end)), np.lexsort((rows, -end, start))
+        return cls(rows[by_end], rows[by_start], -end[by_end], start[by_start])
 
 
 def _between(context: RuleContext, rows: Rows, around_them: _Around) -> str:
     """The ranges of its threads before and after one stretch."""
     pieces, ranges, names = host_pieces(context), context.trace.ranges, context.trace.names
     middle = (int(pieces.start_ns[rows].min()) + int(pieces.end_ns[rows].max())) // 2
-    ended = np.searchsorted(-ranges.end_ns[around_them.by_end], -middle)
-    begins = np.searchsorted(ranges.start_ns[around_them.by_start], middle)
+    ended, begins = np.searchsorted(around_them.before_ns, -middle), np.searchsorted(around_them.start_ns, middle)
     last, following = around_them.by_end[ended : ended + 1], around_them.by_start[begins : begins + 1]
     around = [names[ranges.name[row]] for row in (*last.tolist(), *following.tolist())]
     found = [_quoted(name) for name in around]

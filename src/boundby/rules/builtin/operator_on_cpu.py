@@ -31,9 +31,8 @@ def operators_on_cpu(context: RuleContext) -> RowsOf:
     """Innermost operator ranges that compute, launch nothing and call no CUDA: rows of ``trace.ranges``."""
     trace, tree = context.trace, context.tree
     ranges = trace.ranges
-    named = context.regions_where(lambda name: bool(_COMPUTES.match(name.partition(",")[0])))
-    exact = np.array([is_operator(name) for name in tree.name], bool)
-    chosen = (named & exact)[tree.of_range] if len(ranges) else np.empty(0, bool)
+    named = np.array([is_operator(name) and bool(_COMPUTES.match(name.partition(",")[0])) for name in tree.name], bool)
+    chosen = named[tree.of_range] if len(ranges) else np.empty(0, bool)
     calls = context.timeline.call_range
     busy = np.zeros(len(ranges), bool)
     inside = np.unique(calls[calls >= 0])

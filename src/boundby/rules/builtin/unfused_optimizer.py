@@ -14,6 +14,10 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 # PyTorch's optimizers with one kernel for many tensors; the others have foreach=True.
 FUSED = ("AdamW", "Adam", "SGD", "Adagrad")
+_DROP = (
+    "optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0, drops gradients in place of filling them: "
+    "no kernel at all, and the first accumulation writes in place of adding"
+)
 _NAMED = re.compile(r"Optimizer\.step#(\w+)\.step")
 
 
@@ -23,22 +27,30 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     # At least the launches go; at most the kernels too, which are too short to be limited by memory.
     saving_ns = updates.saving_ns(RULE)[0], updates.saving_ns(RULE, Cause.GPU_COMPUTE)[1]
+    path = context.path(updates.region)
+    does = "sets gradients to zero" if _fills(path) else "updates"
     yield updates.match(
-        f"the optimizer updates tensor by tensor: {count(len(updates))} kernels of {duration(updates.median_ns)}, "
+        f"the optimizer {does} tensor by tensor: {count(len(updates))} kernels of {duration(updates.median_ns)}, "
         "launched one by one",
         {"kernels": updates.kernels.named()},
         saving_ns,
         (
             *context.program.pick(
                 ("One kernel that updates all parameters, given a list of their addresses, in place of one for each",),
-                torch=(
-                    _fused(context.path(updates.region)),
+                torch=(_DROP,)
+                if _fills(path)
+                else (
+                    _fused(path),
                     "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, "
                     "torch._foreach_addcdiv_ take lists of tensors",
                 ),
             ),
         ),
     )
+
+
+def _fills(path: tuple[str, ...]) -> bool:
+    return any("zero_grad" in name for name in path)
 
 
 def _fused(path: tuple[str, ...]) -> str:

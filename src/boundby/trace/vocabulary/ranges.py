@@ -29,6 +29,9 @@ def fold_name(name: str) -> str:
     return _STEP_WORD.sub(r"\1*", _COUNTER.sub("*", folded)) or name
 
 
+#: How the ranges that PyTorch's autograd engine opens around each node of the backward pass begin.
+BACKWARD = "autograd::engine::evaluate_function: "
+
 # Domains of libraries that annotate themselves: their ranges are neither the user's regions nor operators.
 _LIBRARY_DOMAIN = re.compile(
     r"^(?:nccl|nvshmem|cub|cccl|thrust|cublas|cublaslt|cudnn|cusparse|cusolver|cufft|curand|nvjpeg|tensorrt|"
