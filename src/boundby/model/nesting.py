@@ -83,10 +83,10 @@ def _proper_parents(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> npt.NDArr
     return parent if proper else None
 
 
-def _unrounded(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int) -> npt.NDArray[Any]:
+def _unrounded(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int) -> Int64Array:
     """Ends of ranges that nest in truth and overlap by no more than rounding: what lies mostly inside another ends with
     it, and what only reaches into the next ends where that begins."""
-    settled = end.copy()
+    settled: Int64Array = end.copy()
     for bound in (end, start):
         order = np.argsort(bound, kind="stable")
         rows, place = np.arange(len(start)), np.searchsorted(bound[order], end, side="left")

@@ -182,7 +182,7 @@ def test_who_calls_backward_waits_for_the_engines_thread(tmp_path: Path) -> None
     made.kernel(6_620, 5, 20)
     found = boundby.examine(made.write(tmp_path / "backward.json"))
     assert found.timeline.logical_threads.leader.tolist() == [0, 0]
-    assert found.report.devices[0].verdict.saving_ns > 4_000_000
+    assert (found.report.devices[0].verdict.saving_ns or 0) > 4_000_000
     assert found.report.devices[0].time["cpu"] == 3 * 1_800_000  # while the engine's nodes are open
 
 
