@@ -125,7 +125,8 @@ class Analysis:
     def _filled(self) -> Filled:
         """The same trace, had the device been busy whenever work that is not on record may have run."""
         timeline, chosen = self.timeline, self.options
-        trace = filled(timeline.trace, timeline.calls, timeline.losses)
+        begins_ns = {device.index: device.low_ns for device in timeline.devices}
+        trace = filled(timeline.trace, timeline.calls, timeline.losses, begins_ns)
         other = build_timeline(trace, timeline.window, fold=chosen.fold)
         inclusive = other.ownership.regions.accumulate(exclusive_account(other))
         accounts = {device.index: device.segments.by_cause() for device in other.devices}
@@ -136,11 +137,10 @@ class Analysis:
         """The report's predictions; none where the trace cannot be replayed to be trusted."""
         if self.replayed.unreliable:
             return ()
-        gpus = self.timeline.trace.gpus
         return tuple(
-            summary.prediction(self.replayed, device, gpus[device.index].id, scenario, predicted_ns)
+            summary.prediction(self.timeline, self.replayed, device, scenario)
             for device in self.timeline.devices
-            for scenario, predicted_ns in self.replayed.predicted_ns.get(device.index, {}).items()
+            for scenario in self.replayed.predicted_ns.get(device.index, {})
         )
 
     @cached_property

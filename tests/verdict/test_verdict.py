@@ -228,3 +228,19 @@ def test_a_cause_of_the_host_that_no_idle_time_shows_is_not_sure(idle: int, leve
     verdict = judge(case)
     assert (verdict.bound, verdict.confidence) == ("host_blocked", level)
     assert ("hardly idles" in "".join(verdict.reasons)) is (level == "medium")
+
+
+def test_what_the_trace_leaves_open_may_turn_a_verdict() -> None:
+    saved = {cause.key: 0 for cause in REMOVABLE} | {"cpu": 500 * MS, "gpu_copy": 200 * MS}
+    time = account(cpu=550, gpu_copy=450)
+    case = Case(time=time, operations=1000, captured=ALL, replayed=saved, open_ns={"cpu": (100 * MS, 0)})
+    verdict = judge(case)
+    assert (verdict.confidence, verdict.saving_range_ns) == ("high", (400 * MS, 500 * MS))
+    verdict = judge(replace(case, open_ns={"cpu": (400 * MS, 0)}))
+    assert (verdict.confidence, verdict.saving_range_ns) == ("low", (100 * MS, 500 * MS))
+    assert "copy may save as much" in verdict.reasons[0]
+
+
+def test_without_a_replay_the_work_of_a_device_saves_up_to_all_of_its_time() -> None:
+    verdict = judge(Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=300_000_000))
+    assert (verdict.saving_ns, verdict.saving_range_ns) == (670 * MS, (0, 970 * MS))

@@ -7,7 +7,7 @@ code may have been in a call: such time is ``unattributed``, and verdicts must h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,6 +54,7 @@ class Losses:
     until_ns: Int64Array  # to here
     dark: tuple[IntervalSet, ...]  # per process: when calls were made that are not on record
     calls_lost_fraction: tuple[float, ...]  # per process: of its calls that left other records
+    waits_lost_fraction: tuple[float, ...]  # of these: of those that wait for streams or events
     silent_from_ns: tuple[int | None, ...]  # per process: its calls stop on record here, while its ranges go on
 
     def of_device(self, device: int) -> npt.NDArray[np.intp]:
@@ -95,7 +96,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
     device_of_call = _devices(trace, calls)
     device = device_of_call[rows]
     begin, until, stream = _when(trace, calls, rows, device)
-    dark, fraction = _dark(trace, calls)
+    dark, fraction, of_waits = _dark(trace, calls)
     return Losses(
         expected,
         lost,
@@ -108,6 +109,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
         until,
         dark,
         fraction,
+        of_waits,
         _silences(trace, calls, region),
     )
 
@@ -223,22 +225,25 @@ def _next_end(calls: Calls, rows: npt.NDArray[np.intp], time: Int64Array, otherw
     return np.append(first, otherwise)[np.searchsorted(calls.start_ns[rows], time)]
 
 
-def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[float, ...]]:
-    """Per process: when the calls were made whose operations or syncs are on record and they are not.
+def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[float, ...], tuple[float, ...]]:
+    """Per process: when the calls were made whose operations or syncs are on record and they are not; which part of all
+    such calls these are, and of those that wait.
 
     A process numbers its calls in order, so a lost one lies between the recorded ones of the numbers around it.
     """
     table, points = trace.operations, trace.stream_points
     api_process = trace.process_of_thread[trace.api.thread]
-    dark, fractions = [], []
+    dark, fractions, of_waits = [], [], []
     for number in range(len(trace.processes)):
         orphans = (table.process == number) & (calls.of_operation < 0) & (table.correlation != NO_CORRELATION)
-        syncs = (points.process == number) & (calls.of_point < 0) & (points.correlation > 0) & ~points.is_record
+        waits = (points.process == number) & (points.correlation > 0) & ~points.is_record
+        syncs = waits & (calls.of_point < 0)
         wanted = np.concatenate((table.correlation[orphans], points.correlation[syncs]))
         ours = np.flatnonzero(api_process == number)
         if not len(wanted) or not len(ours):
             dark.append(EMPTY)
             fractions.append(0.0)
+            of_waits.append(0.0)
             continue
         ours = ours[np.argsort(trace.api.correlation[ours], kind="stable")]
         place = np.searchsorted(trace.api.correlation[ours], wanted)
@@ -249,7 +254,9 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
         dark.append(union(low, np.minimum(starts[place], begun)))
         seen = int(((table.process == number) & (calls.of_operation >= 0)).sum())
         fractions.append(len(wanted) / (len(wanted) + seen + int(((points.process == number) & ~syncs).sum())))
-    return tuple(dark), tuple(fractions)
+        within = place[len(begun) - int(syncs.sum()) :]  # one before or after all calls on record held up none of them
+        of_waits.append(np.count_nonzero((within > 0) & (within < len(ours))) / max(int(waits.sum()), 1))
+    return tuple(dark), tuple(fractions), tuple(of_waits)
 
 
 def _silences(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> tuple[int | None, ...]:
@@ -289,12 +296,16 @@ def _silence(
     return None
 
 
-def filled(trace: Trace, calls: Calls, losses: Losses) -> Trace:
+def filled(trace: Trace, calls: Calls, losses: Losses, begins_ns: Mapping[int, int]) -> Trace:
     """The trace with the device busy all the time in which lost work may have run: an operation for each lost launch,
-    one after the other where several share a time. The opposite of the trace as it is, in which it did nothing."""
-    rows = np.flatnonzero(losses.device >= 0)
+    one after the other where several share a time. The opposite of the trace as it is, in which it did nothing.
+    ``begins_ns``: each device's window, before which nothing is filled."""
+    least = np.full(len(trace.gpus) + 1, _EVER)
+    least[list(begins_ns)] = list(begins_ns.values())
+    rows = np.flatnonzero((losses.device >= 0) & (losses.until_ns > least[losses.device]))
     rows = rows[np.lexsort((losses.call[rows], losses.until_ns[rows], losses.device[rows]))]
-    begin, until, call = losses.begin_ns[rows], losses.until_ns[rows], losses.call[rows]
+    until, call = losses.until_ns[rows], losses.call[rows]
+    begin = np.maximum(losses.begin_ns[rows], least[losses.device[rows]])
     process = trace.process_of_thread[calls.thread[call]]
     stream = np.where(
         losses.stream[rows] >= 0, losses.stream[rows], _usual_streams(trace, process, losses.device[rows])

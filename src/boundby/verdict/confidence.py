@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, Cause
 from boundby.model.units import percent, plural
 from boundby.results.report import CONFIDENCES
-from boundby.verdict.bound import CLOSE, Case, Decision, host_together_ns
+from boundby.verdict.bound import CLOSE, LEAST_SAVING, Case, Decision, host_together_ns
 
 # Shares of the window above which something lowers the confidence by one step, or by two: a twentieth cannot turn a
 # verdict that leads clearly, a fifth can.
@@ -64,7 +64,9 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         if host_together_ns(case, decision) is not None:
             yield 1, "the host's causes together would save more"
         best, second = decision.savings[:2]
-        if best.saving_ns - second.saving_ns < CLOSE * case.window_ns:
+        if (rival := _rival(case, decision)) is not None:
+            yield 2, f"what the trace leaves open may turn it: {SHORT_LABEL[rival]} may save as much"
+        elif best.saving_ns - second.saving_ns < CLOSE * case.window_ns:
             yield 1, f"{SHORT_LABEL[second.cause]} is close behind"
 
 
@@ -77,6 +79,15 @@ def _unshown(case: Case, decision: Decision) -> Cause | None:
             if not case.time[cause] or own < LEAST_SHOWN * saved.get(cause.key, 0):
                 return cause
     return None
+
+
+def _rival(case: Case, decision: Decision) -> str | None:
+    """A cause that may save more than the best one does at the least, by what the trace leaves open of both."""
+    best = decision.savings[0]
+    least = best.saving_ns - case.open_ns.get(best.cause, (0, 0))[0]
+    most = {one.cause: one.saving_ns + case.open_ns.get(one.cause, (0, 0))[1] for one in decision.savings[1:]}
+    rival = max(sorted(most), key=lambda cause: most[cause])
+    return rival if most[rival] > max(least, LEAST_SAVING * case.window_ns) and case.open_ns else None
 
 
 def _doubts_of_host(case: Case) -> Iterator[Doubt]:

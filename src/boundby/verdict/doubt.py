@@ -39,12 +39,23 @@ def settled(case: Case) -> Case:
 
 
 def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
-    """What removing the bound saves at least and at most, whatever the missing records would have said; None: none are
-    missing."""
+    """What removing the bound saves at least and at most, whatever the missing records would have said and what the
+    trace leaves open turns out to be; None: it is all there.
+
+    Without a replay nothing shows how far the host's work hides behind the device's: its work may save all of its time,
+    or nothing."""
     named = decision.mixed_of[0] if decision.mixed_of else decision.bound
+    saved = {item.cause: item.saving_ns for item in decision.savings}
+    if named not in saved:
+        return None
+    if case.replayed is None and named in (cause.key for cause in BUSY_CAUSES):
+        return 0, max(saved[named], case.time[Cause[named.upper()]])
     ways = [{item.cause: item.saving_ns for item in other.savings} for other in _alternatives(case)]
-    found = [way[named] for way in (*ways, {item.cause: item.saving_ns for item in decision.savings}) if named in way]
-    return (max(min(found), 0), max(found)) if ways and found else None
+    found = [way[named] for way in (*ways, saved) if named in way]
+    less, more = case.open_ns.get(named, (0, 0))
+    if not ways and not less and not more:
+        return None
+    return max(min(found) - less, 0), max(min(max(found) + more, case.window_ns), *found)
 
 
 def why_not(case: Case, decision: Decision) -> str | None:

@@ -16,9 +16,10 @@ from boundby.attribution.windows import region_matches
 from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
+from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.model.units import percent, plural
 from boundby.replay import Counterfactuals, Predictor
-from boundby.replay.predictor import Range
+from boundby.replay.predictor import MODEL_ERROR, Range
 from boundby.results.report import (
     ApiCalls,
     Copies,
@@ -56,7 +57,7 @@ from boundby.structure.found import is_found
 from boundby.trace.vocabulary.cuda import Work
 from boundby.verdict.bound import Case, Otherwise, is_saturated
 from boundby.verdict.checklist import Signs, checklist
-from boundby.verdict.doubt import LITTLE
+from boundby.verdict.doubt import CHANCE, LITTLE
 from boundby.verdict.phases import find_phases
 from boundby.verdict.verdict import judge
 
@@ -144,7 +145,8 @@ def _device(
         launches=int((records.expected & (records.device_of_call == device.index)).sum()),
         launches_lost=len(missing),
         launches_lost_before=int((records.until_ns[missing] <= device.low_ns).sum()),
-        calls_lost_fraction=_calls_lost(timeline, processes),
+        calls_lost_fraction=_calls_lost(timeline.losses.calls_lost_fraction, processes),
+        open_ns=_open(timeline, replayed, device) if savings else {},
         stretched=_stretched(device) if timeline.window.kind == "gpu" and not timeline.window.skip_first else None,
     )
     verdict = judge(case)
@@ -195,12 +197,12 @@ def _device(
     )
 
 
-def prediction(
-    replayed: Counterfactuals, device: DeviceTimeline, number: int, scenario: str, predicted_ns: int
-) -> WhatIf:
+def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTimeline, scenario: str) -> WhatIf:
     """A device's window under a scenario, and its range: what the trace leaves open; where records are missing, the
-    device busy whenever lost work may have run, and off by the time in which calls are missing."""
+    device busy whenever lost work may have run, off by the time in which calls are missing, and by what may hang on
+    any of them."""
     length, filled = device.high_ns - device.low_ns, replayed.filled
+    predicted_ns, number = replayed.predicted_ns[device.index][scenario], timeline.trace.gpus[device.index].id
     between, other = replayed.between[device.index][scenario], predicted_ns
     low, high = between
     if filled is not None and device.index in filled.replayed.between:
@@ -208,10 +210,32 @@ def prediction(
         otherwise = filled.replayed.between[device.index][scenario]
         low, high = min(low, otherwise.low_ns), max(high, otherwise.high_ns)
     unknown = device.withheld.unsure_ns
+    if min(predicted_ns, other) < length and (weight := _lost_weight(timeline, device)):
+        low, high = round(low * (1 - weight)), round(high + (length - high) * weight)
     between = Range(max(low - unknown, 0), max(min(high + unknown, length), predicted_ns, other))
     is_little = int(device.withheld.work.length_ns.sum()) <= LITTLE * length
     told = other if is_little else predicted_ns
     return WhatIf(scenario, told, length, number, *between, between.confidence)
+
+
+def _lost_weight(timeline: Timeline, device: DeviceTimeline) -> float:
+    """What part of a change may hang on launches and calls that are not on record: more than their part of all, since
+    one wait or copy decides on many others."""
+    losses, processes = timeline.losses, unique(device.operations.table.process)
+    launches = int((losses.expected & (losses.device_of_call == device.index)).sum())
+    parts = [len(losses.of_device(device.index)) / max(launches, 1), _calls_lost(losses.calls_lost_fraction, processes)]
+    return min(CHANCE * max(*parts, _calls_lost(losses.waits_lost_fraction, processes)), 1.0)
+
+
+def _open(timeline: Timeline, replayed: Counterfactuals, device: DeviceTimeline) -> dict[str, tuple[int, int]]:
+    """By cause: how much less and how much more its removal may save than predicted, beyond the model's error."""
+    found = {}
+    for cause, scenario in SCENARIO_OF_CAUSE.items():
+        if scenario in replayed.predicted_ns.get(device.index, {}):
+            told = prediction(timeline, replayed, device, scenario)
+            error, low, high = round(MODEL_ERROR * told.predicted_ns), told.low_ns or 0, told.high_ns or 0
+            found[cause] = max(high - told.predicted_ns - error, 0), max(told.predicted_ns - low - error, 0)
+    return found
 
 
 def _filled(replayed: Counterfactuals, time: npt.NDArray[np.int64], savings: Mapping[str, int] | None) -> Otherwise:
@@ -240,9 +264,8 @@ def _lost_kinds(timeline: Timeline, rows: npt.NDArray[np.intp]) -> tuple[Cause, 
     return tuple(kinds)
 
 
-def _calls_lost(timeline: Timeline, processes: npt.NDArray[np.int32]) -> float:
-    """Of the calls of these processes, of those that left other records, the part that is missing."""
-    fractions = timeline.losses.calls_lost_fraction
+def _calls_lost(fractions: tuple[float, ...], processes: npt.NDArray[np.int32]) -> float:
+    """The part that is missing of the calls of these processes, of those that left other records."""
     return max((fractions[number] for number in processes.tolist() if number >= 0), default=0.0)
 
 
@@ -334,7 +357,7 @@ def regions(
         replayed,
         _all_saturated(timeline, replayed),
         _lost_kinds(timeline, np.arange(len(timeline.losses.call))),
-        _calls_lost(timeline, np.unique(timeline.trace.operations.process)),
+        _calls_lost(timeline.losses.calls_lost_fraction, np.unique(timeline.trace.operations.process)),
         any(timeline.host_state.evidence(thread).is_thinned for thread in np.unique(timeline.calls.thread).tolist()),
     )
     reports: dict[int, RegionReport] = {}
