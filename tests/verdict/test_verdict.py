@@ -243,4 +243,4 @@ def test_what_the_trace_leaves_open_may_turn_a_verdict() -> None:
 
 def test_without_a_replay_the_work_of_a_device_saves_up_to_all_of_its_time() -> None:
     verdict = judge(Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=300_000_000))
-    assert (verdict.saving_ns, verdict.saving_range_ns) == (670 * MS, (0, 970 * MS))
+    assert (verdict.saving_ns, verdict.saving_range_ns) == (700 * MS, (0, 970 * MS))
