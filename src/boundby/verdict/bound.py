@@ -74,7 +74,8 @@ class Case:
     launches: int = 0  # whose work should be on record
     launches_lost: int = 0  # whose work is not
     launches_lost_before: int = 0  # of these: before the window begins with the first work on record
-    #: By cause: how much less, and how much more, its removal may save than the replay says, by what the trace leaves open.
+    #: By cause: how much less, and how much more, its removal may save than the replay says, for what the trace leaves
+    #: open.
     open_ns: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     calls_lost_fraction: float = 0.0  # of the calls that left other records
     stretched: str | None = None  # why the window holds hardly any of the work
