@@ -10,7 +10,7 @@ from rich.text import Text
 
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
-from boundby.render import findings, glossary, sentences, view, work
+from boundby.render import findings, glossary, memory, sentences, view, work
 from boundby.render.bars import Segment, cells, segments
 from boundby.render.face import (
     DEFAULT_WIDTH,
@@ -62,6 +62,8 @@ def render(
         _tops(report, face),
         _what_if(report, face),
         _work(report, face),
+        _memory(report, face),
+        _passes(report, face),
         _checklist(report, face),
         _not_captured(report, face),
     ]
@@ -384,11 +386,34 @@ def _work(report: Report, face: Face) -> list[Text]:
     if not title:
         return []
     table = [row.cells("/".join(row.path[-2:]) or "(all)") for row in work.rows(report)]
-    cells = [tuple(column.upper() for column in work.COLUMNS), *table]
-    wide = [max(len(row[place]) for row in cells) for place in range(1, len(work.COLUMNS))]
+    heading = [face.heading(text) for text in face.wrapped(f"WORK AND PEAKS: {title}")]
+    return heading + _small_table(face, work.COLUMNS, table)
+
+
+def _memory(report: Report, face: Face) -> list[Text]:
+    lines: list[Text] = []
+    for device in report.devices:
+        for title in memory.titles(device):
+            lines += [face.heading(text) for text in face.wrapped(f"MEMORY, {title}")]
+            lines += _small_table(face, ("allocated in, and held at the peak", "bytes", "share"), memory.held(device))
+    return lines
+
+
+def _passes(report: Report, face: Face) -> list[Text]:
+    table = [("/".join(path[-2:]), *figures) for path, *figures in memory.passes(report)]
+    if not table:
+        return []
+    title = "FORWARD AND BACKWARD: kernel time of each region's operators, and of their gradients"
+    return [face.heading(text) for text in face.wrapped(title)] + _small_table(face, memory.PASSES, table)
+
+
+def _small_table(face: Face, names: Sequence[str], table: Sequence[Sequence[str]]) -> list[Text]:
+    """A small table: names, then figures."""
+    cells = [tuple(column.upper() for column in names), *table]
+    wide = [max(len(row[place]) for row in cells) for place in range(1, len(names))]
     room = max(face.width - sum(wide) - 2 * len(wide), 12)
     first = min(room, max(len(row[0]) for row in cells))
-    lines = [face.heading(text) for text in face.wrapped(f"WORK AND PEAKS: {title}")]
+    lines = []
     for number, row in enumerate(cells):
         figures = (f"{cell:>{size}}" for cell, size in zip(row[1:], wide, strict=True))
         text = "  ".join([f"{face.fit(row[0], first):<{first}}", *figures])

@@ -143,6 +143,51 @@ WorkDone = Annotated[Work | None, LATER, NO_COLUMN, "Work by the sizes of inputs
 
 
 @dataclass(frozen=True)
+class MemoryHeld:
+    """What one region held."""
+
+    path: tuple[str, ...]
+    bytes: Annotated[Natural, "Allocated in it, and not released."]
+
+
+@dataclass(frozen=True)
+class MemoryPoint:
+    """One instant."""
+
+    time_ns: Annotated[int, "On the trace's clock."]
+    bytes: Annotated[Natural, "In use."]
+    reserved_bytes: Annotated[Natural, "Held from the device."]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the framework's allocator held of a device over the recording. Bytes."""
+
+    first_bytes: Annotated[int, "In use before the first event."]
+    last_bytes: Annotated[int, "In use after the last one."]
+    peak_bytes: Annotated[int, "Most in use."]
+    peak_ns: Annotated[int, "When, on the trace's clock."]
+    peak_path: Annotated[tuple[str, ...], "The region, no operator, that allocated last before it."]
+    peak_reserved_bytes: Annotated[int, "Most held from the device."]
+    before_bytes: Annotated[int, "In use at the peak and allocated before the recording: weights, optimizer, caches."]
+    held: Annotated[tuple[MemoryHeld, ...], "Who allocated the rest of it: regions that are no operators, most first."]
+    points: Annotated[tuple[MemoryPoint, ...], "Over time: of each stretch the instant with most in use."]
+
+
+@dataclass(frozen=True)
+class RegionMemory:
+    """What a region allocated of the devices' memory. Bytes."""
+
+    allocated_bytes: Annotated[Natural, "All allocations."]
+    kept_bytes: Annotated[int, "Allocations less releases: negative where it releases what others allocated."]
+    peak_bytes: Annotated[Natural, "Most in use by the program after an event of this region."]
+    held_at_peak_bytes: Annotated[Natural, "Allocated here and in use at the program's peak."]
+
+
+MemoryDone = Annotated[RegionMemory | None, LATER, NO_COLUMN, "Allocations; null where they are not told."]
+
+
+@dataclass(frozen=True)
 class Gaps:
     """Idle intervals between busy ones."""
 
@@ -488,6 +533,7 @@ class DeviceReport(_WithCopies):
         NO_COLUMN,
         "Of cpu: nanoseconds in which the responsible thread was runnable and waited for a core.",
     ] = 0
+    memory: Annotated[Memory | None, LATER, NO_COLUMN, "Allocations over time; null where they are not told."] = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None  # CUDA graphs traced as one operation each; None: none were
 
     @property
@@ -574,6 +620,10 @@ class RegionReport(_WithCopies):
         "Of cpu: nanoseconds in which the responsible thread was runnable and waited for a core.",
     ] = 0
     work: WorkDone = None
+    memory: MemoryDone = None
+    backward_kernels_ns: Annotated[
+        Natural, LATER, NO_COLUMN, "Kernel time of the backward pass of this region's operators, by sequence numbers."
+    ] = 0
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
 
     @property

@@ -8,7 +8,8 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.model.causes import CAUSES
 from boundby.model.records import dataclass
-from boundby.results.report import Copies, Top, Work
+from boundby.results.report import Copies, Memory, RegionMemory, Top, Work
+from boundby.stats.backward import backward_kernels
 from boundby.stats.device import (
     KernelFigures,
     ProjectedFigures,
@@ -26,6 +27,7 @@ from boundby.stats.host import (
     preempted,
 )
 from boundby.stats.instances import Series, host_series, projected_series
+from boundby.stats.memory import memory_of
 from boundby.stats.spread import Spread, spread, sums
 from boundby.stats.tops import top_calls, top_kernels
 from boundby.stats.work import works
@@ -54,6 +56,9 @@ class Figures:
     top_calls: list[tuple[Top, ...]]
     missing: Missing
     works: list[Work | None]
+    device_memory: dict[int, Memory]  # by index into Trace.gpus
+    memory: list[RegionMemory | None]
+    backward_kernels_ns: Int
     preempted_ns: Int  # with descendants
 
 
@@ -72,6 +77,7 @@ def measure(timeline: Timeline) -> Figures:
     """Compute every figure of every region."""
     regions = timeline.ownership.regions
     ranges = timeline.trace.ranges
+    device_memory, memory = memory_of(timeline)
     exclusive = exclusive_account(timeline)
     chosen = operations_in_windows(timeline, timeline.devices)
     counted = np.flatnonzero(timeline.counted_ranges)
@@ -98,6 +104,9 @@ def measure(timeline: Timeline) -> Figures:
         missing=_missing(timeline),
         preempted_ns=_preempted(timeline),
         works=works(timeline),
+        device_memory=device_memory,
+        memory=memory,
+        backward_kernels_ns=backward_kernels(timeline),
     )
 
 

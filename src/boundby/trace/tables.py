@@ -197,6 +197,7 @@ class MemoryPoints(Table):
     delta: Int64Array  # negative: a release
     allocated: Int64Array  # in use, after it
     reserved: Int64Array  # held from the device, after it
+    address: Int64Array  # -1: not told
 
 
 @dataclass(frozen=True)

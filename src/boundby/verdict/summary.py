@@ -190,6 +190,7 @@ def _device(
         exposed_by_waits_ns=savings["sync"] if savings else None,
         phases=find_phases(timeline, device, case, verdict, predictor if savings else None, part),
         doubts=replayed.doubts.get(device.index, ()),
+        memory=figures.device_memory.get(device.index),
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
         coverage=_coverage(case),
         preempted_ns=case.preempted_ns,
@@ -469,6 +470,8 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         coverage=_coverage(case),
         preempted_ns=case.preempted_ns,
         work=figures.works[region],
+        memory=figures.memory[region],
+        backward_kernels_ns=int(figures.backward_kernels_ns[region]),
         **activity,
     )
 

@@ -200,3 +200,46 @@ def test_filled_gradients_are_no_update_and_views_no_computation(tmp_path: Path)
     found = {item.rule: item for item in boundby.analyze(made.write(tmp_path / "zero.json"), show_all=True).findings}
     assert "operator-on-cpu" not in found
     assert found["unfused-optimizer"].advice[0].startswith("optimizer.zero_grad(set_to_none=True)")
+
+
+def test_memory_is_told_by_region_and_over_time(tmp_path: Path) -> None:
+    made = Kineto()
+    made.event("user_annotation", "forward", 0, 50)
+    made.event("cpu_op", "aten::empty", 5, 10)
+    made.event("user_annotation", "loss", 60, 30)
+    made.launch(20, 1)
+    made.kernel(30, 50, 1)
+    in_use = 1_000  # weights
+    for time, address, size in ((7, 1, 500), (8, 2, 300), (40, 2, -300), (65, 3, 400), (80, 1, -500)):
+        in_use += size
+        told = {"Total Allocated": in_use, "Total Reserved": 4_096, "Bytes": size, "Addr": address}
+        made.event("cpu_instant_event", "[memory]", time, 0, ph="i", args={**told, "Device Id": 0, "Device Type": 1})
+    report = boundby.analyze(made.write(tmp_path / "memory.json"))
+    memory = report.devices[0].memory
+    assert memory is not None
+    assert (memory.peak_bytes, memory.peak_ns, memory.peak_path) == (1_900, 65_000, ("loss",))
+    assert (memory.before_bytes, memory.first_bytes, memory.last_bytes) == (1_000, 1_000, 1_400)
+    assert [(one.path, one.bytes) for one in memory.held] == [(("forward",), 500), (("loss",), 400)]
+    of = {region.path: region.memory for region in report.regions}
+    forward = of["forward",]
+    assert forward is not None
+    assert (forward.allocated_bytes, forward.kept_bytes, forward.held_at_peak_bytes) == (800, 500, 500)
+    page = write_text(report, "terminal", full=True)
+    assert "peak 1.90 kB in use (4.10 kB reserved)" in page
+
+
+def test_backward_is_told_beside_its_forward(tmp_path: Path) -> None:
+    made = Kineto()
+    made.event("user_annotation", "net", 0, 40)
+    made.event("cpu_op", "aten::linear", 5, 30, args={"Sequence number": 7})
+    made.event("cpu_op", "aten::addmm", 8, 20, args={"Sequence number": 7})
+    made.launch(10, 1)
+    made.kernel(20, 10, 1)
+    node = {"Sequence number": 7, "Fwd thread id": 1}
+    made.event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 50, 40, tid=TID + 1, args=node)
+    made.event("cpu_op", "aten::mm", 55, 20, tid=TID + 1, args={"Sequence number": 9})
+    made.event("cuda_runtime", "cudaLaunchKernel", 60, 5, tid=TID + 1, args={"correlation": 2})
+    made.kernel(70, 25, 2)
+    told = {region.path: region.backward_kernels_ns for region in boundby.analyze(made.write(tmp_path / "b.json")).regions}
+    assert told["net",] == told["net", "aten::linear"] == told["net", "aten::linear", "aten::addmm"] == 25_000
+    assert sum(told.values()) == 4 * 25_000  # and the whole

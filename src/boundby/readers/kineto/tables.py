@@ -62,7 +62,7 @@ ARGUMENTS = (
     *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id"),
     *("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Seq"),
     *("Process Group Name", "Process Group Description", "Process Group Ranks"),
-    *("Total Allocated", "Total Reserved", "Bytes", "Device Id", "Device Type", "name"),
+    *("Total Allocated", "Total Reserved", "Bytes", "Device Id", "Device Type", "Addr", "name"),
 )
 OPERATIONS, CALLS, RANGES = "GPU operations", "API calls", "operators and annotations"
 FRAMES, OVERHEADS, SYNCS, MEMORY_EVENTS = "Python functions", "profiler overheads", "sync events", "memory events"
@@ -380,4 +380,5 @@ def _memory(columns: Columns, raw: Raw, device: Int32Array) -> MemoryPoints:
     )
     thread = raw["globalTid"].astype(np.int32)
     where = np.where(on_host, np.int32(-1), device)
-    return MemoryPoints(where, raw["start"], thread, delta, allocated, reserved).sorted()
+    address = columns.within("Addr", rows, 0, _MOST_TIME, -1)
+    return MemoryPoints(where, raw["start"], thread, delta, allocated, reserved, address).sorted()

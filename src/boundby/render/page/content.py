@@ -11,7 +11,7 @@ from boundby import __about__
 from boundby.model import units
 from boundby.model.causes import CAUSE_INFO, CauseInfo, info
 from boundby.model.scenarios import scenario_label
-from boundby.render import findings, glossary, sentences, view, work
+from boundby.render import findings, glossary, memory, sentences, view, work
 from boundby.render.missing import captured_by, not_captured
 from boundby.render.text import clean, region_name
 from boundby.results.plot_data import Gap, PlotData
@@ -57,6 +57,13 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "captured_by": captured_by(report),
         "work_title": work.title(report),
         "work_rows": work.rows(report),
+        "memories": [
+            (title, memory.held(device), memory.lines(device.memory.points))
+            for device in report.devices
+            for title in memory.titles(device)
+            if device.memory
+        ],
+        "passes": memory.passes(report),
         "causes": list(CAUSE_INFO.values()),
         "info": info,
         "meanings": meanings(report),
