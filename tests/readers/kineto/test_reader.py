@@ -11,6 +11,7 @@ import pytest
 import boundby
 from boundby.model.errors import InputError
 from boundby.readers import read_trace
+from boundby.render import terminal
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from tests.readers.kineto.trace import PID, TID, Kineto
 
@@ -224,8 +225,7 @@ def test_memory_is_told_by_region_and_over_time(tmp_path: Path) -> None:
     forward = of["forward",]
     assert forward is not None
     assert (forward.allocated_bytes, forward.kept_bytes, forward.held_at_peak_bytes) == (800, 500, 500)
-    page = write_text(report, "terminal", full=True)
-    assert "peak 1.90 kB in use (4.10 kB reserved)" in page
+    assert "peak 1.90 kB in use (4.10 kB reserved)" in terminal.render(report)
 
 
 def test_backward_is_told_beside_its_forward(tmp_path: Path) -> None:
@@ -240,6 +240,8 @@ def test_backward_is_told_beside_its_forward(tmp_path: Path) -> None:
     made.event("cpu_op", "aten::mm", 55, 20, tid=TID + 1, args={"Sequence number": 9})
     made.event("cuda_runtime", "cudaLaunchKernel", 60, 5, tid=TID + 1, args={"correlation": 2})
     made.kernel(70, 25, 2)
-    told = {region.path: region.backward_kernels_ns for region in boundby.analyze(made.write(tmp_path / "b.json")).regions}
+    told = {
+        region.path: region.backward_kernels_ns for region in boundby.analyze(made.write(tmp_path / "b.json")).regions
+    }
     assert told["net",] == told["net", "aten::linear"] == told["net", "aten::linear", "aten::addmm"] == 25_000
     assert sum(told.values()) == 4 * 25_000  # and the whole
