@@ -41,6 +41,7 @@ from boundby.verdict import first_responses, summary
 
 if TYPE_CHECKING:  # what an analysis does without is loaded by what needs it
     from boundby.compare.budget import Budget
+    from boundby.jobs.summary import RankSummary
     from boundby.results.comparison import Comparison
     from boundby.results.gate import GateResult
     from boundby.results.job import JobReport
@@ -316,14 +317,28 @@ def job(
     see the same files, or ``local``. What cannot be used is named in the result; the result does not depend on the
     order of the files or on who read them. Raises UserError where fewer than two ranks are left.
     """
-    from boundby.jobs.gather import find_reports, gather
     from boundby.jobs.merge import merge
+
+    summaries, name, left_out = job_ranks(reports, options, workers=workers, scheduler=scheduler, progress=progress)
+    return merge(summaries, name, left_out)
+
+
+def job_ranks(
+    reports: Sequence[str | PathLike[str]] | str | PathLike[str],
+    options: AnalysisOptions | None = None,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[RankSummary], str, list[str]]:
+    """What ``job`` joins: a compact summary of each rank, what to call the job, and why reports were left out."""
+    from boundby.jobs.gather import find_reports, gather
 
     given = [reports] if isinstance(reports, str | PathLike) else list(reports)
     name, found = find_reports([Path(one) for one in given])
     summaries, left_out = gather(found, options, workers=workers, scheduler=scheduler, progress=progress)
     (progress or _silent)("joining the ranks", None)
-    return merge(summaries, name, left_out)
+    return summaries, name, left_out
 
 
 def load_job(

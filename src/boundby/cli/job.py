@@ -18,13 +18,13 @@ from boundby.render.formats import BY_SUFFIX, Surface
 if TYPE_CHECKING:
     from boundby.results.job import JobReport
 
-FORMATS = ("terminal", "markdown", "html", "json")
+FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
 
 
 @click.command(epilog=outcome.EPILOG)
 @click.argument("reports", metavar="REPORTS...", nargs=-1, required=True, type=FILE)
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
-@click.option("-o", "--output", type=FILE, help="Write to this file (.html .md .json .txt say the format).")
+@click.option("-o", "--output", type=FILE, help="Write to this file (.html .md .json .txt .pftrace say the format).")
 @click.option(
     "--workers", metavar="N", type=click.IntRange(min=1), help="Local processes that read; without it one a core."
 )
@@ -54,17 +54,27 @@ def job(
     boundby job traces/ --scheduler tcp://head:8786 --format json -o job.json
     """
     from boundby import api
+    from boundby.jobs import perfetto
+    from boundby.jobs.merge import merge
     from boundby.results import write
 
     output = None if output == Path("-") else output
     kind = format_name or ("terminal" if output is None else BY_SUFFIX.get(output.suffix.lower(), ""))
     if kind not in FORMATS:
-        raise click.UsageError(f"The format of {output} is not plain from its name: .html .md .json .txt.")
+        raise click.UsageError(f"The format of {output} is not plain from its name: .html .md .json .txt .pftrace.")
+    if kind == "perfetto" and output is None:
+        raise click.UsageError("A Perfetto trace is no text: name a file with -o, such as job.pftrace.")
     files = [path for path in reports if not path.is_dir()]
     if output is not None:
         write.check(output, inputs=files)
     with view.progress() as progress:
-        found = api.job(reports, options, workers=workers, scheduler=scheduler, progress=progress)
+        ranks, name, left_out = api.job_ranks(reports, options, workers=workers, scheduler=scheduler, progress=progress)
+        found = merge(ranks, name, left_out)
+    if kind == "perfetto" and output is not None:
+        with write.open_whole(output, inputs=files) as file:
+            perfetto.write(file, ranks, found)
+        view.note(f"wrote {output}; open it at https://ui.perfetto.dev")
+        return outcome.OK
     pages = links(found, reports, output) if kind == "html" and output is not None else ()
     text = render(found, kind, view.surface() if output is None else view.plain(), pages)
     if output is not None:

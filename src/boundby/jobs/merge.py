@@ -31,7 +31,7 @@ _LEAST_EXCESS_SHARE = 0.01
 
 def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] = ()) -> JobReport:
     """One report of all. Raises InputError where there are fewer than two ranks."""
-    kept, problems = _chosen(summaries)
+    kept, problems = choose(summaries)
     if len(kept) < 2:
         why = " ".join((*left_out, *problems))
         raise InputError(
@@ -68,7 +68,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
     )
 
 
-def _chosen(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
+def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
     """Ranks in their order; without those that are there twice or belong to another job."""
     ordered = sorted(summaries, key=lambda one: (one.rank, one.name, one.window_ns))
     sizes = [one.world_size for one in ordered if one.world_size != UNKNOWN]
@@ -353,4 +353,4 @@ def _notes(
     return notes
 
 
-__all__ = ["merge"]
+__all__ = ["choose", "merge"]

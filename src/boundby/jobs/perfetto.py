@@ -1,0 +1,123 @@
+"""A job for ui.perfetto.dev: all ranks on one clock, each with its steps, its own work, its waits, and its collectives,
+of which an arrow joins the parts on all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import IO
+
+import numpy as np
+
+from boundby.jobs.meetings import Aligned, Clock, align
+from boundby.jobs.merge import choose
+from boundby.jobs.summary import RankSummary
+from boundby.model.arrays import Int64Array
+from boundby.model.causes import CAUSES, SHORT_LABEL, Cause
+from boundby.render.job import name_of, told
+from boundby.render.perfetto_packets import Slices, Writer
+from boundby.render.text import region_name
+from boundby.results.job import JobReport
+
+STEPS, WORK, COLLECTIVES = 1, 2, 3
+
+
+def write(file: IO[bytes], summaries: Sequence[RankSummary], report: JobReport) -> None:
+    """Write the trace of the ranks that ``report`` was made of. Times are the first rank's; all are moved where any
+    would be negative. Raises UserError where the perfetto package is not installed."""
+    kept, _ = choose(summaries)
+    aligned = align(kept)
+    begin = [int(clock.at(np.array([one.window_ns[0]]))[0]) for one, clock in zip(kept, aligned.clocks, strict=True)]
+    first = min([*begin, int(aligned.matched.start_ns.min(initial=0))])
+    writer = Writer(file, offset_ns=max(-first, 0))
+    for place, (summary, clock) in enumerate(zip(kept, aligned.clocks, strict=True)):
+        _Rank(writer, summary, clock, place, aligned, report).write()
+
+
+class _Rank:
+    """One rank's tracks."""
+
+    def __init__(
+        self, writer: Writer, summary: RankSummary, clock: Clock, place: int, aligned: Aligned, report: JobReport
+    ) -> None:
+        self.writer, self.summary, self.clock, self.report = writer, summary, clock, report
+        matched = aligned.matched
+        mine = matched.rank == place
+        self.instance = np.full(len(summary.meetings), -1, np.int64)
+        self.instance[matched.row[mine]] = matched.instance[mine]
+        self.transfer_ns = matched.transfer_ns
+        self.last = matched.rank[matched.latest()[0]]
+        held = [told(report, one) for one in (*report.stragglers, *report.extras) if place in one.ranks]
+        about = " ".join([f"{summary.name}.", *held])
+        self.process = writer.track(name_of(report, place), 0, place + 1, ordered=True, told=about)
+
+    def write(self) -> None:
+        clock, (low, high) = self.clock, self.summary.window_ns
+        steps = clock.at(np.append(self.summary.step_ns, high))
+        self._put("steps", STEPS, steps[:-1], steps[1:], [f"step {number}" for number in range(len(steps) - 1)])
+        self._work(int(clock.at(np.array([low]))[0]), int(clock.at(np.array([high]))[0]))
+        self._collectives()
+
+    def _put(
+        self, track: str, rank: int, start: Int64Array, end: Int64Array, names: Sequence[str], **more: Int64Array
+    ) -> None:
+        kept = np.flatnonzero(end > start)
+        order = kept[np.lexsort((-end[kept], start[kept]))]
+        name = self.writer.names.add_all(names, order)
+        flow = more.pop("flow", None)
+        slices = Slices(
+            start[order],
+            end[order],
+            name,
+            numbers={label.replace("_", " "): values[order] for label, values in more.items()},
+            flow=None if flow is None else flow[order],
+        )
+        self.writer.slices(track, self.process, rank, slices)
+
+    def _work(self, low: int, high: int) -> None:
+        """Own work between events by what most of it is, then the wait that ends with the event."""
+        summary, work, events = self.summary, self.summary.work, self.summary.events
+        count = len(events) + 1
+        own = np.bincount(work.event, work.ns, count).astype(np.int64)
+        until = np.append(self.clock.at(events.time_ns), high)
+        since = np.append(low, until[:-1])
+        worked = np.minimum(since + own, until)
+        best = np.full(count, -1, np.int64)
+        rows = np.lexsort((work.ns, work.event))
+        best[work.event[rows]] = rows  # the last of each event is its largest
+        causes = [f"{SHORT_LABEL[Cause(cause).key]} in " for cause in range(len(CAUSES))]
+        regions = [region_name(path) for path in summary.regions]
+        names = [
+            causes[int(work.cause[row])] + regions[int(work.region[row])] if row >= 0 else "" for row in best.tolist()
+        ]
+        met = np.append(np.where(events.is_join, self.instance[events.meeting], -1), -1)
+        transfer = np.where(met >= 0, np.append(self.transfer_ns, 0)[met], 0)
+        came = np.clip(until - transfer, worked, until)  # when the last one came
+        waits = [
+            f"waits for {name_of(self.report, int(self.last[one]))}" if one >= 0 else "waits" for one in met.tolist()
+        ]
+        track = np.concatenate((since, worked, came)), np.concatenate((worked, came, until))
+        self._put("work and waits", WORK, *track, [*names, *waits, *["transfer"] * count])
+
+    def _collectives(self) -> None:
+        table, met = self.summary.meetings, self.instance
+        names = [self.summary.kinds[kind] for kind in table.kind.tolist()]
+        last = np.where(met >= 0, np.append(self.last, -1)[met], -1)
+        self._put(
+            "collectives",
+            COLLECTIVES,
+            self.clock.at(table.start_ns),
+            self.clock.at(table.end_ns),
+            names,
+            bytes=table.bytes,
+            transfer_ns=np.where(met >= 0, np.append(self.transfer_ns, -1)[met], -1),
+            last_to_come=np.array([self.summary_rank(one) for one in last.tolist()], np.int64),
+            flow=met + 1,
+        )
+
+    def summary_rank(self, place: int) -> int:
+        """A rank's number for people: its rank, else its place; -1: none."""
+        rank = self.report.ranks[place].rank if place >= 0 else -1
+        return place if rank is None else rank
+
+
+__all__ = ["write"]
