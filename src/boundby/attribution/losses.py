@@ -18,7 +18,7 @@ from boundby.attribution import segments
 from boundby.attribution.context import TraceContext
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import BoolArray, Int64Array, pick, sorted_distinct
+from boundby.model.arrays import BoolArray, Int64Array, pick, sorted_distinct, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.records import dataclass
@@ -89,7 +89,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
     lost = expected & ~has_work
     process = trace.process_of_thread[calls.thread]
     # A set of no byte leaves no record either: sets are lost only where kernels or copies are.
-    empty = lost & (work == Work.SET) & ~np.isin(process, np.unique(process[lost & (work != Work.SET)]))
+    empty = lost & (work == Work.SET) & ~np.isin(process, unique(process[lost & (work != Work.SET)]))
     lost, expected = lost & ~empty, expected & ~empty
     rows = np.flatnonzero(lost)
     rows = rows[np.lexsort((rows, calls.start_ns[rows]))]
@@ -116,7 +116,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
 
 def _work_of_calls(trace: Trace, calls: Calls) -> npt.NDArray[np.int8]:
     kinds = np.zeros(len(trace.names) + 1, np.int8)
-    used = np.unique(calls.name[calls.name >= 0])
+    used = unique(calls.name[calls.name >= 0])
     kinds[used] = [int(work_of_call(trace.names[number])) for number in used.tolist()]
     return kinds[calls.name]
 
@@ -139,7 +139,7 @@ def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     first, last = (np.flatnonzero(np.isin(calls.name, numbers)) for numbers in (begins, ends))
     found: dict[int, IntervalSet] = {}
     process = trace.process_of_thread[calls.thread]
-    for number in np.unique(process[first]).tolist():
+    for number in unique(process[first]).tolist():
         start = calls.start_ns[first[process[first] == number]]
         stop = np.sort(calls.end_ns[last[process[last] == number]])
         place = np.searchsorted(stop, start)
@@ -164,9 +164,9 @@ def _devices(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
         device[usable] = device[source[usable]]
     process = trace.process_of_thread[calls.thread]
     main = np.full(len(trace.processes) + 1, NOTHING, np.int64)
-    for number in np.unique(trace.operations.process).tolist():
+    for number in unique(trace.operations.process).tolist():
         main[number] = np.bincount(trace.operations.device[trace.operations.process == number]).argmax()
-    used = np.unique(trace.operations.device)
+    used = unique(trace.operations.device)
     rest = int(used[0]) if len(used) == 1 else NOTHING
     return np.where(device >= 0, device, np.where(main[process] >= 0, main[process], rest))
 
@@ -188,7 +188,7 @@ def _when(
     for number, gpu in sorted(set(zip(process.tolist(), device.tolist(), strict=True))):
         mine = np.flatnonzero((process == number) & (device == gpu))
         ours = np.flatnonzero((table.process == number) & (table.device == gpu) & (table.correlation != NO_CORRELATION))
-        streams = np.unique(table.stream[ours]).tolist()
+        streams = unique(table.stream[ours]).tolist()
         time = begin[mine]
         if len(streams) == 1:
             stream[mine] = streams[0]
@@ -268,7 +268,7 @@ def _silences(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> tupl
         ranges, own = np.flatnonzero(process == number), np.flatnonzero(call_process == number)
         silent = _silence(trace, calls, ranges, region[ranges], own)
         if silent is not None:
-            threads = np.unique(calls.thread[own]).tolist()
+            threads = unique(calls.thread[own]).tolist()
             each = [_silence(trace, calls, ranges, region[ranges], own[calls.thread[own] == one]) for one in threads]
             silent = min((time for time in each if time is not None), default=silent)
         found.append(silent)
@@ -374,7 +374,7 @@ def withhold(context: TraceContext, losses: Losses, device: int, pieces: Segment
 def _unsure(context: TraceContext, losses: Losses, device: int, pieces: Segments) -> int:
     """Nanoseconds, from the first of these pieces to the last, in which the processes of a device made calls that are
     not on record."""
-    process = np.unique(context.trace.operations.process[context.trace.operations.device == device])
+    process = unique(context.trace.operations.process[context.trace.operations.device == device])
     dark = [losses.dark[number] for number in process.tolist() if number >= 0]
     if not len(pieces) or not dark:
         return 0

@@ -233,10 +233,10 @@ def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int
     table, found = trace.operations, []
     wide = np.array([is_device_wide(name) for name in trace.names] or [False], bool)
     process = trace.process_of_thread[calls.thread]
-    for number in np.unique(table.process[mine]).tolist():
+    for number in unique(table.process[mine]).tolist():
         rows = np.flatnonzero(mine & (table.process == number) & (calls.of_operation >= 0))
         waits = np.flatnonzero((calls.kind == CallClass.SYNC) & (process == number))
-        if len(np.unique(table.stream[rows])) > 1:
+        if len(unique(table.stream[rows])) > 1:
             waits = waits[wide[calls.name[waits]]]
         launched = calls.start_ns[calls.of_operation[rows]]
         order = np.argsort(launched, kind="stable")

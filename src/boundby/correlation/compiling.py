@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, unique
 from boundby.model.intervals import EMPTY, IntervalSet, intersect, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.compilers import COMPILERS, hands_over_code, is_compile_range, is_compiler_process
@@ -27,7 +27,7 @@ class Compilations:
         self._trace, self._calls = trace, calls
         self._hands_over = _names(trace, calls.name, lambda name: hands_over_code(plain_name(name)))
         self._is_range = _names(trace, trace.ranges.name, is_compile_range)
-        used = np.unique(np.concatenate((trace.operations.name, trace.ranges.name, trace.api.name)))
+        used = unique(np.concatenate((trace.operations.name, trace.ranges.name, trace.api.name)))
         self._names_a_compiler = any(
             pattern.search(trace.names[number])
             for number in (used[used >= 0].tolist() if self._hands_over.any() else ())
@@ -77,6 +77,6 @@ class Compilations:
 def _names(trace: Trace, used: Int32Array, matches: Callable[[str], bool]) -> BoolArray:
     """Mask over names, with an entry for -1, no name."""
     mask = np.zeros(len(trace.names) + 1, bool)
-    for number in np.unique(used[used >= 0]).tolist():
+    for number in unique(used[used >= 0]).tolist():
         mask[number] = matches(trace.names[number])
     return mask

@@ -86,7 +86,7 @@ def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:
     """A thread inside an operator or a Python function runs, unless that function is one that sleeps; inside a loader
     that has workers it waits for them."""
     ranges, frames = trace.ranges.of_thread(thread), trace.frames
-    used = np.unique(ranges.name).tolist()
+    used = unique(ranges.name).tolist()
     tells = [name for name in used if trace.names[name] in trace.operator_names or LOADER.match(trace.names[name])]
     known = np.isin(ranges.name, tells)
     waits = np.isin(ranges.name, [name for name in used if WAITS_FOR_WORKERS.match(trace.names[name])])

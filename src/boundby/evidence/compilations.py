@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, contains, union
 from boundby.model.records import dataclass
@@ -50,7 +51,7 @@ def compilations(context: RuleContext) -> Compilations:
     for device in context.timeline.devices:
         parts = device.segments
         is_init = np.flatnonzero((parts.cause == Cause.INIT) & (parts.thread >= 0))
-        for thread in np.unique(parts.thread[is_init]).tolist():
+        for thread in unique(parts.thread[is_init]).tolist():
             of_thread = is_init[parts.thread[is_init] == thread]
             own = calls.rows_of(thread)
             linking = own.start + np.flatnonzero(is_compiling[own])
@@ -68,7 +69,7 @@ def compilations(context: RuleContext) -> Compilations:
     start, end, region = (np.concatenate(column) for column in zip(*rows, strict=True))
     gaps = union(start, end) if len(start) else EMPTY
     processes = sum(is_compiler_process(process.name) for process in context.trace.processes)
-    return Compilations(start, end, region, np.unique(np.concatenate(chosen)), _who(context, gaps), processes)
+    return Compilations(start, end, region, unique(np.concatenate(chosen)), _who(context, gaps), processes)
 
 
 def _who(context: RuleContext, inside: IntervalSet) -> tuple[str, ...]:
@@ -77,18 +78,18 @@ def _who(context: RuleContext, inside: IntervalSet) -> tuple[str, ...]:
     if not len(inside.start):
         return ()
     ranges = trace.ranges
-    names = np.unique(ranges.name[(contains(inside, ranges.start_ns) >= 0)]).tolist()
+    names = unique(ranges.name[(contains(inside, ranges.start_ns) >= 0)]).tolist()
     texts = [trace.names[name] for name in names]
     if found := _compilers(texts):
         return found
     if trace.captured.backtraces:
         stacks = trace.backtraces.load()
         frames: set[str] = set()
-        for stack in np.unique(stacks.events.stack[contains(inside, stacks.events.start_ns) >= 0]).tolist():
+        for stack in unique(stacks.events.stack[contains(inside, stacks.events.start_ns) >= 0]).tolist():
             frames |= {file_name(stacks.module(frame)) for frame in stacks.frames_of(stack).tolist()}
         if found := _compilers(sorted(frames)):
             return found
-    return _compilers([trace.names[name] for name in np.unique(context.operations.name).tolist() if name >= 0])
+    return _compilers([trace.names[name] for name in unique(context.operations.name).tolist() if name >= 0])
 
 
 def _compilers(texts: list[str]) -> tuple[str, ...]:

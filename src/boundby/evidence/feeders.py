@@ -88,7 +88,7 @@ def has_loader(context: RuleContext) -> bool:
     """Whether anything shows that a DataLoader of PyTorch feeds the program: its ranges, or its threads' names."""
     trace = context.trace
     named = [thread.name for thread in trace.threads]
-    named += [trace.names[number] for number in np.unique(trace.ranges.name).tolist()]
+    named += [trace.names[number] for number in unique(trace.ranges.name).tolist()]
     return any(map(_LOADER.search, named))
 
 

@@ -165,7 +165,7 @@ def _fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> B
     fed = np.zeros(len(pieces.kind), bool)
     waits = rows[pieces.kind[rows] == Idleness.WAIT]
     asleep = pieces.asleep(waits)
-    for region in np.unique(pieces.region[asleep]).tolist():
+    for region in unique(pieces.region[asleep]).tolist():
         inside = asleep[pieces.region[asleep] == region]
         total = pieces.total_ns(inside)
         if total < context.least_ns or _slept_on(context, pieces, inside).get("poll", 0) < FEEDING * total:
@@ -175,7 +175,7 @@ def _fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> B
     # A long stretch inside a range of the program is a phase, which the range names.
     is_named = (pieces.kind[rows] == Idleness.PHASE) & (pieces.region[rows] != ROOT)
     waits = rows[(pieces.call[rows] >= 0) & ~is_named]
-    for thread in np.unique(context.calls.thread[pieces.call[waits]]).tolist():
+    for thread in unique(context.calls.thread[pieces.call[waits]]).tolist():
         held = waits[context.calls.thread[pieces.call[waits]] == thread]
         slept = Coverage(context.timeline.host_state.evidence(thread).asleep)
         held_ns = (pieces.end_ns - pieces.start_ns)[held]

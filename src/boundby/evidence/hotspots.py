@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from boundby.model.arrays import unique
 from boundby.model.intervals import IntervalSet, contains
 from boundby.model.records import dataclass
 from boundby.model.step_function import cut
@@ -109,7 +110,7 @@ def _longest(
 ) -> tuple[Hotspot, ...]:
     """The same where every Python function is recorded: ``samples`` are nanoseconds then."""
     frames = trace.frames
-    chosen = np.unique(trace.python_frames.thread).tolist() if threads is None else threads
+    chosen = unique(trace.python_frames.thread).tolist() if threads is None else threads
     found: dict[tuple[str, str], int] = {}
     for thread in [chosen] if isinstance(chosen, int) else chosen:
         steps = frames.innermost(thread)

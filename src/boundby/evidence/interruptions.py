@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import factorize
+from boundby.model.arrays import factorize, unique
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 
@@ -103,7 +103,7 @@ def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
         waited[:1] = False
         chosen = np.concatenate((rows[held], every[waited]))
         length = np.concatenate((late[held].astype(np.int64), gap[waited]))
-        kinds = len(np.unique(kind[held]))
+        kinds = len(unique(kind[held]))
         if len(chosen) < LEAST_INTERRUPTIONS or kinds < LEAST_KINDS or waited.sum() < LEAST_INTERRUPTIONS // 2:
             continue
         common, share = _common(length)

@@ -12,6 +12,7 @@ import numpy as np
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext, once
 from boundby.evidence.waits import WaitKind, waits_of
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import duration
@@ -100,5 +101,5 @@ def _name(context: RuleContext, row: int) -> str:
 
 def _saved(context: RuleContext, rows: Sequence[Rows]) -> int:
     """The middle of what is saved without these waits (rows of `Waits`)."""
-    saving = context.saving((Cause.SYNC.key,), calls=waits_of(context).call[np.unique(np.concatenate(list(rows)))])
+    saving = context.saving((Cause.SYNC.key,), calls=waits_of(context).call[unique(np.concatenate(list(rows)))])
     return 0 if saving is None else sum(saving) // 2

@@ -34,9 +34,9 @@ def unique(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     flat = values.reshape(-1)
     if _are_few(flat):
         return _few(flat)[0]
-    if flat.dtype.kind != "i" or len(flat) == 0:
-        return np.unique(flat)
-    ascending = np.sort(flat)  # quicker than the table of hashes that NumPy makes
+    if len(flat) == 0:
+        return flat
+    ascending = np.sort(flat)  # quicker than the table of hashes that NumPy makes, before which it loads masked arrays
     found: npt.NDArray[Scalar] = ascending[np.append(True, ascending[1:] != ascending[:-1])]
     return found
 

@@ -11,7 +11,7 @@ from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import sleeps_of
-from boundby.model.arrays import unique
+from boundby.model.arrays import sorted_distinct, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, clip, complement, intersect, overlay, union
 from boundby.model.records import dataclass
@@ -156,7 +156,7 @@ def _spans(timeline: Timeline) -> list[tuple[int, int]]:
 
 def _active_threads(trace: Trace) -> list[int]:
     """Threads that call CUDA or open ranges: only they have regions of interest."""
-    return [int(thread) for thread in np.union1d(trace.api.thread, trace.ranges.thread)]
+    return [int(thread) for thread in sorted_distinct(trace.api.thread, trace.ranges.thread)]
 
 
 def _within(time: Int, spans: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import unique
 from boundby.results.report import Memory, MemoryHeld, MemoryPoint, RegionMemory
 from boundby.trace.tables import MemoryPoints
 from boundby.trace.vocabulary.ranges import fold_name
@@ -25,13 +26,13 @@ def memory_of(timeline: Timeline) -> tuple[dict[int, Memory], list[RegionMemory 
     tree, points = timeline.ownership.regions, timeline.trace.memory
     nothing: list[RegionMemory | None] = [None] * len(tree)
     region = np.full(len(points), ROOT, np.int64)
-    for thread in np.unique(points.thread).tolist():
+    for thread in unique(points.thread).tolist():
         mine = points.thread == thread
         region[mine] = timeline.ownership.at(thread, points.start_ns[mine])
     devices: dict[int, Memory] = {}
     # Allocated, kept, at most in use, held at the peak.
     columns = np.zeros((len(tree), 4), np.int64)
-    for device in np.unique(points.device[points.device >= 0]).tolist():
+    for device in unique(points.device[points.device >= 0]).tolist():
         rows = np.flatnonzero(points.device == device)
         in_use = _in_use(points, rows)
         peak = int(np.argmax(in_use))

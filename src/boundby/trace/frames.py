@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int32Array, Int64Array, rows_of
+from boundby.model.arrays import Int32Array, Int64Array, rows_of, unique
 from boundby.model.intervals import IntervalSet, union
 from boundby.model.nesting import Nesting, nest
 from boundby.model.step_function import StepFunction
@@ -67,7 +67,7 @@ class FrameStacks:
     def _sleeps(self) -> dict[str, list[int]]:
         """The names in which a thread sleeps, by what on."""
         found: dict[str, list[int]] = {}
-        for number in np.unique(self._name[self._name >= 0]).tolist():
+        for number in unique(self._name[self._name >= 0]).tolist():
             if what := sleeps_on(self._names[number]):
                 found.setdefault(what, []).append(number)
         return found

@@ -358,8 +358,8 @@ def regions(
         replayed,
         _all_saturated(timeline, replayed),
         _lost_kinds(timeline, np.arange(len(timeline.losses.call))),
-        _calls_lost(timeline.losses.calls_lost_fraction, np.unique(timeline.trace.operations.process)),
-        any(timeline.host_state.evidence(thread).is_thinned for thread in np.unique(timeline.calls.thread).tolist()),
+        _calls_lost(timeline.losses.calls_lost_fraction, unique(timeline.trace.operations.process)),
+        any(timeline.host_state.evidence(thread).is_thinned for thread in unique(timeline.calls.thread).tolist()),
     )
     reports: dict[int, RegionReport] = {}
     for region in ordered:

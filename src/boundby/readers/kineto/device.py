@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, factorize
+from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, factorize, unique
 from boundby.readers.kineto import about
 from boundby.readers.kineto.columns import COPY, KERNEL, Columns
 from boundby.readers.sanitize import Raw
@@ -112,7 +112,7 @@ def _gpus(top: dict[str, Any], ids: Int64Array) -> Gpus:
     names = {number: str(one.get("name") or f"GPU {number}") for number, one in told.items()}
     # AMD numbers devices among all agents, so that an id can be none of the list's: where all are alike, it is of them.
     alike = next(iter(told.values())) if len(set(names.values())) == 1 else {}
-    used = np.unique(ids).tolist()
+    used = unique(ids).tolist()
     info = [GpuInfo(number, names.get(number) or str(alike.get("name") or f"GPU {number}")) for number in used]
     info += [GpuInfo(number, names[number], used=False) for number in sorted(set(told) - set(used))]
     facts = tuple(_facts(told.get(gpu.id, alike)) for gpu in info)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize
+from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, unique
 from boundby.model.records import dataclass
 from boundby.native.events import Events
 from boundby.readers.kineto import about
@@ -135,7 +135,7 @@ def build(events: Events, shown: Path, path: str) -> Trace:
     cut = _cut_steps(columns, raw)
     frames = _intervals(columns, raw[FRAMES], raw[FRAMES]["globalTid"])
     overheads = _overheads(columns, raw[OVERHEADS], calls)
-    operators = np.unique(columns.name(events.name[columns.kind == OPERATOR])).tolist()
+    operators = unique(columns.name(events.name[columns.kind == OPERATOR])).tolist()
     points = _points(columns, raw[SYNCS], process_of, device.gpus.of(devices_of(columns, raw[SYNCS]["row"])))
     device_of_memory = device.gpus.of(columns.number("Device Id", raw[MEMORY_EVENTS]["row"]))
     memory = _memory(columns, raw[MEMORY_EVENTS], device_of_memory)
@@ -229,7 +229,7 @@ def as_double(time_ns: Int64Array) -> Int64Array:
 
 def _renumber(raw: dict[str, Raw], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The ids of the threads that still have rows, by which rows now name them."""
-    used = np.unique(np.concatenate([raw[table]["globalTid"] for table in _ON_HOST]))
+    used = unique(np.concatenate([raw[table]["globalTid"] for table in _ON_HOST]))
     for table in _ON_HOST:
         raw[table]["globalTid"] = np.searchsorted(used, raw[table]["globalTid"])
     kept: npt.NDArray[np.int64] = ids[used].reshape(-1, 2)

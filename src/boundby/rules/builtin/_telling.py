@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
 from boundby.evidence.hotspots import Hotspot
 from boundby.evidence.initialization import progress_at
-from boundby.model.arrays import Int64Array, unique
+from boundby.model.arrays import Int64Array, factorize, unique
+from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.rules.rule import Match
 from boundby.trace.vocabulary.ranges import fold_name
@@ -146,15 +147,20 @@ def neighbours(context: RuleContext, rows: Rows) -> str:
     pieces, ranges = host_pieces(context), context.trace.ranges
     if len(rows) == 0 or len(ranges) == 0:
         return ""
-    total: dict[str, int] = {}
-    around: dict[tuple[int, ...], _Around] = {}
     by_call = rows[np.argsort(pieces.call[rows], kind="stable")]
-    for stretch in np.split(by_call, np.flatnonzero(np.diff(pieces.call[by_call])) + 1):
-        threads = tuple(unique(pieces.thread[stretch]).tolist())
-        if threads not in around:
-            around[threads] = _Around.of(context, np.flatnonzero(np.isin(ranges.thread, threads)))
-        place = _between(context, stretch, around[threads])
-        total[place] = total.get(place, 0) + pieces.total_ns(stretch)
+    first = np.append(0, np.flatnonzero(np.diff(pieces.call[by_call])) + 1)
+    start, end = pieces.start_ns[by_call], pieces.end_ns[by_call]
+    middle = (np.minimum.reduceat(start, first) + np.maximum.reduceat(end, first)) // 2
+    time_ns = np.add.reduceat(end - start, first)
+    # Stretches by their threads: most have the same, and one of them.
+    threads = [tuple(sorted(set(one.tolist()))) for one in np.split(pieces.thread[by_call], first[1:])]
+    total: dict[str, int] = {}
+    for chosen in sorted(set(threads)):
+        mine = np.array([one == chosen for one in threads], bool)
+        pairs, which = _between(context, np.flatnonzero(np.isin(ranges.thread, chosen)), middle[mine])
+        for (before, after), of_pair in zip(pairs, np.bincount(which, time_ns[mine], len(pairs)).tolist(), strict=True):
+            place = _told(context, before, after)
+            total[place] = total.get(place, 0) + int(of_pair)
     place, time = min(total.items(), key=lambda item: (-item[1], item[0]))
     if not place or time == sum(total.values()):
         return place
@@ -163,34 +169,28 @@ def neighbours(context: RuleContext, rows: Rows) -> str:
     return f"outside of all ranges ({duration(time)} of it {place})"
 
 
-class _Around(NamedTuple):
-    """Some ranges, the latest end first, and by start; of those that end or begin together the outermost first."""
-
-    by_end: Rows
-    by_start: Rows
-    before_ns: Int64Array  # ends in order of ``by_end``, negative, so that they ascend
-    start_ns: Int64Array  # in order of ``by_start``
-
-    @classmethod
-    def of(cls, context: RuleContext, rows: Rows) -> _Around:
-        start, end = context.trace.ranges.start_ns[rows], context.trace.ranges.end_ns[rows]
-        by_end, by_start = np.lexsort((rows, start, -end)), np.lexsort((rows, -end, start))
-        return cls(rows[by_end], rows[by_start], -end[by_end], start[by_start])
+def _between(context: RuleContext, around: Rows, middle: Int64Array) -> tuple[list[list[int]], Rows]:
+    """The names (-1: none) of the ranges, of these, that end last before each instant and begin first after it, of
+    equal ones the outermost: distinct pairs, and which each instant's is."""
+    ranges = context.trace.ranges
+    start, end = ranges.start_ns[around], ranges.end_ns[around]
+    by_end, by_start = np.lexsort((around, start, -end)), np.lexsort((around, -end, start))
+    ended, begins = np.searchsorted(-end[by_end], -middle), np.searchsorted(start[by_start], middle)
+    name = ranges.name[around].astype(np.int64)
+    before, after = np.append(name[by_end], NOTHING)[ended], np.append(name[by_start], NOTHING)[begins]
+    pairs, which = factorize(before, after)
+    return pairs.tolist(), which
 
 
-def _between(context: RuleContext, rows: Rows, around_them: _Around) -> str:
-    """The ranges of its threads before and after one stretch."""
-    pieces, ranges, names = host_pieces(context), context.trace.ranges, context.trace.names
-    middle = (int(pieces.start_ns[rows].min()) + int(pieces.end_ns[rows].max())) // 2
-    ended, begins = np.searchsorted(around_them.before_ns, -middle), np.searchsorted(around_them.start_ns, middle)
-    last, following = around_them.by_end[ended : ended + 1], around_them.by_start[begins : begins + 1]
-    around = [names[ranges.name[row]] for row in (*last.tolist(), *following.tolist())]
+def _told(context: RuleContext, before: int, after: int) -> str:
+    names = context.trace.names
+    around = [names[name] for name in (before, after) if name != NOTHING]
     found = [_quoted(name) for name in around]
     if len(found) == 2 and fold_name(around[0]) == fold_name(around[1]):
         return f"between one {_quoted(fold_name(around[0]))} and the next"
     if len(found) == 2:
         return f"between {found[0]} and {found[1]}"
-    return "" if not found else f"after {found[0]}" if len(last) else f"before {found[0]}"
+    return "" if not found else f"after {found[0]}" if before != NOTHING else f"before {found[0]}"
 
 
 def _quoted(name: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from boundby.evidence.compilations import Autotuning, Compilations, autotuning, compilations
 from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import progress_at
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.units import count, counted, duration, percent
 from boundby.results.report import Example
@@ -29,7 +30,7 @@ def _compiled(context: RuleContext, compiled: Compilations) -> Match:
     length = compiled.end_ns - compiled.start_ns
     late_ns = int(length[progress_at(context, compiled.start_ns) >= RULE.threshold(context, "late_fraction")].sum())
     goes_on = late_ns >= RULE.threshold(context, "again_fraction") * compiled.total_ns and len(
-        np.unique(compiled.calls)
+        unique(compiled.calls)
     ) >= RULE.threshold(context, "again_count")
     who = " and ".join(compiled.who)
     low, high = context.saving((Cause.INIT.key,), calls=compiled.calls) or (0, compiled.total_ns)

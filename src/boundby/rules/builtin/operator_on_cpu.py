@@ -10,6 +10,7 @@ import numpy as np
 from boundby.evidence.context import CannotCheckError, RuleContext, once
 from boundby.evidence.context import Rows as RowsOf
 from boundby.evidence.operators import is_operator
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, union
 from boundby.model.units import duration
@@ -35,11 +36,11 @@ def operators_on_cpu(context: RuleContext) -> RowsOf:
     chosen = named[tree.of_range] if len(ranges) else np.empty(0, bool)
     calls = context.timeline.call_range
     busy = np.zeros(len(ranges), bool)
-    inside = np.unique(calls[calls >= 0])
+    inside = unique(calls[calls >= 0])
     while len(inside):  # what holds a CUDA call, directly or further in, works with the device
         busy[inside] = True
         above = tree.range_parent[inside]
-        inside = np.unique(above[(above >= 0)])
+        inside = unique(above[(above >= 0)])
         inside = inside[~busy[inside]]
     chosen &= ~busy
     parent = tree.range_parent[np.flatnonzero(chosen)]

@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import is_child
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
 from boundby.model.units import count, duration, percent
@@ -74,7 +75,7 @@ def _threads(context: RuleContext) -> dict[int, IntervalSet]:
     for device in context.timeline.devices:
         parts = device.segments
         of_host = np.isin(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED, Cause.CUDA_API)) & (parts.thread >= 0)
-        for thread in np.unique(parts.thread[of_host]).tolist():
+        for thread in unique(parts.thread[of_host]).tolist():
             mine = of_host & (parts.thread == thread)
             before = found.get(thread, EMPTY)
             found[thread] = union(
@@ -88,7 +89,7 @@ def _takers(context: RuleContext, thread: int, waits: IntervalSet) -> dict[str, 
     trace = context.trace
     own = trace.threads[thread].process
     total: dict[str, float] = {}
-    for other in np.unique(trace.schedule.thread).tolist():
+    for other in unique(trace.schedule.thread).tolist():
         if other == thread:
             continue
         on = context.timeline.host_state.evidence(other).on_cpu
