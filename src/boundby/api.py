@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # what an analysis does without is loaded by what needs it
     from boundby.jobs.summary import RankSummary
     from boundby.results.comparison import Comparison
     from boundby.results.gate import GateResult
-    from boundby.results.job import JobReport
+    from boundby.results.job import JobComparison, JobReport
     from boundby.results.plot_data import PlotData
 
 Source = str | PathLike[str] | Report
@@ -350,6 +350,33 @@ def load_job(
     if Path(path).suffix.lower() == ".json":
         return saved.load(path, JobReport)
     return job(path, options, progress=progress)
+
+
+def is_job(path: str | PathLike[str]) -> bool:
+    """Whether this is a job's: its report saved as JSON, or a folder with the reports of several ranks."""
+    import re
+
+    place = Path(path)
+    if place.is_dir():
+        ranks = [one for one in place.iterdir() if re.search(r"rank[-_. ]?\d+", one.name, re.IGNORECASE)]
+        return len({one.name.split(".")[0] for one in ranks}) > 1
+    if place.suffix.lower() != ".json" or not place.is_file():
+        return False
+    with place.open("rb") as file:
+        return b'"kind": "job"' in file.read(200)
+
+
+def compare_jobs(
+    before: str | PathLike[str],
+    after: str | PathLike[str],
+    options: AnalysisOptions | None = None,
+    *,
+    progress: Progress | None = None,
+) -> JobComparison:
+    """What changed from one job to another: folders of reports, or what ``job`` found, saved as JSON."""
+    from boundby.compare.jobs import compare
+
+    return compare(*(load_job(path, options, progress=progress) for path in (before, after)))
 
 
 def load(

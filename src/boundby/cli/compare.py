@@ -14,6 +14,7 @@ from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, Surface
 
 if TYPE_CHECKING:
+    from boundby.compare.budget import Budget
     from boundby.results.comparison import Comparison
     from boundby.results.gate import GateResult
 
@@ -53,6 +54,7 @@ def compare(
 
     Each is anything that "boundby analyze" takes, or its result saved as JSON. Regions are matched by path, and by
     likeness where they were renamed; a change is called significant only if it exceeds what instances differ anyway.
+    Two folders of ranks, or two job.json, are compared as jobs.
 
     \b
     boundby compare before.nsys-rep after.nsys-rep
@@ -69,6 +71,8 @@ def compare(
     places.check(inputs)
     if output is not None:
         write.check(output, inputs=inputs)
+    if api.is_job(before) and api.is_job(after):
+        return _jobs(before, after, limits, kind, output, options, places, view)
     with view.progress() as progress:
         one, other = (api.load(path, options, progress=progress) for path in inputs)
         comparison = api.compare_runs(one, other, steps=steps or limits.steps)
@@ -83,6 +87,45 @@ def compare(
     else:
         console.put(text, utf8=kind != "terminal")
     places.deliver(result, _markdown(comparison, result), inputs)
+    return outcome.of_gate(result)
+
+
+def _jobs(
+    before: Path,
+    after: Path,
+    limits: Budget,
+    kind: str,
+    output: Path | None,
+    options: AnalysisOptions,
+    places: gating.Places,
+    view: View,
+) -> int:
+    """Two jobs of many ranks."""
+    from boundby import api
+    from boundby.compare import gate as gates
+    from boundby.compare.jobs import compare as compare_jobs
+    from boundby.render.comparison import jobs
+    from boundby.results import saved, write
+
+    if kind == "html":
+        raise click.UsageError("Two jobs are compared as terminal, markdown or json; boundby job has a page of one.")
+    with view.progress() as progress:
+        one, other = (api.load_job(path, options, progress=progress) for path in (before, after))
+    found = compare_jobs(one, other)
+    result = gates.check_job(limits.limits, other, found) if limits.limits else None
+    surface = view.plain() if output is not None else view.surface()
+    text = {
+        "json": lambda: saved.render(found),
+        "markdown": lambda: jobs.render_markdown(found),
+        "terminal": lambda: jobs.terminal(found, width=surface.width),
+    }[kind]()
+    if output is not None:
+        write.write_text(output, text, inputs=[before, after])
+    else:
+        console.put(text, utf8=kind != "terminal")
+    if result is not None and not view.quiet:
+        console.put(gating.gate_table(result, view.surface()))
+    places.deliver(result, jobs.render_markdown(found), [before, after])
     return outcome.of_gate(result)
 
 

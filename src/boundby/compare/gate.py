@@ -25,7 +25,7 @@ from boundby.model.errors import UserError
 from boundby.model.records import dataclass
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.gate import GateResult, LimitResult, Measured
-from boundby.results.job import JobReport
+from boundby.results.job import JobComparison, JobReport
 from boundby.results.report import Coverage, RegionReport, Report
 from boundby.structure.steps import find_steps, likely_steps
 
@@ -144,11 +144,18 @@ def check(
     return GateResult(report.trace.path, results)
 
 
-def check_job(limits: Sequence[Limit], job: JobReport) -> GateResult:
-    """Hold every limit against a job of many ranks. Raises LimitError for one that is of a single report."""
+def check_job(limits: Sequence[Limit], job: JobReport, comparison: JobComparison | None = None) -> GateResult:
+    """Hold every limit against a job of many ranks, and ``regression`` against the comparison whose later side it is.
+    Raises LimitError for one that is of a single report."""
     results = []
     for limit in limits:
         read = limit.definition.of_job
+        if comparison is not None and limit.quantity == "regression":
+            found = comparison.significance
+            slower = (found.change or 0.0) if found.status == "slower" else 0.0
+            told = {} if found.status in ("too_few", "not_tested") else {"": slower}
+            results.append(_judge(limit, told, found.reason[:1].upper() + found.reason[1:] + "."))
+            continue
         if read is None:
             raise LimitError(f"{limit.text!r}: {limit.quantity} is not of a job.", LIST)
         results.append(_judge(limit, read(job), "The job holds no ranks."))

@@ -92,7 +92,7 @@ class Job:
         self.summaries, self.aligned = summaries, aligned
         self.chain = Chain(summaries, aligned)
         self.regions, numbers = merged([one.regions for one in summaries])
-        self.steps, self.of_step = _steps(summaries, aligned)
+        self.steps, self.of_step, self.together = _steps(summaries, aligned)
         tails = len(self.chain.rank)
         rank, event, step, key, ns = [], [], [], [], []
         for place, summary in enumerate(summaries):
@@ -163,12 +163,13 @@ def _first_ends(summaries: Sequence[RankSummary], aligned: Aligned) -> float:
     return float(first[first < np.iinfo(np.int64).max].max())
 
 
-def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, list[Int64Array]]:
-    """How many steps the job has, and for each rank the job's step of each of its own (place 0: before the first): told
-    apart on the job's clock, since profiles can begin at different steps. Without steps the whole run is one."""
+def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, list[Int64Array], int]:
+    """How many steps the job has, for each rank the job's step of each of its own (place 0: before the first), and how
+    many of the program's make one: told apart on the job's clock, since profiles can begin at different steps. Without
+    steps the whole run is one."""
     begun = [clock.at(one.step_ns) for one, clock in zip(summaries, aligned.clocks, strict=True)]
     if not begun or min(len(one) for one in begun) < 2:
-        return 1, [np.zeros(len(one.step_ns) + 1, np.int64) for one in summaries]
+        return 1, [np.zeros(len(one.step_ns) + 1, np.int64) for one in summaries], 1
     lead = max(range(len(begun)), key=lambda place: (len(begun[place]), -place))
     reference, half = begun[lead], float(np.median(np.diff(begun[lead]))) / 2
     steps = []
@@ -176,7 +177,7 @@ def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, lis
         same = len(one) == len(reference) and float(np.median(np.abs(one - reference))) < 2 * half
         steps.append(np.arange(len(one)) if same else np.searchsorted(reference, one + half, side="right") - 1)
     group = -(-len(reference) // _MOST_STEPS)
-    return -(-len(reference) // group), [np.append(-1, one // group) for one in steps]
+    return -(-len(reference) // group), [np.append(-1, one // group) for one in steps], group
 
 
 def _stages(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[tuple[int, ...], ...]:

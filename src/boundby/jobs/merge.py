@@ -53,6 +53,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         length_ns=max(diagnosis.length_ns, 0),
         replayed_ns=max(diagnosis.replayed_ns, 0),
         steps=diagnosis.steps,
+        steps_together=job.together,
         collectives=len(aligned.matched),
         verdict=_verdict(ranks, diagnosis, aligned, missing, kept),
         stragglers=tuple(sorted(stragglers, key=lambda one: (-one.saving_ns, one.kind, one.ranks))),

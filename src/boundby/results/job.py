@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from boundby.model.causes import BOUNDS
 from boundby.model.records import dataclass
 from boundby.results.codec import Least, Natural, NonNegative, OneOf, Path, Times, derived
+from boundby.results.comparison import Significance
 from boundby.results.report import CONFIDENCES
 from boundby.results.saved import Saved
 
@@ -130,6 +131,7 @@ class JobReport(Saved):
     ranks: Annotated[tuple[RankReport, ...], "One entry a rank, by rank, then name."]
     pairs: Annotated[tuple[Pair, ...], "Who waits for whom, longest first; of many ranks the most of it."]
     what_if: Annotated[tuple[JobWhatIf, ...], "Predictions for the whole job."]
+    steps_together: Annotated[int, Least(1), "How many of the program's steps make one of these."] = 1
     missing: Annotated[tuple[int, ...], "Ranks that the job has and no report was given of."] = ()
     left_out: Annotated[tuple[str, ...], "Reports that could not be used, and why."] = ()
     notes: Annotated[tuple[str, ...], "What else should be known."] = ()
@@ -142,4 +144,68 @@ class JobReport(Saved):
         return max(self.length_ns - even, 0) / self.length_ns if self.length_ns else 0.0
 
 
-__all__ = ["JobReport", "JobVerdict", "JobWhatIf", "Pair", "RankClock", "RankReport", "Straggler"]
+@dataclass(frozen=True, kw_only=True)
+class JobSide:
+    """One of two jobs that are compared. Shares are of all ranks' time."""
+
+    path: Annotated[str, "What was given."]
+    ranks: Annotated[Natural, "How many there are."]
+    length_ns: Annotated[Natural, "Of the job, nanoseconds."]
+    step_ns: Annotated[float | None, "Median step, waiting included, nanoseconds; null: no steps were told apart."]
+    own: Annotated[Times, "Mean own work of a rank by cause, of a step; of the run where there are none."]
+    transfer_ns: Annotated[NonNegative, "The same of transfers."]
+    wait_ns: Annotated[NonNegative, "The same of waiting for others."]
+    imbalance: Annotated[NonNegative, "What perfect balance would save, as a fraction of the job's length."]
+    bound: Annotated[str, OneOf(JOB_BOUNDS), "What bounds it."]
+    confidence: Annotated[str, OneOf(CONFIDENCES), "How sure that is."]
+
+
+@dataclass(frozen=True)
+class StragglerChange:
+    """Something that holds up one of the jobs, or both; here ``ranks`` are numbers of ranks."""
+
+    status: Annotated[str, OneOf(("resolved", "new", "stays")), "Whether it is gone, new, or in both."]
+    before: Annotated[Straggler | None, "In the first job; null: not there."]
+    after: Annotated[Straggler | None, "In the second."]
+
+
+@dataclass(frozen=True)
+class RankChange:
+    """One rank that both jobs have, by its number: mean nanoseconds of a step, or of the run where there are none."""
+
+    rank: Annotated[Natural, "Its number."]
+    own_before_ns: Annotated[NonNegative, "Own work."]
+    own_after_ns: Annotated[NonNegative, "Own work."]
+    wait_before_ns: Annotated[NonNegative, "Waiting for others."]
+    wait_after_ns: Annotated[NonNegative, "Waiting for others."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobComparison(Saved):
+    """What changed from one job of many ranks to another."""
+
+    kind: ClassVar[str] = "job-comparison"
+    written_by: ClassVar[str] = "boundby compare JOB_A JOB_B -o comparison.json"
+
+    before: JobSide
+    after: JobSide
+    change: Annotated[float, "Of the step, else of the job's length: -0.25 is a quarter less."]
+    significance: Annotated[Significance, "Whether steps differ more than steps of one job do."]
+    stragglers: Annotated[tuple[StragglerChange, ...], "Resolved, new, and those that stay."]
+    ranks: Annotated[tuple[RankChange, ...], "Ranks that both have, by number."]
+    notes: Annotated[tuple[str, ...], "What makes them less comparable."] = ()
+
+
+__all__ = [
+    "JobComparison",
+    "JobReport",
+    "JobSide",
+    "JobVerdict",
+    "JobWhatIf",
+    "Pair",
+    "RankChange",
+    "RankClock",
+    "RankReport",
+    "Straggler",
+    "StragglerChange",
+]

@@ -26,7 +26,7 @@ from boundby.results.codec import (
 )
 from boundby.results.comparison import Comparison
 from boundby.results.gate import GateResult
-from boundby.results.job import JobReport
+from boundby.results.job import JobComparison, JobReport
 from boundby.results.report import Report
 from boundby.results.saved import Saved
 
@@ -35,6 +35,7 @@ DOCUMENTS: Mapping[str, type[Saved]] = {
     "comparison": Comparison,
     "check": GateResult,
     "job": JobReport,
+    "job-comparison": JobComparison,
 }
 UNITS = (
     "Times are integer nanoseconds unless a key says otherwise; fractions are between 0 and 1. null means 'not"
