@@ -8,7 +8,7 @@ import click
 
 from boundby.cli import console, gating, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, analysis_options, view_options
+from boundby.cli.options import FILE, PLAIN, analysis_options, json_option, view_options
 from boundby.options import AnalysisOptions
 
 
@@ -19,8 +19,9 @@ from boundby.options import AnalysisOptions
 @analysis_options("window", "skip_first", "devices", "processes", "nsys")
 @gating.steps_option
 @click.option("--quantities", is_flag=True, help="List what a limit can be set on.")
-@click.option("--json", "as_json", is_flag=True, help="Show the result as JSON.")
-@view_options(quiet="No progress, and no result if every limit is kept.")
+@json_option
+@click.option("-o", "--output", type=FILE, help="Write the result to this file as JSON.")
+@view_options(*PLAIN, quiet="No progress, and no result if every limit is kept.")
 def check(
     report: Path | None,
     limits: tuple[str, ...],
@@ -30,6 +31,7 @@ def check(
     steps: str | None,
     quantities: bool,
     as_json: bool,
+    output: Path | None,
     view: View,
 ) -> int:
     """Check REPORT against limits; exit with 1 if one is broken.
@@ -53,9 +55,11 @@ def check(
     from boundby import api
     from boundby.compare import gate as gates
     from boundby.render import gate
-    from boundby.results import saved
+    from boundby.results import saved, write
 
     places.check([report])
+    if output is not None:
+        write.check(output, inputs=[report])
     held = api.limits(budget_file=budget, texts=limits)
     with view.progress() as progress:
         if any(limit.definition.of_job is not None for limit in held.limits):
@@ -64,6 +68,9 @@ def check(
             loaded = api.load(report, options, progress=progress)
             result = gates.check(held.limits, loaded, steps=steps or held.steps)
     places.deliver(result, gate.markdown(result), [report])
+    if output is not None:
+        write.write_text(output, saved.render(result), inputs=[report])
+        view.note(f"wrote {output}")
     if as_json:
         console.put(saved.render(result), utf8=True)
     elif not (view.quiet and result.passed):

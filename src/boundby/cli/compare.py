@@ -9,7 +9,7 @@ import click
 
 from boundby.cli import console, gating, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, analysis_options, view_options
+from boundby.cli.options import FILE, PLAIN, analysis_options, view_options
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, Surface
 
@@ -30,14 +30,14 @@ FORMATS = ("terminal", "markdown", "html", "json")
     "--fail-on",
     metavar="CONDITION",
     multiple=True,
-    help="Leave with 1 if this holds: 'regression > 5 %', 'step.time > 12 ms', 'findings.new.high > 0', or in a word "
+    help="Exit with 1 if this holds: 'regression > 5 %', 'step.time > 12 ms', 'findings.new.high > 0', or in a word "
     "regression, new-findings. Can be repeated.",
 )
 @gating.gate_options
 @analysis_options("window", "skip_first", "devices", "processes", "nsys")
 @gating.steps_option
 @analysis_options("no_fold", no_fold="Analyse with numbered regions apart. They are matched folded anyway.")
-@view_options()
+@view_options(*PLAIN)
 def compare(
     before: Path,
     after: Path,

@@ -10,7 +10,7 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, view_options
+from boundby.cli.options import FILE, PLAIN, view_options
 from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ Exit codes:
 @click.option("--nsys", metavar="PATH", type=FILE, help="The nsys to check.")
 @click.option("--quick", is_flag=True, help="Leave out the recording of one second.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="terminal", help="A table, or JSON.")
-@view_options("color", "width")
+@view_options(*PLAIN)
 def doctor(python: Path | None, nsys: Path | None, quick: bool, format_name: str, view: View) -> int:
     """Check whether recording works here, and say what to do where not.
 

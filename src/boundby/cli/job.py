@@ -11,7 +11,7 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, analysis_options, view_options
+from boundby.cli.options import FILE, PLAIN, analysis_options, view_options
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, Surface
 
@@ -34,7 +34,7 @@ FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
     help="A dask scheduler whose workers see the same files, or 'local' to start one; needs boundby[cluster].",
 )
 @analysis_options("nsys", "keep_export")
-@view_options()
+@view_options(*PLAIN)
 def job(
     reports: tuple[Path, ...],
     format_name: str | None,
@@ -61,9 +61,10 @@ def job(
     output = None if output == Path("-") else output
     kind = format_name or ("terminal" if output is None else BY_SUFFIX.get(output.suffix.lower(), ""))
     if kind not in FORMATS:
-        raise click.UsageError(f"The format of {output} is not plain from its name: .html .md .json .txt .pftrace.")
+        endings = ".html .md .json .txt .pftrace"
+        raise click.UsageError(f"Cannot tell a format from {output}: name it {endings}, or give --format.")
     if kind == "perfetto" and output is None:
-        raise click.UsageError("A Perfetto trace is no text: name a file with -o, such as job.pftrace.")
+        raise click.UsageError("A Perfetto trace is not text: name a file with -o, such as job.pftrace.")
     files = [path for path in reports if not path.is_dir()]
     if output is not None:
         write.check(output, inputs=files)

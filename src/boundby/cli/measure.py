@@ -14,7 +14,7 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, Command, view_options
+from boundby.cli.options import FILE, PLAIN, Command, json_option, view_options
 
 if TYPE_CHECKING:
     from boundby.measure.comparison import Measurable
@@ -112,10 +112,10 @@ def _shown(command: Command) -> Command:
 
     declared: Command = gathered
     for option in (
-        view_options(quiet="No notes on stderr."),
+        view_options(*PLAIN, quiet="No notes on stderr."),
         click.option("--figure", type=FILE, help="Draw it to this file: .png, .svg or .pdf."),
         click.option("-o", "--output", type=FILE, help="Save the result as JSON, to compare later."),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
+        json_option,
     ):
         declared = option(declared)
     return declared

@@ -87,7 +87,8 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
 }
 #: Flags that deny what is done without them.
 _DENIED = {"no_fold": "fold", "no_find": "find_regions"}
-#: How results look.
+#: How results look: of these every command that shows one has the first three, and the others where they act.
+PLAIN = ("quiet", "color", "width")
 _VIEW: dict[str, Callable[..., Decorator]] = {
     "quiet": partial(click.option, "-q", "--quiet", is_flag=True, help="No progress and no notes on stderr."),
     "color": partial(
@@ -115,6 +116,23 @@ _VIEW: dict[str, Callable[..., Decorator]] = {
 }
 
 
+def json_option(command: Command) -> Command:
+    """``--format terminal|json``, and ``--json`` for short; the command gets ``as_json``."""
+
+    @functools.wraps(command)
+    def gathered(format_name: str, short: bool, **values: Any) -> Any:
+        return command(**values, as_json=short or format_name == "json")
+
+    for option in (
+        click.option("--json", "short", is_flag=True, help="Short for --format json."),
+        click.option(
+            "--format", "format_name", type=click.Choice(("terminal", "json")), default="terminal", help="How to show."
+        ),
+    ):
+        gathered = option(gathered)
+    return gathered
+
+
 def analysis_options(*names: str, **helps: str) -> Decorator:
     """Options of these names, in this order; the command gets one ``options``: an `AnalysisOptions`.
 
@@ -137,7 +155,7 @@ def analysis_options(*names: str, **helps: str) -> Decorator:
 
 
 def view_options(*names: str, **helps: str) -> Decorator:
-    """``quiet``, ``color`` and ``width``, or those named; the command gets one ``view``: a `View`."""
+    """All of them, or those named; the command gets one ``view``: a `View`."""
     names = names or tuple(_VIEW)
 
     def decorate(command: Command) -> Command:

@@ -10,6 +10,7 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
+from boundby.cli.options import json_option
 
 if TYPE_CHECKING:
     from boundby.rules.rule import Rule
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("rules", epilog=outcome.EPILOG)
 @click.option("--group", metavar="NAME", help="Only this group, such as sync.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON, with thresholds and what each rule needs.")
+@json_option
 def rules(group: str | None, as_json: bool) -> int:
     """List the rules: what boundby looks for in a report.
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli import outcome
-from boundby.cli.options import FILE, analysis_options
+from boundby.cli.console import View
+from boundby.cli.options import FILE, analysis_options, json_option, view_options
 from boundby.options import AnalysisOptions
 
 if TYPE_CHECKING:
@@ -30,14 +31,18 @@ if TYPE_CHECKING:
     *("region", "window", "skip_first", "devices", "processes", "nsys"),
     region="Change only what belongs to these regions, such as 'step/loss'.",
 )
-@click.option(
-    "--format", "format_name", type=click.Choice(("terminal", "json")), default="terminal", help="How to show."
-)
+@json_option
+@click.option("-o", "--output", type=FILE, help="Write to this file (.json: JSON).")
+@click.option("--top", metavar="N", type=click.IntRange(min=1), help="Only the N that save most, of each GPU.")
+@view_options("quiet")
 def what_if(
     report: Path,
     scenarios: tuple[str, ...],
     options: AnalysisOptions,
-    format_name: str,
+    as_json: bool,
+    output: Path | None,
+    top: int | None,
+    view: View,
 ) -> int:
     """Predict what a change to the program in REPORT would save.
 
@@ -49,13 +54,26 @@ def what_if(
     """
     from boundby.api import what_if as predict
     from boundby.model.scenarios import SCENARIOS
+    from boundby.results import write
 
-    answers, unreliable = predict(report, scenarios or tuple(SCENARIOS), options)
-    if format_name == "json":
+    if output is not None:
+        write.check(output, inputs=[report])
+    with view.progress() as progress:
+        answers, unreliable = predict(report, scenarios or tuple(SCENARIOS), options, progress=progress)
+    if top is not None:
+        ranked = sorted(answers, key=lambda one: (one.predicted_ns - one.baseline_ns, one.scenario))
+        best = {device: [one for one in ranked if one.device == device][:top] for device in {a.device for a in answers}}
+        answers = [one for one in answers if one in best[one.device]]
+    if as_json or (output is not None and output.suffix == ".json"):
         found = [{**asdict(answer), "speedup": answer.speedup} for answer in answers]
-        click.echo(json.dumps({"unreliable": unreliable, "answers": found}, indent=2, ensure_ascii=False))
+        text = json.dumps({"unreliable": unreliable, "answers": found}, indent=2, ensure_ascii=False)
     else:
-        click.echo(_table(answers, unreliable, asked_for=bool(scenarios)))
+        text = _table(answers, unreliable, asked_for=bool(scenarios))
+    if output is None:
+        click.echo(text)
+    else:
+        write.write_text(output, text + "\n", inputs=[report])
+        view.note(f"wrote {output}")
     return outcome.OK
 
 

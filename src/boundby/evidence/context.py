@@ -161,6 +161,14 @@ class RuleContext:
         """Mask over regions: this one and all that lie in it."""
         return self.tree.subtree(region)
 
+    def regions_under(self, path: Sequence[str]) -> Bool:
+        """Mask over regions: those of this path in any domain, and all that lie in them."""
+        tree, wanted = self.tree, tuple(path)
+        inside = np.zeros(len(tree), bool)
+        for region in range(1, len(tree)):  # parents stand before their children
+            inside[region] = inside[tree.parent[region]] or tree.path(region) == wanted
+        return inside
+
     def regions_where(self, matches: Callable[[str], object]) -> Bool:
         """Mask over regions: those whose name matches, and all that lie in them."""
         inside = np.zeros(len(self.tree), bool)

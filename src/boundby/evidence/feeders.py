@@ -42,7 +42,7 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
     trace, hosts = context.trace, context.timeline.host_state
     if not inside.total:
         return []
-    callers = set(unique(context.calls.thread).tolist())
+    callers = set(unique(context.calls.thread).tolist()) or {one.thread for one in context.timeline.threads[:1]}
     calling = {trace.threads[thread].process for thread in callers}
     groups: dict[tuple[bool, int], list[int]] = {}
     for thread in unique(trace.schedule.thread).tolist():

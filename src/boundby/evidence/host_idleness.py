@@ -1,4 +1,5 @@
-"""Idle time for which the host's own work or sleep is to blame, and the one rule that speaks of each piece.
+"""Idle time for which the host's own work or sleep is to blame, and the one rule that speaks of each piece. In a trace
+without GPU work: what the annotated threads do.
 
 Waiting for input comes first (its regions say so), then libraries that set themselves up (`lazy-initialization` tells
 of them), then single long stretches (a phase that runs on the CPU), then work and sleep in between calls.
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline
+from boundby.attribution.windows import step_region
 from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
@@ -29,6 +31,7 @@ from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example
+from boundby.trace.program import Kind
 
 # Names of ranges in which a program fetches its next batch (PyTorch's own range among them).
 INPUT_NAME = re.compile(
@@ -43,6 +46,8 @@ PHASE_SHARE, PHASE_ALIKE = 0.05, 3
 MOST_PLACES, MOST_HOTSPOTS = 8, 3
 # Pieces that are this much of a region's host time stand for all of it.
 MOST_OF = 0.9
+# Between two steps: of at least so many, and in this share of them, else it is no matter of each step.
+LEAST_STEPS, MOST_STEPS = 4, 0.5
 # A thread that sleeps for this share of the time between two of its calls does nothing of its own there.
 SLEPT_THROUGH = 0.8
 
@@ -55,11 +60,13 @@ class Idleness(IntEnum):
     WORK = 2
     WAIT = 3
     SETUP = 4  # a library sets itself up
+    BETWEEN = 5  # from one step of a PyTorch program to the next, where nothing says what it does
 
 
 @dataclass(frozen=True)
 class HostPieces:
-    """Idle pieces of all devices, by start. ``call``: the call that ended the interval (row of ``context.calls``)."""
+    """Idle pieces of all devices, by start. ``call``: the call that ended the interval (row of ``context.calls``);
+    without GPU work a number below NOTHING for each stretch that a thread spends in one region."""
 
     start_ns: Int
     end_ns: Int
@@ -99,7 +106,7 @@ class Place:
 @once
 def host_pieces(context: RuleContext) -> HostPieces:
     """All pieces, each with the rule that speaks of it. CannotCheckError where nothing tells what the host did."""
-    if not len(context.calls):
+    if not len(context.calls) and context.timeline.devices:
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells what the host did")
     columns: list[list[Int]] = [[np.empty(0, np.int64)] * 6]
     for device in context.timeline.devices:
@@ -108,10 +115,12 @@ def host_pieces(context: RuleContext) -> HostPieces:
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
         chosen = [column[of_host].astype(np.int64) for column in own]
         columns.append([*chosen, _next_call(context, device, chosen[1])])
+    regions = _user_regions(context)
+    if not context.timeline.devices:
+        columns += _of_threads(context, regions)
     joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
     order = np.lexsort((joined[4], joined[1], joined[0]))
     start, end, cause, region, thread, call = (column[order] for column in joined)
-    regions = _user_regions(context)
     region = regions[region]
     messages = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)[region]
     kind = np.where((cause == Cause.CPU) & ~messages, Idleness.WORK, Idleness.WAIT)
@@ -120,13 +129,53 @@ def host_pieces(context: RuleContext) -> HostPieces:
     np.add.at(lengths, stretch, end - start)
     alike = len(lengths) - np.searchsorted(np.sort(lengths), lengths // 2, side="left")
     is_phase = (lengths >= PHASE_SHARE * context.longest_window_ns) & (alike <= PHASE_ALIKE)
-    kind[is_phase[stretch]] = Idleness.PHASE
-    kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
+    if context.timeline.devices:  # else there is no next launch that could be late
+        kind[is_phase[stretch]] = Idleness.PHASE
+        kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
     kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
     pieces = HostPieces(start, end, cause.astype(np.int8), region, thread, call, kind, regions)
     others = np.isin(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
     kind[_fed_by_processes(context, pieces, np.flatnonzero(others))] = Idleness.INPUT
+    others = np.isin(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
+    kind[_between_steps(context, pieces, np.flatnonzero(others))] = Idleness.BETWEEN
     return pieces
+
+
+def _of_threads(context: RuleContext, users: Int) -> list[list[Int]]:
+    """Start, end, cause, region, thread and stretch of what the annotated threads do, for each of them."""
+    found, taken = [], 0
+    for account in context.timeline.threads:
+        parts = account.segments
+        of_host = np.isin(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED))
+        own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
+        chosen = [column[of_host].astype(np.int64) for column in own]
+        start, end, _, region, _ = chosen
+        begins = np.ones(len(start), bool)
+        begins[1:] = (start[1:] != end[:-1]) | (users[region[1:]] != users[region[:-1]])
+        stretch = np.cumsum(begins) + taken
+        found.append([*chosen, NOTHING - stretch])
+        taken = int(stretch.max(initial=taken))
+    return found
+
+
+def _between_steps(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool:
+    """Mask over pieces: of these rows those in which a PyTorch program is between one step and the next, in no range
+    that says why; and this in most steps. What most such programs do there is to fetch the next batch."""
+    between = np.zeros(len(pieces.kind), bool)
+    step = step_region(context.timeline) if context.program.kind == Kind.TORCH and len(rows) else None
+    if step is None:
+        return between
+    ranges, tree = context.trace.ranges, context.tree
+    steps = np.flatnonzero(context.timeline.ownership.regions.of_range == step)
+    around = {ROOT, *(region for region in range(len(tree)) if context.subtree(region)[step] and region != step)}
+    first, last = int(ranges.end_ns[steps].min()), int(ranges.start_ns[steps].max())
+    inside = (pieces.start_ns[rows] >= first) & (pieces.end_ns[rows] <= last)
+    rows = rows[inside & np.isin(pieces.region[rows], sorted(around))]
+    starts = np.sort(ranges.start_ns[steps])
+    held = unique(np.searchsorted(starts, pieces.start_ns[rows]))
+    if len(steps) >= LEAST_STEPS and len(held) >= MOST_STEPS * (len(steps) - 1):
+        between[rows] = True
+    return between
 
 
 def _user_regions(context: RuleContext) -> Int:
@@ -295,8 +344,9 @@ def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]
     np.minimum.at(start, index, pieces.start_ns[rows])
     found = []
     for number in np.lexsort((start, -length))[:3].tolist():
-        until = context.call_name(int(calls[number])) if calls[number] >= 0 else "the end"
-        found.append(Example(int(start[number]), int(length[number]), f"the host {does} until {until}"))
+        until = f" until {context.call_name(int(calls[number]))}" if calls[number] >= 0 else " until the end"
+        what = f"the host {does}{until if calls[number] >= NOTHING else ''}"
+        found.append(Example(int(start[number]), int(length[number]), what))
     return tuple(found)
 
 

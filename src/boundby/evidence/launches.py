@@ -64,7 +64,7 @@ class Launches:
         return np.flatnonzero(self.part == part)
 
     def saving(self, context: RuleContext, part: Part, *causes: Cause) -> SavingNs:
-        """What launching these in no time would save (and running them, with GPU_COMPUTE among ``causes``): by replay,
+        """What launching these at no cost would save (and running them, with GPU_COMPUTE among ``causes``): by replay,
         else at most their part of the account."""
         replayed = context.saving(
             (Cause.CUDA_API.key, *(cause.key for cause in causes)),

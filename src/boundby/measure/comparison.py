@@ -110,4 +110,8 @@ def _mistakes(comparison: Comparison) -> Iterator[Mistake]:
     )
     for what, which, differ in alike:
         if differ:
-            yield Mistake("not-alike", f"They were measured with different {what} ({which}).", "Mind what you compare.")
+            yield Mistake(
+                "not-alike",
+                f"They were measured with different {what} ({which}).",
+                "Is that what you meant to compare?",
+            )

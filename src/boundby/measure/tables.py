@@ -1,4 +1,4 @@
-"""Results -> what a terminal shows, as plain ASCII: the figure first, then how it was got, then what to mind."""
+"""Results -> what a terminal shows, as plain ASCII: the figure first, then how it was got, then warnings."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ class UserError(Exception):
     """Bad input or a missing tool: one clear sentence, and what to do next.
 
     ``message`` says what is wrong; ``next_step`` says what the reader can do about it. Neither ends in a line
-    break. The command line prints both and leaves with ``exit_code`` (2: bad input or usage).
+    break. The command line prints both and exits with ``exit_code`` (2: bad input or usage).
     """
 
     exit_code = 2

@@ -53,7 +53,7 @@ def nothing_found(report: Report) -> str:
     if notes:
         return f"No finding worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
     if not report.devices:
-        return "No finding: the rules look for what keeps a GPU waiting, and this trace holds no GPU work."
+        return f"No finding: {rules} looked at the host's threads; most look for what keeps a GPU waiting."
     return f"No finding: {rules} looked, and none knows a change that would save {least} of the time."
 
 

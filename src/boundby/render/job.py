@@ -24,7 +24,7 @@ NOBODY = (
 _LEAST_SAVED = 0.01
 _SCENARIOS = {
     "balance": "perfect balance",
-    "transfer_free": "transfers in no time",
+    "transfer_free": "transfers take no time",
     "transfer=2": "transfers twice as fast",
     "kernels=2": "kernels twice as fast on all ranks",
 }

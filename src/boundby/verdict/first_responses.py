@@ -227,16 +227,17 @@ def of_threads(
 ) -> tuple[ThreadReport, ...]:
     """Host threads (in traces without GPU work) with what to do first: the best findings, else what to capture, else
     what the page of their bound says."""
-    best = [_of_finding(item, "finding", "") for item in findings if item.saving_ns and item.severity != "note"][:3]
     made = []
     for thread in threads:
+        mine = [item for item in findings if item.severity != "note" and thread.tid in _told_of(context, item)]
+        best = [_of_finding(item, "finding", "") for item in mine if item.saving_ns][:3]
         bounds = thread.verdict.mixed_of or (thread.verdict.bound,)
         pages = [patterns.pattern(bound) for bound in bounds if bound in patterns.KEYS]
         taught = [
             FirstResponse(
                 f"{page.key}.{remedy.id}",
                 remedy.title,
-                because="no number: a thread alone does not tell what waits for it",
+                because="no number: one thread's time does not tell what else would wait then",
                 needs=remedy.needs,
                 caution=remedy.caution,
                 command=f"boundby explain {page.key}",
@@ -247,6 +248,20 @@ def of_threads(
         unknown = () if pages else _capture(context)
         made.append(replace(thread, first_responses=(*best, *unknown, *taught)))
     return tuple(made)
+
+
+def _told_of(context: RuleContext, item: Finding) -> set[int]:
+    """Ids of the threads that a finding in a trace without GPU work is about: where its region's time is."""
+    if not item.region:
+        return {context.trace.threads[account.thread].tid for account in context.timeline.threads}
+    inside = context.regions_under(item.region)
+    held = {
+        context.trace.threads[account.thread].tid: int(
+            (account.segments.end_ns - account.segments.start_ns)[inside[account.segments.region]].sum()
+        )
+        for account in context.timeline.threads
+    }
+    return {tid for tid, ns in held.items() if ns and 2 * ns >= max(held.values())}
 
 
 def _response(subject: Subject, bound: str, remedy: patterns.Remedy, told: Told) -> FirstResponse:
@@ -534,7 +549,7 @@ def _overlap(subject: Subject) -> Told | None:
 
 
 def _threads(subject: Subject) -> Told | None:
-    if found := subject.found("host-oversubscribed"):
+    if found := subject.found("preempted"):
         return found
     if subject.is_part:
         return None
@@ -816,9 +831,10 @@ def _best_findings(subject: Subject) -> Iterator[FirstResponse]:
 
 
 def _of_finding(item: Finding, prefix: str, because: str) -> FirstResponse:
+    place = f"{'/'.join(item.region[-2:])}: " if item.region else ""
     return FirstResponse(
         f"{prefix}.{item.rule}",
-        item.title,
+        f"{place}{item.title}",
         item.saving_ns,
         because=because,
         action=item.advice[0] if item.advice else "",

@@ -243,7 +243,7 @@ def test_a_thread_that_pins_is_named() -> None:
 
 def test_another_program_beside_it_feeds_nothing() -> None:
     assert not told(_feeds(1, name="nvidia-smi"), "host-input")
-    assert told(_feeds(1, name="nvidia-smi"), "host-wait")
+    assert told(_feeds(1, name="nvidia-smi"), "input-between-steps")  # what for is not known
 
 
 def test_behind_its_input_nothing_else_is_sure_to_save() -> None:

@@ -55,7 +55,7 @@ class LaunchSet:
         return int(gap_ns[gap_ns > 0].sum()) + self.kernels.total_ns
 
     def saving_ns(self, rule: Rule, *causes: Cause) -> SavingNs:
-        """What launching them in no time would save, and of that the part that the rule supposes."""
+        """What launching them at no cost would save, and of that the part that the rule supposes."""
         low, high = self.of.saving(self.context, self.part, *causes)
         least, most = (rule.threshold(self.context, name) for name in ("avoided_least", "avoided_most"))
         return round(least * low), round(most * high)

@@ -72,8 +72,15 @@ def asleep_share(context: RuleContext, place: Place) -> float:
     return pieces.total_ns(pieces.asleep(place.rows)) / max(place.total_ns, 1)
 
 
+def while_idle(context: RuleContext) -> str:
+    """`` while the GPU idles``; empty in traces without GPU work."""
+    return " while the GPU idles" if context.timeline.devices else ""
+
+
 def is_early(context: RuleContext, place: Place) -> bool:
     """Whether most of a place's time lies before most of the kernels: what comes there is paid once, at first calls."""
+    if not context.timeline.devices:
+        return False
     pieces = host_pieces(context)
     length = (pieces.end_ns - pieces.start_ns)[place.rows]
     early = progress_at(context, pieces.start_ns[place.rows]) < EARLY

@@ -13,7 +13,7 @@ from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range
-from boundby.rules.builtin._telling import fold, match, where_and_when
+from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.stacks import StackSource
 
@@ -62,7 +62,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         yield match(
             context,
             place,
-            f"the host {does} while the GPU idles{f', on {on}' if on else ''}"
+            f"the host {does}{while_idle(context)}{f', on {on}' if on else ''}"
             f"{f', mostly for process {late.pid}' if late else ''}{where_and_when(context, place)}",
             f"{does} on {on}" if on else does,
             evidence=evidence,
@@ -121,7 +121,6 @@ RULE = Rule(
     group="host",
     cause=Cause.HOST_BLOCKED,
     check=_check,
-    needs=("cuda_api",),
     thresholds=(
         Threshold("named_fraction", 0.5, "fraction", "What covers less than half of the sleep does not explain it."),
         Threshold("gil_fraction", 0.5, "fraction", "Most of the waits must be for the lock before it is blamed."),

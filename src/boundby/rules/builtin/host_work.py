@@ -9,7 +9,7 @@ from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_fun
 from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
-from boundby.rules.builtin._telling import early_advice, fold, is_early, match, where_and_when
+from boundby.rules.builtin._telling import early_advice, fold, is_early, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
 
 
@@ -31,7 +31,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
         yield match(
             context,
             place,
-            f"{by_name}the host {does} while the GPU idles{where_and_when(context, place)}"
+            f"{by_name}the host {does}{while_idle(context)}{where_and_when(context, place)}"
             f"{f', mostly in {hot}' if hot else ''}",
             does,
             evidence={},
@@ -67,9 +67,15 @@ def _advice(context: RuleContext, hot: str, *, is_sampled: bool) -> tuple[str, .
     else:
         rest = "let several threads share what remains"
         capture = "--sample=process-tree"
-    return (
+    first = (
         f"Take {where} off the path to the next launch: compute it on the GPU, once before the loop, or in another "
-        f"thread while the GPU works; {rest}",
+        f"thread while the GPU works; {rest}"
+        if context.timeline.devices
+        else f"Make {where} cheaper: compute once what does not change, move what is "
+        f"done to many elements to the GPU; {rest}"
+    )
+    return (
+        first,
         *(() if is_sampled else (f"To see which functions: capture with {capture}",)),
     )
 
@@ -80,7 +86,6 @@ RULE = Rule(
     group="host",
     cause=Cause.CPU,
     check=_check,
-    needs=("cuda_api",),
     thresholds=(
         Threshold(
             "removed_least", 0.5, "fraction", "Vectorised or overlapped code rarely costs more than half as much."
