@@ -9,7 +9,7 @@ import pytest
 from benchmarks import first_responses as benchmark
 
 from boundby import api
-from boundby.results.report import DeviceReport
+from boundby.results.report import DeviceReport, ThreadReport
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
@@ -51,7 +51,8 @@ def test_each_pattern_has_a_card_with_numbers(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", [name for name in trace_names() if "partial" not in name])
 def test_no_real_device_is_left_without_a_next_step(name: str) -> None:
     report = analysis_of(name).report
-    for part in (*report.devices, *report.threads):
+    parts: list[DeviceReport | ThreadReport] = [*report.devices, *report.threads]
+    for part in parts:
         bounds = part.verdict.mixed_of or (part.verdict.bound,)
         assert part.first_responses, f"{part} is {part.verdict.bound}"
         first = part.first_responses[0]
