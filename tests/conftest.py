@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,12 @@ def pytest_sessionstart() -> None:
     if library.why_not() and hatch_build.compiler():
         hatch_build.build()
         library._load.cache_clear()
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: the garbage collector need not look at it after each of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
