@@ -50,8 +50,8 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if case.is_clock_shifted:
         yield 1, "the device's clock was off and was corrected"
     if case.launches_lost_before:
-        before = f"{plural(case.launches_lost_before, 'launch', 'launches')} before it"
-        yield 2 if case.launches_lost_before >= case.operations else 1, f"the work of {before} is not on record"
+        before = f"{plural(case.launches_lost_before, 'launch', 'launches')} before the window"
+        yield 2 if case.launches_lost_before >= case.operations else 0, f"the work of {before} is not on record"
     if case.operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
         yield 1, f"only {case.operations} GPU operations"
     if (unshown := _unshown(case, decision)) is not None:

@@ -144,7 +144,7 @@ def _device(
         lost_kinds=_lost_kinds(timeline, missing),
         launches=int((records.expected & (records.device_of_call == device.index)).sum()),
         launches_lost=len(missing),
-        launches_lost_before=int((records.until_ns[missing] <= device.low_ns).sum()),
+        launches_lost_before=int((records.begin_ns[missing] < device.low_ns).sum()),
         calls_lost_fraction=_calls_lost(timeline.losses.calls_lost_fraction, processes),
         open_ns=_open(timeline, replayed, device) if savings else {},
         stretched=_stretched(device) if timeline.window.kind == "gpu" and not timeline.window.skip_first else None,
