@@ -73,7 +73,8 @@ def why_not(case: Case, decision: Decision) -> str | None:
     if case.calls_lost_fraction >= MANY_CALLS_LOST and decision.host_limit_fraction is None:
         return _told(case, [decision.bound])
     if case.replayed is None and not case.is_part:
-        if case.launches_lost > case.launches_lost_before and case.unreliable is not None and decision.host_limit_fraction is None:
+        lost = case.launches_lost - case.launches_lost_before
+        if lost and case.unreliable is not None and decision.host_limit_fraction is None:
             return _told(case, [decision.bound])
         waiting = case.share(Cause.DEVICE_WAIT)
         if waiting >= MUCH_WAITING and waiting >= max(item.saving_ns for item in decision.savings) / case.window_ns:
