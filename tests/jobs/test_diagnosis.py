@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from boundby.simulate.jobs import length_ns, simulate
@@ -100,3 +102,18 @@ def test_without_named_groups_one_group_is_all_ranks() -> None:
     assert accused(report(Job(data=4, plants=(Plant("slow_device", 2, 0.3),)), tells_groups=False)) == [
         ("rank", (2,), "gpu_compute")
     ]
+
+
+def test_what_if_over_the_job_is_what_the_changed_job_takes() -> None:
+    job = Job(data=4, data_ns=2_000_000, plants=(Plant("slow_device", 2, 0.1),))
+    found = report(job)
+    predicted = {one.scenario: one.predicted_ns for one in found.what_if}
+    changed = {
+        "kernels=2": replace(job, kernel_ns=job.kernel_ns // 2),
+        "transfer=2": replace(job, transfer_ns=job.transfer_ns // 2),
+        "without host_blocked in step */data": replace(job, data_ns=0),
+    }
+    for scenario, other in changed.items():
+        assert predicted[scenario] == pytest.approx(length_ns(simulate(other)), rel=0.03)
+    (part,) = (one for one in found.what_if if one.scenario == "without host_blocked in step */data")
+    assert (part.cause, part.region) == ("host_blocked", ("step *", "data"))

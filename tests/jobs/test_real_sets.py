@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from boundby import api
+from boundby.render.job import headline
 from tests.support.split import split
 from tests.support.traces import trace_path
 
@@ -29,7 +30,10 @@ def test_processes_split_into_reports_give_back_their_account_and_their_clocks(t
 def test_two_ranks_of_many_say_what_cannot_be_told() -> None:
     found = api.job([trace_path("kineto/job_sampled")], workers=1)
     assert (found.world_size, len(found.missing), found.collectives) == (128, 126, 3)
-    assert found.verdict.confidence == "low"
+    # Seven of ten collectives are with ranks that are not here: no word on what bounds the job.
+    assert (found.verdict.bound, found.verdict.confidence) == ("unknown", "low")
+    assert any("that no other rank here has" in note for note in found.notes)
+    assert headline(found).startswith("What bounds the job of 128 ranks, of which 2 are here, cannot be told")
     assert any("126 ranks" in reason for reason in found.verdict.reasons)
     # By the rows: rank 1 begins the three collectives that both hold 4.9, 3.3 and 22.3 ms after rank 0.
     assert [rank.last for rank in found.ranks] == [0, 3]

@@ -42,6 +42,8 @@ _AT_ONCE = 16
 _MOST_STEPS = 64
 _MAD = 1.4826
 _IS_BUSY = np.isin(np.arange(len(CAUSES)), BUSY_CAUSES)
+#: So many of the largest parts (a cause in a region) are taken out of all ranks, each by itself.
+_MOST_PARTS = 8
 _MOST_CHANCES, _MOST_ROUNDS = 3, 8
 #: Exceptions explain what even steps would save where they hold this much of it.
 _EXPLAINS = 0.8
@@ -72,6 +74,17 @@ class Chance:
 
 
 @dataclass(frozen=True)
+class Change:
+    """The job's length if something were so on all ranks. ``cause``, ``region``: what would be gone; None: something
+    else."""
+
+    scenario: str
+    length_ns: int
+    cause: Cause | None = None
+    region: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """``length_ns``: of the job, from the end of its first collective; as measured, and as replayed unchanged."""
 
@@ -80,7 +93,7 @@ class Diagnosis:
     culprits: tuple[Culprit, ...]
     extras: tuple[Culprit, ...]
     chance: tuple[Chance, ...]
-    what_if: tuple[tuple[str, int], ...]  # scenario, length
+    what_if: tuple[Change, ...]
     stages: tuple[tuple[int, ...], ...]
     steps: int
 
@@ -587,14 +600,21 @@ class _Search:
         balanced: Float = factor
         return balanced
 
-    def _what_if(self) -> tuple[tuple[str, int], ...]:
-        """The job's length if something were gone on all ranks, by scenario."""
+    def _what_if(self) -> tuple[Change, ...]:
+        """The job's length if something were gone on all ranks: of all kinds of work, and of the largest parts."""
         job = self.job
         plain = np.ones_like(job.time)
-        names, factors, transfers = [], [], []
+        asked: list[Change] = []
+        factors, transfers = [], []
 
-        def ask(name: str, factor: Float, transfer: Float | None = None) -> None:
-            names.append(name)
+        def ask(
+            name: str,
+            factor: Float,
+            transfer: Float | None = None,
+            cause: Cause | None = None,
+            region: tuple[str, ...] = (),
+        ) -> None:
+            asked.append(Change(name, 0, cause, region))
             factors.append(factor)
             transfers.append(transfer)
 
@@ -604,12 +624,19 @@ class _Search:
         ask("transfer_free", plain, np.zeros_like(job.chain.transfer_ns))
         ask("transfer=2", plain, job.chain.transfer_ns / 2)
         ask("kernels=2", np.where(job.cause == Cause.GPU_COMPUTE, 0.5, 1.0) * plain)
-        present = job.time.sum(axis=(0, 1)) @ self.by_cause
-        for cause in range(len(CAUSES)):
+        by_key = job.time.sum(axis=(0, 1))
+        present = by_key @ self.by_cause
+        for cause in map(Cause, range(len(CAUSES))):
             if present[cause] > 0 and cause != Cause.UNATTRIBUTED:
-                ask(f"without {Cause(cause).key}", np.where(job.cause == cause, 0.0, 1.0) * plain)
-        lengths = job.lengths(factors, transfers)
-        return tuple((name, max(round(length), 0)) for name, length in zip(names, lengths.tolist(), strict=True))
+                ask(f"without {cause.key}", np.where(job.cause == cause, 0.0, 1.0) * plain, None, cause)
+        lasting = (Cause.UNATTRIBUTED, Cause.DEVICE_WAIT)  # nobody can say how to be without
+        largest = [key for key in np.argsort(-by_key, kind="stable").tolist() if job.cause[key] not in lasting]
+        for key in [key for key in largest if job.regions[job.region[key]]][:_MOST_PARTS]:
+            cause, region = Cause(int(job.cause[key])), job.regions[int(job.region[key])]
+            factor = np.where(np.arange(len(job.cause)) == key, 0.0, 1.0) * plain
+            ask(f"without {cause.key} in {'/'.join(region)}", factor, None, cause, region)
+        lengths = job.lengths(factors, transfers).tolist()
+        return tuple(replace(one, length_ns=max(round(length), 0)) for one, length in zip(asked, lengths, strict=True))
 
 
 __all__ = ["Culprit", "Diagnosis", "Job", "diagnose"]

@@ -25,6 +25,8 @@ _STRANGE_SHARE = 0.2
 _REPLAY_ERROR = 0.03
 #: A clock whose ends lie further from the others', as the median, is poor.
 _POOR_CLOCK_NS = 50_000
+#: Where more of the time in collectives is in such that nobody else here has, what bounds the job cannot be told.
+_MOSTLY_ALONE = 0.5
 #: A profiler's excess below this share of a step is not worth a word.
 _LEAST_EXCESS_SHARE = 0.01
 
@@ -61,7 +63,14 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         ranks=ranks,
         pairs=_pairs(aligned, len(kept)),
         what_if=tuple(
-            JobWhatIf(name.removesuffix(" "), length, max(diagnosis.length_ns, 0)) for name, length in diagnosis.what_if
+            JobWhatIf(
+                scenario=one.scenario,
+                predicted_ns=one.length_ns,
+                baseline_ns=max(diagnosis.length_ns, 0),
+                cause=None if one.cause is None else one.cause.key,
+                region=one.region,
+            )
+            for one in diagnosis.what_if
         ),
         missing=missing,
         left_out=(*left_out, *problems),
@@ -164,6 +173,15 @@ def _exposed(summaries: Sequence[RankSummary]) -> list[Int64Array]:
     return found
 
 
+def _alone(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, int]:
+    """How long ranks had nothing else to do than collectives that nobody else here has, and than any."""
+    exposed = _exposed(summaries)
+    matched = aligned.matched
+    shared = [matched.row[matched.rank == place] for place in range(len(summaries))]
+    whole = sum(int(one.sum()) for one in exposed)
+    return whole - sum(int(one[rows].sum()) for one, rows in zip(exposed, shared, strict=True)), whole
+
+
 def _step_waits(summaries: Sequence[RankSummary], job: Job) -> Int64Array:
     """What each rank waited in each step of the job, shape (ranks, steps)."""
     waits = np.zeros((len(summaries), job.steps), np.int64)
@@ -255,20 +273,19 @@ def _verdict(
     summaries: Sequence[RankSummary],
 ) -> JobVerdict:
     length = max(diagnosis.length_ns, 1)
-    what_if = dict(diagnosis.what_if)
+    what_if = {one.scenario: one.length_ns for one in diagnosis.what_if}
     named = sum(one.saving_ns for one in diagnosis.culprits if one.kind != "link")
     named += sum(one.saving_ns for one in diagnosis.chance)
     balance = max(length - what_if.get("balance", length), named)
     transfer = length - what_if.get("transfer_free", length)
     reasons = _doubts(diagnosis, aligned, missing, summaries)
     confidence = "high" if not reasons else "medium" if len(reasons) == 1 else "low"
-    if not len(aligned.matched):
-        return JobVerdict(
-            bound="unknown",
-            confidence="low",
-            because="no collective could be matched over the ranks",
-            reasons=tuple(reasons),
-        )
+    because = "" if len(aligned.matched) else "no collective could be matched over the ranks"
+    alone, waited = _alone(summaries, aligned)
+    if not because and alone > _MOSTLY_ALONE * waited:
+        because = f"for {units.percent(alone / waited)} of the time in collectives their other ranks are not here"
+    if because:
+        return JobVerdict(bound="unknown", confidence="low", because=because, reasons=tuple(reasons))
     own = {key: sum(rank.own[key] for rank in ranks) for key in CAUSE_KEYS}
     whole = max(sum(rank.window_ns - rank.start_wait_ns for rank in ranks), 1)
     if balance >= IMBALANCE_SHARE * length:
@@ -349,6 +366,10 @@ def _notes(
     if missing:
         shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
         notes.append(f"No report was given of {units.plural(len(missing), 'rank')}: {shown}.")
+    alone, waited = _alone(summaries, aligned)
+    if alone > _LEAST_EXCESS_SHARE * max(waited, 1):
+        lacking = f"{units.percent(alone / waited)} of the time in collectives is in such that no other rank here has"
+        notes.append(f"{lacking}: predictions keep that as it was.")
     if all(one.rank == UNKNOWN for one in summaries):
         notes.append("The reports do not tell their ranks: they stand in the order of their names.")
     return notes

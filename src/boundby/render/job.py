@@ -11,7 +11,7 @@ from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, COLORS, LETTER, SHORT_
 from boundby.render import markdown
 from boundby.render.bars import cells, segments
 from boundby.render.text import clean, region_name, shorten
-from boundby.results.job import JobReport, RankReport, Straggler
+from boundby.results.job import JobReport, JobWhatIf, RankReport, Straggler
 
 #: Up to so many ranks stand one by one; of more, those that stand out.
 ONE_BY_ONE = 16
@@ -35,9 +35,12 @@ def headline(job: JobReport) -> str:
     verdict = job.verdict
     words = {"imbalance": "bound by imbalance between its ranks", "gpu_comm": "bound by transfers between its ranks"}
     bound = words.get(verdict.bound, BOUND_LABEL.get(verdict.bound, verdict.bound))
+    ranks = f"{len(job.ranks)} ranks"
+    if job.missing:
+        ranks = f"{len(job.ranks) + len(job.missing)} ranks, of which {len(job.ranks)} are here,"
     if verdict.bound == "unknown":
-        return f"What bounds the job of {len(job.ranks)} ranks cannot be told: {clean(verdict.because)}."
-    return f"The job of {len(job.ranks)} ranks is {bound}: {clean(verdict.because)}."
+        return f"What bounds the job of {ranks} cannot be told: {clean(verdict.because)}."
+    return f"The job of {ranks} is {bound}: {clean(verdict.because)}."
 
 
 def facts(job: JobReport) -> list[str]:
@@ -95,9 +98,12 @@ def told(job: JobReport, one: Straggler) -> str:
     return f"{subject} takes {excess} longer than its peers, {mostly} of it {what}, {often}. Like them: {gain}."
 
 
-def scenario(name: str) -> str:
+def scenario(one: JobWhatIf) -> str:
     """A scenario for people."""
-    return _SCENARIOS.get(name, f"no {SHORT_LABEL.get(name.removeprefix('without '), name)} on any rank")
+    if one.cause is None:
+        return _SCENARIOS.get(one.scenario, one.scenario)
+    where = f" in {region_name(one.region)}" if one.region else ""
+    return f"no {SHORT_LABEL[one.cause]}{where} on any rank"
 
 
 def shown(job: JobReport) -> tuple[list[int], str]:
@@ -160,7 +166,7 @@ def terminal(job: JobReport, *, width: int = 100, unicode: bool = True) -> str:
             saved = 1 - change.predicted_ns / change.baseline_ns if change.baseline_ns else 0.0
             if saved >= _LEAST_SAVED:
                 takes = units.duration(change.predicted_ns)
-                lines.append(f"  {scenario(change.scenario):<40} {takes:>9}  {units.percent(saved):>5} shorter")
+                lines.append(f"  {shorten(scenario(change), 52):<52} {takes:>9}  {units.percent(saved):>5} shorter")
     notes = [*(f"Left out: {clean(one)}" for one in job.left_out), *(clean(one) for one in job.notes)]
     if notes:
         lines += ["", "NOTES"]
@@ -213,7 +219,7 @@ def render_markdown(job: JobReport) -> str:
     lines += [rest] if rest else []
     predicted = [
         (
-            scenario(one.scenario),
+            scenario(one),
             units.duration(one.predicted_ns),
             units.percent(1 - one.predicted_ns / one.baseline_ns),
         )
@@ -241,7 +247,7 @@ def html(job: JobReport, links: Sequence[str | None] = ()) -> str:
             "extras": [told(job, one) for one in job.extras],
             "what_if": [
                 (
-                    scenario(one.scenario),
+                    scenario(one),
                     units.duration(one.predicted_ns),
                     units.percent(1 - one.predicted_ns / one.baseline_ns),
                 )

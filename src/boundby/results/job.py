@@ -92,9 +92,13 @@ class Pair:
 class JobWhatIf:
     """The job's length as a scenario would leave it, by replay of all ranks joined at their collectives."""
 
-    scenario: Annotated[str, "What is changed: balance, transfer_free, transfer=2, kernels=2, without CAUSE."]
+    scenario: Annotated[
+        str, "What is changed: balance, transfer_free, transfer=2, kernels=2, without CAUSE, without CAUSE in REGION."
+    ]
     predicted_ns: Annotated[Natural, "Predicted length, nanoseconds."]
     baseline_ns: Annotated[Natural, "Measured length, nanoseconds."]
+    cause: Annotated[str | None, "The cause that is gone on all ranks; null: none is."] = None
+    region: Annotated[Path, "Where it is gone; empty: everywhere."] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
