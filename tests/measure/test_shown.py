@@ -117,10 +117,10 @@ def test_figures_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_line_of_nvidia_smi() -> None:
-    state = nvml.parsed("250.12, 400.00, 61, 1410, 1980, 1593, 0x0000000000000004\n")
-    assert state == DeviceState("nvidia-smi", 250.12, 400.0, 61, 1410, 1980, 1593, ("software power cap",))
-    state = nvml.parsed("[N/A], [N/A], 40, 300, [N/A], 405, 0x0000000000000001")
-    assert state == DeviceState("nvidia-smi", None, None, 40, 300, None, 405, ())
+    state = nvml.parsed("250.12, 400.00, 61, 1410, 1980, 1593, 0x0000000000000004, P2, Disabled\n")
+    assert state == DeviceState("nvidia-smi", 250.12, 400.0, 61, 1410, 1980, 1593, ("software power cap",), 2, False)
+    state = nvml.parsed("[N/A], [N/A], 40, 300, [N/A], 405, 0x0000000000000001, P0, [N/A]")
+    assert state == DeviceState("nvidia-smi", None, None, 40, 300, None, 405, (), 0)
     assert nvml.parsed("No devices were found") is None
     assert nvml.parsed("") is None
 

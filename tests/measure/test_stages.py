@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from boundby.measure import MeasureError, StagesResult, stages
+from boundby.measure import MeasureError, Stages, StagesResult, TargetError, stages
+from boundby.measure import pipeline as run_pipeline
 from boundby.measure.results import StageTimes
 from tests.measure.device_model import ModelDevice
 
@@ -131,3 +132,39 @@ def test_too_early() -> None:
         record.result()
     with record("open"), pytest.raises(MeasureError, match="still open"):
         record.result()
+
+
+def test_slow_first_passes_are_warm_up_and_left_out() -> None:
+    device = ModelDevice()
+
+    def run(*, warmup: bool) -> StagesResult:
+        record = stages(device=device)
+        for number in range(20):
+            with record("model"):
+                device.launch(50_000_000 if number < 2 else 5_000_000, 20_000)
+            with record("host"):
+                device.work(1_000_000)
+        return record.result(warmup=warmup)
+
+    kept, every = run(warmup=True), run(warmup=False)
+    assert (kept.warmup_passes, kept.passes) == (2, 18)
+    assert (every.warmup_passes, every.passes) == (0, 20)
+    assert max(by_name(kept)["model"].device_ns or ()) < 6_000_000
+    assert kept.end_to_end_ns < every.end_to_end_ns
+    assert set(by_name(kept)["model"].begin_ns) == {0}
+    assert by_name(kept)["host"].begin_ns[0] == pytest.approx(20_000, rel=0.2)
+    assert kept.end_to_end_ns == pytest.approx(18 * 5_000_000, rel=0.05)
+    assert "after 2 passes of warm-up" in " ".join(str(kept).split())
+
+
+def test_a_pipeline_gets_the_recorder() -> None:
+    device = ModelDevice()
+
+    def one(stage: Stages, ns: int) -> None:
+        with stage("only"):
+            device.launch(ns)
+
+    result = run_pipeline(one, 1_000_000, passes=9, device=device)
+    assert (result.passes, by_name(result)["only"].begin_ns) == (9, (0,) * 9)
+    with pytest.raises(TargetError, match="The pipeline raises TypeError"):
+        run_pipeline(lambda: None, device=device)

@@ -189,3 +189,26 @@ def test_inputs_without_a_batch(make: Callable[[int], Any] | None) -> None:
 def test_sizes_that_make_no_sense() -> None:
     with pytest.raises(MeasureError, match="begin at 1"):
         throughput(sorted, np.ones(3), start=8, max_batch=4)
+
+
+def test_a_disturbed_final_run_is_no_headline() -> None:
+    device = ModelDevice(memory_bytes=100 * MB)
+    model = Model(device)
+    calls = [0]
+
+    def disturbed(x: ModelTensor) -> ModelTensor:
+        """From some call on, everything takes three times as long."""
+        calls[0] += 1
+        if calls[0] > late:
+            device.launch(2 * (1_000_000 + 10_000 * x.shape[0]))
+        return model(x)
+
+    late = 10**9
+    quiet = throughput(disturbed, make_inputs=model.inputs, device=device, max_batch=4)
+    assert not [mistake for mistake in quiet.mistakes if mistake.code == "throughput-disagrees"]
+    late, calls[0] = calls[0] - 200, 0  # within the final run of the same search
+    found = throughput(disturbed, make_inputs=model.inputs, device=device, max_batch=4)
+    (told,) = [mistake for mistake in found.mistakes if mistake.code == "throughput-disagrees"]
+    table = next(point for point in found.points if point.size == found.best.size)
+    assert found.best.samples_per_s < 0.9 * table.samples_per_s
+    assert "the middle one is told" in told.message

@@ -51,6 +51,7 @@ def measure() -> None:
     boundby measure --compare before.json bench.py:model
     boundby measure throughput bench.py:model --latency-limit 50
     boundby measure devices bench.py:model
+    boundby measure stages bench.py:pipeline
     """
 
 
@@ -301,6 +302,32 @@ def devices(
         budget_s=budget,
     )
     show.result(result)
+
+
+@measure.command(epilog=outcome.EPILOG)
+@click.argument("target")
+@click.option("--passes", type=click.IntRange(min=1), default=30, help="How often the pipeline runs. [30].")
+@click.option("--synchronise", is_flag=True, help="Wait for the device after each stage, to see what that costs.")
+@click.option("--no-warmup", is_flag=True, help="Count the first passes, too, whatever they are like.")
+@click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to time. [where the program has started CUDA].")
+@_shown
+def stages(target: str, passes: int, synchronise: bool, no_warmup: bool, device: str | None, show: Show) -> None:
+    """Time a pipeline by its stages, on host and device, without stopping it to look.
+
+    TARGET returns a callable and its inputs; the callable's first argument is the recorder, for the blocks that are
+    stages: with stage("decode"): ...
+    """
+    from boundby.measure.errors import TargetError
+    from boundby.measure.stage_times import pipeline
+
+    show.ready()
+    found = _target(target, device)
+    if found.first_call_ns is not None:
+        raise TargetError(
+            f"{target} gives no pipeline.", "Return a callable that takes the recorder first, and its inputs."
+        )
+    where = {"passes": passes, "device": device, "synchronise": synchronise, "warmup": not no_warmup}
+    show.result(pipeline(found.fn, *found.inputs, **where))
 
 
 def _target(place: str, device: str | None) -> Target:

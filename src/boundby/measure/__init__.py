@@ -5,7 +5,8 @@
 >>> result.median_ns > 0 and result.device == "cpu"
 True
 
-``latency`` times one call, ``methods`` by every method side by side; ``stages`` a pipeline without stalling it;
+``latency`` times one call, ``methods`` by every method side by side; ``stages`` and
+``pipeline`` time a pipeline without stalling it;
 ``throughput`` finds the best batch size; ``devices`` holds CPU against GPU; ``compare`` says whether two latencies
 differ. Results are plain data: ``save`` and ``load`` keep them. torch is used where the program has imported it, and
 never imported for a function that does not need it.
@@ -34,7 +35,7 @@ from boundby.measure.results import (
     Throughput,
 )
 from boundby.measure.saved import load, save
-from boundby.measure.stage_times import Stages, stages
+from boundby.measure.stage_times import Stages, pipeline, stages
 
 __all__ = [
     "BatchPoint",
@@ -60,6 +61,7 @@ __all__ = [
     "latency",
     "load",
     "methods",
+    "pipeline",
     "save",
     "stages",
     "throughput",

@@ -127,17 +127,23 @@ def _methods(figure: Any, methods: Methods) -> None:
     names = [one.method for one in methods.latencies]
     scale, unit = _scale(*(one.p99_ns for one in methods.latencies))
     for place, one in enumerate(methods.latencies):
-        color = GREY if one.method == "naive" else BLUE
-        axes.barh(place, one.median_ns / scale, color=color)
+        is_wrong = one.method == "naive" and one.device != "cpu"  # on the CPU a call returns when its work is done
+        axes.barh(place, one.median_ns / scale, color=GREY if is_wrong else BLUE, hatch="//" if is_wrong else None)
         axes.plot([one.median_ns / scale, one.p99_ns / scale], [place, place], color=RED, linewidth=1.5)
-        axes.text(one.p99_ns / scale, place, f"  {duration(one.median_ns)}", va="center")
+        if one.std_ns is not None:
+            axes.errorbar(one.mean_ns / scale, place, xerr=one.std_ns / scale, color="black", capsize=3, linewidth=1)
+        end = max(one.p99_ns, one.mean_ns + (one.std_ns or 0)) / scale
+        axes.text(
+            end, place, f"  {duration(one.median_ns)}{'  WRONG: enqueueing only' if is_wrong else ''}", va="center"
+        )
     axes.set_yticks(range(len(names)), names)
-    axes.margins(x=0.15)
-    _plain(axes, methods.latencies[-1].name, f"median per call, line to p99 ({unit})", "")
+    axes.margins(x=0.3)
+    _plain(axes, methods.latencies[-1].name, f"median per call, line to p99, mean and standard deviation ({unit})", "")
 
 
 def _stages(figure: Any, stages: StagesResult) -> None:
-    axes = figure.subplots()
+    axes, lanes = figure.subplots(1, 2)
+    _pass(lanes, stages)
     names = [stage.name for stage in stages.stages]
     host = [float(np.median(stage.host_ns)) for stage in stages.stages]
     device = [float(np.median(stage.device_ns)) if stage.device_ns else 0.0 for stage in stages.stages]
@@ -155,6 +161,31 @@ def _stages(figure: Any, stages: StagesResult) -> None:
         f"median per stage ({unit})",
         "",
     )
+
+
+def _pass(axes: Any, stages: StagesResult) -> None:
+    """A pass as its median: when each stage runs on the host, and when its work runs on the device."""
+    if not all(stage.begin_ns for stage in stages.stages):
+        axes.set_axis_off()  # a result of before beginnings were kept
+        return
+    scale, unit = _scale(
+        *(float(np.median(stage.begin_ns)) + float(np.median(stage.host_ns)) for stage in stages.stages)
+    )
+    palette = (BLUE, ORANGE, GREEN, RED, GREY)
+    on_device = any(stage.device_ns for stage in stages.stages)
+    for number, stage in enumerate(stages.stages):
+        if "/" in stage.name:  # inside another one
+            continue
+        color = palette[number % len(palette)]
+        begin = float(np.median(stage.begin_ns)) / scale
+        axes.barh(0, float(np.median(stage.host_ns)) / scale, left=begin, color=color, label=stage.name)
+        if stage.device_ns and stage.wait_ns:
+            behind = begin + float(np.median(stage.wait_ns)) / scale
+            axes.barh(1, float(np.median(stage.device_ns)) / scale, left=behind, color=color)
+    axes.set_yticks([0, 1] if on_device else [0], ["host", "device"] if on_device else ["host"])
+    axes.invert_yaxis()
+    axes.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    _plain(axes, "one pass, at the median", f"from its first stage ({unit})", "")
 
 
 def _throughput(figure: Any, found: Throughput) -> None:

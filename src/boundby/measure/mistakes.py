@@ -169,3 +169,10 @@ def _of_states(before: DeviceState | None, after: DeviceState | None) -> Iterato
             f"The GPU held its clock down ({', '.join(reasons)}).",
             "Let it cool, raise the power limit, or lock a lower clock to get the same figure again.",
         )
+    # Before it the GPU may have rested; after it has worked it is in its fastest state, if nothing keeps it from that.
+    if after is not None and after.performance_state:
+        yield Mistake(
+            "slow-state",
+            f"After the measurement the GPU is in performance state P{after.performance_state}, not P0.",
+            "It rested in between, or is held there: see nvidia-smi -q -d PERFORMANCE, or lock its clocks.",
+        )

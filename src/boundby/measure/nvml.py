@@ -32,6 +32,8 @@ _FIELDS = (
     "clocks.max.sm",
     "clocks.mem",
     "clocks_throttle_reasons.active",
+    "pstate",
+    "persistence_mode",
 )
 
 
@@ -72,6 +74,8 @@ def _from_nvml(uuid: str) -> DeviceState | None:
             max_sm_clock_mhz=told(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
             memory_clock_mhz=told(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
             throttling=reasons(told(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))),
+            performance_state=told(lambda: int(nvml.nvmlDeviceGetPerformanceState(handle))),
+            persistence_mode=told(lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
         )
     except Exception:
         return None
@@ -97,12 +101,17 @@ def parsed(line: str) -> DeviceState | None:
     cells = [cell.strip() for cell in line.strip().split(",")]
     if len(cells) != len(_FIELDS):
         return None
-    numbers = [_number(cell) for cell in cells[:-1]]
+    *figures, mask, state, mode = cells
+    numbers = [_number(cell) for cell in figures]
     bits: int | None = None
     with contextlib.suppress(ValueError):
-        bits = int(cells[-1], 16)
+        bits = int(mask, 16)
+    level = int(state[1:]) if state[:1] == "P" and state[1:].isdigit() else None
+    persistence = {"Enabled": True, "Disabled": False}.get(mode)
     power, limit, temperature, clock, highest, memory = numbers
-    return DeviceState("nvidia-smi", power, limit, temperature, clock, highest, memory, reasons(bits))
+    return DeviceState(
+        "nvidia-smi", power, limit, temperature, clock, highest, memory, reasons(bits), level, persistence
+    )
 
 
 def _number(text: str) -> float | None:

@@ -60,6 +60,8 @@ class DeviceState:
     max_sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
     throttling: tuple[str, ...] | None = None  # reasons that hold the clock down now; () none
+    performance_state: int | None = None  # P0 is the fastest
+    persistence_mode: bool | None = None  # off: the driver is loaded anew for the first program, which takes a second
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,7 @@ class StageTimes:
     host_ns: tuple[int, ...]  # from entering to leaving, on the host
     device_ns: tuple[int, ...] | None  # between the stage's two events on its stream: work, and waiting for the host
     wait_ns: tuple[int, ...] | None  # from entering on the host until the stream came to it: earlier work
+    begin_ns: tuple[int, ...] = ()  # from its pass's first stage until it was entered on the host
 
 
 @dataclass(frozen=True)
@@ -250,6 +253,7 @@ class StagesResult(_Kept):
     passes: int  # how often the first stage was entered
     synchronised: bool  # the recorder waited for the device after every stage
     synchronised_estimate_ns: tuple[int, int] | None  # [low, high] of end_to_end_ns had it done so
+    warmup_passes: int = 0  # the first ones, unlike the rest: left out of all figures
     mistakes: tuple[Mistake, ...] = ()
 
 

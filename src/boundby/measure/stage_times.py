@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import TracebackType
 from typing import Any
+
+import numpy as np
 
 from boundby.annotate import nvtx_range
 from boundby.measure import cuda
 from boundby.measure import device as device_module
 from boundby.measure.device import Device, HostDevice
-from boundby.measure.errors import MeasureError
+from boundby.measure.errors import MeasureError, TargetError
 from boundby.measure.results import EVENT, METHOD_MEANING, WALL, StagesResult, StageTimes
+from boundby.measure.steady import steady_from
+from boundby.model.errors import UserError
 
 
 def stages(*, device: str | Device | None = None, synchronise: bool = False) -> Stages:
@@ -75,8 +80,9 @@ class Stages:
         """The block ``with recorder("model1"):``."""
         return _Stage(self, name)
 
-    def result(self) -> StagesResult:
-        """All stages so far, resolved: waits for the device, once.
+    def result(self, *, warmup: bool = True) -> StagesResult:
+        """All stages so far, resolved: waits for the device, once. First passes that are unlike the rest are left out,
+        by the rule of ``latency``; with ``warmup=False`` they count.
 
         Raises:
             MeasureError: a stage is still open, or none was entered.
@@ -89,7 +95,7 @@ class Stages:
             )
         self._device.synchronize()
         resolved = [self._resolved(entry) for entry in self._entries]
-        return _result(resolved, self._device, synchronised=self._synchronise)
+        return _result(resolved, self._device, synchronised=self._synchronise, warmup=warmup)
 
     def enter(self, name: str) -> _Entry:
         device = self._device or self._start()
@@ -153,29 +159,82 @@ class _Stage:
         self._range.__exit__(kind, error, traceback)
 
 
-def _result(entries: Sequence[_Resolved], device: Device, *, synchronised: bool) -> StagesResult:
+def pipeline(
+    fn: Callable[..., object],
+    *inputs: Any,
+    passes: int = 30,
+    device: str | Device | None = None,
+    synchronise: bool = False,
+    warmup: bool = True,
+) -> StagesResult:
+    """Call ``fn(stage, *inputs)`` so many times, where ``stage`` is a recorder: what ``boundby measure stages`` does.
+
+    Raises:
+        TargetError: ``fn`` raises. MeasureError: it enters no stage.
+    """
+    record = stages(device=device, synchronise=synchronise)
+    try:
+        for _ in range(passes):
+            fn(record, *inputs)
+    except UserError:
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        raise TargetError(
+            f"The pipeline raises {text}.", 'Its first argument is the recorder: with stage("name"): ...'
+        ) from error
+    return record.result(warmup=warmup)
+
+
+def _warm_passes(entries: Sequence[_Resolved], starts: Sequence[int]) -> int:
+    """How many passes at the start to leave out. ``starts``: places of the entries that begin one."""
+    if len(starts) < 2:
+        return 0
+    times = [entries[place].device or entries[place].host for place in starts]
+    lengths = [later[0] - one[0] for one, later in pairwise(times)]
+    return steady_from(lengths) or 0
+
+
+def _result(entries: Sequence[_Resolved], device: Device, *, synchronised: bool, warmup: bool) -> StagesResult:
+    starts = [place for place, entry in enumerate(entries) if entry.depth == 0 and entry.name == entries[0].name]
+    left_out = _warm_passes(entries, starts) if warmup else 0
+    entries = entries[starts[left_out] :]
+    pass_of = np.searchsorted(starts, np.arange(starts[left_out], starts[left_out] + len(entries)), side="right") - 1
+    pass_begin = [entries[starts[number] - starts[left_out]].host[0] for number in pass_of.tolist()]
+    offsets = [entry.host[0] - begin for entry, begin in zip(entries, pass_begin, strict=True)]
     names = list(dict.fromkeys(entry.name for entry in entries))
     ends = [max(entry.host[1], entry.device[1] if entry.device else 0) for entry in entries]
     top = [entry for entry in entries if entry.depth == 0]
+    first = entries[0]  # after warm-up the device may still work on that when the host goes on
+    begin = max(first.host[0], first.device[0]) if left_out and first.device else first.host[0]
     return StagesResult(
         device=device.name,
         device_name=device.label,
         clock=METHOD_MEANING[EVENT if device.is_asynchronous else WALL],
-        stages=tuple(_times(name, [entry for entry in entries if entry.name == name]) for name in names),
-        end_to_end_ns=max(ends) - min(entry.host[0] for entry in entries),
+        stages=tuple(
+            _times(
+                name,
+                [entry for entry in entries if entry.name == name],
+                tuple(ns for entry, ns in zip(entries, offsets, strict=True) if entry.name == name),
+            )
+            for name in names
+        ),
+        end_to_end_ns=max(ends) - begin,
         passes=sum(entry.name == names[0] for entry in entries),
         synchronised=synchronised and device.is_asynchronous,
         synchronised_estimate_ns=synchronised_estimate(top) if device.is_asynchronous and not synchronised else None,
+        warmup_passes=left_out,
     )
 
 
-def _times(name: str, entries: Sequence[_Resolved]) -> StageTimes:
+def _times(name: str, entries: Sequence[_Resolved], begin_ns: tuple[int, ...]) -> StageTimes:
     spans = [(entry.host, entry.device) for entry in entries if entry.device is not None]
     return StageTimes(
         name,
         tuple(entry.host[1] - entry.host[0] for entry in entries),
         tuple(device[1] - device[0] for _, device in spans) if spans else None,
         tuple(_wait(host, device) for host, device in spans) if spans else None,
+        begin_ns,
     )
 
 

@@ -26,7 +26,7 @@ from boundby.measure.results import (
     Throughput,
 )
 from boundby.model import units
-from boundby.model.units import duration, duration_range, percent, size
+from boundby.model.units import duration, duration_range, percent, plural, size
 
 ColorSystem = Literal["standard", "256", "truecolor"]
 Line = Text | Table
@@ -164,6 +164,10 @@ def _state(state: DeviceState) -> str:
         parts.append(f"SM clock {state.sm_clock_mhz:.0f}{highest} MHz")
     if state.throttling is not None:
         parts.append(f"throttled: {', '.join(state.throttling)}" if state.throttling else "not throttled")
+    if state.performance_state is not None:
+        parts.append(f"performance state P{state.performance_state}")
+    if state.persistence_mode is not None:
+        parts.append(f"persistence mode {'on' if state.persistence_mode else 'off'}")
     return f"{', '.join(parts)} ({state.source})"
 
 
@@ -197,6 +201,8 @@ def _stages(stages: StagesResult) -> Iterator[Line]:
     yield _head("pipeline", f"{duration(stages.end_to_end_ns / passes)} a pass")
     how = ", the host waiting for the device after every stage" if stages.synchronised else ""
     total = f"{stages.passes:,} passes in {duration(stages.end_to_end_ns)}"
+    if stages.warmup_passes:
+        total += f", after {plural(stages.warmup_passes, 'pass', 'passes')} of warm-up"
     yield Text(f"{stages.device_name} ({stages.device}), {stages.clock}; {total}{how}", DIM)
     if stages.device == "cpu":
         yield Text(CPU_ONLY, DIM)
