@@ -326,8 +326,10 @@ def stages(target: str, passes: int, synchronise: bool, no_warmup: bool, device:
         raise TargetError(
             f"{target} gives no pipeline.", "Return a callable that takes the recorder first, and its inputs."
         )
-    where = {"passes": passes, "device": device, "synchronise": synchronise, "warmup": not no_warmup}
-    show.result(pipeline(found.fn, *found.inputs, **where))
+    result = pipeline(
+        found.fn, *found.inputs, passes=passes, device=device, synchronise=synchronise, warmup=not no_warmup
+    )
+    show.result(result)
 
 
 def _target(place: str, device: str | None) -> Target:
