@@ -18,6 +18,7 @@ from boundby.model.errors import SelectionError
 from boundby.model.scenarios import SCENARIOS
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
+from boundby.readers import holds_trace
 from boundby.render import notebook
 from boundby.replay import Answer, Counterfactuals, Filled, Predictor, Savings, answer, counterfactuals, next_bounds
 from boundby.results import saved
@@ -379,6 +380,11 @@ def compare_jobs(
     return compare(*(load_job(path, options, progress=progress) for path in (before, after)))
 
 
+def is_saved(path: Path) -> bool:
+    """Whether this is a result saved as JSON, and no trace of PyTorch's profiler."""
+    return path.suffix.lower() == ".json" and not (path.is_file() and holds_trace(path))
+
+
 def load(
     source: Source, options: AnalysisOptions | None = None, *, progress: Progress | None = None, **changes: Any
 ) -> Report:
@@ -390,7 +396,7 @@ def load(
         return source
     path = Path(source)
     chosen = replace(options or AnalysisOptions(), **changes)
-    if path.suffix.lower() != ".json":
+    if not is_saved(path):
         return analyze(path, chosen, progress=progress)
     fixed = sorted(name for name, value in chosen.chosen().items() if not isinstance(value, bool))
     if fixed:

@@ -21,6 +21,10 @@ AT = "void at::native::"
         ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn", KernelKind.MATMUL_TENSOR),
         ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nn", KernelKind.MATMUL_TENSOR),
         ("volta_h884gemm_64x64_ldg8_nn", KernelKind.MATMUL_TENSOR),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x256_MI16x16x1_SN", KernelKind.MATMUL_TENSOR),
+        ("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8x1_SE", KernelKind.MATMUL_TENSOR),
+        ("Cijk_Alik_Bljk_SB_Bias_AS_SAV_UserArgs_MT64x16x32_MI16x16x1_SN", KernelKind.MATMUL),
+        ("attn_fwd.kd", KernelKind.ATTENTION),
         ("turing_fp16_s1688cudnn_fp16_256x64_ldg8_relu_f2f_exp_small_nhwc_tn_v1", KernelKind.MATMUL_TENSOR),
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1", KernelKind.MATMUL_TENSOR),
         (

@@ -59,11 +59,12 @@ def analyze(
 ) -> int:
     """Say what the program in each REPORT is bound by.
 
-    A REPORT is what nsys wrote (.nsys-rep or .qdrep; an nsys is needed to read these), its SQLite export, or the
-    folder of a run that "boundby profile" made.
+    A REPORT is what nsys wrote (.nsys-rep or .qdrep; an nsys is needed to read these), its SQLite export, what
+    torch.profiler wrote (.json, .json.gz), or the folder of a run that "boundby profile" made.
 
     \b
     boundby analyze report.nsys-rep
+    boundby analyze trace.json.gz
     boundby analyze report.sqlite -o report.html
     boundby analyze report.sqlite --format json -o result.json
     boundby analyze rank*.nsys-rep --save runs.db

@@ -100,7 +100,7 @@ def plot(
     from boundby import api
 
     found: Report | Examined
-    if report.suffix.lower() == ".json":
+    if api.is_saved(report):
         if kind not in FIGURES_OF_A_REPORT:
             raise InputError(f"A saved result does not hold what a figure of {kind} needs.", "Give the report itself.")
         found = api.load(report, options)

@@ -9,7 +9,7 @@ from boundby.compare.matching import Part
 from boundby.model.units import plural
 from boundby.results.comparison import Doubt
 from boundby.results.report import Report
-from boundby.trace.facts import Captured
+from boundby.trace.facts import PYTORCH, Captured
 
 # Kernels, copies and syncs are left out: a program that makes none of them leaves the same trace as a capture without.
 _KINDS = {
@@ -92,7 +92,10 @@ def _captures(before: Report, after: Report) -> Iterator[Doubt]:
             cost = "idle time is told apart by other evidence, so causes can trade places"
         yield Doubt("capture", f"Captured only {when}: {', '.join(_KINDS[key] for key in only)}; {cost}.")
     old, new = before.trace.nsys_version, after.trace.nsys_version
-    if old != new:
+    if before.trace.source != after.trace.source and PYTORCH in (before.trace.source, after.trace.source):
+        first, then = ("torch.profiler" if one.trace.source == PYTORCH else "nsys" for one in (before, after))
+        yield Doubt("profiler", f"Two profilers: {first} before, {then} after; each one's own cost differs.")
+    elif old != new:
         yield Doubt("nsys", f"Other versions of nsys: {old or 'unknown'} before, {new or 'unknown'} after.")
 
 

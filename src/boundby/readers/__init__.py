@@ -10,6 +10,7 @@ from typing import Protocol
 
 from boundby.readers.files import first_bytes, no_report
 from boundby.readers.kineto import reader as kineto
+from boundby.readers.kineto.reader import holds_trace
 from boundby.readers.nsys import reader as nsys_sqlite
 from boundby.trace.tables import Trace
 
@@ -55,4 +56,4 @@ def _silent(stage: str, fraction: float | None) -> None:
     """No progress is shown."""
 
 
-__all__ = ["READERS", "Reader", "read_trace"]
+__all__ = ["READERS", "Reader", "holds_trace", "read_trace"]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from boundby.model.records import dataclass
 from boundby.results.report import Report
+from boundby.trace.facts import PYTORCH
 
 
 @dataclass(frozen=True)
@@ -14,10 +15,6 @@ class Missing:
     kind: str
     cost: str  # what cannot be told without it
     flag: str  # of nsys profile, or what to give to torch.profiler
-
-
-#: The kind of file that PyTorch's profiler writes: `boundby.trace.tables.Trace.source`.
-PYTORCH = "pytorch-profiler"
 
 
 def captured_by(report: Report) -> str:

@@ -7,6 +7,9 @@ from typing import Annotated
 
 from boundby.model.records import LATER, dataclass
 
+#: ``Trace.source`` of what PyTorch's profiler wrote.
+PYTORCH = "pytorch-profiler"
+
 
 @dataclass(frozen=True)
 class TraceWarning:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked, rows_of, unique
 from boundby.model.records import dataclass
-from boundby.trace.facts import Captured, GpuInfo, JobPlace, ProcessGroup, TraceWarning
+from boundby.trace.facts import PYTORCH, Captured, GpuInfo, JobPlace, ProcessGroup, TraceWarning
 from boundby.trace.frames import ROUNDED_NS, FrameStacks
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
@@ -391,12 +391,12 @@ class Trace:
     def is_told_by_frames(self) -> bool:
         """Whether operators and Python functions are all that shows what host threads do: no context switch, no OS call
         is ever recorded by what wrote the trace, so that outside of them nothing is known."""
-        return self.source == "pytorch-profiler"
+        return self.source == PYTORCH
 
     @property
     def rounded_ns(self) -> int:
         """How far ranges of one thread may overlap though they nest."""
-        return ROUNDED_NS if self.source == "pytorch-profiler" else 0
+        return ROUNDED_NS if self.source == PYTORCH else 0
 
     @property
     def is_of_amd(self) -> bool:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import boundby
+from boundby.api import load
 from boundby.model.errors import InputError
-from boundby.readers import read_trace
+from boundby.readers import holds_trace, read_trace
 from boundby.render import terminal
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from tests.readers.kineto.trace import PID, TID, Kineto
@@ -245,3 +246,13 @@ def test_backward_is_told_beside_its_forward(tmp_path: Path) -> None:
     }
     assert told["net",] == told["net", "aten::linear"] == told["net", "aten::linear", "aten::addmm"] == 25_000
     assert sum(told.values()) == 4 * 25_000  # and the whole
+
+
+def test_a_plain_trace_is_no_saved_result(tmp_path: Path) -> None:
+    """Commands that take a result saved as JSON take a trace, too."""
+    path, result = small().write(tmp_path / "trace.json"), tmp_path / "result.json"
+    result.write_text(json.dumps(boundby.analyze(path).to_dict()))
+    assert [holds_trace(one) for one in (path, result)] == [True, False]
+    assert load(path).devices[0].busy_ns == load(result).devices[0].busy_ns
+    comparison = boundby.compare_runs(result, path)
+    assert comparison.devices[0].after is not None

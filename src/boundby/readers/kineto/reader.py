@@ -25,8 +25,10 @@ _GZIP_WINDOW = 31  # of zlib: gzip's header and the largest window
 _COPY_AGAIN = (
     "Copy it again, or let the profiler write it again: export_chrome_trace must finish before the program ends."
 )
-# How a report of boundby begins, which is JSON, too.
-_REPORT = re.compile(rb'^\s*\{\s*"(?:format_version|boundby|comparison)')
+# How a report of boundby begins, which is JSON, too; and what stands early in a trace and never in a report.
+_REPORT = re.compile(rb'^\s*\[?\s*\{\s*"(?:format_version|boundby|comparison)')
+_TRACE = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties|baseTimeNanoseconds|displayTimeUnit|ph)"\s*:')
+_EARLY = 1 << 16  # bytes
 
 
 def sniff(header: bytes) -> bool:
@@ -38,6 +40,13 @@ def sniff(header: bytes) -> bool:
             return False
     header = header.removeprefix(b"\xef\xbb\xbf").lstrip()
     return header[:1] in (b"{", b"[") and not _REPORT.match(header)
+
+
+def holds_trace(path: Path) -> bool:
+    """Whether a plain file of JSON is a trace, and no report of boundby. Raises OSError."""
+    with path.open("rb") as file:
+        early = file.read(_EARLY)
+    return bool(_TRACE.search(early)) and not _REPORT.match(early.removeprefix(b"\xef\xbb\xbf"))
 
 
 def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Trace:  # noqa: ARG001

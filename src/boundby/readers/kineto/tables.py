@@ -38,7 +38,7 @@ from boundby.readers.kineto.columns import (
 )
 from boundby.readers.kineto.device import devices_of, gpu_operations
 from boundby.readers.sanitize import Raw, sanitize
-from boundby.trace.facts import Captured, TraceWarning
+from boundby.trace.facts import PYTORCH, Captured, TraceWarning
 from boundby.trace.tables import (
     NO_CORRELATION,
     ApiCalls,
@@ -142,7 +142,7 @@ def build(events: Events, shown: Path, path: str) -> Trace:
     names, kind = columns.names, device.operations.kind
     return Trace(
         path=path,
-        source="pytorch-profiler",
+        source=PYTORCH,
         operations=device.operations,
         api=calls,
         ranges=ranges,

@@ -40,7 +40,8 @@ _KINDS: tuple[tuple[KernelKind, re.Pattern[str]], ...] = (
     (
         KernelKind.ATTENTION,
         re.compile(
-            r"flash_(?:fwd|bwd|attn|attention)|fmha|efficient_attention|attention_kernel|mha_(?:fwd|bwd)|_sdpa_"
+            r"flash_(?:fwd|bwd|attn|attention)|fmha|Fmha[FB]wd|efficient_attention|attention_kernel|mha_(?:fwd|bwd)|_sdpa_"
+            r"|paged_attention|\battn_(?:fwd|bwd)"
         ),
     ),
     (KernelKind.FUSED, re.compile(r"^triton_|^_?(?:loop|input)_\w*fusion|^fused_computation")),
@@ -57,6 +58,8 @@ _KINDS: tuple[tuple[KernelKind, re.Pattern[str]], ...] = (
         re.compile(
             r"tensorop|[hiqo]mma_|gmma|tcgen05|_[hsi](?:884|1688|16816|8816|16832|16864)\w*|^nvjet_"
             r"|sm90_xmma|cutlass3x_sm(?:90|100)\w*(?:f16|bf16|e4m3|e5m2)"
+            # AMD's Tensile: Cijk_ and the orders of A and B, then the types: half (HHS), bfloat16 (BBS), 8 bits
+            r"|^Cijk_[A-Z][a-z]+_[A-Z][a-z]+_(?:H[HSB]|BB|BS|F8|B8|I8)"
         ),
     ),
     (
@@ -69,7 +72,8 @@ _KINDS: tuple[tuple[KernelKind, re.Pattern[str]], ...] = (
     (
         KernelKind.MATMUL,
         re.compile(
-            r"gemm|gemv|splitKreduce|convolv|[dw]grad|fprop|winograd|conv(?:1d|2d|3d)|depthwise|xmma", re.IGNORECASE
+            r"gemm|gemv|^Cijk_|splitKreduce|convolv|[dw]grad|fprop|winograd|conv(?:1d|2d|3d)|depthwise|xmma",
+            re.IGNORECASE,
         ),
     ),
     (
