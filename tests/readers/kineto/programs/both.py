@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-import nvtx
+import nvtx  # type: ignore[import-untyped]
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
