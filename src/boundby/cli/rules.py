@@ -63,13 +63,13 @@ def explain(rule: str, markdown: bool, width: int | None) -> int:
     from boundby.rules import builtin as registry
     from boundby.rules.pages import page, pattern_page
     from boundby.rules.settings import find_rule
-    from boundby.verdict.patterns import named
+    from boundby.verdict.patterns import ALIASES, KEYS, named
 
     every = registry.every()
     if pattern := named(rule):
         text = pattern_page(pattern.key, pattern.text, every)
     else:
-        found = find_rule(every, rule)
+        found = find_rule(every, rule, also=(*KEYS, *ALIASES))
         text = page(found, linked=markdown)
     if markdown:
         console.put(text, utf8=True)

@@ -83,7 +83,7 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            os.fchmod(file.fileno(), _mode(target))
+        Path(name).chmod(_mode(target))  # by name: Windows has no fchmod
         Path(name).replace(target)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -70,13 +70,14 @@ def make_settings(
     return Settings(frozenset(disable), changed, show_all)
 
 
-def find_rule(rules: Iterable[Rule], name: str) -> Rule:
-    """The rule of this id. Raises RuleError with the nearest ids there are."""
+def find_rule(rules: Iterable[Rule], name: str, also: Iterable[str] = ()) -> Rule:
+    """The rule of this id. Raises RuleError with the nearest ids there are, and the nearest of the words ``also``."""
     known = {rule.id: rule for rule in rules}
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or sorted(
-        other for other in known if name and (name in other or other in name)
+    words = [*known, *also]
+    near = difflib.get_close_matches(name, words, n=3, cutoff=0.5) or sorted(
+        other for other in words if name and (name in other or other in name)
     )
     hint = f"Did you mean {', '.join(near[:3])}?" if near else "boundby rules lists them."
     raise RuleError(f"There is no rule {name!r}.", hint)

@@ -1,0 +1,13 @@
+"""The tutorial shows what its commands print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import tutorial
+
+
+def test_the_tutorial_shows_real_output(tmp_path: Path) -> None:
+    text = tutorial.PAGE.read_text(encoding="utf-8")
+    assert text.count("<!-- output: ") == 6
+    assert tutorial.made(text, tmp_path) == text, "python -m benchmarks.tutorial --write"
