@@ -491,7 +491,7 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary
         command=typed_command(trace.command) or command_of(Path(trace.path)),
         gpus=trace.gpus,
         captured=captured,
-        warnings=(*warnings, *trace.warnings),
+        warnings=(*warnings, *timeline.trace.warnings),
         duration_ns=trace.span_ns[1] - trace.span_ns[0],
     )
 

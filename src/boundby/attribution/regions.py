@@ -17,6 +17,9 @@ from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.ranges import fold_name
 
 ROOT = 0
+#: Ranges that lie deeper, or in so many of their own name, count to the range that they lie in: recursion makes no
+#: longer paths, and no program is annotated by hand to such a depth.
+MOST_DEPTH, MOST_RECURSION = 64, 3
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,19 @@ class Regions:
         for rows in reversed(self._levels):
             np.add.at(total, self.parent[rows], total[rows])
         return total
+
+
+def too_deep(regions: Regions) -> npt.NDArray[np.bool_]:
+    """Mask over ranges: those beyond `MOST_DEPTH` or `MOST_RECURSION`."""
+    numbers = {place: number for number, place in enumerate(sorted({*zip(regions.domain, regions.name, strict=True)}))}
+    label = np.array([numbers[place] for place in zip(regions.domain, regions.name, strict=True)], np.int64)
+    of_own_name, rows = np.zeros(len(regions), np.int64), np.arange(len(regions))
+    above = regions.parent
+    while len(rows := rows[above > ROOT]):
+        above = above[above > ROOT]
+        of_own_name[rows] += label[above] == label[rows]
+        above = regions.parent[above]
+    return ((regions.depth > MOST_DEPTH) | (of_own_name >= MOST_RECURSION))[regions.of_range]
 
 
 @dataclass(frozen=True)
@@ -161,6 +177,7 @@ def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) ->
     label_texts = sorted(index)
     depth = depths(parent)
     of_range = np.zeros(len(ranges), np.int64)
+    taken: set[tuple[int, int]] = set()
     parents, names, domains, levels = [NOTHING], [""], [""], [0]
     order = np.argsort(depth, kind="stable")
     bounds = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
@@ -172,7 +189,10 @@ def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) ->
         for region, domain, text in distinct.tolist():
             parents.append(region)
             domains.append(trace.domains[domain])
-            names.append(label_texts[text])
+            # Equal names of several domains side by side: all below would have the same path.
+            is_taken = (region, text) in taken
+            taken.add((region, text))
+            names.append(f"{label_texts[text]} [{trace.domains[domain]}]" if is_taken else label_texts[text])
             levels.append(level + 1)
     return Regions(
         parent=np.array(parents, np.int64),

@@ -15,20 +15,21 @@ from boundby.attribution.host_account import ThreadAccount, account_threads
 from boundby.attribution.host_state import HostState
 from boundby.attribution.losses import Losses, Withheld, find_losses
 from boundby.attribution.projection import project
-from boundby.attribution.regions import ROOT, Ownership, build_ownership
+from boundby.attribution.regions import MOST_DEPTH, MOST_RECURSION, ROOT, Ownership, build_ownership, too_deep
 from boundby.attribution.segments import Segments
 from boundby.attribution.waits import CallWaits, wait_table
 from boundby.attribution.windows import Window, device_window, empty_window, host_window
 from boundby.correlation.clock import NO_SHIFT, ClockShift, estimate_shift
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
-from boundby.model.arrays import Int64Array, pick, unique
+from boundby.model.arrays import BoolArray, Int64Array, pick, unique
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet
 from boundby.model.nesting import close_leaks
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
+from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import Direction, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_device_wide
 
@@ -125,6 +126,10 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     if find and (found := add_found(trace, calls, logical_threads)) is not trace:
         trace, logical_threads = found, find_logical_threads(found, calls)
     ownership = build_ownership(trace, logical_threads, fold=fold)
+    if (deep := too_deep(ownership.regions)).any():
+        trace = _without(trace, deep)
+        logical_threads = find_logical_threads(trace, calls)
+        ownership = build_ownership(trace, logical_threads, fold=fold)
     host_state = HostState(trace, calls, logical_threads)
     call_range = _ranges_of_calls(calls, ownership)
     call_region = ownership.region_of(call_range)
@@ -168,6 +173,16 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         window=window,
         losses=losses,
     )
+
+
+def _without(trace: Trace, deep: BoolArray) -> Trace:
+    """The trace without ranges that lie too deep."""
+    text = (
+        f"{int(deep.sum()):,} of {len(deep):,} NVTX ranges lie more than {MOST_DEPTH} deep or in more than "
+        f"{MOST_RECURSION - 1} others of their name: they are counted with the range that they lie in."
+    )
+    warnings = (*trace.warnings, TraceWarning("deep-ranges", text))
+    return replace(trace, ranges=trace.ranges.take(~deep), warnings=warnings)
 
 
 def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> Timeline:

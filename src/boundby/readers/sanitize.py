@@ -6,6 +6,7 @@ in 64 bits; whatever was left out or changed becomes a warning, and a table set 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -23,6 +24,7 @@ MOST_SUM = float(1 << 62)
 MOST_BYTES = 1 << 48  # 256 TiB in one copy
 _LAST = np.iinfo(np.int64).max
 _LEAST_ID = MISSING + (1 << 24)  # below, a thread's process would look like none
+LONGEST_NAME = 1 << 14  # of nested C++ templates some thousand characters
 CORRELATIONS = 1 << 32  # CUPTI counts calls in 32 bits; the join packs (process, id) into 64
 
 
@@ -46,6 +48,14 @@ def sanitize(path: Path, tables: Mapping[str, Raw], next_step: str) -> tuple[Tra
     return tuple(TraceWarning("broken-rows", note) for note in notes)
 
 
+def bounded(name: str) -> str:
+    """A name, cut where it is beyond all that compilers make; what tells such names apart stays."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{name[: LONGEST_NAME // 2]}... ({len(name):,} characters, {digest})"
+
+
 def _near(tables: Iterable[Raw]) -> tuple[int, int] | None:
     """Bounds around the bulk of the events, or None where all events lie within one possible capture."""
     times = [raw[column] for raw in tables for column in ("start", "end") if column in raw and len(raw[column])]
@@ -66,6 +76,8 @@ def _placeable(raw: Raw, near: tuple[int, int] | None) -> BoolArray:
         good &= raw["globalTid"] >= _LEAST_ID
     elif end is not None:  # a GPU operation: it has ended, or it would not be there
         good &= (end != MISSING) & (end >= start)
+    if "deviceId" in raw:
+        good &= raw["deviceId"] >= 0
     if "isSchedIn" in raw:
         good &= raw["isSchedIn"] != MISSING
     if near is not None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array
 from boundby.native.events import NUMBER, RAW, TEXT, Events
+from boundby.readers.sanitize import bounded
 
 KERNEL, COPY, SET, CALL, OPERATOR, ANNOTATION, MODULE, FRAME, OVERHEAD, SYNC, MEMORY = range(1, 12)
 OTHER = 0
@@ -92,7 +93,7 @@ class Columns:
         """The number in ``names`` of each of these texts of ``events.texts``; -1 for -1."""
         used, inverse = np.unique(texts, return_inverse=True)
         numbers = [
-            self._names.setdefault(work(self.events.texts[number]), len(self._names)) if number >= 0 else -1
+            self._names.setdefault(bounded(work(self.events.texts[number])), len(self._names)) if number >= 0 else -1
             for number in used.tolist()
         ]
         return np.array(numbers or [0], np.int32)[inverse.reshape(-1)]

@@ -22,6 +22,8 @@ Progress = Callable[[str, float | None], None]
 _PIECE = 1 << 22
 _GZIP = b"\x1f\x8b"
 _GZIP_WINDOW = 31  # of zlib: gzip's header and the largest window
+#: Text of a trace is some 10 to 40 times its packed size. What is made to fill memory is a thousand times as long.
+MOST_UNPACKED, _MOST_RATIO = 1 << 30, 200
 _COPY_AGAIN = (
     "Copy it again, or let the profiler write it again: export_chrome_trace must finish before the program ends."
 )
@@ -76,9 +78,14 @@ def _pieces(path: Path, shown: Path) -> Iterator[tuple[bytes, int]]:
                     yield first, file.tell()
                     first = file.read(_PIECE)
                 return
-            unpacker, packed = zlib.decompressobj(_GZIP_WINDOW), first
+            unpacked, unpacker, packed = 0, zlib.decompressobj(_GZIP_WINDOW), first
             while packed:
                 text = unpacker.decompress(packed, _PIECE)
+                unpacked += len(text)
+                if unpacked > MOST_UNPACKED and unpacked > _MOST_RATIO * file.tell():
+                    raise InputError(
+                        f"{shown} unpacks to more than {_MOST_RATIO} times its size, which no trace does.", _COPY_AGAIN
+                    )
                 if text:
                     yield text, file.tell()
                 packed = unpacker.unconsumed_tail

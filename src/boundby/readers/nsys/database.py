@@ -13,7 +13,9 @@ import itertools
 import os
 import shutil
 import sqlite3
+import sys
 import tempfile
+import time
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,12 +90,53 @@ def open_readonly(path: Path) -> Iterator[_Connection]:
             cleanup.enter_context(contextlib.closing(connection))
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             connection.isolation_level = None
+            _harden(connection, source)
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             connection.file = None if query == "mode=rw" else file  # what stands in a log does not stand in the file
         except SQLITE_ERRORS as error:
             raise explain(path, error) from error
         yield connection
+
+
+#: All that reading asks of SQLite. Not among them: recursion, which needs no rows to go on for ever.
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_TRANSACTION}
+_PRAGMAS = {"table_info", "table_xinfo", "index_list", "trusted_schema", "cell_size_check", "query_only"}
+#: Functions that make no text out of nothing, for queries here and for views. Others can fill memory in one step.
+_FUNCTIONS = {
+    *("abs", "avg", "coalesce", "count", "glob", "group_concat", "ifnull", "iif", "instr", "length", "like", "lower"),
+    *("ltrim", "max", "min", "nullif", "round", "row_number", "rtrim", "substr", "substring", "sum", "total", "trim"),
+    *("typeof", "unicode", "upper"),
+}
+_LONGEST_VALUE = 1 << 28  # bytes of one text: names are joined to texts of some megabytes
+_STEPS = 1_000_000  # of SQLite's machine between two looks at the clock
+#: Reading goes at 50 MB/s and more; a view can ask for anything.
+_LEAST_DEADLINE_S, _BYTES_PER_S = 60.0, 4 << 20
+
+
+def _harden(connection: _Connection, path: Path) -> None:
+    """What a schema brings along (views, functions, triggers) may read, in bounded time and memory: nothing else."""
+    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    if sys.version_info >= (3, 11):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+    if sys.version_info >= (3, 12):
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
+    connection.set_authorizer(_authorize)
+    deadline = time.monotonic() + _LEAST_DEADLINE_S + path.stat().st_size / _BYTES_PER_S
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+
+
+def _authorize(action: int, one: str | None, two: str | None, _schema: str | None, _by: str | None) -> int:
+    if action == sqlite3.SQLITE_PRAGMA:
+        is_known = one in _PRAGMAS
+    elif action == sqlite3.SQLITE_FUNCTION:
+        is_known = two in _FUNCTIONS
+    elif action == sqlite3.SQLITE_UPDATE:
+        is_known = one == "sqlite_master"  # how SQLite takes in a pragma as a table
+    else:
+        is_known = action in _READING
+    return sqlite3.SQLITE_OK if is_known else sqlite3.SQLITE_DENY
 
 
 def explain(path: Path, error: Exception) -> InputError:
@@ -111,6 +154,10 @@ def explain(path: Path, error: Exception) -> InputError:
         return InputError(f"{path} cannot be opened ({text}).", "Check the file and its folder's permissions.")
     if "not a database" in text or "file is encrypted" in text:
         return InputError(f"{path} is not an SQLite database.", export_again(path))
+    if "interrupted" in text:
+        return InputError(f"{path} takes longer to read than any export of its size.", export_again(path))
+    if "prohibited" in text or "not authorized" in text or "unsafe use" in text:
+        return InputError(f"{path} is no export: its schema does more than hold tables.", export_again(path))
     reason = " ".join(text.split())
     reason = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
     return InputError(f"{path} is damaged (SQLite says: {reason}).", export_again(path))
@@ -157,7 +204,9 @@ class Database:
         self.path = path
         self._connection = connection
         self._pages = PageReader.of(connection, connection.file)
-        found = self.rows("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')")
+        # Without a page of its own a table is a virtual one, which runs code of an extension.
+        plain = "type = 'table' AND rootpage > 0 OR type = 'view'"
+        found = self.rows(f"SELECT name, type FROM sqlite_master WHERE {plain}")
         kinds = {str(name): kind for name, kind in found}
         self.tables = frozenset(kinds)
         self._views = frozenset(name for name, kind in kinds.items() if kind == "view")

@@ -9,6 +9,7 @@ import numpy as np
 from boundby.model.arrays import Int32Array, Int64Array, ranked, unique
 from boundby.model.records import dataclass
 from boundby.readers.nsys.database import MISSING, Database, as_text
+from boundby.readers.sanitize import bounded
 from boundby.trace.tables import Process, Thread
 
 _LOW_24 = 0xFFFFFF
@@ -88,7 +89,7 @@ class NamePool:
 
     def add(self, text: str) -> int:
         """The index of a text, new or known."""
-        return self._index.setdefault(text, len(self._index))
+        return self._index.setdefault(bounded(text), len(self._index))
 
     def add_ids(self, database: Database, ids: Int64Array, *, unknown: str = "(unnamed)") -> Int32Array:
         """Indexes for StringIds ids. An id without a text, or MISSING, becomes ``unknown``."""
