@@ -14,6 +14,7 @@ from boundby.render import findings, view
 from boundby.render.missing import not_captured
 from boundby.render.text import clean, region_name, shorten
 from boundby.results.report import DeviceReport, Finding, FirstResponse, RegionReport, Report, ThreadReport, Top
+from boundby.results.saved import escaped
 
 MOST_CHARACTERS = 4_000  # JSON full of figures holds 2.7 to 3 of them in a token
 MOST_TEXT = 160  # characters of one sentence
@@ -140,4 +141,4 @@ def _ms(ns: int) -> float:
 
 
 def _dumps(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return escaped(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -20,6 +20,9 @@ from boundby.results.codec import Json, from_plain, to_plain
 #: An array of integers over several lines. No string looks like it: line breaks in strings are escaped.
 _NUMBERS = re.compile(r"\[\n\s+-?\d+(?:,\n\s+-?\d+)*\n\s+\]")
 
+#: Control characters that JSON lets stand, and those that turn the direction of text.
+_OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
 
 class Saved:
     """A result that is a file of its own. Keys of a ``format_version`` are stable; more may be added."""
@@ -54,9 +57,14 @@ def render_many(results: Sequence[Saved]) -> str:
     return dumps([result.to_dict() for result in results])
 
 
+def escaped(text: str) -> str:
+    """The same JSON, without characters that a terminal obeys: they can only stand in its strings."""
+    return _OBEYED.sub(lambda char: f"\\u{ord(char[0]):04x}", text)
+
+
 def dumps(data: object) -> str:
     """Plain data as text: indented, arrays of integers on one line."""
-    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = escaped(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
     return _NUMBERS.sub(lambda array: " ".join(array[0].split()).replace("[ ", "[").replace(" ]", "]"), text)
 
 
