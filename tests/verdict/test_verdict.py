@@ -220,14 +220,14 @@ def test_few_operations_give_no_verdict() -> None:
     assert (verdict.bound, verdict.because) == ("unknown", "cannot be told: 2 GPU operations give no verdict")
 
 
-@pytest.mark.parametrize(("idle", "level"), [(0, "medium"), (5, "medium"), (200, "high")])
+@pytest.mark.parametrize(("idle", "level"), [(0, "low"), (5, "low"), (200, "high")])
 def test_a_cause_of_the_host_that_no_idle_time_shows_is_not_sure(idle: int, level: str) -> None:
     time = account(gpu_compute=800 - idle, host_blocked=idle, cpu=200)
     replayed = {cause.key: 0 for cause in REMOVABLE} | {"host_blocked": 300 * MS, "cpu": 20 * MS}
     case = Case(time=time, operations=1000, captured=ALL, replayed=replayed, is_part=True, is_saturated=False)
     verdict = judge(case)
     assert (verdict.bound, verdict.confidence) == ("host_blocked", level)
-    assert ("hardly idles" in "".join(verdict.reasons)) is (level == "medium")
+    assert ("hardly idles" in "".join(verdict.reasons)) is (level == "low")
 
 
 def test_what_the_trace_leaves_open_may_turn_a_verdict() -> None:

@@ -135,7 +135,7 @@ def matching_ranges(trace: Trace, regions: Regions, glob: str) -> npt.NDArray[np
     rows = np.flatnonzero(by_name[trace.ranges.name] | by_region[regions.of_range])
     if len(rows) == 0:
         names = sorted({name for name in regions.name if name})
-        some = difflib.get_close_matches(glob, names, n=3, cutoff=0.4) or names[:5]
+        some = list(dict.fromkeys([*difflib.get_close_matches(glob, names, n=3, cutoff=0.4), *names]))[:5]
         hint = f"The report's ranges include: {', '.join(some)}." if some else "The report holds no NVTX ranges."
         raise SelectionError(f"No NVTX range matches {glob!r}.", hint)
     return rows

@@ -70,7 +70,7 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
         until = np.append(time[1:], last if is_in[-1] else time[-1])
         # Before the first switch the thread was in the other state, but since when is not known.
         on, off = union(time[is_in], until[is_in]), union(time[~is_in], until[~is_in])
-        is_thinned = len(is_in) > 1 and float((is_in[1:] == is_in[:-1]).mean()) > MOST_REPEATED
+        is_thinned = bool(np.count_nonzero(is_in[1:] == is_in[:-1]) > max(MOST_REPEATED * (len(is_in) - 1), 1))
     if trace.captured.osrt:
         calls = trace.os_calls.of_thread(thread)
         blocks = trace.sleep_kind[calls.name] >= 0

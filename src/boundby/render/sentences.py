@@ -124,8 +124,8 @@ def phases(device: DeviceReport) -> str:
     one, other = (BOUND_LABEL.get(phase.bound, phase.bound) for phase in (first, second))
     at = f"{second.window.start_ns / 1e9:.3f} s"
     if one == other:
-        return f"The program changes: {one} in each half of the window (until {at}, and from there on)."
-    return f"The program changes: {one} in the first half of the window (until {at}), {other} in the second."
+        return f"The program changes: {one} both until {at} and from there on, but not in all."
+    return f"The program changes: {one} until {at}, {other} from there on."
 
 
 def because(verdict: Verdict) -> str:

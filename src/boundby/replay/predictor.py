@@ -40,6 +40,11 @@ LEAST_OPEN = 0.001
 # On simulated programs 95 of 100 predictions lie within 2.1 % of the truth (9.5 % in the worst scenario, see
 # docs/what-if.md), but a real machine does more than the model knows: nothing is told as more certain than this.
 MODEL_ERROR = 0.05
+# Delays of work that was ready, for so much of a window, look like a device that is shared with another process. Who
+# shares one gets another share of it once its own pace changes: by up to so many times these delays (as simulated).
+SHARED, SHARED_DELAYS = 0.02, 4
+# Where dependencies were dropped, since measured times contradict them, as many others may not be known.
+CHANCE = 3
 # Loading code and allocating take another time in every run (a real pair: a third less); so much of it is left open.
 LOADING_ERROR = 0.10
 # How wide, for its middle, a range is of which the prediction is high or medium confidence.
@@ -224,11 +229,20 @@ class Predictor:
                 low = max(low, min(predicted, measured - most - int(self._delays_ns(rows))))
             if leaves_input and measured > high:
                 high += int((measured - high) * self.open.held_up[position])
+            if not is_of_kernels and self.open.delay_ns[rows].sum() >= SHARED * measured:
+                low = min(low, predicted - SHARED_DELAYS * int(self.open.delay_ns[rows].sum()))
+            high += max(int((measured - high) * min(CHANCE * self._dropped, 1.0)), 0)
             error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position]))
-            low = max(low - error, min(predicted, self._floor_ns(costs, rows)))
+            if is_of_kernels or self.open.delay_ns[rows].sum() < SHARED * measured:  # else kernels had a share, too
+                low = max(low - error, min(predicted, self._floor_ns(costs, rows)))
             high = max(min(high + error, max(measured, predicted)), predicted)
             ranges.append(Range(max(low, 0), high))
         return ranges
+
+    @cached_property
+    def _dropped(self) -> float:
+        """Dependencies between operations that the measured times contradict, as a part of all operations."""
+        return self.graph.contradictions.streams / max(self.graph.links.operations, 1)
 
     def _delays_ns(self, rows: npt.NDArray[np.intp]) -> int:
         return int(self.open.delay_ns[rows].sum() + self.open.wait_inside_ns[rows].sum())

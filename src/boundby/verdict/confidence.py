@@ -55,7 +55,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if case.operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
         yield 1, f"only {case.operations} GPU operations"
     if (unshown := _unshown(case, decision)) is not None:
-        yield 1, f"the device hardly idles here for {SHORT_LABEL[unshown.key]}: what it would save lies elsewhere"
+        yield 2, f"the device hardly idles here for {SHORT_LABEL[unshown.key]}: what it would save lies elsewhere"
     if decision.why_not is not None:
         yield 2, "it cannot be told"
     elif decision.bound == "unknown":

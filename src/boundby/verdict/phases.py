@@ -1,13 +1,18 @@
-"""Whether a program changes: where the halves of a window are not bound by the same, each has a verdict of its own."""
+"""Whether a program changes: where the halves of a window, or what follows its first steps, are not bound by the same
+as the whole, the parts have verdicts of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from boundby.attribution.timeline import DeviceTimeline, Timeline, part_of
+from boundby.attribution.windows import step_region
 from boundby.model.causes import CAUSES
 from boundby.replay import Predictor, savings_by_cause
 from boundby.results.report import Phase, Verdict, Window
+from boundby.structure.steps import count_warm_up
 from boundby.verdict.bound import CLOSE, Case
 from boundby.verdict.verdict import judge
 
@@ -15,6 +20,8 @@ from boundby.verdict.verdict import judge
 ALIKE = 0.03
 # A device with less work than this has no halves.
 LEAST_OPERATIONS = 5
+# A program of fewer steps is told by its halves alone.
+LEAST_STEPS = 4
 
 Describe = Callable[[Timeline, DeviceTimeline, dict[str, int] | None], Case]
 
@@ -27,16 +34,50 @@ def find_phases(
     predictor: Predictor | None,
     case_of: Describe,
 ) -> tuple[Phase, ...]:
-    """The halves of the device's window, each with its verdict, if one has another than the whole; else nothing.
+    """The halves of the device's window, each with its verdict, if one has another than the whole; else its first steps
+    and the rest, if that has another; else nothing.
 
     ``case_of`` describes a part of the window, as `whole` describes all of it. The replay is that of the whole trace.
     """
-    middle = (device.low_ns + device.high_ns) // 2
-    if whole.operations < LEAST_OPERATIONS or not device.low_ns < middle < device.high_ns:
+    if whole.operations < LEAST_OPERATIONS:
         return ()
-    parts = [part_of(timeline, device, *span) for span in ((device.low_ns, middle), (middle, device.high_ns))]
+    middle, rest = (device.low_ns + device.high_ns) // 2, _after_first_steps(timeline, device)
+    describe = (timeline, device, whole, verdict, predictor, case_of)
+    return _parts(middle, *describe, either=True) or (_parts(rest, *describe) if rest is not None else ())
+
+
+def _after_first_steps(timeline: Timeline, device: DeviceTimeline) -> int | None:
+    """When those of the program's steps begin on the device that are no warm-up, all but the first one at the most."""
+    step = step_region(timeline)
+    ranges, begins = timeline.trace.ranges, timeline.projected_start_ns
+    if step is None:
+        return None
+    rows = np.flatnonzero((timeline.ownership.regions.of_range == step) & (begins < timeline.projected_end_ns))
+    rows = rows[(begins[rows] >= device.low_ns) & (begins[rows] < device.high_ns)]
+    rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
+    if len(rows) < LEAST_STEPS:
+        return None
+    return int(begins[rows[max(count_warm_up((ranges.end_ns - ranges.start_ns)[rows]), 1)]])
+
+
+def _parts(
+    cut_ns: int,
+    timeline: Timeline,
+    device: DeviceTimeline,
+    whole: Case,
+    verdict: Verdict,
+    predictor: Predictor | None,
+    case_of: Describe,
+    *,
+    either: bool = False,
+) -> tuple[Phase, ...]:
+    """What lies before and after this time, if the later part (or either) is not bound by what the whole is."""
+    if not device.low_ns < cut_ns < device.high_ns:
+        return ()
+    parts = [part_of(timeline, device, *span) for span in ((device.low_ns, cut_ns), (cut_ns, device.high_ns))]
     cases = [case_of(part, part.devices[0], None) for part in parts]
-    moved = max(abs(case.share(cause) - whole.share(cause)) for case in cases for cause in CAUSES)
+    judged = cases if either else cases[1:]
+    moved = max(abs(case.share(cause) - whole.share(cause)) for case in judged for cause in CAUSES)
     first, second, *_ = [*verdict.savings, None, None]
     lead = (first.saving_ns if first else 0) - (second.saving_ns if second else 0)
     if moved < ALIKE and lead >= CLOSE * whole.window_ns:
@@ -45,7 +86,7 @@ def find_phases(
         saved = [savings_by_cause(Predictor(part, predictor.graph))[device.index] for part in parts]
         cases = [case_of(part, part.devices[0], savings) for part, savings in zip(parts, saved, strict=True)]
     verdicts = [judge(case) for case in cases]
-    if all(_names(half) & _names(verdict) for half in verdicts):
+    if all(_names(part) & _names(verdict) for part in (verdicts if either else verdicts[1:])):
         return ()
     return tuple(_phases(device.shift.shift_ns, parts, verdicts))
 

@@ -163,6 +163,7 @@ def _device(
             following=None,
             alone_ns={},
             host_together_ns=None,
+            open_ns={},
             lost_work=_time(of_half.withheld.work.by_cause()),
             lost_calls=_time(of_half.withheld.calls.by_cause()),
             unsure_ns=of_half.withheld.unsure_ns,
