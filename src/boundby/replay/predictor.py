@@ -98,7 +98,7 @@ class Predictor:
             for device in self.devices
         ]
         # What the window holds before its first and after its last operation is not the device's to change.
-        self._rest_ns = [
+        self.rest_ns = [
             length_ns - (int(end[rows].max() - start[rows].min()) if len(rows) else 0)
             for length_ns, rows in zip(self.measured_ns, self._rows, strict=True)
         ]
@@ -127,7 +127,7 @@ class Predictor:
         start, end = replay(self.graph, costs)
         is_less = all(is_removal(step.change) for step in steps)
         lengths = []
-        for rows, rest_ns, measured in zip(self._rows, self._rest_ns, self.measured_ns, strict=True):
+        for rows, rest_ns, measured in zip(self._rows, self.rest_ns, self.measured_ns, strict=True):
             length = rest_ns + (int(end[rows].max() - start[rows].min()) if len(rows) else 0)
             floor = self._floor_ns(costs, rows)
             self._note("shorter than its busiest stream", floor - length, measured)
