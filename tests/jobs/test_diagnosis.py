@@ -104,6 +104,25 @@ def test_without_named_groups_one_group_is_all_ranks() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (Job(data=4, tensor=2, plants=(Plant("slow_device", 3, 0.2),)), [("rank", (3,), "gpu_compute")]),
+        (Job(data=4, pipeline=4, micro=3, plants=(Plant("slow_device", 6, 0.3),)), [("rank", (6,), "gpu_compute")]),
+        (
+            Job(data=2, tensor=2, pipeline=2, micro=3, plants=(Plant("uneven_stage", 1, 0.5),)),
+            [("stage", (4, 5, 6, 7), "gpu_compute")],
+        ),
+    ],
+)
+def test_groups_and_stages_are_inferred_where_the_trace_names_none(
+    job: Job, expected: list[tuple[str, tuple[int, ...], str]]
+) -> None:
+    found = report(job, tells_groups=False)
+    assert accused(found) == expected
+    assert max(rank.stage for rank in found.ranks) == job.pipeline - 1
+
+
 def test_what_if_over_the_job_is_what_the_changed_job_takes() -> None:
     job = Job(data=4, data_ns=2_000_000, plants=(Plant("slow_device", 2, 0.1),))
     found = report(job)

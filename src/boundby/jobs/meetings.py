@@ -21,6 +21,8 @@ Float = npt.NDArray[np.float64]
 TOGETHER_NS = 100_000
 #: Hosts leave a collective when they get a core: within this share of the usual time between two.
 HOSTS_TOGETHER_SHARE = 0.05
+#: Ends of the collectives of one group differ by such times on any rank.
+_NOISE_NS = 2_000
 #: Of the collectives of a group so many may end on one rank before the last has begun: else they are none.
 IMPOSSIBLE_SHARE = 0.02
 #: So many collectives, at the least, tell a clock's drift.
@@ -28,6 +30,8 @@ LEAST_FOR_DRIFT = 8
 _ROUNDS = 4
 #: Ranks of one job share at least so many of the collectives of the one that has fewer.
 MATCHED_SHARE = 0.5
+#: Stages are so far apart that so much of what they pass on finds a partner at that distance.
+MOSTLY_PAIRED = 0.9
 #: Oscillators differ by less.
 MOST_DRIFT = 2e-4
 _PASSING = {"sendrecv", "send", "recv", "mpisend", "mpirecv", "mpiisend", "mpiirecv", "mpissend"}
@@ -123,7 +127,7 @@ def align(summaries: Sequence[RankSummary]) -> Aligned:
     notes = []
     for name, expected, members in _lanes(summaries):
         passes = all(is_passing(kind) for lane in members for kind in set(lane.kind))
-        if passes and len(expected) != 2 and not _plausible(members):
+        if passes and len(expected) != 2 and (len(members) != 2 or not _plausible(members)):
             passing += members  # who passes work on to whom is not told: ends that agree tell
             continue
         for together, group in _groups(members, expected):
@@ -177,6 +181,8 @@ def _pairs(lanes: Sequence[_Lane], clocks: Sequence[Clock]) -> list[_Part]:
             meets = start[other] < end[one] and start[one] < end[other] and known[rank[one]] and known[rank[other]]
             if meets and rank[one] != rank[other] and _can_pair(kind[one], kind[other]):
                 near.append((apart, one, other))
+    if not any(lane.is_host for lane in lanes):
+        near = _between_stages(near, rank)
     found: list[_Part] = []
     for _, one, other in sorted(near):
         if not taken[one] and not taken[other]:
@@ -184,6 +190,24 @@ def _pairs(lanes: Sequence[_Lane], clocks: Sequence[Clock]) -> list[_Part]:
             members = sorted([(int(rank[one]), int(row[one])), (int(rank[other]), int(row[other]))])
             found.append((members, "pairs", (members[0][0], members[1][0]), 2, "sendrecv"))
     return found
+
+
+def _between_stages(near: list[tuple[int, int, int]], rank: Int64Array) -> list[tuple[int, int, int]]:
+    """Of what could be one transfer (how far apart, and both parts) those between ranks as far apart as stages are:
+    ranks of one stage often do the same at the same time. Stages are the outermost dimension, so that of distances
+    at which nearly all parts find a partner as close the largest is taken; where there is none, all are kept."""
+    of_distance: dict[int, dict[int, int]] = defaultdict(dict)
+    for apart, one, other in near:
+        closest = of_distance[abs(int(rank[one]) - int(rank[other]))]
+        for part in (one, other):
+            closest[part] = min(closest.get(part, apart), apart)
+    covering = [(distance, one) for distance, one in of_distance.items() if len(one) >= MOSTLY_PAIRED * len(rank)]
+    if not covering:
+        return near
+    typical = {distance: float(np.median(list(one.values()))) for distance, one in covering}
+    close = 2 * min(typical.values()) + _NOISE_NS
+    stages = max(distance for distance, apart in typical.items() if apart <= close)
+    return [one for one in near if abs(int(rank[one[1]]) - int(rank[one[2]])) == stages]
 
 
 def _can_pair(one: str, other: str) -> bool:
@@ -197,64 +221,99 @@ def _lanes(summaries: Sequence[RankSummary]) -> list[tuple[str, tuple[int, ...],
     found: dict[tuple[str, tuple[int, ...]], list[_Lane]] = defaultdict(list)
     for place, summary in enumerate(summaries):
         table = summary.meetings
-        streams: dict[int, int] = {}
-        for stream in table.stream[np.argsort(table.start_ns, kind="stable")].tolist():
-            streams.setdefault(stream, len(streams))
+        untold = _untold_names(summary)
         keys: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
         for row, (group, stream) in enumerate(zip(table.group.tolist(), table.stream.tolist(), strict=True)):
             told = summary.groups[group]
-            name = told.name if told.ranks or told.name else f"stream {streams[stream]}"
+            name = told.name if told.ranks or told.name else untold[stream]
             keys[name, told.ranks].append(row)
         for key, rows in keys.items():
             found[key].append(_Lane(place, np.array(rows, np.int64), summary, key[0]))
     ordered = sorted(found.items(), key=lambda item: item[0])
-    return [(name, ranks, members) for (name, ranks), members in ordered if len(members) > 1]
+    return [
+        (name, ranks, members)
+        for (name, ranks), members in ordered
+        if len(members) > 1 or all(is_passing(kind) for kind in members[0].kind)
+    ]
+
+
+def _untold_names(summary: RankSummary) -> dict[int, str]:
+    """What to call the groups of a rank whose trace names none: by the kinds of collectives on each stream, and as the
+    first, second of those. Ranks of other stages have other streams beside these."""
+    table = summary.meetings
+    kinds: dict[int, set[str]] = {}
+    for stream, kind in zip(table.stream.tolist(), table.kind.tolist(), strict=True):
+        kinds.setdefault(stream, set()).add(summary.kinds[kind])
+    counts: dict[str, int] = defaultdict(int)
+    names = {}
+    for stream, met in kinds.items():
+        name = " and ".join(sorted(met))
+        counts[name] += 1
+        names[stream] = f"{name} {counts[name]}"
+    return names
 
 
 def _groups(members: list[_Lane], expected: tuple[int, ...]) -> Iterator[tuple[list[_Lane], tuple[int, ...]]]:
-    """Who meets whom: all, where the trace names the ranks or the times allow it; else blocks of ranks that end
-    together."""
-    if expected or _plausible(members):
-        yield members, tuple(lane.rank for lane in members)
-        return
+    """Who meets whom: all, where the trace names the ranks; else the largest of the groups, of equal size and laid out
+    as ranks are numbered, whose parts end together as closely as those of the smaller ones do."""
     count = len(members)
-    for size in range(count // 2, 1, -1):
-        if count % size:
-            continue
-        for stride in (1, count // size):
-            blocks = [
-                [members[base + place * stride] for place in range(size)]
-                for base in (range(0, count, size) if stride == 1 else range(stride))
-            ]
-            if all(_plausible(block) for block in blocks):
-                for block in blocks:
-                    yield block, tuple(lane.rank for lane in block)
-                return
-    yield members, tuple(lane.rank for lane in members)
+    whole = [members]
+    best, found = _apart(whole), whole
+    if not expected and len(members[0].rows) > 1:
+        layouts = [(whole, best)]
+        for size in range(count // 2, 1, -1):
+            for stride in range(1, count // size + 1) if count % size == 0 else ():
+                if count // size % stride == 0:
+                    blocks = [
+                        [members[first + offset + stride * place] for place in range(size)]
+                        for first in range(0, count, stride * size)
+                        for offset in range(stride)
+                    ]
+                    layouts.append((blocks, _apart(blocks)))
+        best = min(apart for _, apart in layouts)
+        if best < np.inf:
+            found = next(blocks for blocks, apart in layouts if apart <= 2 * best + _NOISE_NS)
+    for block in found:
+        yield block, tuple(lane.rank for lane in block)
+
+
+def _apart(blocks: list[list[_Lane]]) -> float:
+    """How far the ends of each block's collectives lie apart, the worst of all; infinite where one can be no group."""
+    worst = 0.0
+    for block in blocks:
+        worst = max(worst, _spread(block))
+        if worst == np.inf:
+            break
+    return worst
 
 
 def _plausible(members: list[_Lane]) -> bool:
-    """Whether these can be one group: the same kinds in the same order, which end together once a constant is taken
-    off."""
+    """Whether these can be one group."""
+    return _spread(members) < np.inf
+
+
+def _spread(members: list[_Lane]) -> float:
+    """How far ends lie apart, the median, once a constant (and drift) is taken off; infinite for those that can be no
+    group: other kinds, another order, or ends that nothing brings together."""
     first = members[0]
     if any(lane.kind != first.kind for lane in members):
-        return False
+        return np.inf
     zero = int(first.end[0]) if len(first.end) else 0
     end = np.stack([lane.end - zero for lane in members]).astype(np.float64)
     start = np.stack([lane.start - zero for lane in members]).astype(np.float64)
     if end.shape[1] < 2:
-        return True
+        return 0.0
     apart = end - end[0]
     shift = np.median(apart, axis=1, keepdims=True)
     if end.shape[1] >= LEAST_FOR_DRIFT:
         lines = [_line(at, one) for at, one in zip(end, apart, strict=True)]
         shift = np.stack([constant + slope * at for at, (constant, slope) in zip(end, lines, strict=True)])
-    left = np.abs(apart - shift)
+    left = float(np.median(np.abs(apart - shift)[1:])) if len(members) > 1 else 0.0
     together = float(TOGETHER_NS)
     if all(lane.is_host for lane in members):
         together = max(together, HOSTS_TOGETHER_SHARE * float(np.median(np.diff(end[0]))))
     impossible = ((end - shift).min(axis=0) + together < (start - shift).max(axis=0)).mean()
-    return bool(np.median(left) < together and impossible <= IMPOSSIBLE_SHARE)
+    return left if left < together and impossible <= IMPOSSIBLE_SHARE else np.inf
 
 
 def _match(lanes: list[_Lane]) -> list[tuple[list[tuple[int, int]], str]]:

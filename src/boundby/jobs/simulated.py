@@ -60,7 +60,7 @@ def _summary(job: Job, run: RankRun, tells_groups: bool) -> RankSummary:
         meetings=meetings,
         events=events,
         work=work,
-        groups=tuple(Group(str(one[0] // 4), one[1]) for one in groups),
+        groups=tuple(Group(str(one[0] // 4) if tells_groups else "", one[1]) for one in groups),
         kinds=tuple(kinds),
         regions=tuple(run.paths),
         step_ns=steps,
