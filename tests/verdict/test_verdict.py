@@ -244,3 +244,10 @@ def test_what_the_trace_leaves_open_may_turn_a_verdict() -> None:
 def test_without_a_replay_the_work_of_a_device_saves_up_to_all_of_its_time() -> None:
     verdict = judge(Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=300_000_000))
     assert (verdict.saving_ns, verdict.saving_range_ns) == (700 * MS, (0, 970 * MS))
+
+
+def test_calls_that_stop_on_record_lower_the_confidence() -> None:
+    case = Case(time=account(cpu=800, gpu_compute=200), operations=1000, captured=ALL, silent_ns=300 * MS)
+    verdict = judge(case)
+    assert verdict.confidence == "medium"
+    assert "300 ms before the end" in verdict.reasons[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, Cause
-from boundby.model.units import percent, plural
+from boundby.model.units import duration, percent, plural
 from boundby.results.report import CONFIDENCES
 from boundby.verdict.bound import CLOSE, LEAST_SAVING, Case, Decision, host_together_ns
 
@@ -52,6 +52,11 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if case.launches_lost_before:
         before = f"{plural(case.launches_lost_before, 'launch', 'launches')} before the window"
         yield 2 if case.launches_lost_before >= case.operations else 0, f"the work of {before} is not on record"
+    if case.silent_ns > 0:
+        yield (
+            1,
+            f"CUDA calls stop on record {duration(case.silent_ns)} before the end, while ranges go on",
+        )
     if case.operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
         yield 1, f"only {case.operations} GPU operations"
     if (unshown := _unshown(case, decision)) is not None:

@@ -146,6 +146,7 @@ def _device(
         launches_lost=len(missing),
         launches_lost_before=int((records.begin_ns[missing] < device.low_ns).sum()),
         calls_lost_fraction=_calls_lost(timeline.losses.calls_lost_fraction, processes),
+        silent_ns=_silent_ns(timeline, processes),
         open_ns=_open(timeline, replayed, device) if savings else {},
         stretched=_stretched(device) if timeline.window.kind == "gpu" and not timeline.window.skip_first else None,
     )
@@ -244,6 +245,12 @@ def _filled(replayed: Counterfactuals, time: npt.NDArray[np.int64], savings: Map
     """An account, and what was replayed of it, had the device been busy whenever lost work may have run."""
     trusted = replayed.filled is not None and replayed.filled.replayed.unreliable is None
     return Otherwise(_time(time), savings if trusted else None)
+
+
+def _silent_ns(timeline: Timeline, processes: npt.NDArray[np.int32]) -> int:
+    """How long before the end of the trace calls of these processes stop on record while ranges that call go on."""
+    silent = (timeline.losses.silent_from_ns[number] for number in processes.tolist() if number >= 0)
+    return max((timeline.trace.span_ns[1] - since for since in silent if since is not None), default=0)
 
 
 def _coverage(case: Case) -> Coverage:
