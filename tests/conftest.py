@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from tests.support.traces import trace_names
 
 
 def pytest_sessionstart() -> None:
-    """A checkout that is not installed, or whose C files changed since, gets its native core here."""
+    """A checkout that is not installed, or whose C files changed since, gets its native core here. What the tests start
+    hears Ctrl-C even where a shell started them in the background, which has it ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if library.why_not() and hatch_build.compiler():
         hatch_build.build()
         library._load.cache_clear()
