@@ -68,6 +68,12 @@ def test_a_log_of_one_rank_is_no_straggling() -> None:
     assert [(one.kind, one.ranks, one.region[-1]) for one in found.extras] == [("extra", (0,), "log")]
 
 
+def test_a_log_of_one_stage_is_no_straggling() -> None:
+    found = report(Job(data=1, pipeline=2, micro=2, log_ns=2_000_000))
+    assert accused(found) == []
+    assert [(one.kind, one.region[-1]) for one in found.extras] == [("extra", "log")]
+
+
 def test_a_log_and_pauses_of_one_rank_are_told_apart() -> None:
     found = report(Job(data=3, log_ns=2_000_000, plants=(Plant("host_pauses", 0, 0.45),)))
     assert accused(found) == [("exceptions", (0,), "cpu")]

@@ -259,7 +259,7 @@ class _Search:
         self.excess_of_cause = excess @ self.by_cause
 
     def _alone(self) -> npt.NDArray[np.bool_]:
-        """Per rank and key: whether none of its peers is ever in that region."""
+        """Per rank and key: whether none of its peers (none at all, where it has none) is ever in that region."""
         job = self.job
         regions = np.zeros((len(self.time), len(job.regions)), bool)
         present = self.time.sum(axis=1) > 0
@@ -267,9 +267,9 @@ class _Search:
             regions[:, region] |= present[:, key]
         alone = np.zeros_like(regions)
         for members in job.stages:
-            if len(members) > 1:
-                rows = list(members)
-                alone[rows] = regions[rows] & (regions[rows].sum(axis=0) == 1)
+            rows = list(members)  # who has no peers is held against all
+            others = regions[rows] if len(rows) > 1 else regions
+            alone[rows] = regions[rows] & (others.sum(axis=0) == 1)
         alone[:, [number for number, path in enumerate(job.regions) if not path]] = False
         found: npt.NDArray[np.bool_] = alone[:, job.region]
         return found
@@ -497,7 +497,8 @@ class _Search:
         job, stages, found = self.job, self.job.stages, []
         if len(stages) < 2:
             return []
-        time = job.time * self.factor
+        self._look()
+        time = np.where(self.is_alone[:, None], 0, self.time)
         mean = np.stack([time[list(members)].mean(axis=0) @ self.by_cause for members in stages])  # stage, step, cause
         kernels = np.array([job.kernels[list(members)].mean() for members in stages])
         usual = np.stack([np.median(np.delete(mean, place, axis=0), axis=0) for place in range(len(stages))])
