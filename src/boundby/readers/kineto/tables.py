@@ -204,7 +204,7 @@ def _raw_tables(columns: Columns) -> tuple[dict[str, Raw], npt.NDArray[np.int64]
         start = np.where(known, start, MISSING)
         raw = {"start": start, "row": row.astype(np.int64)}
         if table != MEMORY_EVENTS:
-            known &= np.abs(duration) < _MOST_TIME
+            known &= (duration > -_MOST_TIME) & (duration < _MOST_TIME)  # abs of the smallest integer is negative
             raw["start"] = np.where(known, start, MISSING)
             raw["end"] = np.where(known, start + np.where(known, duration, 0), MISSING)
         if table in _ON_HOST:
