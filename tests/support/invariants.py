@@ -46,7 +46,7 @@ def check_invariants(report: Report) -> None:
         if finding.saving_ns is not None and longest:
             assert 0 <= finding.saving_ns[0] <= finding.saving_ns[1] <= longest, finding
     for answer in report.what_if:
-        assert min(answer.predicted_ns, answer.baseline_ns) >= 0, answer
+        assert 0 <= answer.predicted_ns <= answer.baseline_ns, answer
     if report.analysis.region_glob is None and report.analysis.min_share == 0 and report.regions:
         assert sum(sum(region.time_exclusive.values()) for region in report.regions) == whole
         assert sum(next(region for region in report.regions if not region.path).time.values()) == whole

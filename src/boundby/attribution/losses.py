@@ -299,13 +299,12 @@ def _silence(
 def filled(trace: Trace, calls: Calls, losses: Losses, begins_ns: Mapping[int, int]) -> Trace:
     """The trace with the device busy all the time in which lost work may have run: an operation for each lost launch,
     one after the other where several share a time. The opposite of the trace as it is, in which it did nothing.
-    ``begins_ns``: each device's window, before which nothing is filled."""
+    ``begins_ns``: each device's window, before which nothing is filled: what was launched before it ran before it."""
     least = np.full(len(trace.gpus) + 1, _EVER)
     least[list(begins_ns)] = list(begins_ns.values())
-    rows = np.flatnonzero((losses.device >= 0) & (losses.until_ns > least[losses.device]))
+    rows = np.flatnonzero((losses.device >= 0) & (losses.begin_ns >= least[losses.device]))
     rows = rows[np.lexsort((losses.call[rows], losses.until_ns[rows], losses.device[rows]))]
-    until, call = losses.until_ns[rows], losses.call[rows]
-    begin = np.maximum(losses.begin_ns[rows], least[losses.device[rows]])
+    begin, until, call = losses.begin_ns[rows], losses.until_ns[rows], losses.call[rows]
     process = trace.process_of_thread[calls.thread[call]]
     stream = np.where(
         losses.stream[rows] >= 0, losses.stream[rows], _usual_streams(trace, process, losses.device[rows])

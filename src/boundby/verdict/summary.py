@@ -215,6 +215,7 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
     unknown = device.withheld.unsure_ns
     if min(predicted_ns, other) < length and (weight := _lost_weight(timeline, device)):
         low, high = round(low * (1 - weight)), round(high + (length - high) * weight)
+    predicted_ns, other = min(predicted_ns, length), min(other, length)  # a removal never lengthens
     between = Range(max(low - unknown, 0), max(min(high + unknown, length), predicted_ns, other))
     is_little = int(device.withheld.work.length_ns.sum()) <= LITTLE * length
     told = other if is_little else predicted_ns
@@ -226,7 +227,8 @@ def _lost_weight(timeline: Timeline, device: DeviceTimeline) -> float:
     one wait or copy decides on many others."""
     losses, processes = timeline.losses, unique(device.operations.table.process)
     launches = int((losses.expected & (losses.device_of_call == device.index)).sum())
-    parts = [len(losses.of_device(device.index)) / max(launches, 1), _calls_lost(losses.calls_lost_fraction, processes)]
+    lost = int((losses.begin_ns[losses.of_device(device.index)] >= device.low_ns).sum())
+    parts = [lost / max(launches, 1), _calls_lost(losses.calls_lost_fraction, processes)]
     return min(CHANCE * max(*parts, _calls_lost(losses.waits_lost_fraction, processes)), 1.0)
 
 
