@@ -62,6 +62,7 @@ def nvtx_report(nsys: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return capture(nsys, tmp_path_factory.mktemp("nvtx_report"), "cpu_steps.py", "5")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run all that captures with a real nsys in one worker, since two captures at once disturb each other; all tests of
     a real trace in one, and of every other file in one, so that what they share is made once."""
