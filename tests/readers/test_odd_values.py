@@ -271,6 +271,6 @@ def test_negative_bytes_count_as_none(spoiled: Callable[..., Path]) -> None:
 def test_no_event_takes_any_time(tmp_path: Path) -> None:
     """One instant is no window: an error, not a division by zero."""
     path = training_loop(1).write(tmp_path / "report.sqlite", drop=(COPY, "CUPTI_ACTIVITY_KIND_MEMSET"))
-    alter(path, f"DELETE FROM {KERNEL} WHERE rowid > 1", f"UPDATE {KERNEL} SET end = start")
+    alter(path, f"DELETE FROM {KERNEL} WHERE rowid > 1", f"UPDATE {KERNEL} SET end = start", f"DELETE FROM {CALL}")
     with pytest.raises(boundby.model.errors.UserError):
         boundby.analyze(path)

@@ -76,8 +76,10 @@ class Regions:
         return total
 
 
-def too_deep(regions: Regions) -> npt.NDArray[np.bool_]:
-    """Mask over ranges: those beyond `MOST_DEPTH` or `MOST_RECURSION`."""
+def too_deep(regions: Regions, *, fold: bool = True) -> npt.NDArray[np.bool_]:
+    """Mask over ranges: those beyond `MOST_DEPTH` or, where recursion folds, `MOST_RECURSION`."""
+    if not fold:
+        return (regions.depth > MOST_DEPTH)[regions.of_range]
     numbers = {place: number for number, place in enumerate(sorted({*zip(regions.domain, regions.name, strict=True)}))}
     label = np.array([numbers[place] for place in zip(regions.domain, regions.name, strict=True)], np.int64)
     of_own_name, rows = np.zeros(len(regions), np.int64), np.arange(len(regions))

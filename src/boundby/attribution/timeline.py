@@ -126,7 +126,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     if find and (found := add_found(trace, calls, logical_threads)) is not trace:
         trace, logical_threads = found, find_logical_threads(found, calls)
     ownership = build_ownership(trace, logical_threads, fold=fold)
-    if (deep := too_deep(ownership.regions)).any():
+    if (deep := too_deep(ownership.regions, fold=fold)).any():
         trace = _without(trace, deep)
         logical_threads = find_logical_threads(trace, calls)
         ownership = build_ownership(trace, logical_threads, fold=fold)
