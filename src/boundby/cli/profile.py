@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -211,8 +212,13 @@ def _run_job(request: Request, words: list[str], options: AnalysisOptions, forma
     if shared:
         _say(f"when all nodes are done: boundby job {place}")
         return code
+    return _finish(code, lambda: _join(place, options, format_name, view))
+
+
+def _finish(code: int, tell: Callable[[], None]) -> int:
+    """Tell what was recorded; the exit code is the program's own, else of what went wrong in telling."""
     try:
-        _join(place, options, format_name, view)
+        tell()
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -277,7 +283,8 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
     elif code and recording.report is not None:
         say(f"the program ended with {_ending(code)}; this is what it did until then")
     folder = recording.folder.path
-    try:
+
+    def tell() -> None:
         with view.progress() as progress:
             capture.complete(recording, progress=progress)
             analysis = api.examine(folder, options, nsys=recording.nsys.path, progress=progress)
@@ -287,12 +294,8 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
             text = render(analysis, view.surface(), options.min_share)
             console.put(text, utf8=format_name != "terminal")
         say(f"all of it is in {folder}: open {folder / 'report.html'}, or: boundby {folder} --full")
-    except BrokenPipeError:
-        raise
-    except Exception as error:
-        failure = outcome.tell(error)
-        return code or failure
-    return code
+
+    return _finish(code, tell)
 
 
 def _rhythm(steps: str, record: str) -> Rhythm:

@@ -180,7 +180,7 @@ def gpus(names: Sequence[str]) -> list[str]:
 
 
 def window(report: Report) -> str:
-    """The span that was analysed, and the startup before it."""
+    """The span that was analysed, and the startup before it (which held work, too, where launches lost theirs)."""
     if not report.devices:
         length = report.trace.duration_ns
         return f"{units.duration(length)} of host time" if length is not None else ""
@@ -192,7 +192,8 @@ def window(report: Report) -> str:
         text = f"{span}, the whole trace"
     else:
         text = f"{span}, window {clean(report.analysis.window)}"
-    return f"{text} (+ {units.duration(longest.startup_ns)} startup)" if longest.startup_ns > 0 else text
+    before = "before it" if longest.coverage.launches_lost else "startup"
+    return f"{text} (+ {units.duration(longest.startup_ns)} {before})" if longest.startup_ns > 0 else text
 
 
 def gpu(device: DeviceReport) -> str:

@@ -776,14 +776,18 @@ def _capture(context: RuleContext) -> Iterator[FirstResponse]:
         )
         if not is_there
     ]
+    yield from _capture_again(lacking, "under nsys", f"--nsys-args '{' '.join(lacking)}'")
+
+
+def _capture_again(lacking: Sequence[str], how: str, options: str) -> Iterator[FirstResponse]:
     if lacking:
         yield FirstResponse(
             "unknown.capture",
             "Capture what this trace lacks, and analyse again",
             because=f"the trace cannot tell more without {', '.join(lacking)}",
-            needs="another run under nsys",
+            needs=f"another run {how}",
             caution="the run cannot be repeated",
-            command=f"boundby profile --nsys-args '{' '.join(lacking)}' -- PROGRAM",
+            command=f"boundby profile {options} -- PROGRAM",
         )
 
 
@@ -800,16 +804,8 @@ def _profile_more(context: RuleContext) -> Iterator[FirstResponse]:
         )
         if not is_there
     ]
-    if lacking:
-        yield FirstResponse(
-            "unknown.capture",
-            "Capture what this trace lacks, and analyse again",
-            because=f"the trace cannot tell more without {', '.join(lacking)}",
-            needs="another run under torch.profiler"
-            + ("" if context.trace.is_of_amd else ", or under nsys, which knows what the operating system does too"),
-            caution="the run cannot be repeated",
-            command="boundby profile --with torch --torch-record stacks,shapes -- PROGRAM",
-        )
+    nsys = "" if context.trace.is_of_amd else ", or under nsys, which knows what the operating system does too"
+    yield from _capture_again(lacking, f"under torch.profiler{nsys}", "--with torch --torch-record stacks,shapes")
 
 
 def _with_best_finding(
