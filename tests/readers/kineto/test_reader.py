@@ -143,6 +143,7 @@ def test_work_is_told_by_sizes(tmp_path: Path) -> None:
         (b'{"schemaVersion": 1, "traceEvents": []}', "holds no event"),
         (b'{"answer": 42}', "without the events"),
     ],
+    ids=["cut JSON", "cut gzip", "no JSON", "no event", "another's JSON"],
 )
 def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, data: bytes, said: str) -> None:
     path = tmp_path / "broken.json"
