@@ -11,7 +11,7 @@ import hatch_build
 import pytest
 
 from boundby.capture.locate import Nsys
-from boundby.native import library
+from boundby.model import library
 from boundby.rules import findings
 from tests.support.nsys import OLDER, capture, fetched_nsys, installed_nsys
 from tests.support.traces import trace_names

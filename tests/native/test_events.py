@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from boundby.model.library import core
 from boundby.native import events
-from boundby.native.library import core
 from tests.readers.kineto.test_reader import small
 
 KEYS = ("device", "stream", "correlation", "grid", "Input Dims")

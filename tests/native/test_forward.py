@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
+from boundby.model import library
 from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.scenarios import SCENARIOS
-from boundby.native import library
 from boundby.native.forward import NONE, Costs, Links, find_late, forward
 from boundby.readers import read_trace
 from boundby.replay import Predictor
@@ -199,7 +199,7 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch)
 
 SANITIZED = """
 import sys
-from boundby.native import library
+from boundby.model import library
 library.NAME = sys.argv[1]
 from tests.native.test_forward import assert_same, random_graph
 assert library.core() is not None, library.why_not()

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from boundby.model import library
 from boundby.model.errors import InputError
-from boundby.native import library
 from boundby.readers.nsys import pages
 from boundby.readers.nsys.database import Database, open_readonly
 from boundby.readers.nsys.gpu_tables import _COMMON, _SHAPE, _TABLES

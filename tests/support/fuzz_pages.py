@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from boundby.native import library
+from boundby.model import library
 from tests.readers.test_pages import differential
 from tests.support.odd_databases import damage, write_odd
 

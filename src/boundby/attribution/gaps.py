@@ -16,11 +16,13 @@ from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
-from boundby.model.arrays import Int64Array, pick, unique
+from boundby.model.arrays import Int64Array, pick, places, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, expand
+from boundby.model.library import core
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING, cut
+from boundby.native.account import Divided, divide
 from boundby.trace.tables import Table
 
 # An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
@@ -64,7 +66,7 @@ class Gaps(Table):
 
     def at(self, time: Int64Array) -> npt.NDArray[np.intp]:
         """The gap that holds each of these instants, all of which must be idle."""
-        return np.searchsorted(self.start_ns, time, side="right") - 1
+        return places(self.start_ns, time, side="right") - 1
 
 
 class _Pieces(NamedTuple):
@@ -96,6 +98,12 @@ def account_gaps(
     for thread in unique(gaps.thread[gaps.thread != NO_THREAD]).tolist():
         rows = np.flatnonzero(gaps.thread == thread)
         waits = _waits_of(context, thread)
+        if core() is not None:
+            of_thread = gaps if len(rows) == len(gaps) else gaps.take(rows)
+            divided = _divided(context, thread, waits, of_thread)
+            gaps.wait[rows], gaps.wait_start_ns[rows] = divided.wait, divided.wait_start
+            parts.append(Segments(*divided[:5]))
+            continue
         blocked = Coverage(context.host_state.logical_thread_blocked(thread))
         for first in range(0, len(rows), GAPS_AT_ONCE):
             block = rows[first : first + GAPS_AT_ONCE]
@@ -112,7 +120,7 @@ def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: Interv
     calls, table = context.calls, operations.table
     call_of = calls.of_operation[operations.rows]
     launched_ns = np.where(call_of >= 0, pick(calls.start_ns, call_of, 0), table.start_ns)
-    following = np.searchsorted(table.start_ns, idle.end, side="left")
+    following = places(table.start_ns, idle.end, side="left")
     following = np.where(following < len(table), following, NOTHING)
     previous = _last_ended(table.end_ns, launched_ns, idle.start)
     responsible = np.where(following != NOTHING, following, np.maximum(previous, 0))
@@ -133,7 +141,7 @@ def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: Interv
 def _last_ended(end_ns: Int64Array, launch_ns: Int64Array, time_ns: Int64Array) -> npt.NDArray[np.intp]:
     """The operation that ended last at or before each instant, of equals the one launched last; NOTHING for none."""
     by_end = np.lexsort((launch_ns, end_ns))
-    return pick(by_end, np.searchsorted(end_ns[by_end], time_ns, side="right") - 1, NOTHING)
+    return pick(by_end, places(end_ns[by_end], time_ns, side="right") - 1, NOTHING)
 
 
 def _launching_threads(
@@ -151,6 +159,50 @@ def _launching_threads(
 def _delayed_until(context: TraceContext, gaps: Gaps) -> Int64Array:
     """When each gap's launch was made at the latest: waits after that delayed something else."""
     return np.maximum(np.minimum(pick(context.calls.start_ns, gaps.launch, _NEVER), gaps.end_ns), gaps.since_ns)
+
+
+def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: Gaps) -> Divided:
+    """What follows, for all gaps of one responsible thread in one native pass: `_longest_waits` and `_divide`."""
+    state, blocked = context.host_state, context.host_state.logical_thread_blocked(thread)
+    asked: list[int] = []
+    while True:
+        threads = dict.fromkeys([thread, *asked, *unique(waits.thread).tolist()])
+        divided = divide(
+            {
+                "start": gaps.start_ns,
+                "end": gaps.end_ns,
+                "since": gaps.since_ns,
+                "delayed": _delayed_until(context, gaps),
+                "launch_end": pick(context.calls.end_ns, gaps.launch, _NEVER),
+                "region": pick(context.launch_region, gaps.operation, ROOT),
+            },
+            state.states(thread),
+            [(other, state.running(other)) for other in asked],
+            {other: context.ownership.steps(other) for other in threads},
+            context.ownership.regions.of_range,
+            (*blocked, np.append(0, np.cumsum(blocked.end - blocked.start))),
+            {
+                "wait_start": waits.start,
+                "wait_end": waits.end,
+                "wait_reach": waits.reach,
+                "wait_call": waits.call,
+                "wait_owner": waits.thread,
+            },
+            {
+                "latest_waits": _LATEST_WAITS,
+                "launch_limit": LAUNCH_LIMIT_NS,
+                "sync": Cause.SYNC,
+                "cuda_api": Cause.CUDA_API,
+                "device_wait": Cause.DEVICE_WAIT,
+                "host_blocked": Cause.HOST_BLOCKED,
+                "elsewhere": ELSEWHERE,
+                "awake": Cause.UNATTRIBUTED if context.trace.is_told_by_frames else Cause.CPU,
+            },
+        )
+        every = state.running_elsewhere(thread) if divided.asleep else []
+        if len(asked) == len(every) or not divided.asleep:
+            return divided
+        asked = every[: max(1, 2 * len(asked))]  # who need not be asked need not be worked out
 
 
 def _divide(context: TraceContext, thread: int, blocked: Coverage, gaps: Gaps) -> Segments:
@@ -256,24 +308,25 @@ class _Waits(NamedTuple):
     end: Int64Array
     reach: Int64Array  # the latest end so far
     call: Int64Array
+    thread: Int64Array  # whose wait it is
 
 
 def _waits_of(context: TraceContext, thread: int) -> _Waits:
     calls, parts = context.calls, []
     for member in context.logical_threads.members(thread).tolist():
         blocked, rows = context.host_state.blocked(member), calls.rows_of(member)
-        call = rows.start + np.searchsorted(calls.start_ns[rows], blocked.start, side="right") - 1
-        parts.append((blocked.start, blocked.end, call.astype(np.int64)))
-    start, end, call = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        call = rows.start + places(calls.start_ns[rows], blocked.start, side="right") - 1
+        parts.append((blocked.start, blocked.end, call.astype(np.int64), np.full(len(call), member, np.int64)))
+    start, end, call, of_thread = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")
-    return _Waits(start[order], end[order], np.maximum.accumulate(end[order]), call[order])
+    return _Waits(start[order], end[order], np.maximum.accumulate(end[order]), call[order], of_thread[order])
 
 
 def _longest_waits(context: TraceContext, waits: _Waits, gaps: Gaps) -> tuple[Int64Array, Int64Array]:
     """The call with the longest wait since the operation before each gap (NOTHING: nobody waited), and its begin."""
     until = _delayed_until(context, gaps)
-    stop = np.searchsorted(waits.start, until, side="left")
-    first = np.searchsorted(waits.reach, gaps.since_ns, side="right")
+    stop = places(waits.start, until, side="left")
+    first = places(waits.reach, gaps.since_ns, side="right")
     first = np.minimum(np.maximum(first, stop - _LATEST_WAITS), stop)
     row, wait = expand(first, stop)
     overlap = np.minimum(waits.end[wait], until[row]) - np.maximum(waits.start[wait], gaps.since_ns[row])

@@ -12,10 +12,11 @@ from boundby.correlation.compiling import Compilations
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import BoolArray, Int64Array, queue_depth, sorted_distinct, unique
+from boundby.model.arrays import BoolArray, Int64Array, places, queue_depth, unique
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, subtract, union
-from boundby.model.step_function import NOTHING, StepFunction, simplify
+from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
+from boundby.model.step_function import NOTHING, StepFunction
+from boundby.native.account import EVER, NEVER, Layer, states
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
 
@@ -181,28 +182,24 @@ class HostState:
         loading = self._overhead(thread, OverheadClass.INIT)
         compiling = self.compiling(thread)
         life = lifetime(self._trace, thread)
-        bounds = np.array([low, *(life or ())], np.int64)
-        told = (*asleep, *elsewhere, *overhead, *loading, *compiling, *shown)
-        cuts = sorted_distinct(bounds, start, end, dispatch_end, *told)
-        # Later lines override earlier ones.
-        state = np.full(len(cuts), int(Cause.CPU), np.int64)
-        if evidence.shown is not None:
-            state[contains(shown, cuts) < 0] = Cause.UNATTRIBUTED
-        if life is not None and evidence.is_known:  # before and after it, nothing shows that the thread exists
-            state[(cuts < life[0]) | (cuts >= life[1])] = ELSEWHERE
-        state[contains(elsewhere, cuts) >= 0] = ELSEWHERE
-        state[contains(IntervalSet(end, dispatch_end), cuts) >= 0] = Cause.CUDA_API
-        state[contains(asleep, cuts) >= 0] = Cause.HOST_BLOCKED
-        state[contains(compiling, cuts) >= 0] = Cause.INIT
-        call = contains(IntervalSet(start, end), cuts)
-        inside = call >= 0
+        alive = life if evidence.is_known else None  # before and after it, nothing shows that the thread exists
+        bounds = np.sort(np.array([low, *(life or ())], np.int64))
         cause_of_class = np.array([int(_CAUSE_OF_CLASS[kind]) for kind in CallClass])
         cause = np.where(calls.is_first_load[rows], int(Cause.INIT), cause_of_class[calls.kind[rows]])
-        if len(cause):
-            state[inside] = cause[call[inside]]
-        state[(contains(loading, cuts) >= 0) & (state != Cause.SYNC)] = Cause.INIT
-        state[(contains(overhead, cuts) >= 0) & (state != Cause.SYNC)] = Cause.PROFILER
-        return simplify(StepFunction(cuts, state))
+        otherwise = Cause.CPU if evidence.shown is None else Cause.UNATTRIBUTED
+        # Later ones override earlier ones.
+        layers = (
+            Layer(*shown, Cause.CPU),
+            *((Layer(*_outside(*alive), ELSEWHERE),) if alive is not None else ()),
+            Layer(*elsewhere, ELSEWHERE),
+            Layer(end, dispatch_end, Cause.CUDA_API),
+            Layer(*asleep, Cause.HOST_BLOCKED),
+            Layer(*compiling, Cause.INIT),
+            Layer(start, end, cause),
+            Layer(*loading, Cause.INIT, Cause.SYNC),
+            Layer(*overhead, Cause.PROFILER, Cause.SYNC),
+        )
+        return states(layers, otherwise, bounds)
 
     def _partner_took_over(self, thread: int, start: Int64Array, end: Int64Array) -> IntervalSet:
         """Parts of the intervals between this thread's calls that begin when another of its logical thread calls."""
@@ -212,7 +209,7 @@ class HostState:
         theirs = np.sort(np.concatenate([self._calls.start_ns[self._calls.rows_of(other)] for other in others]))
         begin = np.append(self._trace.span_ns[0], end)
         until = np.append(start, max(self._trace.span_ns[1], int(end[-1]) if len(end) else 0) + 1)
-        place = np.searchsorted(theirs, begin)
+        place = places(theirs, begin)
         took = np.where(place < len(theirs), theirs[np.minimum(place, len(theirs) - 1)], until)
         return union(np.minimum(took, until), until)
 
@@ -220,6 +217,11 @@ class HostState:
         rows = self._trace.overhead.of_thread(thread)
         chosen = self._trace.overhead_class[rows.name] == kind
         return union(rows.start_ns[chosen], rows.end_ns[chosen])
+
+
+def _outside(low: int, high: int) -> tuple[Int64Array, Int64Array]:
+    """All time before one instant and from another on."""
+    return np.array([EVER, high], np.int64), np.array([low, NEVER], np.int64)
 
 
 def _pageable_rows(trace: Trace, calls: Calls) -> npt.NDArray[np.intp]:
@@ -279,7 +281,7 @@ def stalled_allocations(calls: Calls, busy_of: Callable[[int], IntervalSet], tra
         start, end = calls.start_ns[mine], calls.end_ns[mine]
         busy = busy_of(int(process[group == number][0]))
         overlap = Coverage(busy).within(start, end)
-        place = np.searchsorted(busy.end, end, side="right") - 1
+        place = places(busy.end, end, side="right") - 1
         never = np.iinfo(np.int64).min // 2  # the device was not done before the call returned
         done = (
             np.where(place >= 0, busy.end[np.maximum(place, 0)], never) if len(busy.end) else np.full(len(mine), never)

@@ -18,7 +18,7 @@ from boundby.attribution import segments
 from boundby.attribution.context import TraceContext
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import BoolArray, Int64Array, pick, sorted_distinct, unique
+from boundby.model.arrays import BoolArray, Int64Array, pick, places, sorted_distinct, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.records import dataclass
@@ -142,7 +142,7 @@ def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     for number in unique(process[first]).tolist():
         start = calls.start_ns[first[process[first] == number]]
         stop = np.sort(calls.end_ns[last[process[last] == number]])
-        place = np.searchsorted(stop, start)
+        place = places(stop, start)
         end = np.where(place < len(stop), np.append(stop, _NEVER)[place], trace.span_ns[1])
         found[number] = union(start, end)
     return found
@@ -197,7 +197,7 @@ def _when(
             for each in streams:
                 inside = ours[table.stream[ours] == each]
                 inside = inside[np.argsort(launched[inside], kind="stable")]
-                place = np.searchsorted(launched[inside], time, side="right")
+                place = places(launched[inside], time, side="right")
                 ended = np.append(_EVER, np.maximum.accumulate(table.end_ns[inside]))
                 begins = np.append(np.minimum.accumulate(table.start_ns[inside][::-1])[::-1], _NEVER)
                 earliest, latest = np.minimum(earliest, ended[place]), np.maximum(latest, begins[place])
@@ -222,7 +222,7 @@ def _next_end(calls: Calls, rows: npt.NDArray[np.intp], time: Int64Array, otherw
     """The end of the first of these calls that begins at or after each instant."""
     rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
     first = np.minimum.accumulate(calls.end_ns[rows][::-1])[::-1]
-    return np.append(first, otherwise)[np.searchsorted(calls.start_ns[rows], time)]
+    return np.append(first, otherwise)[places(calls.start_ns[rows], time)]
 
 
 def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[float, ...], tuple[float, ...]]:
@@ -246,7 +246,7 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
             of_waits.append(0.0)
             continue
         ours = ours[np.argsort(trace.api.correlation[ours], kind="stable")]
-        place = np.searchsorted(trace.api.correlation[ours], wanted)
+        place = places(trace.api.correlation[ours], wanted)
         ended = np.append(_EVER, np.maximum.accumulate(trace.api.end_ns[ours]))
         starts = np.append(np.minimum.accumulate(trace.api.start_ns[ours][::-1])[::-1], trace.span_ns[1])
         begun = np.append(table.start_ns[orphans], np.full(int(syncs.sum()), _NEVER))
@@ -287,7 +287,7 @@ def _silence(
         return None
     start, end, last = trace.ranges.start_ns[ranges], trace.ranges.end_ns[ranges], int(calls.end_ns[own].max())
     times = np.sort(calls.start_ns[own])
-    called = np.searchsorted(times, end) > np.searchsorted(times, start)
+    called = places(times, end) > places(times, start)
     late = np.bincount(region[start >= last], minlength=1)
     for number in np.flatnonzero(late >= LEAST_SILENT).tolist():
         earlier = (region == number) & (end <= last)
@@ -397,7 +397,7 @@ def _lost_work(context: TraceContext, losses: Losses, device: int) -> StepFuncti
     begin, region = losses.begin_ns[rows], context.call_region[losses.call[rows]]
     order = np.argsort(begin, kind="stable")
     time = sorted_distinct(begin, spans.start, spans.end)
-    latest = np.searchsorted(begin[order], time, side="right") - 1
+    latest = places(begin[order], time, side="right") - 1
     inside = contains(spans, time) >= 0
     owner = region[order][np.maximum(latest, 0)] if len(rows) else np.empty(0, np.int64)
     return StepFunction(time, np.where(inside, owner, NOTHING))

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import Int64Array, range_maximum, unique
+from boundby.model.arrays import Int64Array, places, range_maximum, unique
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Trace
@@ -56,8 +56,8 @@ def _while_open(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp], first: I
             chosen = np.flatnonzero(kind & (of_range == number))
             mine = np.flatnonzero(of_call == number)
             mine = mine[np.argsort(launched[mine], kind="stable")]
-            low = np.searchsorted(launched[mine], ranges.start_ns[chosen], side="left")
-            high = np.searchsorted(launched[mine], ranges.end_ns[chosen], side="left")
+            low = places(launched[mine], ranges.start_ns[chosen], side="left")
+            high = places(launched[mine], ranges.end_ns[chosen], side="left")
             some = high > low
             chosen, low, high = chosen[some], low[some], high[some]
             earliest = -range_maximum(-trace.operations.start_ns[rows[mine]], low, high)

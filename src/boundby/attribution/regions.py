@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array, factorize, unique
+from boundby.model.arrays import Int64Array, factorize, rows_of, unique
 from boundby.model.nesting import depths, latest_open, nest
 from boundby.model.records import dataclass
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
@@ -125,7 +125,7 @@ def build_ownership(trace: Trace, logical_threads: LogicalThreads, *, fold: bool
     pushed = np.flatnonzero(~ranges.is_start_end)
     thread_of = ranges.thread[pushed]
     for thread in range(len(trace.threads)):
-        rows = pushed[np.searchsorted(thread_of, thread, "left") : np.searchsorted(thread_of, thread, "right")]
+        rows = pushed[rows_of(thread_of, thread)]
         nesting = nest(ranges.start_ns[rows], ranges.end_ns[rows], trace.rounded_ns)
         if len(rows):
             parent[rows] = np.where(nesting.parent >= 0, rows[np.maximum(nesting.parent, 0)], NOTHING)

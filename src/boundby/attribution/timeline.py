@@ -22,7 +22,7 @@ from boundby.attribution.windows import Window, device_window, empty_window, hos
 from boundby.correlation.clock import NO_SHIFT, ClockShift, estimate_shift
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
-from boundby.model.arrays import BoolArray, Int64Array, pick, unique
+from boundby.model.arrays import BoolArray, Int64Array, pick, places, unique
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet
 from boundby.model.nesting import close_leaks
@@ -256,7 +256,7 @@ def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int
         launched = calls.start_ns[calls.of_operation[rows]]
         order = np.argsort(launched, kind="stable")
         ended = np.maximum.accumulate(table.end_ns[rows[order]])
-        place = np.searchsorted(launched[order], calls.start_ns[waits]) - 1
+        place = places(launched[order], calls.start_ns[waits]) - 1
         waits, place = waits[place >= 0], place[place >= 0]
         _, first = np.unique(place, return_index=True)
         found.append(ended[place[first]] - calls.end_ns[waits[first]])

@@ -149,7 +149,7 @@ def _one(
 ) -> int:
     """Analyse one report and show, or gather, the result."""
     from boundby import api
-    from boundby.native.library import why_not
+    from boundby.model.library import why_not
 
     with view.progress() as progress:
         analysis = api.examine(target.inputs[number], options, progress=progress)

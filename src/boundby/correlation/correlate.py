@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, pick, rows_of
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, pick, places, rows_of
 from boundby.model.records import dataclass
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -97,7 +97,7 @@ def _join(
     key = process * stride + correlation
     wanted = wanted_process.astype(np.int64) * stride + wanted_correlation
     order = np.lexsort((np.arange(len(key)), ~launches, key))
-    place = np.minimum(np.searchsorted(key[order], wanted, side="left"), len(key) - 1)
+    place = np.minimum(places(key[order], wanted, side="left"), len(key) - 1)
     row = order[place]
     is_known = (key[row] == wanted) & (wanted_correlation != NO_CORRELATION) & (wanted_process >= 0)
     return np.where(is_known, row, -1)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import gather_evidence
-from boundby.model.arrays import unique
+from boundby.model.arrays import places, unique
 from boundby.model.intervals import contains, intersect, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
@@ -143,6 +143,6 @@ def _is_quiet_during(trace: Trace, calls: Calls, lender: int, other: int) -> boo
     actions = np.sort(
         np.concatenate((calls.start_ns[calls.rows_of(lender)], ranges.start_ns[theirs], ranges.end_ns[theirs]))
     )
-    acts = np.searchsorted(actions, end) > np.searchsorted(actions, start, side="right")
-    inside = (np.searchsorted(np.sort(ranges.start_ns[theirs]), start, side="right") > 0).any()
+    acts = places(actions, end) > places(actions, start, side="right")
+    inside = (places(np.sort(ranges.start_ns[theirs]), start, side="right") > 0).any()
     return bool(inside and (~acts).mean() >= QUIET_FRACTION)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from boundby.model.library import core, int64, run
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -96,10 +98,22 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
 
 def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> npt.NDArray[Scalar]:
     """``values[rows]``, with ``missing`` where a row is negative: there is none. Shape of ``rows``."""
-    picked = np.full(len(rows), missing, values.dtype)
-    known = np.flatnonzero(rows >= 0)
-    picked[known] = values[rows[known]]
+    if len(values) == 0:
+        return np.full(len(rows), missing, values.dtype)
+    picked: npt.NDArray[Scalar] = values[rows]
+    picked[rows < 0] = missing
     return picked
+
+
+def places(
+    values: npt.NDArray[Any], wanted: npt.NDArray[Any], side: Literal["left", "right"] = "left"
+) -> npt.NDArray[np.intp]:
+    """``np.searchsorted`` for integers: many times faster where neighbours ask for places near each other."""
+    if core() is None or values.dtype.kind not in "ib" or wanted.dtype.kind not in "ib":
+        return np.searchsorted(values, wanted, side=side)
+    found = np.empty(len(wanted), np.int64)
+    run("boundby_places", int64(values), len(values), int64(wanted), len(wanted), side == "right", found)
+    return found
 
 
 def rows_of(column: npt.NDArray[Any], value: int) -> slice:
@@ -110,8 +124,8 @@ def rows_of(column: npt.NDArray[Any], value: int) -> slice:
 
 def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> Int64Array:
     """For each operation, how many launched before it (itself excluded) had not started when it was launched."""
-    launched = np.searchsorted(np.sort(launch), launch, side="left")
-    started = np.searchsorted(np.sort(start), launch, side="right")
+    launched = places(np.sort(launch), launch)
+    started = places(np.sort(start), launch, side="right")
     depth: Int64Array = np.maximum(launched - started, 0).astype(np.int64)
     return depth
 

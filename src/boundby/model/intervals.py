@@ -1,7 +1,8 @@
 """Interval algebra on sorted int64 arrays. Intervals are half open; every function is O(n log n) or better.
 
 A *set* is a pair (start, end) of equally long arrays, sorted, disjoint, without empty intervals: what
-``union`` returns. Everything else takes sets and returns sets.
+``union`` returns. Everything else takes sets and returns sets. What passes over them runs natively
+(``native/intervals.c``) where the core is there, and is the NumPy below it where it is not.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array
+from boundby.model.library import core, int64, run
 
 
 class IntervalSet(NamedTuple):
@@ -31,6 +33,15 @@ EMPTY = IntervalSet(np.empty(0, np.int64), np.empty(0, np.int64))
 
 def union(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> IntervalSet:
     """Merge intervals in any order into a set; touching ones join, empty and negative ones vanish."""
+    if core() is not None:
+        starts, ends = int64(start), int64(end)
+        found = IntervalSet(np.empty(len(starts), np.int64), np.empty(len(starts), np.int64))
+        count = run("boundby_union", starts, ends, len(starts), *found)
+        if count < 0:
+            order = np.argsort(starts, kind="stable")
+            starts, ends = starts[order], ends[order]
+            count = run("boundby_union", starts, ends, len(starts), *found)
+        return IntervalSet(*(_fitted(column, count) for column in found)) if count else EMPTY
     kept = end > start
     start, end = start[kept], end[kept]
     if len(start) == 0:
@@ -43,6 +54,11 @@ def union(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> IntervalSet:
     np.greater(start[1:], reach[:-1], out=first[1:])
     last = np.append(first[1:], True)
     return IntervalSet(start[first].astype(np.int64), reach[last].astype(np.int64))
+
+
+def _fitted(column: Int64Array, count: int) -> Int64Array:
+    """The first values of a column, without the room behind them where that is much."""
+    return column[:count].copy() if count < len(column) // 2 else column[:count]
 
 
 def clip(intervals: IntervalSet, low: int, high: int) -> IntervalSet:
@@ -89,6 +105,16 @@ def overlay(a: IntervalSet, b: IntervalSet) -> Overlay:
 
     Both are sorted and disjoint in themselves, so there are at most len(a) + len(b) pieces.
     """
+    if core() is not None:
+        sides = [int64(column) for column in (*a, *b)]
+        size, others = len(sides[0]), len(sides[2])
+        room = size + others
+        while True:
+            found = Overlay(*(np.empty(room, np.int64) for _ in range(4)))
+            count = run("boundby_overlay", *sides[:2], size, *sides[2:], others, room, *found)
+            if count <= room:
+                return Overlay(*(_fitted(column, count) for column in found))
+            room = count
     first = np.searchsorted(b.end, a.start, side="right")
     stop = np.searchsorted(b.start, a.end, side="left")
     left, right = expand(first, np.maximum(stop, first))
@@ -115,6 +141,11 @@ class Coverage:
 
     def until(self, time: npt.NDArray[Any]) -> Int64Array:
         """Covered nanoseconds before each instant."""
+        if core() is not None:
+            covered: Int64Array = np.empty(len(time), np.int64)
+            known = int64(self._start), int64(self._end), self._before
+            run("boundby_covered", *known, len(self._start), int64(time), len(time), covered)
+            return covered
         index = np.searchsorted(self._start, time, side="right")
         covered = self._before[index]
         if len(self._end):
@@ -129,6 +160,11 @@ class Coverage:
 
 def contains(intervals: IntervalSet, time: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     """Index of the interval that holds each instant, else -1."""
+    if core() is not None:
+        found = np.empty(len(time), np.int64)
+        known = int64(intervals.start), int64(intervals.end), len(intervals.start)
+        run("boundby_contains", *known, int64(time), len(time), found)
+        return found
     index = np.searchsorted(intervals.start, time, side="right") - 1
     if len(intervals.end) == 0:
         return np.full(len(time), -1, np.intp)

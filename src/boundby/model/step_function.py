@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int64Array, sorted_distinct
+from boundby.model.arrays import Int64Array, places, sorted_distinct
+from boundby.model.library import core, int64, run
 
 NOTHING = -1
 
@@ -22,7 +23,7 @@ class StepFunction(NamedTuple):
         """The value at each instant."""
         if len(self.time) == 0:
             return np.full(len(time), NOTHING, np.int64)
-        index = np.searchsorted(self.time, time, side="right") - 1
+        index = places(self.time, time, side="right") - 1
         return np.where(index >= 0, self.value[np.maximum(index, 0)], NOTHING)
 
 
@@ -57,6 +58,16 @@ def cut(
 
     Returns start, end, the row each piece came from (rows stay in order), and the function's value on it.
     """
+    if core() is not None:
+        start, end, time, value = int64(start), int64(end), int64(steps.time), int64(steps.value)
+        room = len(start) + len(time)
+        while True:
+            found = [np.empty(room, np.int64) for _ in range(4)]
+            count = run("boundby_cut", start, end, len(start), time, value, len(time), room, *found)
+            if count <= room:
+                begin, finish, row, value = (column[:count] for column in found)
+                return begin, finish, row, value
+            room = count
     first = np.searchsorted(steps.time, start, side="right")
     stop = np.maximum(np.searchsorted(steps.time, end, side="left"), first)
     inner = stop - first

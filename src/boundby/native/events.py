@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array
+from boundby.model.library import Record, call, core
 from boundby.model.records import dataclass
-from boundby.native.library import Record, call, core
 
 #: What an argument's value is.
 NUMBER, TEXT, RAW, NOTHING = range(4)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.model.library import Record, call, core
 from boundby.model.records import dataclass
-from boundby.native.library import Record, call, core
 
 NONE = -1
 NEVER = -(1 << 62)

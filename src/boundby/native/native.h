@@ -12,4 +12,31 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
+/* The first place of ascending values that is not below (``right``: that is above) what is wanted, looked for from
+   ``near`` (0 to count) outwards. */
+static inline int64_t place(const int64_t *values, int64_t count, int64_t wanted, int right, int64_t near) {
+#define IS_BEFORE(at) (right ? values[at] <= wanted : values[at] < wanted)
+    int64_t low = near, high = near, step = 1; /* all up to low lie before, nothing from high on does */
+    if (near < count && IS_BEFORE(near)) {
+        for (high = low + step; high < count && IS_BEFORE(high); high = low + step) {
+            low = high;
+            step *= 2;
+        }
+        if (high > count) high = count;
+    } else {
+        for (low = high - step; low >= 0 && !IS_BEFORE(low); low = high - step) {
+            high = low;
+            step *= 2;
+        }
+        if (low < -1) low = -1;
+    }
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (IS_BEFORE(middle)) low = middle;
+        else high = middle;
+    }
+    return high;
+#undef IS_BEFORE
+}
+
 #endif

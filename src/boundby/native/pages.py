@@ -7,8 +7,8 @@ from enum import IntEnum
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.model.library import Record, call
 from boundby.model.records import dataclass
-from boundby.native.library import Record, call
 
 NONE = -1
 MOST_OUTPUTS = 32

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import places
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import OpKind, Trace
@@ -42,7 +43,7 @@ def backward_kernels(timeline: Timeline) -> Int:
         return total
     begun = ranges.start_ns - int(ranges.start_ns.min())
     key = rank.astype(np.int64) * span + begun
-    place = np.searchsorted(key[forward], key[nodes]) - 1
+    place = places(key[forward], key[nodes]) - 1
     source = np.where(place >= 0, forward[np.maximum(place, 0)] if len(forward) else NOTHING, NOTHING)
     known = (source >= 0) & (sequence[np.maximum(source, 0)] == sequence[nodes])
     made_by = np.full(len(ranges) + 1, NOTHING, np.int64)

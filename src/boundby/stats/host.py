@@ -11,7 +11,7 @@ from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import sleeps_of
-from boundby.model.arrays import sorted_distinct, unique
+from boundby.model.arrays import places, sorted_distinct, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, clip, complement, intersect, overlay, union
 from boundby.model.records import dataclass
@@ -95,7 +95,7 @@ def _cpu(timeline: Timeline, thread: int, start: Int, end: Int) -> tuple[Int, In
     time = timeline.trace.samples.of_thread(thread).start_ns
     if period is None or len(time) == 0:
         return None
-    count = np.searchsorted(time, end) - np.searchsorted(time, start)
+    count = places(time, end) - places(time, start)
     return np.minimum(count * period, end - start).astype(np.int64), end - start
 
 

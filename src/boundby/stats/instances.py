@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import places
 from boundby.model.records import dataclass
 from boundby.results.report import Instances
 
@@ -67,7 +68,7 @@ def _series(timeline: Timeline, rows: npt.NDArray[np.intp], start: Int, duration
     regions = timeline.ownership.regions
     region = regions.of_range[rows]
     order = np.lexsort((duration, start, region))
-    return Series(duration[order], np.searchsorted(region[order], np.arange(len(regions) + 1)))
+    return Series(duration[order], places(region[order], np.arange(len(regions) + 1)))
 
 
 def _evenly(count: int, kept: int) -> npt.NDArray[np.intp]:

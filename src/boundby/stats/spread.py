@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
-from boundby.model.arrays import range_maximum
+from boundby.model.arrays import places, range_maximum
 from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
@@ -102,8 +102,8 @@ def longest_in(
 
     The longest is exact: the two at the edges are clipped, those between come from a sparse table (n log n).
     """
-    first = np.searchsorted(end, low, side="right")
-    stop = np.maximum(np.searchsorted(start, high, side="left"), first)
+    first = places(end, low, side="right")
+    stop = np.maximum(places(start, high, side="left"), first)
     count = np.where(high > low, stop - first, 0).astype(np.int64)
     some = count > 0
     longest = np.zeros(len(low), np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import factorize
+from boundby.model.arrays import factorize, places
 from boundby.model.gpus import Gpu, find_gpu
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
@@ -128,7 +128,7 @@ def _nearest(parent: Int, has_work: npt.NDArray[np.bool_]) -> Int:
     found = np.full(len(parent) + 1, NOTHING, np.int64)
     depth = depths(parent)
     order = np.argsort(depth, kind="stable")
-    for rows in np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))):
+    for rows in np.split(order, places(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))):
         found[rows] = np.where(has_work[rows], rows, found[parent[rows]])
     return found[:-1]
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array, unique
+from boundby.model.arrays import Int64Array, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
 from boundby.structure.phases import find_changes
@@ -116,7 +116,7 @@ def _launches(
         calls.start_ns[rows],
         calls.end_ns[rows],
         token.astype(np.int64),
-        np.searchsorted(calls.start_ns[syncs], calls.start_ns[rows]).astype(np.int64),
+        places(calls.start_ns[syncs], calls.start_ns[rows]).astype(np.int64),
         calls.start_ns[members],
         np.maximum.accumulate(calls.end_ns[members]),
     )
@@ -182,7 +182,7 @@ def _times(
     usual = int(np.median(rest)) if len(rest) else 0
     never = np.iinfo(np.int64).max
     next_launch = np.where(end < count, launches.start_ns[np.minimum(end, count - 1)], never)
-    place = np.searchsorted(launches.calls_start_ns, np.minimum(next_launch, last + usual), side="left") - 1
+    place = places(launches.calls_start_ns, np.minimum(next_launch, last + usual), side="left") - 1
     finish = np.minimum(launches.calls_end_ns[np.maximum(place, 0)], next_launch)
     # A wait for all runs together, after the last of them, is none of its own.
     finish = np.where(finish <= last + MOST_REST * usual, np.maximum(finish, last), last)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int32Array, Int64Array, unique
-from boundby.native.library import core
+from boundby.model.library import core
 from boundby.native.pages import MOST_OUTPUTS, NONE, At, Found, Leaves, empty_slots
 
 _LEAF, _INTERIOR = 13, 5

@@ -1,7 +1,7 @@
-"""The native core: one small library without a Python ABI, built from the C files beside this module.
+"""The native core: one small library without a Python ABI, built from the C files in ``boundby/native``.
 
 ``hatch_build.py`` builds it when boundby is installed. Where there is none, or none that can be loaded, the plain
-functions beside each C file do the same work; `why_not` says why.
+functions that each C function must equal do the same work; `why_not` says why.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from boundby.model.records import dataclass
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "native"
 NAME = "boundby_core" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 #: Set to 1, the native core is not used.
 SWITCH = "BOUNDBY_PLAIN"
@@ -95,3 +95,27 @@ def call(function: str, *records: Record) -> int:
     if library is None:
         raise RuntimeError(f"the native core is not there: {why_not()}")
     return int(library[function](*(ctypes.byref(record.structure) for record in records)))
+
+
+def run(function: str, *arguments: npt.NDArray[np.generic] | int) -> int:
+    """What a function of the library answers, called with pointers to these arrays, which must be as it takes them,
+    and 64-bit integers. RuntimeError without a library, TypeError for an array that is not contiguous."""
+    library = core()
+    if library is None:
+        raise RuntimeError(f"the native core is not there: {why_not()}")
+    values: list[ctypes.c_void_p | ctypes.c_int64] = []
+    for argument in arguments:
+        if not isinstance(argument, np.ndarray):
+            values.append(ctypes.c_int64(int(argument)))
+        elif argument.flags.c_contiguous:
+            values.append(ctypes.c_void_p(argument.ctypes.data))
+        else:
+            raise TypeError(f"{function} takes contiguous arrays")
+    called = library[function]
+    called.restype = ctypes.c_int64
+    return int(called(*values))
+
+
+def int64(values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
+    """An array as the library takes it; itself if it is so already."""
+    return np.ascontiguousarray(values, np.int64)

@@ -1,0 +1,245 @@
+/* The account's two passes over events: what a thread does at any instant (plain_states in account.py), and why a
+   device is idle in each of its gaps (boundby.attribution.gaps): both with NumPy. */
+
+#include "native.h"
+
+#define NEVER INT64_MAX
+
+/* Layers of intervals, the later over the earlier: each sets a state, or one for each of its intervals, but over
+   ``spared``. Bounds of intervals ascend; INT64_MIN and INT64_MAX are no instants. */
+typedef struct {
+    const int64_t *start, *end, *value; /* value: NULL where the layer has one state */
+    int64_t count, state, spared;
+    int64_t begun, ended; /* how many of its intervals have, at the instant that is looked at */
+} Layer;
+
+enum { MOST_LAYERS = 16, NOT_IN_ORDER = -1 };
+
+/* The states of a thread: a step function, at the instants where it changes. How many steps, or NOT_IN_ORDER. */
+EXPORT int64_t boundby_states(const int64_t *starts, const int64_t *ends, const int64_t *values, const int64_t *counts,
+                              const int64_t *states, const int64_t *spared, int64_t layers, int64_t otherwise,
+                              const int64_t *extra, int64_t extras, int64_t *time, int64_t *value) {
+    Layer all[MOST_LAYERS];
+    if (layers > MOST_LAYERS) return NOT_IN_ORDER;
+    for (int64_t number = 0; number < layers; number++)
+        all[number] = (Layer){(const int64_t *)(intptr_t)starts[number], (const int64_t *)(intptr_t)ends[number],
+                              (const int64_t *)(intptr_t)values[number], counts[number], states[number],
+                              spared[number], 0, 0};
+    int64_t found = 0, latest = -1, seen = 0;
+    for (;;) {
+        int64_t now = seen < extras ? extra[seen] : NEVER;
+        for (Layer *layer = all; layer < all + layers; layer++) {
+            while (layer->begun < layer->count && layer->start[layer->begun] == INT64_MIN) layer->begun++;
+            if (layer->begun < layer->count && layer->start[layer->begun] < now) now = layer->start[layer->begun];
+            if (layer->ended < layer->count && layer->end[layer->ended] < now) now = layer->end[layer->ended];
+        }
+        if (now == NEVER) return found;
+        while (seen < extras && extra[seen] == now) seen++;
+        if (seen < extras && extra[seen] < now) return NOT_IN_ORDER;
+        int64_t state = otherwise;
+        for (Layer *layer = all; layer < all + layers; layer++) {
+            while (layer->begun < layer->count && layer->start[layer->begun] == now) layer->begun++;
+            while (layer->ended < layer->count && layer->end[layer->ended] == now) layer->ended++;
+            if ((layer->begun < layer->count && layer->start[layer->begun] < now) ||
+                (layer->ended < layer->count && layer->end[layer->ended] < now))
+                return NOT_IN_ORDER;
+            if (layer->begun && now < layer->end[layer->begun - 1] && state != layer->spared)
+                state = layer->value ? layer->value[layer->begun - 1] : layer->state;
+        }
+        if (state == latest) continue;
+        time[found] = now;
+        value[found++] = latest = state;
+    }
+}
+
+/* A device's gaps for which one thread is responsible, in order of time, and what is known of that time. Threads are
+   numbers into the ``owner`` columns, the responsible one 0. Columns of addresses hold pointers to columns. */
+typedef struct {
+    int64_t gaps;
+    const int64_t *start, *end, *since, *delayed, *launch_end, *region;
+    int64_t states;
+    const int64_t *state_time, *state;
+    int64_t others; /* threads that may run while it sleeps, in the order in which they are asked */
+    const int64_t *other_times, *other_states, *other_steps, *other_owner;
+    int64_t *other_near;
+    int64_t owners;
+    const int64_t *owner_times, *owner_ranges, *owner_steps, *owner_thread;
+    int64_t *owner_near;
+    int64_t ranges;
+    const int64_t *region_of_range;
+    int64_t blocks; /* when it or those that it takes turns with waited for the device; see boundby_covered */
+    const int64_t *block_start, *block_end, *block_before;
+    int64_t waits; /* the same by wait; reach: the latest end so far */
+    const int64_t *wait_start, *wait_end, *wait_reach, *wait_call, *wait_owner;
+    int64_t latest_waits, launch_limit;
+    int64_t sync, cuda_api, device_wait, host_blocked, elsewhere, awake; /* states; awake: what elsewhere becomes */
+    int64_t raw_room; /* for the pieces of one gap */
+    int64_t *raw_start, *raw_end, *raw_state, *raw_owner, *raw_region;
+    int64_t room;
+    int64_t *piece_start, *piece_end;
+    int8_t *piece_cause;
+    int32_t *piece_region, *piece_thread;
+    int64_t *blamed, *blamed_since; /* of each gap */
+    int64_t *found; /* pieces, and those of them in which every thread sleeps */
+} Idle;
+
+enum { NOTHING = -1 };
+
+typedef struct {
+    Idle *idle;
+    int64_t raws, pieces, asleep, is_full;
+    int64_t state_near, block_near, wait_near, reach_near;
+} Pass;
+
+static void add_raw(Pass *p, int64_t start, int64_t end, int64_t state, int64_t owner, int64_t region) {
+    Idle *idle = p->idle;
+    if (end <= start) return;
+    if (p->raws >= idle->raw_room) {
+        p->is_full = 1;
+        return;
+    }
+    idle->raw_start[p->raws] = start;
+    idle->raw_end[p->raws] = end;
+    idle->raw_state[p->raws] = state;
+    idle->raw_owner[p->raws] = owner;
+    idle->raw_region[p->raws++] = region;
+}
+
+/* Time in which the thread sleeps: whoever of the others runs is responsible, the first that does. */
+static void chase(Pass *p, int64_t start, int64_t end, int64_t state) {
+    Idle *idle = p->idle;
+    while (start < end) {
+        int64_t until = end, held = NOTHING, owner = 0;
+        for (int64_t other = 0; other < idle->others && held == NOTHING; other++) {
+            const int64_t *time = (const int64_t *)(intptr_t)idle->other_times[other];
+            int64_t steps = idle->other_steps[other], near = place(time, steps, start, 1, idle->other_near[other]);
+            idle->other_near[other] = near;
+            if (near < steps && time[near] < until) until = time[near];
+            if (near > 0) held = ((const int64_t *)(intptr_t)idle->other_states[other])[near - 1];
+            owner = idle->other_owner[other];
+        }
+        if (held == NOTHING) {
+            p->asleep++;
+            held = state == idle->elsewhere ? idle->awake : state;
+            owner = 0;
+        }
+        add_raw(p, start, until, held, owner, NOTHING);
+        start = until;
+    }
+}
+
+/* The states of the responsible thread. */
+static void host_pieces(Pass *p, int64_t start, int64_t end) {
+    Idle *idle = p->idle;
+    if (end <= start) return;
+    int64_t near = place(idle->state_time, idle->states, start, 1, p->state_near);
+    for (; start < end; near++) {
+        int64_t until = near < idle->states && idle->state_time[near] < end ? idle->state_time[near] : end;
+        int64_t state = near > 0 ? idle->state[near - 1] : NOTHING;
+        if (state == idle->host_blocked || state == idle->elsewhere) chase(p, start, until, state);
+        else add_raw(p, start, until, state, 0, NOTHING);
+        start = until;
+        if (start == end) break;
+    }
+    p->state_near = near;
+}
+
+static int64_t region_at(Idle *idle, int64_t range) {
+    return range >= 0 && range < idle->ranges ? idle->region_of_range[range] : 0;
+}
+
+static void write_piece(Pass *p, int64_t start, int64_t end, int64_t cause, int64_t region, int64_t owner) {
+    Idle *idle = p->idle;
+    if (end <= start) return;
+    if (p->pieces >= idle->room) {
+        p->is_full = 1;
+        return;
+    }
+    idle->piece_start[p->pieces] = start;
+    idle->piece_end[p->pieces] = end;
+    idle->piece_cause[p->pieces] = (int8_t)cause;
+    idle->piece_region[p->pieces] = (int32_t)region;
+    idle->piece_thread[p->pieces++] = (int32_t)idle->owner_thread[owner];
+}
+
+/* A piece with its region: the one known, else the one open on its thread, cut where that changes. */
+static void own(Pass *p, int64_t start, int64_t end, int64_t cause, int64_t region, int64_t owner) {
+    Idle *idle = p->idle;
+    if (end <= start) return;
+    if (region != NOTHING) {
+        write_piece(p, start, end, cause, region, owner);
+        return;
+    }
+    const int64_t *time = (const int64_t *)(intptr_t)idle->owner_times[owner];
+    const int64_t *range = (const int64_t *)(intptr_t)idle->owner_ranges[owner];
+    int64_t steps = idle->owner_steps[owner], near = place(time, steps, start, 1, idle->owner_near[owner]);
+    for (;; near++) {
+        int64_t until = near < steps && time[near] < end ? time[near] : end;
+        write_piece(p, start, until, cause, region_at(idle, near > 0 ? range[near - 1] : NOTHING), owner);
+        start = until;
+        if (start == end) break;
+    }
+    idle->owner_near[owner] = near;
+}
+
+/* The longest wait that delayed a gap's launch, of equals the latest, into ``blamed``; the region in which it began. */
+static int64_t blame(Pass *p, int64_t gap) {
+    Idle *idle = p->idle;
+    int64_t since = idle->since[gap], until = idle->delayed[gap], most = 0, longest = NOTHING;
+    int64_t stop = p->wait_near = place(idle->wait_start, idle->waits, until, 0, p->wait_near);
+    int64_t first = p->reach_near = place(idle->wait_reach, idle->waits, since, 1, p->reach_near);
+    if (first < stop - idle->latest_waits) first = stop - idle->latest_waits;
+    for (int64_t wait = first; wait < stop; wait++) {
+        int64_t from = idle->wait_start[wait] > since ? idle->wait_start[wait] : since;
+        int64_t to = idle->wait_end[wait] < until ? idle->wait_end[wait] : until;
+        if (to - from > 0 && to - from >= most) {
+            most = to - from;
+            longest = wait;
+        }
+    }
+    idle->blamed[gap] = idle->blamed_since[gap] = NOTHING;
+    if (longest == NOTHING) return NOTHING;
+    idle->blamed[gap] = idle->wait_call[longest];
+    int64_t begin = idle->blamed_since[gap] = idle->wait_start[longest], owner = idle->wait_owner[longest];
+    const int64_t *time = (const int64_t *)(intptr_t)idle->owner_times[owner];
+    int64_t near = place(time, idle->owner_steps[owner], begin, 1, idle->owner_near[owner]);
+    return region_at(idle, near > 0 ? ((const int64_t *)(intptr_t)idle->owner_ranges[owner])[near - 1] : NOTHING);
+}
+
+static int64_t blocked_until(Pass *p, int64_t now) {
+    Idle *idle = p->idle;
+    int64_t near = p->block_near = place(idle->block_start, idle->blocks, now, 1, p->block_near);
+    int64_t over = near > 0 ? idle->block_end[near - 1] - now : 0;
+    return idle->block_before[near] - (over > 0 ? over : 0);
+}
+
+/* Pieces of every gap, the waits that are to blame for it. 0; NOTHING where room was wanting. */
+EXPORT int64_t boundby_idle(Idle *idle) {
+    Pass pass = {.idle = idle}, *p = &pass;
+    for (int64_t gap = 0; gap < idle->gaps; gap++) {
+        int64_t start = idle->start[gap], end = idle->end[gap], launched = idle->launch_end[gap];
+        int64_t host_end = launched < start ? start : launched > end ? end : launched;
+        int64_t arrive_end = (launched < end ? launched : end) + idle->launch_limit;
+        arrive_end = arrive_end < host_end ? host_end : arrive_end > end ? end : arrive_end;
+        p->raws = 0;
+        host_pieces(p, start, host_end);
+        add_raw(p, host_end, arrive_end, idle->cuda_api, 0, idle->region[gap]);
+        int64_t region = blame(p, gap), budget = blocked_until(p, idle->delayed[gap]) - blocked_until(p, idle->since[gap]);
+        for (int64_t raw = 0; raw < p->raws; raw++)
+            if (idle->raw_state[raw] == idle->sync) budget -= idle->raw_end[raw] - idle->raw_start[raw];
+        for (int64_t raw = 0; raw < p->raws; raw++) {
+            int64_t from = idle->raw_start[raw], to = idle->raw_end[raw], taken = to - from;
+            if (idle->raw_state[raw] != idle->sync) {
+                taken = budget < 0 ? 0 : budget > taken ? taken : budget;
+                budget -= to - from; /* below 0: spent */
+            }
+            int64_t own_region = idle->raw_region[raw], owner = idle->raw_owner[raw];
+            own(p, from, from + taken, idle->sync, region != NOTHING ? region : own_region, owner);
+            own(p, from + taken, to, idle->raw_state[raw], own_region, owner);
+        }
+        own(p, arrive_end, end, idle->device_wait, idle->region[gap], 0);
+    }
+    idle->found[0] = p->pieces;
+    idle->found[1] = p->asleep;
+    return p->is_full ? NOTHING : 0;
+}

@@ -1,0 +1,233 @@
+"""The account's passes over events: `states` and `divide` are what ``account.c`` is asked.
+
+`plain_states` and `boundby.attribution.gaps` do the same with NumPy: what these must equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, sorted_distinct
+from boundby.model.intervals import IntervalSet, contains
+from boundby.model.library import Record, call, core, int64, run
+from boundby.model.records import dataclass
+from boundby.model.step_function import StepFunction, simplify
+
+NONE = -1
+#: Bounds of a layer's first and last interval that are no instants at which anything changes.
+EVER, NEVER = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+MOST_LAYERS = 16
+
+
+class Layer(NamedTuple):
+    """Intervals, disjoint and in order, that set a state (one, or one for each), but over ``spared``."""
+
+    start: Int64Array
+    end: Int64Array
+    state: Int64Array | int
+    spared: int = NONE
+
+
+def states(layers: Sequence[Layer], otherwise: int, extra: Int64Array) -> StepFunction:
+    """The latest layer's state at any instant from the first bound on, ``otherwise`` where there is none. ``extra``:
+    other instants to begin at, ascending."""
+    full = [layer for layer in layers if len(layer.start)]
+    columns = [[int64(column) for column in layer[:3] if isinstance(column, np.ndarray)] for layer in full]
+    if len(full) > MOST_LAYERS or any(len({*map(len, of_layer)}) > 1 for of_layer in columns):
+        raise ValueError("too many layers, or columns that do not fit")
+    if core() is None:
+        return plain_states(full, otherwise, extra)
+    room = len(extra) + 2 * sum(len(layer.start) for layer in full)
+    time, value = np.empty(room, np.int64), np.empty(room, np.int64)
+    tables = [[of_layer[place] if place < len(of_layer) else None for of_layer in columns] for place in range(3)]
+    count = run(
+        "boundby_states",
+        *map(_addresses, tables),
+        np.array([len(layer.start) for layer in full], np.int64),
+        np.array([NONE if isinstance(layer.state, np.ndarray) else layer.state for layer in full], np.int64),
+        np.array([layer.spared for layer in full], np.int64),
+        len(full),
+        otherwise,
+        int64(extra),
+        len(extra),
+        time,
+        value,
+    )
+    # Where calls overlap, bounds are not in order.
+    return (
+        StepFunction(time[:count].copy(), value[:count].copy()) if count >= 0 else plain_states(full, otherwise, extra)
+    )
+
+
+def plain_states(layers: Sequence[Layer], otherwise: int, extra: Int64Array) -> StepFunction:
+    """The same with NumPy: what ``account.c`` must equal, and what runs where it cannot."""
+    cuts = sorted_distinct(extra, *(bound for layer in layers for bound in layer[:2]))
+    cuts = cuts[(cuts > EVER) & (cuts < NEVER)]
+    state = np.full(len(cuts), otherwise, np.int64)
+    for layer in layers:
+        place = contains(IntervalSet(layer.start, layer.end), cuts)
+        inside = (place >= 0) & (state != layer.spared)
+        state[inside] = layer.state[place[inside]] if isinstance(layer.state, np.ndarray) else layer.state
+    return simplify(StepFunction(cuts, state))
+
+
+def _addresses(columns: Sequence[Int64Array | None]) -> Int64Array:
+    return np.array([0 if column is None else column.ctypes.data for column in columns], np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Idle(Record):
+    """The gaps of a device for which one thread is responsible, and what is needed to divide them: see account.c."""
+
+    gaps: int
+    start: Int64Array
+    end: Int64Array
+    since: Int64Array
+    delayed: Int64Array
+    launch_end: Int64Array
+    region: Int64Array
+    states: int
+    state_time: Int64Array
+    state: Int64Array
+    others: int
+    other_times: Int64Array
+    other_states: Int64Array
+    other_steps: Int64Array
+    other_owner: Int64Array
+    other_near: Int64Array
+    owners: int
+    owner_times: Int64Array
+    owner_ranges: Int64Array
+    owner_steps: Int64Array
+    owner_thread: Int64Array
+    owner_near: Int64Array
+    ranges: int
+    region_of_range: Int64Array
+    blocks: int
+    block_start: Int64Array
+    block_end: Int64Array
+    block_before: Int64Array
+    waits: int
+    wait_start: Int64Array
+    wait_end: Int64Array
+    wait_reach: Int64Array
+    wait_call: Int64Array
+    wait_owner: Int64Array
+    latest_waits: int
+    launch_limit: int
+    sync: int
+    cuda_api: int
+    device_wait: int
+    host_blocked: int
+    elsewhere: int
+    awake: int
+    raw_room: int
+    raw_start: Int64Array
+    raw_end: Int64Array
+    raw_state: Int64Array
+    raw_owner: Int64Array
+    raw_region: Int64Array
+    room: int
+    piece_start: Int64Array
+    piece_end: Int64Array
+    piece_cause: Int8Array
+    piece_region: Int32Array
+    piece_thread: Int32Array
+    blamed: Int64Array
+    blamed_since: Int64Array
+    found: Int64Array
+
+
+class Divided(NamedTuple):
+    """Pieces of gaps, each with its cause, region and thread; per gap the call to blame and when the waiting began."""
+
+    start: Int64Array
+    end: Int64Array
+    cause: Int8Array
+    region: Int32Array
+    thread: Int32Array
+    wait: Int64Array
+    wait_start: Int64Array
+    asleep: int  # pieces in which every thread that was asked about sleeps
+
+
+def divide(
+    gaps: dict[str, Int64Array],
+    states: StepFunction,
+    others: Sequence[tuple[int, StepFunction]],
+    owners: dict[int, StepFunction],
+    region_of_range: Int64Array,
+    blocked: tuple[Int64Array, Int64Array, Int64Array],
+    waits: dict[str, Int64Array],
+    settings: dict[str, int],
+) -> Divided:
+    """The pieces of the gaps of the thread that stands first in ``owners`` (by thread: its ranges over time), which
+    holds every thread that is named elsewhere. Raises ValueError for columns that do not fit."""
+    place = {thread: number for number, thread in enumerate(owners)}
+    count, waiting = len(gaps["start"]), len(waits["wait_start"])
+    columns = [[int64(column) for column in steps] for steps in (states, *(s for _, s in others), *owners.values())]
+    of_others, of_owners = columns[1 : 1 + len(others)], columns[1 + len(others) :]
+    steps = sum(len(time) for time, _ in columns)
+    raw_room, room = steps + 4, 5 * count + steps
+    fits = (
+        all(len(column) == count for column in gaps.values())
+        and all(len(column) == waiting for column in waits.values())
+        and all(len(time) == len(value) for time, value in columns)
+        and len(blocked[0]) == len(blocked[1]) == len(blocked[2]) - 1
+        and place.keys() >= {thread for thread, _ in others}
+        and bool(np.isin(waits["wait_owner"], list(place)).all())
+    )
+    if not fits:
+        raise ValueError("columns do not fit together")
+    known: dict[str, Any] = {name: int64(column) for name, column in {**gaps, **waits}.items()}
+    threads = np.array(list(place), np.int64)
+    owner_of = np.argsort(threads, kind="stable")
+    known["wait_owner"] = owner_of[np.searchsorted(threads[owner_of], known["wait_owner"])].astype(np.int64)
+    raw = ("raw_start", "raw_end", "raw_state", "raw_owner", "raw_region")
+    known |= settings | {name: np.empty(raw_room, np.int64) for name in raw}
+    idle = Idle(
+        gaps=count,
+        **known,
+        states=len(columns[0][0]),
+        state_time=columns[0][0],
+        state=columns[0][1],
+        others=len(others),
+        other_times=_addresses([time for time, _ in of_others]),
+        other_states=_addresses([value for _, value in of_others]),
+        other_steps=np.array([len(time) for time, _ in of_others], np.int64),
+        other_owner=np.array([place[thread] for thread, _ in others], np.int64),
+        other_near=np.zeros(len(others), np.int64),
+        owners=len(owners),
+        owner_times=_addresses([time for time, _ in of_owners]),
+        owner_ranges=_addresses([value for _, value in of_owners]),
+        owner_steps=np.array([len(time) for time, _ in of_owners], np.int64),
+        owner_thread=threads,
+        owner_near=np.zeros(len(owners), np.int64),
+        ranges=len(region_of_range),
+        region_of_range=int64(region_of_range),
+        blocks=len(blocked[0]),
+        block_start=int64(blocked[0]),
+        block_end=int64(blocked[1]),
+        block_before=int64(blocked[2]),
+        waits=waiting,
+        raw_room=raw_room,
+        room=room,
+        piece_start=np.empty(room, np.int64),
+        piece_end=np.empty(room, np.int64),
+        piece_cause=np.empty(room, np.int8),
+        piece_region=np.empty(room, np.int32),
+        piece_thread=np.empty(room, np.int32),
+        blamed=np.empty(count, np.int64),
+        blamed_since=np.empty(count, np.int64),
+        found=np.zeros(2, np.int64),
+    )
+    if call("boundby_idle", idle):
+        raise ValueError("gaps overlap or steps are not in order")
+    pieces, asleep = idle.found.tolist()
+    start, end = idle.piece_start[:pieces].copy(), idle.piece_end[:pieces].copy()
+    cause, region = idle.piece_cause[:pieces].copy(), idle.piece_region[:pieces].copy()
+    thread = idle.piece_thread[:pieces].copy()
+    return Divided(start, end, cause, region, thread, idle.blamed, idle.blamed_since, asleep)

@@ -1,0 +1,155 @@
+"""The native account equals the plain one to the nanosecond: its passes on random columns, all of it on random programs
+and real traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boundby.attribution.timeline import Timeline, build_timeline
+from boundby.attribution.windows import parse_window
+from boundby.model import library
+from boundby.model.arrays import Int64Array, places
+from boundby.model.causes import Cause
+from boundby.model.intervals import Coverage, IntervalSet, contains, overlay, union
+from boundby.model.step_function import StepFunction, cut
+from boundby.native.account import EVER, NEVER, Layer, divide, plain_states, states
+from boundby.readers import read_trace
+from boundby.stats.figures import measure
+from boundby.trace.tables import Trace
+from tests.attribution.strategies import host_sequences
+from tests.support.program import Program
+from tests.support.traces import trace_names, trace_path
+
+needs_core = pytest.mark.skipif(library.core() is None, reason=f"no native core: {library.why_not()}")
+
+#: Columns of tuples are compared, and what these hold; what works things out when asked is not.
+_LAZY = ("HostState", "Compilations")
+
+
+@contextmanager
+def without_core() -> Iterator[None]:
+    """As where the library was not built."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "_load", lambda: (None, "of a test"))
+        yield
+
+
+def assert_same(one: Any, other: Any, where: str = "") -> None:
+    """Every array, of the same type, and every value in two results."""
+    if isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype, where
+        assert np.array_equal(one, other, equal_nan=one.dtype.kind == "f"), where
+    elif isinstance(one, (tuple, list)):
+        assert len(one) == len(other), where
+        for place, (first, second) in enumerate(zip(one, other, strict=True)):
+            assert_same(first, second, f"{where}[{place}]")
+    elif is_dataclass(one) and not isinstance(one, type):
+        for field in fields(one):
+            assert_same(getattr(one, field.name), getattr(other, field.name), f"{where}.{field.name}")
+    elif isinstance(one, dict):
+        assert_same(list(one.items()), list(other.items()), where)
+    elif type(one).__name__ not in _LAZY:
+        assert one == other or one != one, where
+
+
+def both(function: Callable[[], Any]) -> None:
+    """The same with the library and without."""
+    native = function()
+    with without_core():
+        assert_same(native, function())
+
+
+times = st.lists(st.integers(-30, 60), max_size=25).map(lambda values: np.array(values, np.int64))
+ordered = times.map(np.sort)
+
+
+def intervals(values: Int64Array) -> IntervalSet:
+    """A set whose bounds are these values."""
+    bounds = np.array(sorted({*values.tolist()}), np.int64)
+    return IntervalSet(bounds[: len(bounds) // 2 * 2 : 2], bounds[1::2])
+
+
+def steps(values: Int64Array) -> StepFunction:
+    time = np.array(sorted({*values.tolist()}), np.int64)
+    return StepFunction(time, np.resize(np.array([3, -1, 5, 1], np.int64), len(time)))
+
+
+@needs_core
+@settings(max_examples=150, deadline=None)
+@given(times, times, ordered, times)
+def test_intervals(first: Int64Array, second: Int64Array, third: Int64Array, asked: Int64Array) -> None:
+    count = min(len(first), len(second))
+    one, other = intervals(first), intervals(third)
+    both(lambda: union(first[:count], second[:count]))
+    both(lambda: union(np.sort(first[:count]), np.sort(first[:count]) + second[:count]))
+    both(lambda: [places(third, asked, side) for side in ("left", "right")])
+    both(lambda: contains(one, asked))
+    both(lambda: Coverage(one).until(asked))
+    both(lambda: overlay(one, other))
+    both(lambda: cut(first[:count], second[:count], steps(third)))
+    both(lambda: cut(*other, steps(first)))
+
+
+@needs_core
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(times, st.sampled_from((0, 4, None)), st.sampled_from((-1, 4))), max_size=6), ordered)
+def test_states(given_layers: list[tuple[Int64Array, int | None, int]], extra: Int64Array) -> None:
+    layers = []
+    for bounds, state, spared in given_layers:
+        start, end = intervals(bounds)
+        layers.append(Layer(start, end, 10 + np.arange(len(start)) if state is None else state, spared))
+    layers.append(Layer(np.array([EVER, 20], np.int64), np.array([5, NEVER], np.int64), 7))
+    assert_same(states(layers, 1, extra), plain_states(layers, 1, extra))
+
+
+@needs_core
+@settings(max_examples=60, deadline=None)
+@given(times, times)
+def test_states_of_intervals_that_are_in_no_order(start: Int64Array, end: Int64Array) -> None:
+    count = min(len(start), len(end))
+    layers = (Layer(np.sort(start[:count]), end[:count], Cause.CPU),)
+    assert_same(states(layers, 0, np.empty(0, np.int64)), plain_states(layers, 0, np.empty(0, np.int64)))
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    none = np.empty(0, np.int64)
+    with pytest.raises(ValueError, match="fit"):
+        states((Layer(np.zeros(2, np.int64), np.zeros(1, np.int64), 0),), 0, none)
+    nothing = StepFunction(none, none)
+    gaps = dict.fromkeys(("start", "end", "since", "delayed", "launch_end", "region"), none)
+    waits = dict.fromkeys(("wait_start", "wait_end", "wait_reach", "wait_call", "wait_owner"), none)
+    blocked = (none, none, np.zeros(1, np.int64))
+    with pytest.raises(ValueError, match="fit"):
+        divide(gaps | {"end": np.zeros(1, np.int64)}, nothing, (), {0: nothing}, none, blocked, waits, {})
+    with pytest.raises(ValueError, match="fit"):
+        divide(gaps, nothing, [(5, nothing)], {0: nothing}, none, blocked, waits, {})
+
+
+def worked_out(trace: Trace) -> tuple[Timeline, Any, Any]:
+    """All that the account and the figures hold."""
+    timeline = build_timeline(trace, parse_window("gpu"), find=True)
+    return timeline, timeline.waits, measure(timeline)
+
+
+@needs_core
+@settings(max_examples=40, deadline=None)
+@given(host_sequences(threads=3, devices=2, processes=2, most=12))
+def test_random_programs(program: Program) -> None:
+    trace = program.trace()
+    both(lambda: worked_out(trace))
+
+
+@needs_core
+@pytest.mark.parametrize("name", [name for name in trace_names() if not name.startswith("oddities")])
+def test_real_traces(name: str) -> None:
+    trace = read_trace(trace_path(name))
+    if len(trace.operations):
+        both(lambda: worked_out(trace))
