@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from dataclasses import dataclass as standard
 from dataclasses import field, replace
@@ -75,6 +76,29 @@ def test_tools_for_dataclasses_work_on_it() -> None:
     assert [each.name for each in dataclasses.fields(Kept)] == ["low", "high"]
     assert pickle.loads(pickle.dumps(kept)) == copy.deepcopy(kept) == kept
     assert OURS(3).doubled == 6
+
+
+def test_a_record_of_a_record_takes_its_fields_first() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class More(Kept):
+        name: str
+        rows: list[int] = field(default_factory=list)
+
+    made = More(1, name="a")
+    assert repr(made).endswith("More(low=1, high=3, name='a', rows=[])")
+    assert str(inspect.signature(More)) == "(low, high=3, *, name, rows=[])"
+    assert [each.name for each in dataclasses.fields(More)] == ["low", "high", "name", "rows"]
+    match made:
+        case Kept(low, high):
+            assert (low, high) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"), [((), {}), ((1, 2, 3), {}), ((1,), {"low": 1}), ((1,), {"other": 2}), ((1, 2), {"high": 2})]
+)
+def test_other_arguments_than_its_fields_are_refused(values: tuple[int, ...], named: dict[str, int]) -> None:
+    with pytest.raises(TypeError):
+        Kept(*values, **named)
 
 
 def test_identity_where_it_is_asked_for() -> None:

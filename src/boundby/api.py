@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from boundby.attribution.losses import filled
 from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, step_region
-from boundby.capture import command_of, typed_command
+from boundby.capture.folder import command_of
+from boundby.capture.handover import typed_command
 from boundby.evidence.context import RuleContext
 from boundby.model.errors import SelectionError
 from boundby.model.scenarios import SCENARIOS

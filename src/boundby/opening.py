@@ -11,7 +11,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from boundby.capture import export_sqlite, export_to_temporary, find_in_folder, find_nsys, is_run, rank_of
+from boundby.capture.folder import find_in_folder, is_run, rank_of
 from boundby.readers import read_trace
 from boundby.trace.facts import JobPlace, TraceWarning
 from boundby.trace.tables import Trace
@@ -72,6 +72,9 @@ def _as_sqlite(
     if kind is None:
         yield path, "nsys-sqlite"
         return
+    from boundby.capture.export import export_sqlite, export_to_temporary
+    from boundby.capture.locate import find_nsys
+
     tool = find_nsys(nsys)
 
     def exporting(fraction: float | None) -> None:

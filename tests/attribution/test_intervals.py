@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.model.arrays import group_sums, heaviest, queue_depth
+from boundby.model.arrays import group_sums, heaviest, median, queue_depth
 from boundby.model.intervals import (
     Coverage,
     IntervalSet,
@@ -147,3 +147,9 @@ def test_sums_and_the_prevailing_value_of_groups(rows: list[tuple[int, int, int]
     for number, prevailing in enumerate(heaviest(group, value, weight, 4).tolist()):
         held = {v: sum(w for g, u, w in rows if (g, u) == (number, v)) for g, v, _ in rows if g == number}
         assert prevailing == (min(held, key=lambda v: (-held[v], v)) if held else 0)
+
+
+@given(st.lists(st.integers(-(2**60), 2**60) | st.integers(0, 9), min_size=1, max_size=9))
+def test_a_median_is_that_of_numpy(values: list[int]) -> None:
+    assert median(values) == np.median(np.array(values, np.int64))
+    assert median(np.array(values, float)) == np.median(np.array(values, float))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import boundby
-from boundby.capture import export_sqlite
+from boundby.capture.export import export_sqlite
 from boundby.capture.locate import Nsys
 from boundby.results.report import Report
 from tests.oracle.nsys_reports import NsysReports

@@ -201,7 +201,7 @@ def several() -> list[Rule]:
 def test_other_packages_bring_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("THEIRS", "several", "missing", "TAKEN", "pytest", "WITHOUT_PAGE")
     points = [EntryPoint(name, f"{__name__}:{name}", rules.ENTRY_POINTS) for name in names]
-    monkeypatch.setattr(rules, "entry_points", lambda group: points if group == rules.ENTRY_POINTS else [])
+    monkeypatch.setattr(rules, "_installed", lambda: points)
     found, broken = rules.third_party()
     assert [item.id for item in found] == ["their-rule"]
     assert {item.rule for item in broken} == {"missing", "pytest", "sync-call", "their-rule", "WITHOUT_PAGE"}

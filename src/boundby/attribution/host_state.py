@@ -12,7 +12,7 @@ from boundby.correlation.compiling import Compilations
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import BoolArray, Int64Array, places, queue_depth, unique
+from boundby.model.arrays import BoolArray, Int64Array, median, places, queue_depth, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
 from boundby.model.step_function import NOTHING, StepFunction
@@ -261,7 +261,7 @@ def _queue_full(trace: Trace, calls: Calls) -> BoolArray:
     if not launches.any():
         return launches
     duration = calls.end_ns - calls.start_ns
-    usual = np.median(duration[launches])
+    usual = median(duration[launches])
     held: BoolArray = launches & (depth >= FULL_QUEUE_DEPTH) & (duration > FULL_QUEUE_FACTOR * usual)
     return held
 
@@ -288,7 +288,7 @@ def stalled_allocations(calls: Calls, busy_of: Callable[[int], IntervalSet], tra
         )
         lag = end - done
         alone = overlap == 0
-        own = np.median((end - start)[alone]) if alone.any() else None
+        own = median((end - start)[alone]) if alone.any() else None
         waited = overlap > 0
         found[mine] = waited & ((end - start - own >= overlap / 2) if own is not None else (lag <= overlap))
     return found

@@ -133,9 +133,8 @@ def _expected(trace: Trace, calls: Calls) -> BoolArray:
 
 def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     """When streams were captured into graphs, by process: what is launched then does not run."""
-    names = np.array([plain_name(name) for name in trace.names] or [""])
-    begins = np.flatnonzero(np.char.find(names, "BeginCapture") >= 0)
-    ends = np.flatnonzero(np.char.find(names, "EndCapture") >= 0)
+    names = [plain_name(name) for name in trace.names]
+    begins, ends = (np.flatnonzero([what in name for name in names]) for what in ("BeginCapture", "EndCapture"))
     first, last = (np.flatnonzero(np.isin(calls.name, numbers)) for numbers in (begins, ends))
     found: dict[int, IntervalSet] = {}
     process = trace.process_of_thread[calls.thread]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, pick, places, rows_of
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, median, pick, places, rows_of
 from boundby.model.records import dataclass
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -143,7 +143,7 @@ def _long_firsts(
     group, call = group[order], call[order]
     first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
     size = np.diff(np.append(first, len(group)))
-    overall = float(np.median(duration[call]))
+    overall = float(median(duration[call]))
     # Median of the later calls of each group: sort durations within groups, the first call put in front.
     is_first = np.zeros(len(call), bool)
     is_first[first] = True

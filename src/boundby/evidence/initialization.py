@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_NS
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import unique
+from boundby.model.arrays import median, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.trace.vocabulary.compilers import is_compile_call
@@ -66,7 +66,7 @@ def _extraordinary(length: Int, name: npt.NDArray[np.int32]) -> Bool:
     extraordinary = np.zeros(len(length), bool)
     for number in unique(name).tolist():
         alike = name == number
-        usual = float(np.median(length[alike]))
+        usual = float(median(length[alike]))
         extraordinary |= alike & (length > np.maximum(FIRST_LOAD_FACTOR * usual, FIRST_LOAD_MINIMUM_NS))
     return extraordinary
 

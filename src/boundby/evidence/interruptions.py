@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import factorize, unique
+from boundby.model.arrays import factorize, median, unique
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 
@@ -122,7 +122,7 @@ def _common(length: Int) -> tuple[tuple[int, ...], float]:
         count = np.searchsorted(left, left * WITHIN, side="right") - np.arange(len(left))
         best = int(np.argmax(count))
         band = slice(best, best + int(count[best]))
-        middles.append(int(np.median(left[band])))
+        middles.append(int(median(left[band])))
         held += int(count[best])
         left = np.delete(left, np.arange(band.start, band.stop))
     return tuple(sorted(middles)), held / max(len(length), 1)
@@ -167,7 +167,7 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
         found.append(
             Slowdown(
                 device.index,
-                float(np.median(known_ratio)),
+                float(median(known_ratio)),
                 len(known_ratio),
                 round(-float(extra[compared].sum())),
                 fastest,

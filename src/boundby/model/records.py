@@ -1,13 +1,16 @@
 """Plain frozen data: ``@dataclass(frozen=True)``, for a program that makes two hundred of them at each start.
 
 The standard library writes and compiles six functions for every frozen dataclass, about 1 ms: a quarter of the time
-that a small report took. Here only ``__init__`` is; what compares, hashes, prints and refuses changes is the same for
-all of them, and says the same.
+that a small report took. Here nothing is compiled: what makes a record, compares, hashes, prints and refuses changes is
+the same for all of them, and says the same. Fields are gone through when the first record of a class is made, and by
+``dataclasses`` itself once it is asked for them (``fields``, ``replace``).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import threading
 from collections.abc import Callable
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -22,19 +25,120 @@ else:
             raise TypeError("what can change is a dataclasses.dataclass")
 
         def make(cls: type) -> type:
-            shared = {"__repr__": _repr, "__setattr__": _set_once, "__delattr__": _refuse_to_delete}
+            shared = {
+                "__init__": _fill,
+                "__repr__": _repr,
+                "__setattr__": _set_once,
+                "__delattr__": _refuse_to_delete,
+                "__kw_only__": kw_only,
+            }
+            shared |= {name: _Late(cls, name) for name in _LATE}
             if eq:
                 shared |= {"__eq__": _equal, "__hash__": _hash}
             for name, function in shared.items():
                 if name not in vars(cls):
                     setattr(cls, name, function)
-            return dataclasses.dataclass(eq=False, repr=False, kw_only=kw_only)(cls)
+            return cls
 
         return make
 
 
+class _Late:
+    """What a class has once it is asked for."""
+
+    def __init__(self, cls: type, name: str) -> None:
+        self.cls, self.name = cls, name
+
+    def __get__(self, record: object, owner: type) -> object:
+        with _MAKING:
+            if vars(self.cls).get(self.name) is self:
+                setattr(self.cls, self.name, _LATE[self.name](self.cls))
+        return getattr(owner, self.name)
+
+
+_MAKING = threading.RLock()
+
+
+class _Layout:
+    """The fields of a class in order, what makes their defaults, and which are given by place, compared and shown."""
+
+    def __init__(self, cls: Any) -> None:
+        self.names: dict[str, bool] = {}  # and whether a field is given by name alone
+        self.values: dict[str, object] = {}
+        self.makers: dict[str, Callable[[], object]] = {}
+        self.silent: dict[str, set[str]] = {"compare": set(), "repr": set()}
+        for base in cls.__mro__[:0:-1]:
+            if "__layout__" in vars(base):
+                inherited = base.__layout__
+                self.names |= inherited.names
+                self.values |= inherited.values
+                self.makers |= inherited.makers
+                self.silent = {what: self.silent[what] | names for what, names in inherited.silent.items()}
+        for name, annotation in vars(cls).get("__annotations__", {}).items():
+            if "ClassVar" not in str(annotation).partition("[")[0]:
+                self._add(name, vars(cls).get(name, dataclasses.MISSING), by_name=cls.__kw_only__)
+        self.by_place = tuple(name for name, by_name in self.names.items() if not by_name)
+        self.compared = tuple(name for name in self.names if name not in self.silent["compare"])
+        self.shown = tuple(name for name in self.names if name not in self.silent["repr"])
+        self.finishes = hasattr(cls, "__post_init__")
+
+    def _add(self, name: str, default: Any, *, by_name: bool) -> None:
+        self.names[name] = by_name
+        if isinstance(default, dataclasses.Field):
+            for what, names in self.silent.items():
+                if not getattr(default, what):
+                    names.add(name)
+            if default.default_factory is not dataclasses.MISSING:
+                self.makers[name] = default.default_factory
+            default = default.default
+        if default is not dataclasses.MISSING:
+            self.values[name] = default
+
+    def complete(self, cls: type, state: dict[str, object], given: int) -> None:
+        """Add the defaults. Raises TypeError where what was given are not the fields."""
+        known = len(state) == given and state.keys() <= self.names.keys()
+        for name, value in self.values.items():
+            state.setdefault(name, value)
+        for name, make in self.makers.items():
+            if name not in state:
+                state[name] = make()
+        if not known or len(state) != len(self.names):
+            missing = ", ".join(name for name in self.names if name not in state)
+            wants = f"{cls.__qualname__}{self.signature()}"
+            raise TypeError(f"{wants} got other arguments" + (f": {missing} missing" if missing else ""))
+
+    def signature(self) -> inspect.Signature:
+        """What tools show of the class."""
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        rows = sorted(self.names.items(), key=lambda row: row[1])
+        empty = inspect.Parameter.empty
+        defaults = self.values | {name: make() for name, make in self.makers.items()}
+        return inspect.Signature(
+            [inspect.Parameter(name, kinds[late], default=defaults.get(name, empty)) for name, late in rows]
+        )
+
+
+def _fill(self: Any, *values: object, **named: object) -> None:
+    layout, state = self.__layout__, self.__dict__
+    state.update(zip(layout.by_place, values, strict=False), **named)
+    given = len(values) + len(named)
+    if given != len(layout.names) or (named and state.keys() != layout.names.keys()):
+        layout.complete(self.__class__, state, given)
+    if layout.finishes:
+        self.__post_init__()
+
+
+def _finish(cls: Any) -> Any:
+    """Let ``dataclasses`` know the fields, too."""
+    _ = cls.__layout__  # before the defaults are taken out of the class
+    for late in ("__dataclass_fields__", "__match_args__"):
+        if isinstance(vars(cls).get(late), _Late):
+            delattr(cls, late)
+    return dataclasses.dataclass(init=False, eq=False, repr=False, kw_only=cls.__kw_only__)(cls)
+
+
 def _compared(record: Any) -> tuple[object, ...]:
-    return tuple(getattr(record, field.name) for field in dataclasses.fields(record) if field.compare)
+    return tuple(getattr(record, name) for name in record.__layout__.compared)
 
 
 def _equal(self: Any, other: object) -> bool:
@@ -47,18 +151,27 @@ def _hash(self: Any) -> int:
 
 @recursive_repr()
 def _repr(self: Any) -> str:
-    shown = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr)
+    shown = (f"{name}={getattr(self, name)!r}" for name in self.__layout__.shown)
     return f"{self.__class__.__qualname__}({', '.join(shown)})"
 
 
 def _set_once(self: Any, name: str, value: object) -> None:
-    if name in self.__dict__ or name not in self.__dataclass_fields__:
+    if name in self.__dict__ or name not in self.__layout__.names:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
     self.__dict__[name] = value
 
 
 def _refuse_to_delete(_self: Any, name: str) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+#: What each is made of.
+_LATE: dict[str, Callable[[Any], object]] = {
+    "__layout__": _Layout,
+    "__signature__": lambda cls: cls.__layout__.signature(),
+    "__dataclass_fields__": lambda cls: _finish(cls).__dataclass_fields__,
+    "__match_args__": lambda cls: _finish(cls).__match_args__,
+}
 
 
 class Mark:

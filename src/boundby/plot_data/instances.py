@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, unique
+from boundby.model.arrays import Int64Array, median, unique
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import InstanceSeries, Spread
 from boundby.stats.instances import instance_lengths
@@ -70,8 +70,8 @@ def _series(
         start_ns=start[shown],
         host_ns=host[shown],
         projected_ns=projected[shown],
-        host_median_ns=float(np.median(host[later])),
-        projected_median_ns=float(np.median(projected[later & launched])) if (later & launched).any() else None,
+        host_median_ns=float(median(host[later])),
+        projected_median_ns=float(median(projected[later & launched])) if (later & launched).any() else None,
         host=_spread(host[later]),
         projected=_spread(projected[later & launched]) if (later & launched).any() else None,
     )

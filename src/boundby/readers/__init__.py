@@ -1,35 +1,27 @@
-"""Readers: one per kind of input, each turning a file into a `Trace`. To add one: a module with ``sniff`` and ``read``,
-and its name in `READERS`."""
+"""Readers: one per kind of input, each turning a file into a `Trace`. To add one: a package with ``sniff``, whose
+module ``reader`` has ``read`` and is imported for a file of its kind, and its name in `READERS`."""
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from types import ModuleType
 
+from boundby.readers import kineto, nsys
 from boundby.readers.files import first_bytes, no_report
-from boundby.readers.kineto import reader as kineto
-from boundby.readers.kineto.reader import holds_trace
-from boundby.readers.nsys import reader as nsys_sqlite
+from boundby.readers.kineto import holds_trace
 from boundby.trace.tables import Trace
 
 Progress = Callable[[str, float | None], None]
 
 
-class Reader(Protocol):
-    """What reads one kind of input."""
-
-    def sniff(self, header: bytes, /) -> bool:
-        """Whether a file that begins with these (up to 1,000) bytes is of this kind."""
-
-    def read(self, path: Path, /, *, name: str | None, source: str, progress: Progress) -> Trace:
-        """The trace in a file of this kind."""
-
-
 _HEADER = 1_000  # bytes: compressed text shows itself only in so many
 
-READERS: tuple[Reader, ...] = (nsys_sqlite, kineto)
+#: Each has ``sniff(header)``: whether a file that begins with these bytes is of its kind; and in its module ``reader``
+#: ``read(path, *, name, source, progress)``: the trace in such a file.
+READERS: tuple[ModuleType, ...] = (nsys, kineto)
 
 
 def read_trace(
@@ -46,14 +38,16 @@ def read_trace(
     """
     location = Path(path)
     header = first_bytes(location, _HEADER)
-    reader = next((reader for reader in READERS if reader.sniff(header)), None)
-    if reader is None:
+    package = next((package for package in READERS if package.sniff(header)), None)
+    if package is None:
         raise no_report(location, header)
-    return reader.read(location, name=name, source=source, progress=progress or _silent)
+    reader = importlib.import_module(f"{package.__name__}.reader")
+    trace: Trace = reader.read(location, name=name, source=source, progress=progress or _silent)
+    return trace
 
 
 def _silent(stage: str, fraction: float | None) -> None:
     """No progress is shown."""
 
 
-__all__ = ["READERS", "Reader", "holds_trace", "read_trace"]
+__all__ = ["READERS", "holds_trace", "read_trace"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, unique
+from boundby.model.arrays import Int32Array, Int64Array, factorize, unique
 from boundby.native.forward import Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate
@@ -113,8 +113,8 @@ def _between_streams(timeline: Timeline, events: Edges, queues: StreamQueues, be
     who, what = np.concatenate((events.who, nulls.who)), np.concatenate((events.what, nulls.what))
     good = (table.end_ns[what] <= table.start_ns[who] + CLOCK_ERROR_NS) & (table.start_ns[what] <= table.start_ns[who])
     good &= who != what
-    pairs = np.unique(np.stack((who[good], what[good])), axis=1)
-    return Edges(pairs[0], pairs[1])
+    pairs, _ = factorize(who[good], what[good])
+    return Edges(*np.ascontiguousarray(pairs.T))
 
 
 def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:

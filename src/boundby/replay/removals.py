@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, Int64Array
+from boundby.model.arrays import BoolArray, Int64Array, median
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
@@ -189,7 +189,7 @@ def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Allocations only wait; launches that load code only launch; nothing is compiled."""
     gone = scope.nodes & graph.is_init
     launches = (graph.node_kind == CallClass.LAUNCH) & ~graph.is_init
-    usual = int(np.median(graph.costs.call_ns[launches])) if launches.any() else 0
+    usual = int(median(graph.costs.call_ns[launches])) if launches.any() else 0
     left = np.where(graph.node_kind == CallClass.LAUNCH, np.minimum(costs.call_ns, usual), 0)
     is_allocation = gone & (graph.node_kind == CallClass.ALLOC)
     return replace(

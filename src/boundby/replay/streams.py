@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int64Array, unique
+from boundby.model.arrays import BoolArray, Int64Array, median, unique
 from boundby.model.records import dataclass
 from boundby.trace.tables import Operations
 
@@ -125,7 +125,7 @@ def order_streams(
     queued = near & (free_all > NEVER) & (~has_call | (launched + usual <= free_all))
     arrived = ~queued & has_call & (table.start_ns - np.maximum(launched, finished) <= ARRIVAL_LIMIT_NS)
     by_stream = queued & (free >= held_until)
-    usual_switch = int(np.median(np.maximum(after_free[by_stream], 0))) if by_stream.any() else USUAL_SWITCH_NS
+    usual_switch = int(median(np.maximum(after_free[by_stream], 0))) if by_stream.any() else USUAL_SWITCH_NS
     switch = np.where(by_stream, after_free, np.minimum(usual_switch, after_free))
     latency = np.where(arrived, after_launch, np.minimum(usual, after_launch))
     return StreamOrder(np.where(has_call, latency, 0), from_end, before, np.where(free > NEVER, switch, 0))
@@ -140,7 +140,7 @@ def _usual_arrival(launched: Int64Array, finished: Int64Array, start: Int64Array
     whole = int(np.quantile((start - launched)[idle_before], 0.25))
     if not known.any():
         return np.full(len(start), whole)
-    rest = int(np.median((start - launched - length)[known]))
+    rest = int(median((start - launched - length)[known]))
     return np.where((length > 0) & (length < LONG_CALL_NS), np.maximum(length + rest, 0), whole)
 
 

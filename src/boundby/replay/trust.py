@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, median
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, contains, union
 from boundby.model.records import dataclass
@@ -70,7 +70,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     wait_inside_ns = _waits_inside(timeline, graph)
     is_sync = costs.waits & (graph.node_kind == CallClass.SYNC)
     works = np.isin(graph.node_kind, (CallClass.LAUNCH, CallClass.OTHER)) & ~costs.waits & ~graph.is_init
-    usual = float(np.median(costs.call_ns[works])) if works.any() else 0.0
+    usual = float(median(costs.call_ns[works])) if works.any() else 0.0
     is_long = works & (costs.call_ns > max(LONG_CALL * usual, LEAST_LONG_CALL_NS))
     # A sync that lasts although all that it is known to wait for is done: the record of something is missing.
     still = np.where(graph.node_kind == CallClass.SYNC, np.maximum(costs.call_ns - MOST_RETURN_NS, 0), 0)

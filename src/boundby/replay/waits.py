@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.host_state import FULL_QUEUE_DEPTH
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, median, unique
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
@@ -129,7 +129,7 @@ def _grows(length: Int64Array, pending: Int64Array) -> bool | None:
         if (float((rest**2).sum()) / (len(length) - 2) / square) ** 0.5 < SLOPE_ERROR:
             return slope > 1 / 2
     could = pending > 0
-    if could.any() and np.median((length - pending)[could]) <= np.median(pending[could]):
+    if could.any() and median((length - pending)[could]) <= median(pending[could]):
         return True
     return None
 
@@ -271,7 +271,7 @@ def _queue_limit(depth: Int64Array, is_stuck: BoolArray) -> int:
     """How many launches of a stream may be unfinished: the most that ever were, if that was so again and again.
     ``depth``: how many were when each one returned."""
     if is_stuck.any():
-        return max(int(np.median(depth[is_stuck])), 1)
+        return max(int(median(depth[is_stuck])), 1)
     most = int(depth.max())
     again = np.count_nonzero(depth >= most - 1)
     return most if most >= LEAST_QUEUE and again >= LEAST_PLATEAU else max(USUAL_QUEUE_LIMIT, most)
@@ -281,7 +281,7 @@ def _usual_launch(timeline: Timeline, waiting: BoolArray) -> int:
     """How long a launch takes that waits for nothing."""
     launches = (timeline.calls.kind == CallClass.LAUNCH) & ~timeline.host_state.queue_full & ~waiting
     length = (timeline.calls.end_ns - timeline.calls.start_ns)[launches]
-    return int(np.median(length)) if len(length) else USUAL_ARRIVAL_NS
+    return int(median(length)) if len(length) else USUAL_ARRIVAL_NS
 
 
 def _lags(
@@ -301,8 +301,8 @@ def _lags(
     real = waits & (done > start)  # it had to wait; else what it asked for was done already
     lag = np.where(waits, end - done, 0)
     sync, allocation = kind == CallClass.SYNC, kind == CallClass.ALLOC
-    quick = int(np.median(length[sync & ~real])) if (sync & ~real).any() else USUAL_QUICK_SYNC_NS
-    returning = int(np.median(lag[sync & real])) if (sync & real).any() else USUAL_RETURN_NS
+    quick = int(median(length[sync & ~real])) if (sync & ~real).any() else USUAL_QUICK_SYNC_NS
+    returning = int(median(lag[sync & real])) if (sync & real).any() else USUAL_RETURN_NS
     cost = np.where(sync & real, np.minimum(length, quick), cost)
     lag = np.where(sync & waits & ~real, np.minimum(lag, returning), lag)
     # An allocation waits first and then does its own work.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, median, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS
@@ -122,7 +122,7 @@ def find_hand_overs(timeline: Timeline, wakeups: Wakeups) -> HandOvers:
         if len(made) == 0 or early.mean() < CONSISTENT_FRACTION:
             continue
         taken, made = taken[early], made[early]
-        usual = int(np.median((wakeups.end - wakeups.signal)[rows]))
+        usual = int(median((wakeups.end - wakeups.signal)[rows]))
         who = [np.full(len(made), thread, np.int64) for thread in (taker, maker)]
         parts.append((who[0], taken, who[1], made, np.minimum(taken - made, usual)))
     return HandOvers(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -156,7 +156,7 @@ def _makings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], m
     length = end - begin
     if len(length) < 2 or length.sum() <= 0:
         return np.empty(0, np.int64)
-    each = max(int(np.median(length[1:])), 1)
+    each = max(int(median(length[1:])), 1)
     things = np.maximum(np.rint(length / each).astype(np.int64), 1)
     if things.sum() > count + LEFT_OVER * count:  # a run is not one thing
         things = np.maximum(np.rint(length * (count / length.sum())).astype(np.int64), 1)
@@ -192,7 +192,7 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
         better = near & ((waker < 0) | (fell > signal))
         waker[better], signal[better] = other.number, fell[better]
     told = waker >= 0
-    usual = int(np.median((end - signal)[told])) if told.any() else USUAL_WAKE_NS
+    usual = int(median((end - signal)[told])) if told.any() else USUAL_WAKE_NS
     # Else the only thread that was awake then and not inside a CUDA call.
     awake = np.zeros(len(order), np.int64)
     candidate = np.full(len(order), -1, np.int64)

@@ -20,11 +20,6 @@ from boundby.model.errors import InputError, UserError
 from boundby.model.records import dataclass
 from boundby.rules.rule import Rule
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 FILE = "pyproject.toml"
 _KEYS = ("disable", "thresholds")
 
@@ -92,8 +87,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        with file.open("rb") as opened:
-            data = tomllib.load(opened)
+        text = file.read_text(encoding="utf-8")
+        if "boundby" not in text:
+            return {}
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            import tomli as tomllib
+        data = tomllib.loads(text)
     except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be read: {error}.", "Mend it, or run boundby elsewhere.") from error
     tool = data.get("tool", {})

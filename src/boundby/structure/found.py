@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array, places, unique
+from boundby.model.arrays import Int64Array, median, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
 from boundby.structure.phases import find_changes
@@ -179,7 +179,7 @@ def _times(
     meets = end == following
     meets[-1] = False
     rest = start[1:][meets[:-1]] - last[:-1][meets[:-1]]
-    usual = int(np.median(rest)) if len(rest) else 0
+    usual = int(median(rest)) if len(rest) else 0
     never = np.iinfo(np.int64).max
     next_launch = np.where(end < count, launches.start_ns[np.minimum(end, count - 1)], never)
     place = places(launches.calls_start_ns, np.minimum(next_launch, last + usual), side="left") - 1

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import sorted_distinct, unique
+from boundby.model.arrays import median, sorted_distinct, unique
 from boundby.model.records import dataclass
 
 Ints = npt.NDArray[np.int64]
@@ -133,7 +133,7 @@ def find_clocks(grams: Grams) -> list[Clocks]:
         by_count = near[np.argsort(count[near], kind="stable")]
         usual = count[by_count[np.searchsorted(np.cumsum(count[by_count]), count[near].sum() / 2)]]
         near = near[np.abs(count[near] - usual) <= np.maximum(OUTLIERS * usual, 1)]
-        groups.append(_group(grams, near, count, size_of, first, float(np.median(spacing[near]))))
+        groups.append(_group(grams, near, count, size_of, first, float(median(spacing[near]))))
     return groups
 
 
@@ -167,13 +167,13 @@ def _even_spacing(ids: Ints, place: npt.NDArray[np.intp], count: Ints) -> npt.ND
     begin = np.cumsum(distances) - distances
     rows = np.flatnonzero(enough)
     middle = by_size[begin[rows] + distances[rows] // 2].astype(float)
-    median = np.zeros(len(count))
-    median[rows] = middle
-    far = (distance > LENGTH_FACTOR * median[gram]) | (distance * LENGTH_FACTOR < median[gram])
+    middle_of = np.zeros(len(count))
+    middle_of[rows] = middle
+    far = (distance > LENGTH_FACTOR * middle_of[gram]) | (distance * LENGTH_FACTOR < middle_of[gram])
     outliers = np.bincount(gram, weights=far, minlength=len(count))
     # The first distance may always be off: a warm-up.
     even = enough & (outliers <= np.maximum(OUTLIERS * distances, np.where(distances >= LEAST_ITERATIONS, 1, 0)))
-    return np.where(even, median, 0.0)
+    return np.where(even, middle_of, 0.0)
 
 
 def fill(begin: Ints, clocks: Clocks, clock: Ints) -> Ints:
@@ -382,9 +382,9 @@ def _widen(begin: Ints, end: Ints, joined: npt.NDArray[np.bool_], grams: Grams) 
     """
     ids, count = grams.of(1), grams.count
     between = begin[1:][joined[:-1]] - end[:-1][joined[:-1]]
-    seam = int(np.median(between)) if len(between) else 0
+    seam = int(median(between)) if len(between) else 0
     # A last iteration that is short says that the begin lies further back, or that its end has no clocks.
-    short = int(np.median(np.diff(begin))) - int(end[-1] - begin[-1])
+    short = int(median(np.diff(begin))) - int(end[-1] - begin[-1])
     room = max(seam, short)
     before, after = min(room, int(begin[0])), min(room, count - int(end[-1]))
     back = np.arange(1, before + 1)
@@ -419,7 +419,7 @@ def _agree(ids: Ints, usual: Ints, one: Ints) -> int:
 def _turn(loop: Loop, grams: Grams, start_ns: Ints) -> Loop:
     """Where the loop's begin is open, since what came before or after it is alike, take the longest pause."""
     length = loop.end - loop.begin
-    usual = int(np.median(length[:-1]))
+    usual = int(median(length[:-1]))
     if (loop.end[:-1] != loop.begin[1:]).any():
         return loop
     ids = grams.of(1)
@@ -440,7 +440,7 @@ def _turn(loop: Loop, grams: Grams, start_ns: Ints) -> Loop:
 def _is_cut_off(loop: Loop) -> bool:
     """True if the last iteration lacks more than iterations differ by."""
     length = loop.end - loop.begin
-    usual = float(np.median(length[:-1]))
+    usual = float(median(length[:-1]))
     return bool(length[-1] < usual - max(ADDED_LAUNCHES, ADDED_FRACTION * usual))
 
 
@@ -451,8 +451,8 @@ def _turn_to_end(loop: Loop, start_ns: Ints) -> Loop:
     """
     later = loop.begin + (loop.end[-1] - loop.begin[-1])
     inner = later[1:-1] if len(later) > 2 else later
-    pause = np.median(start_ns[loop.begin[1:]] - start_ns[loop.begin[1:] - 1])
-    if np.median(start_ns[inner] - start_ns[inner - 1]) < LONGER_PAUSE * pause:
+    pause = median(start_ns[loop.begin[1:]] - start_ns[loop.begin[1:] - 1])
+    if median(start_ns[inner] - start_ns[inner - 1]) < LONGER_PAUSE * pause:
         return loop
     return Loop(later[:-1], np.append(later[1:-1], loop.end[-1]))
 
@@ -463,7 +463,7 @@ def _check(loop: Loop, clocks: Clocks, grams: Grams, support: int) -> _Level | N
         return None
     size = _telling_size(loop, grams)
     held, made = _likeness(loop, grams, size)
-    pair = 2 if np.median(loop.end - loop.begin) >= 2 else 1
+    pair = 2 if median(loop.end - loop.begin) >= 2 else 1
     pairs_held, pairs_made = _likeness(loop, grams, pair)
     # At the edges a warm-up or a remainder may pass for an iteration: it must hold what the others hold.
     low = 0 if pairs_held[0] >= ALIKE_EACH else 1
@@ -473,8 +473,8 @@ def _check(loop: Loop, clocks: Clocks, grams: Grams, support: int) -> _Level | N
     few = len(loop) < LEAST_ITERATIONS or loop.launches < LEAST_LAUNCHES
     if few or loop.launches < LEAST_COVERAGE * grams.count:
         return None
-    alike = np.median(held) >= ALIKE_EACH and np.median(made) >= ALIKE_EACH
-    alike &= np.median(pairs_held) >= ALIKE and np.median(pairs_made) >= ALIKE
+    alike = median(held) >= ALIKE_EACH and median(made) >= ALIKE_EACH
+    alike &= median(pairs_held) >= ALIKE and median(pairs_made) >= ALIKE
     each = ((pairs_held >= ALIKE_EACH) & (pairs_made >= ALIKE_EACH)).mean() >= MOST
     if not (alike and each):
         return None
@@ -489,7 +489,7 @@ def _telling_size(loop: Loop, grams: Grams) -> int:
     """
     part = slice(int(loop.begin[0]), int(loop.end[-1]))
     choices = max(_entropy(grams.of(2)[part]) - _entropy(grams.of(1)[part]), 0.0)  # nats a launch, given the one before
-    length = float(np.median(loop.end - loop.begin))
+    length = float(median(loop.end - loop.begin))
     feasible = [size for size in _TELLING_SIZES if 2 * size <= part.stop - part.start]
     return next((size for size in feasible if size * choices >= np.log(_CHANCE * length)), feasible[-1])
 
@@ -544,13 +544,13 @@ def _adds_nothing(outer: _Level, inner: _Level) -> bool:
     reach = int(inner.spacing)
     low = np.maximum(outer.loop.begin[1:] - reach, 0)
     high = np.minimum(outer.loop.begin[1:] + reach, len(inner.typical))
-    around = float(np.median(odd[high] - odd[low]))
-    usual = 2 * float(np.median(odd[inner.loop.end] - odd[inner.loop.begin]))
+    around = float(median(odd[high] - odd[low]))
+    usual = 2 * float(median(odd[inner.loop.end] - odd[inner.loop.begin]))
     return around - usual <= max(ADDED_LAUNCHES, ADDED_FRACTION * inner.spacing, usual)
 
 
 def _is_worth_naming(loop: Loop, syncs_before: Ints) -> bool:
     """One launch over and over is a loop only if the host waits in every round."""
-    if np.median(loop.end - loop.begin) >= 2:
+    if median(loop.end - loop.begin) >= 2:
         return True
     return bool((np.diff(syncs_before[loop.begin]) > 0).mean() >= WAITS_EACH_ROUND)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, median
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
 SLOWER = 1.5
@@ -65,7 +65,7 @@ def count_warm_up(duration_ns: Int64Array, slower: float = SLOWER) -> int:
     ``slower`` times the median of all. Shape: (instances,)."""
     if len(duration_ns) == 0:
         return 0
-    usual = float(np.median(duration_ns))
+    usual = float(median(duration_ns))
     slow = duration_ns > slower * usual
     warm_up = int(np.argmin(slow)) if not slow.all() else 0
     if warm_up > MOST_WARM_UP_SHARE * len(duration_ns):

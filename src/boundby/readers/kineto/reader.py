@@ -6,7 +6,6 @@ neither its text nor its events as Python objects are ever in memory as a whole.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,41 +13,17 @@ from typing import Any
 
 from boundby.model.errors import InputError
 from boundby.native.events import Events, EventScanner, NotJsonError
-from boundby.readers.kineto import tables
+from boundby.readers.kineto import GZIP, GZIP_WINDOW, tables
 from boundby.trace.tables import Trace
 
 Progress = Callable[[str, float | None], None]
 
 _PIECE = 1 << 22
-_GZIP = b"\x1f\x8b"
-_GZIP_WINDOW = 31  # of zlib: gzip's header and the largest window
 #: Text of a trace is some 10 to 40 times its packed size. What is made to fill memory is a thousand times as long.
 MOST_UNPACKED, _MOST_RATIO = 1 << 30, 200
 _COPY_AGAIN = (
     "Copy it again, or let the profiler write it again: export_chrome_trace must finish before the program ends."
 )
-# How a report of boundby begins, which is JSON, too; and what stands early in a trace and never in a report.
-_REPORT = re.compile(rb'^\s*\[?\s*\{\s*"(?:format_version|boundby|comparison)')
-_TRACE = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties|baseTimeNanoseconds|displayTimeUnit|ph)"\s*:')
-_EARLY = 1 << 16  # bytes
-
-
-def sniff(header: bytes) -> bool:
-    """True for JSON, plain or compressed: what is in it is told when it is read."""
-    if header.startswith(_GZIP):
-        try:
-            header = zlib.decompressobj(_GZIP_WINDOW).decompress(header)
-        except zlib.error:
-            return False
-    header = header.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return header[:1] in (b"{", b"[") and not _REPORT.match(header)
-
-
-def holds_trace(path: Path) -> bool:
-    """Whether a plain file of JSON is a trace, and no report of boundby. Raises OSError."""
-    with path.open("rb") as file:
-        early = file.read(_EARLY)
-    return bool(_TRACE.search(early)) and not _REPORT.match(early.removeprefix(b"\xef\xbb\xbf"))
 
 
 def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Trace:  # noqa: ARG001
@@ -72,13 +47,13 @@ def _pieces(path: Path, shown: Path) -> Iterator[tuple[bytes, int]]:
     try:
         with path.open("rb") as file:
             first = file.read(_PIECE)
-            if not first.startswith(_GZIP):
+            if not first.startswith(GZIP):
                 first = first.removeprefix(b"\xef\xbb\xbf")
                 while first:
                     yield first, file.tell()
                     first = file.read(_PIECE)
                 return
-            unpacked, unpacker, packed = 0, zlib.decompressobj(_GZIP_WINDOW), first
+            unpacked, unpacker, packed = 0, zlib.decompressobj(GZIP_WINDOW), first
             while packed:
                 text = unpacker.decompress(packed, _PIECE)
                 unpacked += len(text)
@@ -91,9 +66,9 @@ def _pieces(path: Path, shown: Path) -> Iterator[tuple[bytes, int]]:
                 packed = unpacker.unconsumed_tail
                 if unpacker.eof:  # another member may follow
                     packed = unpacker.unused_data or file.read(_PIECE)
-                    if not packed.startswith(_GZIP):
+                    if not packed.startswith(GZIP):
                         return
-                    unpacker = zlib.decompressobj(_GZIP_WINDOW)
+                    unpacker = zlib.decompressobj(GZIP_WINDOW)
                 packed = packed or file.read(_PIECE)
             if not unpacker.eof:
                 raise InputError(f"{shown} is cut short: the compressed data end in the middle.", _COPY_AGAIN)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, unique
+from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, median, unique
 from boundby.model.records import dataclass
 from boundby.native.events import Events
 from boundby.readers.kineto import about
@@ -294,7 +294,7 @@ def _cut_steps(columns: Columns, raw: dict[str, Raw]) -> list[str]:
     steps = steps[np.lexsort((end[steps], start[steps]))]
     began = np.sort(np.concatenate((np.delete(start, steps), raw[CALLS]["start"])))
     work = np.searchsorted(began, end[steps]) - np.searchsorted(began, start[steps])
-    usual = float(np.median(work[1:-1])) if len(work) > 2 else float(work.max())
+    usual = float(median(work[1:-1])) if len(work) > 2 else float(work.max())
     cut = [steps[place] for place in (0, -1) if work[place] < _WHOLE * usual]
     return [columns.events.texts[name] for name in columns.events.name[row[cut]].tolist()]
 

@@ -30,9 +30,9 @@ from boundby.model.arrays import MISSING as MISSING
 from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.errors import InputError
 from boundby.readers.files import export_again, first_bytes, no_report
+from boundby.readers.nsys import sniff
 from boundby.readers.nsys.pages import Only, PageReader
 
-MAGIC = b"SQLite format 3\x00"
 BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
 
 #: What reading can raise. UnicodeDecodeError: Python fails to decode SQLite's message about a damaged schema.
@@ -62,16 +62,11 @@ class _Connection(sqlite3.Connection):
         super().close()
 
 
-def is_sqlite(header: bytes) -> bool:
-    """True for the first bytes of an SQLite database, one cut short included."""
-    return header.startswith(MAGIC) or MAGIC.startswith(header[: len(MAGIC)])
-
-
 @contextlib.contextmanager
 def open_readonly(path: Path) -> Iterator[_Connection]:
     """A connection inside one read transaction. Raises InputError with the reason and the next step."""
     header = first_bytes(path)
-    if not is_sqlite(header):
+    if not sniff(header):
         raise no_report(path, header)
     _check_length(path, header)
     with contextlib.ExitStack() as cleanup:

@@ -15,7 +15,7 @@ import numpy as np
 from boundby.model.errors import InputError
 from boundby.readers.files import export_again
 from boundby.readers.nsys import callchains, gpu_tables, host_tables, metadata
-from boundby.readers.nsys.database import MISSING, Database, is_sqlite, open_readonly
+from boundby.readers.nsys.database import MISSING, Database, open_readonly
 from boundby.readers.nsys.host_tables import Raw
 from boundby.readers.nsys.identity import Identities, Indexes, NamePool
 from boundby.readers.sanitize import sanitize
@@ -47,11 +47,6 @@ _REQUIRED = {
     "COMPOSITE_EVENTS": ("start", "globalTid"),
     "PROFILER_OVERHEAD": _INTERVAL,
 }
-
-
-def sniff(header: bytes) -> bool:
-    """True for the first bytes of a file that this reader takes."""
-    return is_sqlite(header)
 
 
 def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Trace:

@@ -7,6 +7,7 @@ import numpy as np
 from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.launches import Launches, Part, launches
+from boundby.model.arrays import median
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.results.report import Example
@@ -108,8 +109,8 @@ def launched(context: RuleContext, part: Part) -> LaunchSet | None:
         of,
         rows,
         kernels,
-        median_ns=float(np.median(kernels.duration_ns)),
-        between_ns=round(float(np.median(gap_ns[gap_ns >= 0]))) if (gap_ns >= 0).any() else None,
+        median_ns=float(median(kernels.duration_ns)),
+        between_ns=round(float(median(gap_ns[gap_ns >= 0]))) if (gap_ns >= 0).any() else None,
         small_share=float(is_small.mean()) if len(shaped) else None,
         multiprocessors=int(work.multiprocessors[shaped].max(initial=0)),
     )

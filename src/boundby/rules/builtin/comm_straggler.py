@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.evidence.collectives import collectives
 from boundby.evidence.context import CannotCheckError, RuleContext
+from boundby.model.arrays import median
 from boundby.model.causes import Cause
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
@@ -44,7 +45,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "gpu": gpu,
             "collectives": len(last),
             "last_fraction": round(often, 4),
-            "median_lateness_ns": int(np.median(lateness)),
+            "median_lateness_ns": int(median(lateness)),
             "others_waited_ns": waited,
             "kernel": name,
         },

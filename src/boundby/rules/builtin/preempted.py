@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import is_child
-from boundby.model.arrays import unique
+from boundby.model.arrays import median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
 from boundby.model.units import count, duration, percent
@@ -53,7 +53,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 "preempted_ns": waits.total,
                 "preempted_fraction": round(share, 4),
                 "times": len(length),
-                "median_ns": int(np.median(length)),
+                "median_ns": int(median(length)),
                 "cores_taken_meanwhile": {one: round(cores, 2) for one, cores in sorted(takers.items())},
             },
             saving_ns=(0, waits.total),

@@ -9,6 +9,7 @@ import numpy as np
 from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import warm_regions
 from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
+from boundby.model.arrays import median
 from boundby.model.units import count, duration, duration_range
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.structure.steps import SLOWER
@@ -22,7 +23,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     for item in repeated_regions(context):
         if not item.warm_up or warm_regions(context)[item.region] or _shrinks(item):
             continue
-        first, usual = item.length_ns[: item.warm_up], float(np.median(item.steady_ns))
+        first, usual = item.length_ns[: item.warm_up], float(median(item.steady_ns))
         excess = round(float(first.sum()) - usual * item.warm_up)
         least = RULE.threshold(context, "excess_fraction") * context.longest_window_ns
         if excess < least or not _is_inside(context, item):
@@ -66,7 +67,7 @@ def _shrinks(item: Repeated) -> bool:
     third = len(steady) // 3
     if third < LEAST_THIRD:
         return False
-    first, middle, last = (float(np.median(part)) for part in (steady[:third], steady[third:-third], steady[-third:]))
+    first, middle, last = (float(median(part)) for part in (steady[:third], steady[third:-third], steady[-third:]))
     return first > SHRINKS * middle and middle > SHRINKS * last
 
 
