@@ -15,7 +15,7 @@ import time
 
 import torch
 
-from boundby.annotate import nvtx_range
+from boundby.annotate import nvtx_range, steps
 
 SLEEP_S, COPY_BYTES, PRODUCTS, SIDE, WARMUP = 0.020, 256 << 20, 40, 4096, 3
 
@@ -32,9 +32,8 @@ def main() -> None:
     target = torch.empty(count, dtype=torch.uint8, device=options.device)
     matrix = torch.randn(side, side, device=options.device)
     truth = {"sleep_ns": 0, "copy_ns": 0, "wait_ns": 0, "steps": options.steps}
-    for number in range(WARMUP + options.steps):
-        with nvtx_range("step" if number >= WARMUP else "warm-up"):
-            spent = step(host, target, matrix, products, cuda=cuda)
+    for number in steps(range(WARMUP + options.steps), warmup=WARMUP):
+        spent = step(host, target, matrix, products, cuda=cuda)
         if number >= WARMUP:
             for name, spent_ns in spent.items():
                 truth[name] += spent_ns

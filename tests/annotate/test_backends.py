@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from boundby.annotate import backends, nvtx_range
+from boundby.annotate import backends, nvtx_range, steps
 from boundby.annotate.backends import Label, NoBackend, NvtxBackend, TorchBackend
 from tests.support.nsys import environment
 
@@ -139,3 +139,17 @@ def test_importing_it_imports_nothing_heavy() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
     assert answer.stdout.strip() == "[]"
+
+
+def test_torchs_profiler_sees_ranges_where_it_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(backends, "chosen", None)
+    monkeypatch.delenv(backends.SWITCH, raising=False)
+    monkeypatch.setitem(sys.modules, backends.PROFILER, types.SimpleNamespace(step=lambda: None))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
+        for number in steps([0, 1], warmup=1):
+            with nvtx_range("outer"), nvtx_range(f"inner {number}", domain="mine"):
+                pass
+    assert backends.backend() == "torch.profiler"
+    ranges = [event.name for event in recorded.events() if not event.name.startswith("aten::")]
+    assert ranges == ["outer", "inner 0", "outer", "inner 1"]  # the profiler draws steps itself

@@ -266,9 +266,9 @@ def test_on_the_cpu_it_is_the_wall_clock() -> None:
     assert 20 < result.median_ns < 20_000
 
 
-def test_sleeping_takes_as_long_as_it_takes() -> None:
-    result = latency(time.sleep, 0.005, budget_s=1)
-    assert 5e6 <= result.median_ns < 8e6
+def test_sleeping_takes_at_least_as_long_as_asked() -> None:
+    result = latency(time.sleep, 0.005, budget_s=0.2)  # how much longer is the machine's affair
+    assert result.median_ns >= 5e6
     assert result.calls_per_sample == 1
 
 

@@ -1,4 +1,5 @@
-"""What ranges are written with: torch's NVTX, the nvtx package, or nothing. Chosen once, at the first range."""
+"""What ranges are written with: torch's profiler where it records, torch's NVTX, the nvtx package, or nothing.
+Chosen once, at the first range."""
 
 from __future__ import annotations
 
@@ -6,12 +7,15 @@ import contextlib
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 #: Set to one of OFF, it turns every range off.
 SWITCH = "BOUNDBY_NVTX"
 OFF = frozenset({"off", "0", "no", "false"})
+#: Loaded in programs that ``boundby profile --with torch`` records.
+PROFILER = "_boundby_launcher.profiler"
 #: Markers kept for names in use. Names that are made up as the program runs push each other out.
 MARKERS_KEPT = 4096
 
@@ -96,6 +100,38 @@ class TorchBackend:
         )
 
 
+class ProfilerBackend:
+    """``record_function`` of torch, for its own profiler, which does not see NVTX. It knows names only."""
+
+    name = "torch.profiler"
+
+    def __init__(self, torch: Any) -> None:
+        self._record = torch.autograd.profiler.record_function
+        self._open = threading.local()
+        self.marker = functools.lru_cache(MARKERS_KEPT)(self._marker)
+
+    def _marker(self, label: Label) -> Marker:
+        start = functools.partial(self._start, label.name)
+        return Marker(push=lambda: self._stack().append(start()), pop=self._pop, start=start, end=_end)
+
+    def _start(self, name: str) -> Any:
+        return self._record(name).__enter__()
+
+    def _pop(self) -> None:
+        if stack := self._stack():
+            _end(stack.pop())
+
+    def _stack(self) -> list[Any]:
+        if not hasattr(self._open, "ranges"):
+            self._open.ranges = []
+        ranges: list[Any] = self._open.ranges
+        return ranges
+
+
+def _end(recorded: Any) -> None:
+    recorded.__exit__(None, None, None)
+
+
 #: The backend in use; None until the first range, or ``backend()``, asks for one.
 chosen: Backend | None = None
 
@@ -109,7 +145,7 @@ def current() -> Backend:
 
 
 def backend() -> str:
-    """What ranges are written with: ``"torch"``, ``"nvtx"``, or ``"none"``."""
+    """What ranges are written with: ``"torch.profiler"``, ``"torch"``, ``"nvtx"``, or ``"none"``."""
     return current().name
 
 
@@ -136,6 +172,8 @@ def _choose() -> Backend:
     if os.environ.get(SWITCH, "").strip().lower() in OFF:
         return NoBackend()
     torch = sys.modules.get("torch")
+    if torch is not None and PROFILER in sys.modules:
+        return ProfilerBackend(torch)
     # Is it a CUDA build? torch.cuda.is_available() would start the driver, and processes forked after that
     # could not use CUDA any more: too high a price for a name in a trace.
     if torch is not None and getattr(getattr(torch, "_C", None), "_nvtx", None) is not None:

@@ -24,8 +24,8 @@ class CaptureRange:
     def open(self) -> None:
         """Begin to capture."""
         backend = backends.current()
-        if self._opened is not None or isinstance(backend, backends.NoBackend):
-            return
+        if self._opened is not None or isinstance(backend, backends.NoBackend | backends.ProfilerBackend):
+            return  # torch's profiler has a schedule of its own
         cuda = _cuda()
         if cuda is not None:
             _wait(cuda)

@@ -53,10 +53,10 @@ def _steps(iterable: Iterable[T], first: int, stop: int | None, name: str) -> Ge
             try:
                 yield item
                 item = next(items, _END)
-                _tell_profiler()
             finally:
                 # The loop may be left at the yield, and this iterator live on for a while.
                 open_ranges.release(opened)
+            _tell_profiler()
             if number + 1 == stop:
                 capture.close()
     finally:
@@ -65,14 +65,17 @@ def _steps(iterable: Iterable[T], first: int, stop: int | None, name: str) -> Ge
 
 def _tell_profiler() -> None:
     """A step is over: ``boundby profile --with torch`` counts them."""
-    launcher = sys.modules.get("_boundby_launcher.profiler")
+    launcher = sys.modules.get(backends.PROFILER)
     if launcher is not None:
         launcher.step()
 
 
 def _open(name: str, number: int) -> Owner:
     owner = Owner()
-    marker = backends.current().marker(Label(f"{name} {number if number < NUMBERED_STEPS else '*'}"))
+    backend = backends.current()
+    label = Label(f"{name} {number if number < NUMBERED_STEPS else '*'}")
+    # torch's profiler draws its own steps
+    marker = None if isinstance(backend, backends.ProfilerBackend) else backend.marker(label)
     if marker is None:
         owner.is_open = False
     else:

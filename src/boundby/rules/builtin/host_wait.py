@@ -50,7 +50,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     waits = places(context, host_pieces(context).of_kind(Idleness.WAIT))
     for place, (what, late) in fold(context, waits, lambda place: _cause(context, place)):
         evidence: dict[str, object] = {}
-        if slept := _slept(context, place):
+        if slept := slept_on(context, place.rows):
             evidence["slept_on_ns"] = slept
         if gil := _gil_share(context, place.rows):
             evidence["waiting_with_gil_in_backtrace_fraction"] = round(gil, 3)
@@ -77,13 +77,9 @@ def _cause(context: RuleContext, place: Place) -> tuple[str | None, Late | None]
         return MESSAGES, latecomer(context, place.region)
     if _gil_share(context, place.rows) >= RULE.threshold(context, "gil_fraction"):
         return "GIL", None
-    slept = _slept(context, place)
+    slept = slept_on(context, place.rows)
     is_named = sum(slept.values()) >= RULE.threshold(context, "named_fraction") * place.total_ns
     return (next(iter(slept)) if slept and is_named else None), None
-
-
-def _slept(context: RuleContext, place: Place) -> dict[str, int]:
-    return slept_on(context, place.rows) if context.trace.captured.osrt else {}
 
 
 def _late_advice(late: Late) -> str:
