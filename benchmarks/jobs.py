@@ -1,14 +1,18 @@
 """Simulated jobs of many ranks with known answers: who is named, who is wrongly accused, how far savings are off.
 
-python -m benchmarks.jobs --jobs 1000 --healthy 300
+python -m benchmarks.jobs --jobs 1000 --healthy 300 --log jobs.jsonl
+
+With a log a run that was stopped goes on where it was; what it says is of all jobs in the log.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-import time
-from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +20,9 @@ from boundby.jobs.diagnosis import Diagnosis, diagnose
 from boundby.jobs.meetings import align
 from boundby.jobs.simulated import summaries
 from boundby.simulate.jobs import CAUSE_OF, Job, Plant, draw, length_ns, simulate
+
+#: Healthy jobs are drawn from seeds of their own.
+HEALTHY_SEEDS = 10_000_000
 
 
 def named(diagnosis: Diagnosis) -> set[tuple[tuple[int, ...], str]]:
@@ -41,48 +48,79 @@ def saved_ns(diagnosis: Diagnosis) -> int:
     return sum(one.saving_ns for one in (*diagnosis.culprits, *diagnosis.chance))
 
 
+def outcome(seed: int, large: int) -> dict[str, Any]:
+    """What became of one job: of none, one or two plants, by its seed."""
+    plants = 0 if seed >= HEALTHY_SEEDS else 1 + (seed % 3 == 0)
+    job = draw(seed, plants, large=seed % large == large - 1)
+    made = summaries(job, simulate(job))
+    diagnosis, _ = diagnose(made, align(made))
+    expected, found = {planted(job, plant) for plant in job.plants}, named(diagnosis)
+    told = {
+        "seed": seed,
+        "ranks": job.ranks,
+        "shape": f"{job.data}x{job.tensor}x{job.pipeline}, {job.steps} steps",
+        "plants": [plant.kind for plant in job.plants],
+        "right": found == expected,
+        "accused": bool(found - expected),
+        "found": repr(sorted(found)),
+        "expected": repr(sorted(expected)),
+    }
+    if plants and found == expected:
+        true = length_ns(simulate(job.without(*job.plants)))
+        told["error"] = abs(diagnosis.length_ns - saved_ns(diagnosis) - true) / true
+    return told
+
+
+def told(outcomes: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The figures, of all and by what was planted."""
+    sick = [one for one in outcomes if one["plants"]]
+    kinds = sorted({kind for one in sick for kind in one["plants"]})
+    for name in ("all", *kinds, "two plants"):
+        inside = [
+            one
+            for one in sick
+            if name in ("all", *one["plants"]) or (name == "two plants" and len(one["plants"]) == 2)
+        ]
+        if inside:
+            errors = [one["error"] for one in inside if "error" in one] or [float("nan")]
+            median, p95 = np.percentile(errors, (50, 95)).tolist()
+            right = sum(one["right"] for one in inside)
+            yield (
+                f"{name:<14} {len(inside):>5} jobs  right {right:>5} ({right / len(inside):.1%})  wrongly accused"
+                f" {sum(one['accused'] for one in inside)}  length off by {median:.2%} (median), {p95:.2%} (p95)"
+            )
+    healthy = [one for one in outcomes if not one["plants"]]
+    ranks = [one["ranks"] for one in outcomes]
+    yield f"healthy        {len(healthy):>5} jobs  accused {sum(one['accused'] for one in healthy)}"
+    yield f"{min(ranks)} to {max(ranks)} ranks, {sum(count >= 128 for count in ranks)} jobs of 128 or more"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--healthy", type=int, default=30)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--large", type=int, default=20, help="one in so many jobs has 128 ranks or more")
+    parser.add_argument("--log", type=Path, help="one line of JSON a job")
     chosen = parser.parse_args()
-    begun, right, errors, accused, kinds, wrong = time.time(), 0, [], 0, Counter[str](), Counter[str]()
-    ranks = []
-    for number in range(chosen.first, chosen.first + chosen.jobs):
-        if ranks and len(ranks) % 50 == 0:
-            print(f"after {len(ranks)}: {right} right, {accused} accused, {np.percentile(errors, (50, 95)).round(4)}")
+    log: Path | None = chosen.log
+    lines = log.read_text(encoding="utf-8").splitlines() if log is not None and log.exists() else []
+    outcomes = [json.loads(line) for line in lines]
+    done = {one["seed"] for one in outcomes}
+    sick = list(range(chosen.first, chosen.first + chosen.jobs))
+    healthy = [HEALTHY_SEEDS + seed for seed in range(chosen.first, chosen.first + chosen.healthy)]
+    # Both kinds all along, so that a run that is stopped has seen of each its share.
+    places = [(place / max(len(seeds), 1), seed) for seeds in (sick, healthy) for place, seed in enumerate(seeds)]
+    for seed in (seed for _, seed in sorted(places) if seed not in done):
+        one = outcome(seed, chosen.large)
+        outcomes.append(one)
+        if not one["right"]:
+            print(f"{seed}: {one['shape']}: {one['plants']}; found {one['found']}, expected {one['expected']}")
             sys.stdout.flush()
-        job = draw(number, 1 + (number % 3 == 0), large=number % chosen.large == chosen.large - 1)
-        runs = simulate(job)
-        made = summaries(job, runs)
-        diagnosis, _ = diagnose(made, align(made))
-        expected, found = {planted(job, plant) for plant in job.plants}, named(diagnosis)
-        ranks.append(job.ranks)
-        kinds.update(plant.kind for plant in job.plants)
-        accused += bool(found - expected)
-        if found == expected:
-            right += 1
-            true = length_ns(simulate(job.without(*job.plants)))
-            errors.append(abs(diagnosis.length_ns - saved_ns(diagnosis) - true) / true)
-        else:
-            wrong.update(plant.kind for plant in job.plants)
-            shape = f"{job.data}x{job.tensor}x{job.pipeline}, {job.steps} steps"
-            print(f"{number}: {shape}: {job.plants}; found {sorted(found)}, expected {sorted(expected)}")
-            sys.stdout.flush()
-    for number in range(chosen.first, chosen.first + chosen.healthy):
-        job = draw(10_000_000 + number, 0, large=number % chosen.large == chosen.large - 1)
-        made = summaries(job, simulate(job))
-        diagnosis, _ = diagnose(made, align(made))
-        if named(diagnosis):
-            accused += 1
-            print(f"healthy {number}: {job.data}x{job.tensor}x{job.pipeline} {sorted(named(diagnosis))}")
-    median, p95 = (float(value) for value in np.percentile(errors, (50, 95))) if errors else (0.0, 0.0)
-    print(f"{chosen.jobs} jobs of {min(ranks)} to {max(ranks)} ranks: all named rightly {right / chosen.jobs:.1%}")
-    print(f"somebody wrongly accused in {accused} of {chosen.jobs + chosen.healthy}")
-    print(f"length without what is named off by {median:.2%} (median), {p95:.2%} (p95); {time.time() - begun:.0f} s")
-    print("planted", dict(kinds), "wrong", dict(wrong))
+        if log is not None:
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(one) + "\n")
+    print("\n".join(told(outcomes)))
     return 0
 
 

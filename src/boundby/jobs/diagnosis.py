@@ -15,7 +15,7 @@ import numpy.typing as npt
 from boundby.jobs.chain import Chain
 from boundby.jobs.meetings import Aligned, is_passing
 from boundby.jobs.summary import RankSummary, merged
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, ranked
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.records import dataclass
 
@@ -103,29 +103,23 @@ class Job:
 
     def __init__(self, summaries: Sequence[RankSummary], aligned: Aligned) -> None:
         self.summaries, self.aligned = summaries, aligned
-        self.chain = Chain(summaries, aligned)
         self.regions, numbers = merged([one.regions for one in summaries])
         self.steps, self.of_step, self.together = _steps(summaries, aligned)
-        tails = len(self.chain.rank)
-        rank, event, step, key, ns = [], [], [], [], []
-        for place, summary in enumerate(summaries):
-            work, low, high = summary.work, int(self.chain.first[place]), int(self.chain.first[place + 1])
-            rank.append(np.full(len(work), place))
-            event.append(np.where(work.event == high - low, tails + place, low + work.event))
-            step.append(self.of_step[place][work.step + 1] if len(work) else np.empty(0, np.int64))
-            key.append(numbers[place][work.region] * len(CAUSES) + work.cause)
-            ns.append(work.ns.astype(np.float64))
-        self.rank, self.event, self.step = (np.concatenate(column).astype(np.int64) for column in (rank, event, step))
-        used, self.key = np.unique(np.concatenate(key).astype(np.int64), return_inverse=True)
-        self.ns = np.concatenate(ns)
+        step = np.concatenate([self.of_step[place][one.work.step + 1] for place, one in enumerate(summaries)])
+        kinds = [numbers[place][one.work.region] * len(CAUSES) + one.work.cause for place, one in enumerate(summaries)]
+        used, key = ranked(np.concatenate(kinds))
         self.cause = used % len(CAUSES)
         self.region = used // len(CAUSES)
-        self.time = np.zeros((len(summaries), self.steps, len(used)))
-        inside = self.step >= 0
-        np.add.at(self.time, (self.rank[inside], self.step[inside], self.key[inside]), self.ns[inside])
+        shape = len(summaries), self.steps, len(used)
+        cells = int(np.prod(shape))
+        rank = np.repeat(np.arange(len(summaries)), [len(one.work) for one in summaries])
+        # What lies in no step is nobody's: its factor, behind the others, is always one.
+        cell = np.where(step >= 0, (rank * self.steps + step) * len(used) + key, cells)
+        self.chain = Chain(summaries, aligned, cell)
+        self.time: Float = np.bincount(cell, self.chain.course.work_ns, cells + 1)[:cells].reshape(shape)
         self.kernels = np.array([one.kernels.sum() for one in summaries], np.float64)
         self.stages = _stages(summaries, aligned)
-        ends, _ = self.chain.replay(self._own(self.ns)[:, None])
+        ends = self.chain.replay(self._table([None]))
         first = _first_ends(summaries, aligned)
         windows = [one.window_ns[1] for one in summaries]
         measured = [clock.at(np.array([end]))[0] for clock, end in zip(aligned.clocks, windows, strict=True)]
@@ -138,32 +132,26 @@ class Job:
         """How long a step takes, about."""
         return self.length_ns / max(self.steps, 1)
 
-    def _own(self, ns: Float) -> Float:
-        total: Float = np.bincount(self.event, ns, len(self.chain.rank) + len(self.summaries)).astype(np.float64)
-        total[: len(self.chain.rank)] += self.chain.fixed_ns
-        return total
+    def _table(self, factors: Sequence[Float | None]) -> Float:
+        """Factors as the chain takes them, shape (cells and one more, variants)."""
+        table = np.ones((self.time.size + 1, len(factors)))
+        for variant, factor in enumerate(factors):
+            if factor is not None:
+                table[:-1, variant] = factor.ravel()
+        return table
 
     def lengths(self, factors: Sequence[Float | None], transfers: Sequence[Float | None] | None = None) -> Float:
         """The job's length for each set of factors of ``time`` (shape (ranks, steps, keys)), relative to the replayed
         one so that what the replay gets wrong cancels."""
         found: list[float] = []
         for low in range(0, len(factors), _AT_ONCE):
-            chosen = factors[low : low + _AT_ONCE]
-            own = np.stack([self._own(self._scaled(one)) for one in chosen], axis=1)
             transfer = None
             if transfers is not None:
                 plain = self.chain.transfer_ns
                 transfer = np.stack([plain if one is None else one for one in transfers[low : low + _AT_ONCE]], axis=1)
-            ends, _ = self.chain.replay(own, transfer)
+            ends = self.chain.replay(self._table(factors[low : low + _AT_ONCE]), transfer)
             found += (ends.max(axis=0) - self.begin_ns).tolist()
         return np.array(found) * (self.length_ns / self.replayed_ns if self.replayed_ns else 1.0)
-
-    def _scaled(self, factor: Float | None) -> Float:
-        if factor is None:
-            return self.ns
-        inside = self.step >= 0
-        picked = factor[self.rank, np.maximum(self.step, 0), self.key]
-        return np.where(inside, self.ns * picked, self.ns)
 
 
 def _first_ends(summaries: Sequence[RankSummary], aligned: Aligned) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +78,24 @@ class Matched:
     @property
     def size(self) -> Int64Array:
         return np.diff(self.first)
+
+    @cached_property
+    def _by_rank(self) -> tuple[Int64Array, Int64Array]:
+        """All parts rank by rank, and where each rank's begin among them."""
+        order = np.argsort(self.rank, kind="stable")
+        return order, np.searchsorted(self.rank[order], np.arange(int(self.rank.max(initial=-1)) + 2))
+
+    def parts_of(self, rank: int) -> Int64Array:
+        """A rank's parts, in order of time."""
+        order, first = self._by_rank
+        return order[slice(*first[rank : rank + 2].tolist())] if rank + 1 < len(first) else order[:0]
+
+    def instance_of(self, rank: int, rows: int) -> Int64Array:
+        """Per row of a rank's meetings the instance that it is a part of; -1: none."""
+        parts = self.parts_of(rank)
+        found = np.full(rows, -1, np.int64)
+        found[self.row[parts]] = self.instance[parts]
+        return found
 
     @property
     def length_ns(self) -> Int64Array:

@@ -123,7 +123,7 @@ def _ranks(
     waits = _step_waits(summaries, job)
     reports = []
     for place, summary in enumerate(summaries):
-        mine = np.flatnonzero(matched.rank == place)
+        mine = matched.parts_of(place)
         shown = exposed[place][matched.row[mine]]
         transfer = np.minimum(shown, matched.transfer_ns[matched.instance[mine]])
         waited = shown - transfer
@@ -161,12 +161,10 @@ def _exposed(summaries: Sequence[RankSummary]) -> list[Int64Array]:
     found = []
     for summary in summaries:
         events = summary.events
-        own = np.bincount(summary.work.event, summary.work.ns, len(events) + 1)[:-1]
-        passed = np.diff(events.time_ns, prepend=summary.window_ns[0]) - own
         exposed = np.zeros(len(summary.meetings), np.int64)
         joins = events.is_join
         # A wait may have begun before the arrival at another: what passed at arrivals belongs to the join that follows.
-        total = np.cumsum(passed)
+        total = np.cumsum(summary.passed_ns)
         at = np.flatnonzero(joins)
         exposed[events.meeting[at]] = np.round(np.diff(total[at], prepend=0.0)).astype(np.int64)
         found.append(np.maximum(exposed, 0))
@@ -177,7 +175,7 @@ def _alone(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, int
     """How long ranks had nothing else to do than collectives that nobody else here has, and than any."""
     exposed = _exposed(summaries)
     matched = aligned.matched
-    shared = [matched.row[matched.rank == place] for place in range(len(summaries))]
+    shared = [matched.row[matched.parts_of(place)] for place in range(len(summaries))]
     whole = sum(int(one.sum()) for one in exposed)
     return whole - sum(int(one[rows].sum()) for one, rows in zip(exposed, shared, strict=True)), whole
 
@@ -187,8 +185,7 @@ def _step_waits(summaries: Sequence[RankSummary], job: Job) -> Int64Array:
     waits = np.zeros((len(summaries), job.steps), np.int64)
     for place, summary in enumerate(summaries):
         events = summary.events
-        own = np.bincount(summary.work.event, summary.work.ns, len(events) + 1)[:-1]
-        passed = np.maximum(np.diff(events.time_ns, prepend=summary.window_ns[0]) - own, 0)
+        passed = np.maximum(summary.passed_ns, 0)
         number = np.searchsorted(summary.step_ns, events.time_ns, side="right")
         step = job.of_step[place][np.minimum(number, len(job.of_step[place]) - 1)]
         inside = (step >= 0) & (step < job.steps)

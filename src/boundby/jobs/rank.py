@@ -17,7 +17,7 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline, build_timelin
 from boundby.attribution.windows import parse_window, step_candidates
 from boundby.jobs.meetings import is_passing
 from boundby.jobs.summary import UNKNOWN, Group, Meetings, Piece, RankSummary, compact, queued_ready
-from boundby.model.arrays import Int64Array, pick
+from boundby.model.arrays import Int64Array, factorize, pick
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, UserError
 from boundby.model.intervals import union
@@ -76,7 +76,7 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
 
 def _ranks_of(trace: Trace, name: str) -> Iterator[tuple[str, Trace]]:
     operations = trace.operations
-    pairs = sorted(set(zip(operations.process.tolist(), operations.device.tolist(), strict=True)))
+    pairs = [(int(process), int(device)) for process, device in factorize(operations.process, operations.device)[0]]
     if not pairs:
         pairs = [(number, -1) for number in np.unique(trace.process_of_thread[trace.ranges.thread]).tolist()]
     of_process = [process for process, _ in pairs]
@@ -253,23 +253,23 @@ def _device_meetings(
     mine = np.flatnonzero(table.is_communication & (table.end_ns > table.start_ns))
     told = trace.collectives
     row = table.collective[mine]
-    size = np.full(len(mine), UNKNOWN, np.int64)
-    sequence, group, kind = size.copy(), np.zeros(len(mine), np.int32), np.zeros(len(mine), np.int32)
-    for at, (one, name) in enumerate(zip(row.tolist(), table.name[mine].tolist(), strict=True)):
+    of_group, of_name, dtype, sequence = (
+        pick(column, row, UNKNOWN) for column in (told.group, told.name, told.dtype, told.sequence)
+    )
+    elements = np.maximum(pick(told.elements_in, row, UNKNOWN), pick(told.elements_out, row, UNKNOWN))
+    is_told = pick(told.elements_in, row, UNKNOWN) >= 0
+    # A few kinds of collectives happen thousands of times: what names say is asked once for each.
+    distinct, at = factorize(of_group, of_name, table.name[mine], dtype)
+    group_of, kind_of, width_of = (np.zeros(len(distinct), kind) for kind in (np.int32, np.int32, np.int64))
+    for place, (process_group, named, name, data_type) in enumerate(distinct.tolist()):
         shape = _KERNEL.search(trace.names[name]) if name >= 0 else None
-        text, known = shape[1] if shape else "collective", Group("")
-        if one >= 0:
-            if told.group[one] >= 0:
-                process_group = trace.process_groups[int(told.group[one])]
-                known = Group(process_group.name, process_group.ranks)
-            if told.name[one] >= 0:
-                text = trace.names[int(told.name[one])]
-            if told.elements_in[one] >= 0:
-                width = _BYTES.get(trace.names[int(told.dtype[one])].lower(), 1) if told.dtype[one] >= 0 else 1
-                size[at] = int(max(told.elements_in[one], told.elements_out[one])) * width
-            sequence[at] = told.sequence[one]
-        group[at] = groups.setdefault(known, len(groups))
-        kind[at] = kinds.setdefault(_kind(text), len(kinds))
+        text = trace.names[named] if named >= 0 else shape[1] if shape else "collective"
+        known = trace.process_groups[process_group] if process_group >= 0 else None
+        group = Group(known.name, known.ranks) if known is not None else Group("")
+        group_of[place] = groups.setdefault(group, len(groups))
+        kind_of[place] = kinds.setdefault(_kind(text), len(kinds))
+        width_of[place] = _BYTES.get(trace.names[data_type].lower(), 1) if data_type >= 0 else 1
+    size = np.where(is_told, elements * width_of[at], UNKNOWN)
     start, end = table.start_ns[mine], table.end_ns[mine]
     rows = operations.rows[mine]
     needed = _needed(timeline, device, mine)
@@ -278,10 +278,10 @@ def _device_meetings(
         end,
         queued_ready(start, end, table.stream[mine], needed),
         table.stream[mine],
-        group,
-        kind,
+        group_of[at],
+        kind_of[at],
         size,
-        sequence,
+        sequence.astype(np.int64),
         timeline.launch_region[rows].astype(np.int32),
     )
 

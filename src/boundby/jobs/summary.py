@@ -99,8 +99,6 @@ class RankSummary:
     regions: tuple[tuple[str, ...], ...]
     step_ns: Int64Array  # when each step begins on the device; empty where no steps are known
     kernels: Int64Array
-    host_active_ns: int | None = None
-    lost: int = 0  # launches whose work was not recorded
     warnings: tuple[str, ...] = ()
 
     @property
@@ -109,9 +107,11 @@ class RankSummary:
         return group_sums(self.work.cause, self.work.ns, len(CAUSES))
 
     @property
-    def waited_ns(self) -> int:
-        """Time in which the rank had nothing else to do than a collective."""
-        return self.window_ns[1] - self.window_ns[0] - int(self.work.ns.sum())
+    def passed_ns(self) -> npt.NDArray[np.float64]:
+        """Per event: what passed since the one before beside own work."""
+        own = np.bincount(self.work.event, self.work.ns, len(self.events) + 1)[:-1]
+        passed: npt.NDArray[np.float64] = np.diff(self.events.time_ns, prepend=self.window_ns[0]) - own
+        return passed
 
 
 def compact(

@@ -13,6 +13,7 @@ Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Int8Array = npt.NDArray[np.int8]
 BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
 
 #: Stands in a column of int64 for what is not told: NULL, an absent column or argument.
 MISSING = int(np.iinfo(np.int64).min)

@@ -29,6 +29,7 @@ _DTYPES: dict[str, type[np.generic]] = {
     "Int8Array": np.int8,
     "Int32Array": np.int32,
     "Int64Array": np.int64,
+    "FloatArray": np.float64,
 }
 
 

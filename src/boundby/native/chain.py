@@ -1,0 +1,90 @@
+"""The ranks of a job replayed together: when would each end, with this much work and these transfers?
+
+`plain` says what is done, in Python; ``chain.c`` does the same far faster. A rank's own time passes; at an arrival its
+part of the collective begins, once its stream's last one is over; the collective ends on all ranks its transfer after
+the last has arrived; a rank that waits for it goes on then. Variants run side by side.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array
+from boundby.model.records import dataclass
+from boundby.native.library import Record, call, core
+
+NONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Course(Record):
+    """Events of all ranks, rank by rank, and the work before each. *Slots* are events with, behind each rank's last,
+    its tail: event + rank."""
+
+    order: Int32Array  # in which events can be worked out
+    turn_at: Int32Array  # order[turn_at[n]:turn_at[n + 1]] need nothing of each other
+    rank: Int32Array  # per event
+    instance: Int32Array  # the collective it is of; NONE: one that nobody else holds
+    queue: Int32Array  # the collective before it on its stream, where it queued behind that
+    is_join: BoolArray  # it ends a wait; else it is an arrival
+    lag_ns: FloatArray  # how long after the end of ``queue`` it began
+    fixed_ns: FloatArray  # what is as long as measured whatever changes
+    work_at: Int64Array  # work_at[slot]:work_at[slot + 1] are the rows of its work
+    cell: Int32Array  # per row of work: which of the factors it is multiplied by
+    work_ns: FloatArray
+    tail: Int32Array  # per rank: its slot
+    ranks: int
+
+
+@dataclass(frozen=True, eq=False)
+class Variants(Record):
+    """One pass over the events."""
+
+    factor: FloatArray
+    transfer_ns: FloatArray
+    time_ns: FloatArray
+    latest_ns: FloatArray
+    own_ns: FloatArray
+    events: int
+    variants: int
+
+
+def replay(course: Course, factor: FloatArray, transfer_ns: FloatArray, begin_ns: Int64Array) -> FloatArray:
+    """When each rank ends, shape (ranks, variants). ``factor``: (cells, variants); ``transfer_ns``: (collectives,
+    variants)."""
+    variants = factor.shape[1]
+    time = np.repeat(begin_ns.astype(np.float64)[:, None], variants, axis=1)
+    latest = np.full(transfer_ns.shape, -np.inf)
+    if core() is None:
+        return plain(course, factor, transfer_ns, time, latest)
+    columns = np.ascontiguousarray(factor), np.ascontiguousarray(transfer_ns)
+    call("boundby_chain", course, Variants(*columns, time, latest, np.zeros(variants), len(course.order), variants))
+    return time
+
+
+def plain(
+    course: Course, factor: FloatArray, transfer: FloatArray, time: FloatArray, latest: FloatArray
+) -> FloatArray:
+    """The same without the native core."""
+    slots, work_ns = len(course.work_at) - 1, course.work_ns
+    slot = np.repeat(np.arange(slots), np.diff(course.work_at))
+    own = np.empty((slots, factor.shape[1]))
+    for variant in range(factor.shape[1]):
+        own[:, variant] = np.bincount(slot, work_ns * factor[course.cell, variant], slots)
+    for low, high in zip(course.turn_at[:-1].tolist(), course.turn_at[1:].tolist(), strict=True):
+        event = course.order[low:high]
+        rank, met, queue, is_join = (one[event] for one in (course.rank, course.instance, course.queue, course.is_join))
+        now = time[rank] + (own[event + rank] + course.fixed_ns[event, None])
+        joins = is_join & (met != NONE)
+        now[joins] = np.maximum(now[joins], latest[met[joins]] + transfer[met[joins]])
+        time[rank] = now
+        behind = ~is_join & (queue != NONE)
+        begun = latest[queue[behind]] + transfer[queue[behind]] + course.lag_ns[event[behind], None]
+        now[behind] = np.maximum(now[behind], begun)
+        arrives = ~is_join & (met != NONE)
+        np.maximum.at(latest, met[arrives], now[arrives])
+    ended: FloatArray = time + own[course.tail]
+    return ended
+
+
+__all__ = ["NONE", "Course", "replay"]
