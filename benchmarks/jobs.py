@@ -77,9 +77,7 @@ def told(outcomes: Sequence[dict[str, Any]]) -> Iterator[str]:
     kinds = sorted({kind for one in sick for kind in one["plants"]})
     for name in ("all", *kinds, "two plants"):
         inside = [
-            one
-            for one in sick
-            if name in ("all", *one["plants"]) or (name == "two plants" and len(one["plants"]) == 2)
+            one for one in sick if name in ("all", *one["plants"]) or (name == "two plants" and len(one["plants"]) == 2)
         ]
         if inside:
             errors = [one["error"] for one in inside if "error" in one] or [float("nan")]

@@ -47,6 +47,8 @@ _MOST_PARTS = 8
 _MOST_CHANCES, _MOST_ROUNDS = 3, 8
 #: Exceptions explain what even steps would save where they hold this much of it.
 _EXPLAINS = 0.8
+#: Transfers of one kind (numbers of instances), and what the others' length is of theirs.
+_Slow = list[tuple[list[int], float]]
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ class Job:
         # What lies in no step is nobody's: its factor, behind the others, is always one.
         cell = np.where(step >= 0, (rank * self.steps + step) * len(used) + key, cells)
         self.chain = Chain(summaries, aligned, cell)
-        self.time: Float = np.bincount(cell, self.chain.course.work_ns, cells + 1)[:cells].reshape(shape)
+        summed = np.bincount(cell, self.chain.course.work_ns, cells + 1)[:cells]
+        self.time: Float = summed.astype(np.float64).reshape(shape)
         self.kernels = np.array([one.kernels.sum() for one in summaries], np.float64)
         self.stages = _stages(summaries, aligned)
         ends = self.chain.replay(self._table([None]))
@@ -321,6 +324,8 @@ class _Search:
             known = frozenset(one for each in culprits for one in each.ranks if each.kind != "link")
             added = self._extras()
             found = [*self._ranks(known), *self._stages(), *self._links()]
+            if not found and not added:
+                found = self._together(known)
             culprits, extras = culprits + found, extras + added
             if found or added:
                 continue
@@ -363,7 +368,18 @@ class _Search:
         return float(self.job.lengths([self.factor], [self.transfer])[0])
 
     def _ranks(self, known: frozenset[int] = frozenset()) -> list[Culprit]:
-        """Ranks that do more than their peers, step for step or in exceptions."""
+        """Ranks that do more than their peers, step for step or in exceptions, and that the job would gain by."""
+        slow = self._slow_ranks(known)
+        removed = {rank: part for rank, (_, part) in slow.items()}
+        time = self.time
+        matter = self._that_matter(list(slow), removed)
+        return [
+            self._told(slow[rank][0], (rank,), (time[rank] * (1 - removed[rank]))[None], saving)
+            for rank, saving in matter
+        ]
+
+    def _slow_ranks(self, known: frozenset[int]) -> dict[int, tuple[str, Float]]:
+        """Ranks that do more than their peers, most first: how (kind), and the factors without."""
         self._look()
         job, excess = self.job, self.excess_of_cause
         regular = ~self.is_exception
@@ -388,7 +404,7 @@ class _Search:
             candidates.append((float(size), rank))
         candidates.sort(key=lambda one: (-one[0], one[1]))
         ranks = [rank for _, rank in candidates[: 16 * _AT_ONCE]]
-        removed = {}
+        slow = {}
         for rank in ranks:
             # A slow device idles less than others: that comes back with the rest. Not where it runs dry in each step,
             # and others wait for the OS for longer: these are slow themselves.
@@ -396,13 +412,45 @@ class _Search:
             runs_dry = (self.time[rank] @ self.by_cause).min(axis=0) > 0
             idles_less &= ~(runs_dry & is_slow.any(axis=0) & (np.arange(len(CAUSES)) == Cause.HOST_BLOCKED))
             always = differs[rank] & (is_slow[rank] | idles_less)
-            removed[rank] = self._like_peers(rank, always, has_them[rank])
-        culprits: list[Culprit] = []
-        for rank, saving in self._that_matter(ranks, removed):
             kind = "rank" if is_slow[rank].any() else "exceptions"
-            gone = self.time[rank] * (1 - removed[rank])
-            culprits.append(self._told(kind, (rank,), gone[None], saving))
-        return culprits
+            slow[rank] = kind, self._like_peers(rank, always, has_them[rank])
+        return slow
+
+    def _together(self, known: frozenset[int]) -> list[Culprit]:
+        """Ranks and links that hide each other: one gone, the other takes as long, and only both are worth it."""
+        ranks, links = self._slow_ranks(known), self._slow_links()
+        ranks = dict(list(ranks.items())[:_AT_ONCE])
+        suspects = [*((rank, -1) for rank in ranks), *((-1, group) for group in links)]
+        if not ranks or not links:
+            return []
+
+        def lengths(*chosen: Sequence[tuple[int, int]]) -> list[float]:
+            """The job's length without each of these sets."""
+            factors = [self._with({rank: ranks[rank][1] for rank, _ in one if rank >= 0}) for one in chosen]
+            transfers = [self._faster({group: links[group] for rank, group in one if rank < 0}) for one in chosen]
+            found: list[float] = self.job.lengths(factors, transfers).tolist()
+            return found
+
+        now, without, *back = lengths(
+            (), suspects, *([other for other in suspects if other != one] for one in suspects)
+        )
+        kept = [one for one, length in zip(suspects, back, strict=True) if length - without >= self.least_ns / 2]
+        saving = now - lengths(kept)[0]
+        if now - without < self.least_ns or saving < self.least_ns:
+            return []
+        saving = round(saving / len(kept))
+        found = []
+        for rank, group in kept:
+            if rank >= 0:
+                kind, removed = ranks[rank]
+                found.append(self._told(kind, (rank,), (self.time[rank] * (1 - removed))[None], saving))
+            else:
+                found.append(self._link(group, links[group], saving))
+        self.factor, self.transfer = (
+            self._with({rank: ranks[rank][1] for rank, _ in kept if rank >= 0}),
+            self._faster({group: links[group] for rank, group in kept if rank < 0}),
+        )
+        return found
 
     def _extras(self) -> list[Culprit]:
         """What one rank does in regions where none of its peers ever is, as a log or a checkpoint."""
@@ -516,8 +564,20 @@ class _Search:
         return found
 
     def _links(self) -> list[Culprit]:
-        """Groups whose transfers take longer than those of groups that send as much."""
-        job, matched, found = self.job, self.job.aligned.matched, []
+        """Groups whose transfers take longer than those of groups that send as much, and that the job would gain by."""
+        found = []
+        for group, parts in self._slow_links().items():
+            transfer = self._faster({group: parts})
+            saving = self._length() - float(self.job.lengths([self.factor], [transfer])[0])
+            if saving >= self.least_ns:
+                found.append(self._link(group, parts, round(saving)))
+                self.transfer = transfer
+        return found
+
+    def _slow_links(self) -> dict[int, _Slow]:
+        """By group: its slow transfers, and what their length would have to be multiplied by."""
+        job, matched = self.job, self.job.aligned.matched
+        transfer_ns = job.chain.transfer_ns if self.transfer is None else self.transfer
         alike: dict[tuple[str, int, int], dict[int, list[int]]] = {}
         for number, (kind, size, group) in enumerate(
             zip(matched.kind, matched.bytes.tolist(), matched.group.tolist(), strict=True)
@@ -525,29 +585,30 @@ class _Search:
             if size >= 0 and matched.expected[number] == matched.size[number]:
                 same = alike.setdefault((kind, size, int(matched.expected[number])), {})
                 same.setdefault(group, []).append(number)
-        slow: dict[int, list[tuple[list[int], float]]] = {}
+        slow: dict[int, _Slow] = {}
         for of_group in alike.values():
             if len(of_group) < 2:
                 continue
-            typical = {group: float(np.median(job.chain.transfer_ns[rows])) for group, rows in of_group.items()}
+            typical = {group: float(np.median(transfer_ns[rows])) for group, rows in of_group.items()}
             for group, rows in sorted(of_group.items()):
                 usual = float(np.median([value for other, value in typical.items() if other != group]))
                 if typical[group] > SLOW_LINK * usual:
                     slow.setdefault(group, []).append((rows, usual / typical[group]))
-        for group, parts in sorted(slow.items()):
-            transfer = (job.chain.transfer_ns if self.transfer is None else self.transfer).copy()
-            excess = 0.0
-            for rows, ratio in parts:
-                excess += float(transfer[rows].sum() * (1 - ratio))
-                transfer[rows] *= ratio
-            saving = self._length() - float(job.lengths([self.factor], [transfer])[0])
-            if saving >= self.least_ns:
-                self.transfer = transfer
-                members = matched.groups[group]
-                found.append(
-                    Culprit("link", members, Cause.GPU_COMM, (), round(excess), 1.0, round(saving), len(parts[0][0]))
-                )
-        return found
+        return dict(sorted(slow.items()))
+
+    def _faster(self, links: dict[int, _Slow]) -> Float:
+        """Transfers as they are by now, with these as fast as others."""
+        transfer = self.job.chain.transfer_ns if self.transfer is None else self.transfer
+        for rows, ratio in (part for parts in links.values() for part in parts):
+            transfer = transfer.copy()
+            transfer[rows] *= ratio
+        return transfer
+
+    def _link(self, group: int, parts: _Slow, saving: int) -> Culprit:
+        transfer = self.job.chain.transfer_ns if self.transfer is None else self.transfer
+        excess = sum(float(transfer[rows].sum() * (1 - ratio)) for rows, ratio in parts)
+        members = self.job.aligned.matched.groups[group]
+        return Culprit("link", members, Cause.GPU_COMM, (), round(excess), 1.0, saving, len(parts[0][0]))
 
     def _random(self, *, is_even: bool = False) -> Chance | None:
         """What is left where ranks take turns at being late: what even steps would save (``is_even``: surely these, not

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from boundby.jobs.summary import UNKNOWN, RankSummary
-from boundby.model.arrays import BoolArray, Int64Array
+from boundby.jobs.summary import UNKNOWN, RankSummary, merged
+from boundby.model.arrays import BoolArray, Int64Array, factorize, unique
 from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
@@ -28,6 +29,8 @@ _NOISE_NS = 2_000
 IMPOSSIBLE_SHARE = 0.02
 #: So many collectives, at the least, tell a clock's drift.
 LEAST_FOR_DRIFT = 8
+#: So many collectives of a group, at the most, tell who meets whom.
+_MOST_LOOKED_AT = 1_000
 _ROUNDS = 4
 #: Ranks of one job share at least so many of the collectives of the one that has fewer.
 MATCHED_SHARE = 0.5
@@ -127,47 +130,68 @@ class Aligned:
 
 
 class _Lane:
-    """One rank's collectives of one group: rows in order."""
+    """One rank's collectives of one group: rows in order. ``kind``: indexes into ``kinds``, the same list for all."""
 
-    def __init__(self, rank: int, rows: Int64Array, summary: RankSummary, name: str) -> None:
+    def __init__(self, rank: int, rows: Int64Array, summary: RankSummary, name: str, kinds: _Kinds) -> None:
         table = summary.meetings
         self.rank, self.rows, self.name = rank, rows, name
-        self.kind = tuple(summary.kinds[number] for number in table.kind[rows].tolist())
+        self.names, self.kind = kinds.names, kinds.of_rank[rank][table.kind[rows]]
         self.sequence = table.sequence[rows]
         self.base_ns = summary.base_ns
         self.is_host = bool((table.stream[rows] == UNKNOWN).all())
         self.start, self.end = table.start_ns[rows], table.end_ns[rows]
 
+    def is_like(self, other: _Lane) -> bool:
+        """Whether both hold the same kinds in the same order."""
+        return np.array_equal(self.kind, other.kind)
+
+
+class _Kinds(NamedTuple):
+    """One numbering of all ranks' kinds of collectives, and of each rank's numbers those in it."""
+
+    names: list[str]
+    of_rank: list[Int64Array]
+
+
+class _Block(NamedTuple):
+    """Instances of one group: their parts, by instance; each instance's kind."""
+
+    name: str
+    group: tuple[int, ...]
+    expected: int
+    instance: Int64Array
+    rank: Int64Array
+    row: Int64Array
+    kind: tuple[str, ...]
+
 
 def align(summaries: Sequence[RankSummary]) -> Aligned:
     """Match the ranks' collectives and set their clocks. Ranks are indexes of ``summaries``."""
-    parts: list[_Part] = []
+    blocks: list[_Block] = []
     passing: list[_Lane] = []
     notes = []
     for name, expected, members in _lanes(summaries):
-        passes = all(is_passing(kind) for lane in members for kind in set(lane.kind))
+        passes = all(is_passing(lane.names[kind]) for lane in members for kind in unique(lane.kind).tolist())
         if passes and len(expected) != 2 and (len(members) != 2 or not _plausible(members)):
             passing += members  # who passes work on to whom is not told: ends that agree tell
             continue
         for together, group in _groups(members, expected):
-            matched = _match(together)
-            if not matched and min(len(lane.rows) for lane in together):
+            block = _match(together, group, max(len(expected), len(together)))
+            if not block.kind and min(len(lane.rows) for lane in together):
                 notes.append(f"Collectives of {name or 'one group'} cannot be matched over its {len(together)} ranks.")
-            parts += [(rows, name, group, max(len(expected), len(together)), kind) for rows, kind in matched]
-    settled = _settle(summaries, parts, notes)
+            blocks.append(block)
+    settled = _settle(summaries, blocks, notes)
     if not passing:
         return settled
     pairs = _pairs(passing, settled.clocks)
-    if not pairs and not parts:
+    if not pairs and not len(settled.matched):
         pairs = [
-            (rows, lanes[0].name, tuple(lane.rank for lane in lanes), len(lanes), kind)
-            for lanes in _by_group(passing)
-            for rows, kind in _match(lanes)
+            _match(lanes, tuple(lane.rank for lane in lanes), len(lanes))
+            for lanes in (
+                [one for one in passing if one.name == name] for name in sorted({one.name for one in passing})
+            )
         ]
-    return _settle(summaries, [*parts, *pairs], notes) if pairs else settled
-
-
-_Part = tuple[list[tuple[int, int]], str, tuple[int, ...], int, str]
+    return _settle(summaries, [*blocks, *pairs], notes) if pairs else settled
 
 
 def is_passing(kind: str) -> bool:
@@ -175,17 +199,12 @@ def is_passing(kind: str) -> bool:
     return kind.lower().replace("_", "") in _PASSING
 
 
-def _by_group(lanes: Sequence[_Lane]) -> Iterator[list[_Lane]]:
-    for name in sorted({lane.name for lane in lanes}):
-        yield [lane for lane in lanes if lane.name == name]
-
-
-def _pairs(lanes: Sequence[_Lane], clocks: Sequence[Clock]) -> list[_Part]:
+def _pairs(lanes: Sequence[_Lane], clocks: Sequence[Clock]) -> list[_Block]:
     """What two ranks pass on, where nothing says who to whom: ends that lie nearest to each other, on clocks already
     set."""
     rank = np.concatenate([np.full(len(lane.rows), lane.rank) for lane in lanes])
     row = np.concatenate([lane.rows for lane in lanes])
-    kind = [kind for lane in lanes for kind in lane.kind]
+    kind = [lane.names[kind] for lane in lanes for kind in lane.kind.tolist()]
     start = np.concatenate([clocks[lane.rank].at(lane.start) for lane in lanes])
     end = np.concatenate([clocks[lane.rank].at(lane.end) for lane in lanes])
     known = np.array([clock.matched > 0 for clock in clocks])
@@ -202,13 +221,24 @@ def _pairs(lanes: Sequence[_Lane], clocks: Sequence[Clock]) -> list[_Part]:
                 near.append((apart, one, other))
     if not any(lane.is_host for lane in lanes):
         near = _between_stages(near, rank)
-    found: list[_Part] = []
+    found: dict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     for _, one, other in sorted(near):
         if not taken[one] and not taken[other]:
             taken[[one, other]] = True
-            members = sorted([(int(rank[one]), int(row[one])), (int(rank[other]), int(row[other]))])
-            found.append((members, "pairs", (members[0][0], members[1][0]), 2, "sendrecv"))
-    return found
+            first, second = sorted((one, other), key=lambda part: int(rank[part]))
+            found[int(rank[first]), int(rank[second])].append([first, second])
+    return [
+        _Block(
+            "pairs",
+            members,
+            2,
+            np.repeat(np.arange(len(parts)), 2),
+            rank[np.ravel(parts)],
+            row[np.ravel(parts)],
+            ("sendrecv",) * len(parts),
+        )
+        for members, parts in sorted(found.items())
+    ]
 
 
 def _between_stages(near: list[tuple[int, int, int]], rank: Int64Array) -> list[tuple[int, int, int]]:
@@ -237,22 +267,25 @@ def _can_pair(one: str, other: str) -> bool:
 
 def _lanes(summaries: Sequence[RankSummary]) -> list[tuple[str, tuple[int, ...], list[_Lane]]]:
     """The collectives by group: its name, the ranks it should have, and each present rank's part."""
+    names, numbers = merged([[(kind,) for kind in one.kinds] for one in summaries])
+    kinds = _Kinds([name for (name,) in names], numbers)
     found: dict[tuple[str, tuple[int, ...]], list[_Lane]] = defaultdict(list)
     for place, summary in enumerate(summaries):
         table = summary.meetings
         untold = _untold_names(summary)
-        keys: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
-        for row, (group, stream) in enumerate(zip(table.group.tolist(), table.stream.tolist(), strict=True)):
+        distinct, of_row = factorize(table.group, table.stream)
+        of_key: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
+        for number, (group, stream) in enumerate(distinct.tolist()):
             told = summary.groups[group]
-            name = told.name if told.ranks or told.name else untold[stream]
-            keys[name, told.ranks].append(row)
-        for key, rows in keys.items():
-            found[key].append(_Lane(place, np.array(rows, np.int64), summary, key[0]))
+            of_key[told.name if told.ranks or told.name else untold[stream], told.ranks].append(number)
+        for key, chosen in of_key.items():
+            rows = np.flatnonzero(np.isin(of_row, chosen)).astype(np.int64)
+            found[key].append(_Lane(place, rows, summary, key[0], kinds))
     ordered = sorted(found.items(), key=lambda item: item[0])
     return [
         (name, ranks, members)
         for (name, ranks), members in ordered
-        if len(members) > 1 or all(is_passing(kind) for kind in members[0].kind)
+        if len(members) > 1 or all(is_passing(kinds.names[kind]) for kind in members[0].kind.tolist())
     ]
 
 
@@ -260,13 +293,14 @@ def _untold_names(summary: RankSummary) -> dict[int, str]:
     """What to call the groups of a rank whose trace names none: by the kinds of collectives on each stream, and as the
     first, second of those. Ranks of other stages have other streams beside these."""
     table = summary.meetings
-    kinds: dict[int, set[str]] = {}
-    for stream, kind in zip(table.stream.tolist(), table.kind.tolist(), strict=True):
-        kinds.setdefault(stream, set()).add(summary.kinds[kind])
+    streams, first = np.unique(table.stream, return_index=True)
+    met: dict[int, list[str]] = {int(stream): [] for stream in streams[np.argsort(first)]}
+    for stream, kind in factorize(table.stream, table.kind)[0].tolist():
+        met[stream].append(summary.kinds[kind])
     counts: dict[str, int] = defaultdict(int)
     names = {}
-    for stream, met in kinds.items():
-        name = " and ".join(sorted(met))
+    for stream, kinds in met.items():
+        name = " and ".join(sorted(kinds))
         counts[name] += 1
         names[stream] = f"{name} {counts[name]}"
     return names
@@ -278,7 +312,7 @@ def _groups(members: list[_Lane], expected: tuple[int, ...]) -> Iterator[tuple[l
     count = len(members)
     whole = [members]
     best, found = _apart(whole), whole
-    if not expected and len(members[0].rows) > 1:
+    if not expected and len(members[0].rows) > 1 and best > _NOISE_NS:
         layouts = [(whole, best)]
         for size in range(count // 2, 1, -1):
             for stride in range(1, count // size + 1) if count % size == 0 else ():
@@ -315,63 +349,74 @@ def _spread(members: list[_Lane]) -> float:
     """How far ends lie apart, the median, once a constant (and drift) is taken off; infinite for those that can be no
     group: other kinds, another order, or ends that nothing brings together."""
     first = members[0]
-    if any(lane.kind != first.kind for lane in members):
+    if not all(lane.is_like(first) for lane in members):
         return np.inf
+    looked = _spaced(len(first.end))
     zero = int(first.end[0]) if len(first.end) else 0
-    end = np.stack([lane.end - zero for lane in members]).astype(np.float64)
-    start = np.stack([lane.start - zero for lane in members]).astype(np.float64)
+    end = np.stack([lane.end[looked] - zero for lane in members]).astype(np.float64)
+    start = np.stack([lane.start[looked] - zero for lane in members]).astype(np.float64)
     if end.shape[1] < 2:
         return 0.0
     apart = end - end[0]
     shift = np.median(apart, axis=1, keepdims=True)
     if end.shape[1] >= LEAST_FOR_DRIFT:
-        lines = [_line(at, one) for at, one in zip(end, apart, strict=True)]
-        shift = np.stack([constant + slope * at for at, (constant, slope) in zip(end, lines, strict=True)])
+        constant, slope = _lines(end, apart)
+        shift = constant[:, None] + slope[:, None] * end
     left = float(np.median(np.abs(apart - shift)[1:])) if len(members) > 1 else 0.0
     together = float(TOGETHER_NS)
     if all(lane.is_host for lane in members):
-        together = max(together, HOSTS_TOGETHER_SHARE * float(np.median(np.diff(end[0]))))
+        together = max(together, HOSTS_TOGETHER_SHARE * float(np.median(np.diff(first.end))))
     impossible = ((end - shift).min(axis=0) + together < (start - shift).max(axis=0)).mean()
     return left if left < together and impossible <= IMPOSSIBLE_SHARE else np.inf
 
 
-def _match(lanes: list[_Lane]) -> list[tuple[list[tuple[int, int]], str]]:
-    """The instances that at least two ranks hold: (rank, row) of each part, and the kind."""
+def _spaced(count: int) -> Int64Array:
+    """Which collectives of a group are looked at to tell who meets whom: all, or as many as that takes, over the
+    run."""
+    return np.unique(np.linspace(0, count - 1, min(count, _MOST_LOOKED_AT)).astype(np.int64))
+
+
+def _match(lanes: list[_Lane], group: tuple[int, ...], expected: int) -> _Block:
+    """The instances that at least two ranks hold."""
     if all((lane.sequence != UNKNOWN).all() for lane in lanes):
-        return _by_key(lanes, [list(zip(lane.sequence.tolist(), lane.kind, strict=True)) for lane in lanes])
-    if _plausible(lanes):
-        return _by_key(lanes, [list(enumerate(lane.kind)) for lane in lanes])
-    # Most ranks agree; one that was cut short, or that is of another job, must not lead.
-    common = max(lanes, key=lambda lane: (sum(other.kind == lane.kind for other in lanes), len(lane.rows), -lane.rank))
-    agreeing = [lane for lane in lanes if lane.kind == common.kind]
-    agree = len(agreeing) > 1 and _plausible(agreeing)
-    keys = []
-    for lane in lanes:
-        same = lane is common or (agree and lane.kind == common.kind)
-        place = np.arange(len(lane.rows)) if same else _nearest(lane, common)
-        keys.append(
-            [
-                (int(at) if at >= 0 else -1 - row, kind)
-                for row, (at, kind) in enumerate(zip(place, lane.kind, strict=True))
-            ]
-        )
-    return _by_key(lanes, keys)
-
-
-def _by_key(lanes: list[_Lane], keys: Sequence[Sequence[tuple[int, str]]]) -> list[tuple[list[tuple[int, int]], str]]:
-    found: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-    for lane, own in zip(lanes, keys, strict=True):
-        for key, row in zip(own, lane.rows.tolist(), strict=True):
-            if key[0] >= 0:
-                found[key].append((lane.rank, row))
-    return [(parts, key[1]) for key, parts in sorted(found.items()) if len(parts) > 1]
+        keys = [lane.sequence for lane in lanes]
+    elif _plausible(lanes):
+        keys = [np.arange(len(lane.rows)) for lane in lanes]
+    else:
+        # Most ranks agree; one that was cut short, or that is of another job, must not lead.
+        common = max(lanes, key=lambda lane: (sum(other.is_like(lane) for other in lanes), len(lane.rows), -lane.rank))
+        agreeing = [lane for lane in lanes if lane.is_like(common)]
+        agree = len(agreeing) > 1 and _plausible(agreeing)
+        keys = [
+            np.arange(len(lane.rows)) if lane is common or (agree and lane.is_like(common)) else _nearest(lane, common)
+            for lane in lanes
+        ]
+    key, kind, row = (
+        np.concatenate(column) for column in (keys, [lane.kind for lane in lanes], [lane.rows for lane in lanes])
+    )
+    rank = np.repeat([lane.rank for lane in lanes], [len(lane.rows) for lane in lanes])
+    known = np.flatnonzero(key >= 0)
+    distinct, of_part = factorize(key[known], kind[known])
+    is_shared = np.bincount(of_part, minlength=len(distinct)) > 1
+    kept = np.flatnonzero(is_shared[of_part])
+    kept = kept[np.argsort(of_part[kept], kind="stable")]
+    names = lanes[0].names
+    return _Block(
+        lanes[0].name,
+        group,
+        expected,
+        (np.cumsum(is_shared) - 1)[of_part[kept]],
+        rank[known[kept]],
+        row[known[kept]],
+        tuple(names[number] for number in distinct[is_shared, 1].tolist()),
+    )
 
 
 def _nearest(lane: _Lane, leader: _Lane) -> Int64Array:
     """For each collective of a rank the leader's that it is, by the offset that brings most ends of one kind together
     (of equals the smallest by the files' own clocks); -1: none, and none at all where chance could do as well."""
     nothing = np.full(len(lane.rows), -1, np.int64)
-    same = np.array(lane.kind, object)[:, None] == np.array(leader.kind, object)[None, :]
+    same = lane.kind[:, None] == leader.kind[None, :]
     told = lane.base_ns - leader.base_ns if lane.base_ns and leader.base_ns else 0
     apart = (lane.end[:, None] - leader.end[None, :] + told).astype(np.float64)
     candidates = np.sort(apart[same])
@@ -394,28 +439,40 @@ def _nearest(lane: _Lane, leader: _Lane) -> Int64Array:
 
 def _settle(
     summaries: Sequence[RankSummary],
-    parts: Sequence[_Part],
+    blocks: Sequence[_Block],
     notes: list[str],
 ) -> Aligned:
     """Clocks from the ends of all instances, then everything on one clock."""
-    rank = np.array([one for rows, *_ in parts for one, _ in rows], np.int64)
-    row = np.array([one for rows, *_ in parts for _, one in rows], np.int64)
-    instance = np.repeat(np.arange(len(parts)), [len(rows) for rows, *_ in parts]).astype(np.int64)
-    end = _gather(summaries, rank, row, "end_ns")
+    counts = np.array([len(block.kind) for block in blocks], np.int64)
+    before = np.append(0, np.cumsum(counts))
+    rank, row, instance = (
+        np.concatenate([np.empty(0, np.int64), *columns])
+        for columns in (
+            [block.rank for block in blocks],
+            [block.row for block in blocks],
+            [block.instance + low for block, low in zip(blocks, before.tolist(), strict=False)],
+        )
+    )
+    first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries]))
+    at = first_row[rank] + row
+    start, end, size = (
+        np.concatenate([getattr(one.meetings, column) for one in summaries])[at]
+        for column in ("start_ns", "end_ns", "bytes")
+    )
     clocks = _clocks(summaries, instance, rank, end)
-    start = _on_clock(clocks, rank, _gather(summaries, rank, row, "start_ns"))
-    end = _on_clock(clocks, rank, end)
-    size = _gather(summaries, rank, row, "bytes")
-    last_end = np.zeros(len(parts), np.int64)
-    np.maximum.at(last_end, instance, end) if len(end) and end.min() >= 0 else _latest(last_end, instance, end)
+    start, end = _on_clock(clocks, rank, start), _on_clock(clocks, rank, end)
+    instances = int(before[-1])
+    last_end = np.full(instances, np.iinfo(np.int64).min)
+    np.maximum.at(last_end, instance, end)
     order_of = np.argsort(last_end, kind="stable")
-    place = np.empty(len(parts), np.int64)
-    place[order_of] = np.arange(len(parts))
+    place = np.empty(instances, np.int64)
+    place[order_of] = np.arange(instances)
     order = np.lexsort((rank, place[instance]))
-    ordered = [parts[number] for number in order_of.tolist()]
-    groups = sorted({(group, name) for _, name, group, _, _ in ordered})
+    groups = sorted({(block.group, block.name) for block in blocks if block.kind})
     number = {group: at for at, group in enumerate(groups)}
-    first = np.append(0, np.cumsum([len(rows) for rows, *_ in ordered])).astype(np.int64)
+    group = np.repeat([number.get((block.group, block.name), -1) for block in blocks], counts).astype(np.int64)
+    kinds = [kind for block in blocks for kind in block.kind]
+    first = np.append(0, np.cumsum(np.bincount(place[instance], minlength=instances))).astype(np.int64)
     size = size[order]
     matched = Matched(
         place[instance][order],
@@ -424,35 +481,22 @@ def _settle(
         start[order],
         end[order],
         first,
-        np.array([expected for _, _, _, expected, _ in ordered], np.int64),
-        np.array([number[group, name] for _, name, group, _, _ in ordered], np.int64),
+        np.repeat([block.expected for block in blocks], counts).astype(np.int64)[order_of],
+        group[order_of],
         tuple(group for group, _ in groups),
         tuple(name for _, name in groups),
-        tuple(kind for *_, kind in ordered),
-        np.maximum.reduceat(size, first[:-1]) if len(ordered) else np.empty(0, np.int64),
+        tuple(kinds[one] for one in order_of.tolist()),
+        np.maximum.reduceat(size, first[:-1]) if instances else np.empty(0, np.int64),
     )
     return Aligned(matched, clocks, tuple(notes))
 
 
-def _latest(last: Int64Array, instance: Int64Array, end: Int64Array) -> None:
-    last[:] = np.iinfo(np.int64).min
-    np.maximum.at(last, instance, end)
-
-
-def _gather(summaries: Sequence[RankSummary], rank: Int64Array, row: Int64Array, column: str) -> Int64Array:
-    values = np.zeros(len(rank), np.int64)
-    for place in np.unique(rank).tolist():
-        mine = rank == place
-        values[mine] = getattr(summaries[place].meetings, column)[row[mine]]
-    return values
-
-
 def _on_clock(clocks: Sequence[Clock], rank: Int64Array, time: Int64Array) -> Int64Array:
-    values = np.zeros(len(rank), np.int64)
-    for place in np.unique(rank).tolist():
-        mine = rank == place
-        values[mine] = clocks[place].at(time[mine])
-    return values
+    """As `Clock.at`, of times of many ranks."""
+    offset, drift = (np.array([getattr(clock, name) for clock in clocks]) for name in ("offset_ns", "drift"))
+    origin = np.array([clock.origin_ns for clock in clocks], np.int64)
+    shift: Float = offset[rank] + drift[rank] * (time - origin[rank])
+    return time + np.round(shift).astype(np.int64)
 
 
 def _clocks(
@@ -474,6 +518,9 @@ def _clocks(
         """Every part's end in float, from a zero near by."""
         return local + (origin - zero)[rank] + offset[rank] + drift[rank] * local
 
+    by_rank = np.argsort(rank, kind="stable")
+    first = np.searchsorted(rank[by_rank], np.arange(count + 1))
+    rows_of = [by_rank[low:high] for low, high in zip(first[:-1].tolist(), first[1:].tolist(), strict=True)]
     is_set = np.zeros(count, bool)
     instances = int(instance.max(initial=-1)) + 1
     while not is_set.all():
@@ -485,11 +532,10 @@ def _clocks(
         now = common()
         reference = _medians(now, instance, is_set[rank], instances)
         for place in np.flatnonzero(fresh).tolist():
-            mine = (rank == place) & ~np.isnan(reference[instance])
+            mine = rows_of[place][~np.isnan(reference[instance[rows_of[place]]])]
             offset[place] += np.median(reference[instance[mine]] - now[mine])
         is_set |= fresh
     everyone = np.ones(len(rank), bool)
-    rows_of = [np.flatnonzero(rank == place) for place in range(count)]
     for _ in range(_ROUNDS):
         now = common()
         left = _medians(now, instance, everyone, instances)[instance] - now
@@ -525,31 +571,40 @@ def _reached(is_set: BoolArray, instance: Int64Array, rank: Int64Array, instance
 
 
 def _medians(value: Float, instance: Int64Array, counted: BoolArray, instances: int) -> Float:
-    """Median of each instance's counted parts; NaN where there are none."""
+    """Median of each instance's counted parts, which stand together; NaN where there are none."""
     rows = np.flatnonzero(counted)
-    rows = rows[np.lexsort((value[rows], instance[rows]))]
     number = np.bincount(instance[rows], minlength=instances)
     first = np.cumsum(number) - number
     middle = np.full(instances, np.nan)
-    some = number > 0
-    low, high = first[some] + (number[some] - 1) // 2, first[some] + number[some] // 2
-    middle[some] = (value[rows[low]] + value[rows[high]]) / 2
+    for size in unique(number).tolist():
+        if size:
+            those = np.flatnonzero(number == size)
+            middle[those] = np.median(value[rows[first[those][:, None] + np.arange(size)]], axis=1)
     return middle
 
 
 def _line(at: Float, value: Float) -> tuple[float, float]:
-    """Constant and slope of what is left, by the medians of its two halves; a constant alone where the slope could be
-    chance."""
-    constant = float(np.median(value))
-    if len(value) < LEAST_FOR_DRIFT:
-        return constant, 0.0
-    order = np.argsort(at, kind="stable")
-    first, second = order[: len(order) // 2], order[len(order) // 2 :]
-    apart = float(np.median(at[second]) - np.median(at[first]))
-    if apart <= 0:
-        return constant, 0.0
-    slope = float(np.median(value[second]) - np.median(value[first])) / apart
-    intercept = float(np.median(value - slope * at))
-    spread = 1.4826 * float(np.median(np.abs(value - slope * at - intercept)))
-    is_chance = abs(slope) * apart < 4 * 1.2533 * spread * (4 / len(value)) ** 0.5
-    return (constant, 0.0) if is_chance or abs(slope) > MOST_DRIFT else (intercept, slope)
+    """As `_lines`, of one rank."""
+    constant, slope = _lines(at[None], value[None])
+    return float(constant[0]), float(slope[0])
+
+
+def _lines(at: Float, value: Float) -> tuple[Float, Float]:
+    """Constant and slope, per rank, of what is left, shape (ranks, ends): by the medians of its two halves; a constant
+    alone where the slope could be chance."""
+    constant, count = np.median(value, axis=1), value.shape[1]
+    none = np.zeros(len(value))
+    if count < LEAST_FOR_DRIFT:
+        return constant, none
+    order = np.argsort(at, axis=1, kind="stable")
+    halves = order[:, : count // 2], order[:, count // 2 :]
+    (early, low), (late, high) = (
+        [np.median(np.take_along_axis(column, half, axis=1), axis=1) for column in (at, value)] for half in halves
+    )
+    apart = late - early
+    slope = np.divide(high - low, apart, out=none.copy(), where=apart > 0)
+    intercept = np.median(value - slope[:, None] * at, axis=1)
+    spread = 1.4826 * np.median(np.abs(value - slope[:, None] * at - intercept[:, None]), axis=1)
+    is_chance = np.abs(slope) * apart < 4 * 1.2533 * spread * (4 / count) ** 0.5
+    is_flat = (apart <= 0) | is_chance | (np.abs(slope) > MOST_DRIFT)
+    return np.where(is_flat, constant, intercept), np.where(is_flat, 0.0, slope)

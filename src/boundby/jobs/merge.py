@@ -33,14 +33,13 @@ _LEAST_EXCESS_SHARE = 0.01
 
 def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] = ()) -> JobReport:
     """One report of all. Raises InputError where there are fewer than two ranks."""
-    kept, problems = choose(summaries)
+    kept, aligned, problems = choose(summaries)
     if len(kept) < 2:
         why = " ".join((*left_out, *problems))
         raise InputError(
             f"A job has at least two ranks, and {path} holds {len(kept)}. {why}".strip(),
             "Give one report a rank, or a folder of them.",
         )
-    aligned = align(kept)
     diagnosis, job = diagnose(kept, aligned)
     ranks = _ranks(kept, aligned, diagnosis, job)
     world = max((one.world_size for one in kept), default=UNKNOWN)
@@ -78,23 +77,25 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
     )
 
 
-def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
-    """Ranks in their order; without those that are there twice or belong to another job."""
+def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned, list[str]]:
+    """Ranks in their order, and as they are aligned; without those that are there twice or belong to another job."""
     ordered = sorted(summaries, key=lambda one: (one.rank, one.name, one.window_ns))
     sizes = [one.world_size for one in ordered if one.world_size != UNKNOWN]
     usual = max(set(sizes), key=lambda size: (sizes.count(size), size), default=UNKNOWN)
     kept: list[RankSummary] = []
+    taken: dict[int, str] = {}
     problems = []
     for one in ordered:
         if one.world_size not in (UNKNOWN, usual):
             problems.append(f"{one.name} is of another job: of {one.world_size} ranks, where the others have {usual}.")
-        elif one.rank != UNKNOWN and any(other.rank == one.rank for other in kept):
-            first = next(other.name for other in kept if other.rank == one.rank)
+        elif (first := taken.get(one.rank)) is not None:
             problems.append(f"{one.name} is rank {one.rank}, as {first} is, which was taken.")
         else:
             kept.append(one)
+            if one.rank != UNKNOWN:
+                taken[one.rank] = one.name
+    aligned = align(kept)
     if len(kept) > 2 and all(len(one.meetings) for one in kept):
-        aligned = align(kept)
         shares = [clock.matched / len(one.meetings) for one, clock in zip(kept, aligned.clocks, strict=True)]
         strange = {place for place, share in enumerate(shares) if share < _STRANGE_SHARE}
         if strange and len(strange) < len(kept) / 2:
@@ -105,7 +106,8 @@ def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], list[st
                 if place in strange
             ]
             kept = [one for place, one in enumerate(kept) if place not in strange]
-    return kept, problems
+            aligned = align(kept)
+    return kept, aligned, problems
 
 
 def _ranks(

@@ -8,7 +8,7 @@ from typing import IO
 
 import numpy as np
 
-from boundby.jobs.meetings import Aligned, Clock, align
+from boundby.jobs.meetings import Aligned, Clock
 from boundby.jobs.merge import choose
 from boundby.jobs.summary import RankSummary
 from boundby.model.arrays import Int64Array
@@ -24,8 +24,7 @@ STEPS, WORK, COLLECTIVES = 1, 2, 3
 def write(file: IO[bytes], summaries: Sequence[RankSummary], report: JobReport) -> None:
     """Write the trace of the ranks that ``report`` was made of. Times are the first rank's; all are moved where any
     would be negative. Raises UserError where the perfetto package is not installed."""
-    kept, _ = choose(summaries)
-    aligned = align(kept)
+    kept, aligned, _ = choose(summaries)
     begin = [int(clock.at(np.array([one.window_ns[0]]))[0]) for one, clock in zip(kept, aligned.clocks, strict=True)]
     first = min([*begin, int(aligned.matched.start_ns.min(initial=0))])
     writer = Writer(file, offset_ns=max(-first, 0))
@@ -41,9 +40,7 @@ class _Rank:
     ) -> None:
         self.writer, self.summary, self.clock, self.report = writer, summary, clock, report
         matched = aligned.matched
-        mine = matched.rank == place
-        self.instance = np.full(len(summary.meetings), -1, np.int64)
-        self.instance[matched.row[mine]] = matched.instance[mine]
+        self.instance = matched.instance_of(place, len(summary.meetings))
         self.transfer_ns = matched.transfer_ns
         self.last = matched.rank[matched.latest()[0]]
         held = [told(report, one) for one in (*report.stragglers, *report.extras) if place in one.ranks]

@@ -62,9 +62,7 @@ def replay(course: Course, factor: FloatArray, transfer_ns: FloatArray, begin_ns
     return time
 
 
-def plain(
-    course: Course, factor: FloatArray, transfer: FloatArray, time: FloatArray, latest: FloatArray
-) -> FloatArray:
+def plain(course: Course, factor: FloatArray, transfer: FloatArray, time: FloatArray, latest: FloatArray) -> FloatArray:
     """The same without the native core."""
     slots, work_ns = len(course.work_at) - 1, course.work_ns
     slot = np.repeat(np.arange(slots), np.diff(course.work_at))
