@@ -11,7 +11,7 @@ import numpy as np
 
 from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array
 from boundby.model.records import dataclass
-from boundby.native.library import Record, call, core
+from boundby.model.library import Record, call, core
 
 NONE = -1
 
