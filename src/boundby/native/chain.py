@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array
-from boundby.model.records import dataclass
 from boundby.model.library import Record, call, core
+from boundby.model.records import dataclass
 
 NONE = -1
 
