@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model import library
-from boundby.model.arrays import Int64Array, places
+from boundby.model.arrays import Int64Array, into_groups, order_statistics, places, range_maximum
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, contains, overlay, union
 from boundby.model.step_function import StepFunction, cut
@@ -96,6 +97,22 @@ def test_intervals(first: Int64Array, second: Int64Array, third: Int64Array, ask
     both(lambda: overlay(one, other))
     both(lambda: cut(first[:count], second[:count], steps(third)))
     both(lambda: cut(*other, steps(first)))
+
+
+@needs_core
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=300), st.integers(1, 5), st.randoms())
+def test_order_statistics(given_values: list[int], groups: int, random: Random) -> None:
+    values = np.array(given_values, np.int64)
+    group = np.array([random.randrange(groups) for _ in given_values], np.int64)
+    bounds = np.sort(
+        np.array([(random.randrange(len(values)), random.randrange(len(values))) for _ in range(9)]), axis=1
+    )
+    both(lambda: range_maximum(values, bounds[:, 0], bounds[:, 1]))
+    both(lambda: into_groups(group, values, np.bincount(group, minlength=groups)))
+    first, stop = np.array([len(values) // 3, 0]), np.array([len(values) // 3 + 1, len(values)])
+    ranks = np.array([(0, 0, 0), (len(values) // 2, len(values) - 1, len(values) // 5)])
+    both(lambda: order_statistics(values.copy(), first, stop, ranks))
 
 
 @needs_core

@@ -150,6 +150,9 @@ def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
 def _devices(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
     """The device that each call's work ran on, or would have: that of the call before it on its thread, else of the
     one after it, else of its process; NOTHING where none is known."""
+    used = unique(trace.operations.device)
+    if len(used) == 1:
+        return np.full(len(calls), used[0], np.int64)
     device = np.full(len(calls), NOTHING, np.int64)
     joined = np.flatnonzero(calls.of_operation >= 0)
     device[calls.of_operation[joined]] = trace.operations.device[joined]
@@ -165,9 +168,7 @@ def _devices(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
     main = np.full(len(trace.processes) + 1, NOTHING, np.int64)
     for number in unique(trace.operations.process).tolist():
         main[number] = np.bincount(trace.operations.device[trace.operations.process == number]).argmax()
-    used = unique(trace.operations.device)
-    rest = int(used[0]) if len(used) == 1 else NOTHING
-    return np.where(device >= 0, device, np.where(main[process] >= 0, main[process], rest))
+    return np.where(device >= 0, device, main[process])
 
 
 def _when(

@@ -60,6 +60,19 @@ class Regions:
         order = np.argsort(self.depth, kind="stable")
         return np.split(order, np.flatnonzero(np.diff(self.depth[order])) + 1)[1:]
 
+    @cached_property
+    def preorder(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Of each region its place where every region stands before those in it, and where what lies in it ends."""
+        size, place = self.accumulate(np.ones(len(self), np.int64)), np.zeros(len(self), np.intp)
+        for rows in self._levels:
+            rows = rows[np.argsort(self.parent[rows], kind="stable")]
+            above = self.parent[rows]
+            before = np.cumsum(size[rows]) - size[rows]
+            first = np.flatnonzero(np.append(True, above[1:] != above[:-1]))
+            before -= np.repeat(before[first], np.diff(np.append(first, len(rows))))
+            place[rows] = place[above] + 1 + before
+        return place, place + size
+
     def subtree(self, region: int) -> npt.NDArray[np.bool_]:
         """Mask over regions: this one and all that lie in it."""
         inside = np.zeros(len(self), bool)

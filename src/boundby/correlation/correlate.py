@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, median, pick, places, rows_of
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, median, pick, places, ranked, rows_of
 from boundby.model.records import dataclass
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -139,18 +139,25 @@ def _long_firsts(
     loads = np.zeros(len(duration), bool)
     if len(call) == 0:
         return loads
-    order = np.lexsort((start[call], group))
-    group, call = group[order], call[order]
-    first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
-    size = np.diff(np.append(first, len(group)))
+    groups, group = ranked(group)
+    begun = start[call]
+    by_time = np.arange(len(call)) if bool((begun[1:] >= begun[:-1]).all()) else np.argsort(begun, kind="stable")
+    first = np.empty(len(groups), np.intp)
+    first[group[by_time[::-1]]] = by_time[::-1]  # the last write wins: the first call
+    is_slow = duration[call[first]] > FIRST_LOAD_MINIMUM_NS
+    if not is_slow.any():
+        return loads
     overall = float(median(duration[call]))
     # Median of the later calls of each group: sort durations within groups, the first call put in front.
     is_first = np.zeros(len(call), bool)
     is_first[first] = True
+    asked = is_slow[group]
+    group, call, is_first = group[asked], call[asked], is_first[asked]
     by_length = np.lexsort((np.where(is_first, -1, duration[call]), group))
-    sorted_duration = duration[call][by_length]
-    middle = first + 1 + (size - 1) // 2
-    usual = np.where(size > 1, sorted_duration[np.minimum(middle, len(call) - 1)], overall)
-    long = duration[call[first]] > np.maximum(FIRST_LOAD_FACTOR * usual, FIRST_LOAD_MINIMUM_NS)
-    loads[call[first[long]]] = True
+    group, call = group[by_length], call[by_length]
+    place = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    size = np.diff(np.append(place, len(group)))
+    middle = np.minimum(place + 1 + (size - 1) // 2, len(call) - 1)
+    usual = np.where(size > 1, duration[call[middle]], overall)
+    loads[call[place[duration[call[place]] > FIRST_LOAD_FACTOR * usual]]] = True
     return loads

@@ -35,10 +35,12 @@ def sorted_distinct(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def unique(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """The distinct values, ascending: ``np.unique``, which sorts; few different integers, as ids are, need not be."""
     flat = values.reshape(-1)
-    if _are_few(flat):
-        return _few(flat)[0]
     if len(flat) == 0:
         return flat
+    if flat[0] == flat[-1] and bool((flat == flat[0]).all()):  # one process, one device
+        return np.array(flat[:1])
+    if _are_few(flat):
+        return _few(flat)[0]
     ascending = np.sort(flat)  # quicker than the table of hashes that NumPy makes, before which it loads masked arrays
     found: npt.NDArray[Scalar] = ascending[np.append(True, ascending[1:] != ascending[:-1])]
     return found
@@ -142,7 +144,13 @@ def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> 
 
 
 def range_maximum(values: Int64Array, first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp]) -> Int64Array:
-    """Maximum of ``values[first:stop]`` for each pair, 0 where that is empty, by a sparse table. O(n log n)."""
+    """Maximum of ``values[first:stop]`` for each pair, 0 where that is empty. O(n log n)."""
+    if core() is not None:
+        found, room = np.empty(len(first), np.int64), np.empty(len(values) // 31 + 14, np.int64)
+        slices = int64(first), int64(stop), len(first)
+        if run("boundby_greatest", int64(values), len(values), *slices, room, found) < 0:
+            raise IndexError("a slice lies outside of the values")
+        return found
     length = np.maximum(stop - first, 0)
     result = np.zeros(len(first), np.int64)
     table, width = values, 1
@@ -153,6 +161,33 @@ def range_maximum(values: Int64Array, first: npt.NDArray[np.intp], stop: npt.NDA
         if 2 * width > int(length.max(initial=0)):
             return result
         table, width = np.maximum(table[:-width], table[width:]), 2 * width
+
+
+def order_statistics(
+    values: Int64Array, first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp], ranks: npt.NDArray[np.intp]
+) -> Int64Array:
+    """Of each ``values[first:stop]`` those of the given ranks, shape (slices, ranks); of slices that nest, inner ones
+    come first. Reorders the values."""
+    found: Int64Array = np.empty(ranks.shape, np.int64)
+    if core() is not None:
+        wanted = int64(first), int64(stop), len(first), int64(ranks), ranks.shape[1]
+        if run("boundby_ranks", values, len(values), *wanted, found) < 0:
+            raise IndexError("a slice or rank lies outside of the values")
+        return found
+    for row, (low, high) in enumerate(zip(first.tolist(), stop.tolist(), strict=True)):
+        values[low:high].sort()
+        found[row] = values[low:high][ranks[row]]
+    return found
+
+
+def into_groups(group: npt.NDArray[Any], values: Int64Array, count: Int64Array) -> Int64Array:
+    """Values in the order of their groups; ``count``: how many each group has."""
+    if core() is None:
+        return values[np.argsort(group, kind="stable")]
+    found, begins = np.empty(len(values), np.int64), np.cumsum(count) - count
+    if run("boundby_group", int64(group), int64(values), len(values), int64(begins), len(count), found) < 0:
+        raise IndexError("a value is of no group")
+    return found
 
 
 def group_sums(group: npt.NDArray[Any], value: npt.NDArray[Any], groups: int) -> Int64Array:

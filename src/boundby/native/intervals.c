@@ -1,5 +1,5 @@
-/* Sets of intervals and step functions, one pass each: what boundby.model.intervals and boundby.model.step_function do
-   with NumPy. Who asks in order finds the next answer beside the last one. Callers vouch for the lengths. */
+/* Sets of intervals, step functions and order statistics, one pass each: what boundby.model.intervals, .step_function,
+   .arrays and boundby.stats.spread do with NumPy. Who asks in order finds the next answer beside the last one. Callers vouch for the lengths. */
 
 #include "native.h"
 
@@ -88,4 +88,96 @@ EXPORT int64_t boundby_cut(const int64_t *start, const int64_t *end, int64_t cou
         }
     }
     return found;
+}
+
+/* Values in the order of their groups; ``next``: where each group's first one goes. -1 where a group is none of them. */
+EXPORT int64_t boundby_group(const int64_t *group, const int64_t *value, int64_t count, int64_t *next, int64_t groups,
+                             int64_t *grouped) {
+    for (int64_t row = 0; row < count; row++) {
+        if (group[row] < 0 || group[row] >= groups || next[group[row]] >= count) return -1;
+        grouped[next[group[row]]++] = value[row];
+    }
+    return count;
+}
+
+static void swap(int64_t *values, int64_t one, int64_t other) {
+    int64_t kept = values[one];
+    values[one] = values[other];
+    values[other] = kept;
+}
+
+/* Bring the value of a rank to its place, smaller ones before it. Pivots are drawn, so that no order is a bad one. */
+static void select_rank(int64_t *values, int64_t low, int64_t stop, int64_t rank, uint64_t *seed) {
+    while (stop - low > 1) {
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        int64_t pivot = values[low + (int64_t)((*seed >> 33) % (uint64_t)(stop - low))];
+        int64_t below = low, at = low, above = stop; /* [low, below) < pivot == [below, at), [above, stop) > pivot */
+        while (at < above) {
+            if (values[at] < pivot) swap(values, at++, below++);
+            else if (values[at] > pivot) swap(values, at, --above);
+            else at++;
+        }
+        if (rank < below) stop = below;
+        else if (rank >= above) low = above;
+        else return;
+    }
+}
+
+/* Of each slice of the values (which it reorders; of slices that nest, inner ones come first) those of these ranks, most
+   quickly where they ascend. -1 where a slice or rank lies outside. */
+EXPORT int64_t boundby_ranks(int64_t *values, int64_t count, const int64_t *first, const int64_t *stop, int64_t slices,
+                             const int64_t *rank, int64_t ranks, int64_t *found) {
+    uint64_t seed = 1;
+    for (int64_t slice = 0; slice < slices; slice++) {
+        int64_t low = first[slice];
+        if (low < 0 || stop[slice] > count) return -1;
+        for (int64_t number = slice * ranks; number < (slice + 1) * ranks; number++) {
+            int64_t place = first[slice] + rank[number];
+            if (place < first[slice] || place >= stop[slice]) return -1;
+            if (place < low) low = first[slice];
+            select_rank(values, low, stop[slice], place, &seed);
+            found[number] = values[place];
+            low = place;
+        }
+    }
+    return slices;
+}
+
+enum { WIDTH = 32, MOST_LEVELS = 14 };
+
+/* The greatest value of each slice, 0 of an empty one. ``room``: for the greatest of every 32 values, of every 32 of
+   those, and so on: count / 31 + 14. -1 where a slice lies outside. */
+EXPORT int64_t boundby_greatest(const int64_t *values, int64_t count, const int64_t *first, const int64_t *stop,
+                                int64_t slices, int64_t *room, int64_t *found) {
+    const int64_t *level[MOST_LEVELS] = {values};
+    int64_t levels = 1;
+    for (int64_t size = count; size > WIDTH; levels++) {
+        const int64_t *below = level[levels - 1];
+        int64_t blocks = (size + WIDTH - 1) / WIDTH;
+        for (int64_t block = 0; block < blocks; block++) {
+            int64_t end = (block + 1) * WIDTH < size ? (block + 1) * WIDTH : size, most = below[block * WIDTH];
+            for (int64_t at = block * WIDTH + 1; at < end; at++)
+                if (below[at] > most) most = below[at];
+            room[block] = most;
+        }
+        level[levels] = room;
+        room += blocks;
+        size = blocks;
+    }
+    for (int64_t slice = 0; slice < slices; slice++) {
+        int64_t low = first[slice], high = stop[slice], most = low < high ? INT64_MIN : 0;
+        if (low < high && (low < 0 || high > count)) return -1;
+        for (int64_t up = 0; low < high; up++) {
+            const int64_t *at = level[up];
+            int is_last = up + 1 == levels || high - low <= 2 * WIDTH;
+            for (; low < high && (is_last || low % WIDTH); low++)
+                if (at[low] > most) most = at[low];
+            for (; low < high && high % WIDTH; high--)
+                if (at[high - 1] > most) most = at[high - 1];
+            low /= WIDTH;
+            high /= WIDTH;
+        }
+        found[slice] = most;
+    }
+    return slices;
 }

@@ -167,7 +167,9 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
     for device in timeline.devices:
         busy, table = Coverage(device.busy), device.operations.table
         rows_here = device.operations.rows
-        start, end = project(timeline.trace, timeline.calls, regions, timeline.launch_range, rows_here)
+        start, end = timeline.projected_start_ns, timeline.projected_end_ns
+        if len(rows_here) < len(timeline.trace.operations):
+            start, end = project(timeline.trace, timeline.calls, regions, timeline.launch_range, rows_here)
         low, high = np.maximum(start[rows], device.low_ns), np.minimum(end[rows], device.high_ns)
         some = high > low
         where, low, high = region[some], low[some], high[some]

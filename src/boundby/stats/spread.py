@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
-from boundby.model.arrays import places, range_maximum
+from boundby.model.arrays import into_groups, order_statistics, places, range_maximum, ranked
 from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
@@ -25,51 +25,41 @@ def quantiles(
 ) -> Float:
     """Quantiles (linear interpolation, as NumPy's default) of each region with its descendants.
 
-    Shape (len(wanted), regions); NaN where a region has no rows. O(depth * n log n).
+    Shape (len(wanted), regions); NaN where a region has no rows.
     """
+    place, after = regions.preorder
+    of_row = place[region]
+    count = np.bincount(of_row, minlength=len(regions))
+    begins = np.append(0, np.cumsum(count))
+    first, stop = begins[place], begins[after]
+    rows = np.lexsort((-place, -regions.depth))  # a region's values lie among those of the region around it
+    rows = rows[stop[rows] > first[rows]]
     result = np.full((len(wanted), len(regions)), np.nan)
-    current = region.copy()
-    for level in range(int(regions.depth.max(initial=0)), -1, -1):
-        rows = np.flatnonzero(regions.depth[current] == level) if len(current) else np.empty(0, np.intp)
-        if len(rows):
-            groups, found = group_quantiles(current[rows], value[rows], wanted)
-            result[:, groups] = found
-            current[rows] = np.maximum(regions.parent[current[rows]], 0)
+    result[:, rows] = _of_slices(into_groups(of_row, value, count), first[rows], stop[rows], wanted)
     return result
+
+
+def _of_slices(
+    value: npt.NDArray[np.int64], first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp], wanted: tuple[float, ...]
+) -> Float:
+    """Quantiles of each ``value[first:stop]``, none of which is empty, shape (len(wanted), slices)."""
+    position = np.multiply.outer(stop - first - 1, np.array(wanted))
+    low = np.floor(position).astype(np.intp)
+    high = np.minimum(low + 1, (stop - first - 1)[:, np.newaxis])
+    ranks = np.stack((low, high), axis=2).reshape(len(first), 2 * len(wanted))
+    found = order_statistics(value, first, stop, ranks).reshape(*low.shape, 2).astype(float)
+    below, above = found[..., 0], found[..., 1]
+    return np.asarray((below + (above - below) * (position - low)).T)
 
 
 def group_quantiles(
     group: npt.NDArray[np.int64], value: npt.NDArray[np.int64], wanted: tuple[float, ...]
 ) -> tuple[npt.NDArray[np.int64], Float]:
     """The distinct groups, ascending, and the quantiles of each, shape (len(wanted), groups)."""
-    group, value = _in_order(group, value)
-    first = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else np.empty(0, np.intp)
-    size = np.diff(np.append(first, len(group)))
-    found = np.empty((len(wanted), len(first)))
-    for row, quantile in enumerate(wanted):
-        position = quantile * (size - 1)
-        low = np.floor(position).astype(np.intp)
-        high = np.minimum(low + 1, size - 1)
-        below, above = value[first + low].astype(float), value[first + high].astype(float)
-        found[row] = below + (above - below) * (position - low)
-    return group[first], found
-
-
-def _in_order(
-    group: npt.NDArray[np.int64], value: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Both by group, then by value."""
-    if len(group) == 0:
-        return group, value
-    low = int(value.min())
-    width = int(value.max()) - low + 1
-    if int(group.min()) >= 0 and (int(group.max()) + 1) * width <= np.iinfo(np.int64).max:
-        # As one number: several times faster to sort than two columns.
-        key = np.sort(group.astype(np.int64) * width + (value - low))
-        group = key // width
-        return group, key - group * width + low
-    order = np.lexsort((value, group))
-    return group[order], value[order]
+    groups, index = ranked(group)
+    count = np.bincount(index, minlength=len(groups))
+    stop = np.cumsum(count)
+    return groups, _of_slices(into_groups(index, value, count), stop - count, stop, wanted)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, ranked
+from boundby.model.arrays import Int32Array, Int64Array, factorize, group_sums, ranked
 from boundby.results.report import Top
 from boundby.stats.device import OperationSet
 from boundby.trace.tables import OpKind
@@ -65,10 +65,8 @@ def _tops(
 
 def _pairs(region: Int, label: Int, count: Int, total: Int) -> tuple[Int, Int, Int, Int]:
     """One row for each pair of region and label, with sums."""
-    order = np.lexsort((label, region))
-    region, label = region[order], label[order]
-    starts = np.flatnonzero((np.diff(region, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0))
-    return region[starts], label[starts], np.add.reduceat(count[order], starts), np.add.reduceat(total[order], starts)
+    pairs, of_row = factorize(region, label)
+    return pairs[:, 0], pairs[:, 1], group_sums(of_row, count, len(pairs)), group_sums(of_row, total, len(pairs))
 
 
 def _with_ancestors(regions: Regions, region: Int, label: Int, count: Int, total: Int) -> tuple[Int, Int, Int, Int]:
