@@ -2,7 +2,7 @@
 
 A program of each pattern runs on the simulated machine and is analysed; then the program with the response carried out
 runs, and its report is set against the prediction. ``--write`` puts the table into docs/first-responses.md, and the
-reports of the first programs into sample_reports/patterns: Markdown of each, and one page.
+reports of the first programs into sample_reports/patterns, as Markdown and as a page.
 """
 
 from __future__ import annotations
@@ -231,9 +231,8 @@ def write_samples(folder: Path) -> None:
         report = replace(analysis.report, trace=replace(analysis.report.trace, path=export.name))
         text = markdown.render(report).replace(str(folder) + "/", "")
         (SAMPLES / f"{story.name}.md").write_text(text, encoding="utf-8")
-        if story.name == "sync":
-            html = page.render(report, analysis.plot_data, next_bounds=analysis.next_bounds)
-            (SAMPLES / "sync.html").write_text(html.replace(str(folder) + "/", ""), encoding="utf-8")
+        html = page.render(report, analysis.plot_data, next_bounds=analysis.next_bounds)
+        (SAMPLES / f"{story.name}.html").write_text(html.replace(str(folder) + "/", ""), encoding="utf-8")
 
 
 def main() -> None:

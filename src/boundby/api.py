@@ -493,6 +493,7 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary
         gpus=trace.gpus,
         captured=captured,
         warnings=(*warnings, *timeline.trace.warnings),
+        not_recorded=trace.not_recorded,
         duration_ns=trace.span_ns[1] - trace.span_ns[0],
     )
 

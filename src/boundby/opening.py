@@ -11,7 +11,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from boundby.capture.folder import find_in_folder, is_run, rank_of
+from boundby.capture.folder import find_in_folder, is_run, not_recorded, rank_of
 from boundby.readers import read_trace
 from boundby.trace.facts import JobPlace, TraceWarning
 from boundby.trace.tables import Trace
@@ -36,6 +36,8 @@ def open_trace(path: Path, nsys: str | PathLike[str] | None, progress: Progress,
             trace.backtraces.load()  # the export is about to go
     if is_run(folder) and (rank := rank_of(folder)) is not None:
         trace = replace(trace, place=JobPlace(*rank))
+    if why := not_recorded(path.parent):  # what boundby profile noted is nearer to the cause than what nsys did
+        trace = replace(trace, not_recorded={**trace.not_recorded, **why})
     return replace(trace, warnings=(*warnings, *trace.warnings))
 
 

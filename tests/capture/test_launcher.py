@@ -157,7 +157,8 @@ def test_modules_operators_data_and_optimizer(place: Place) -> None:
     loop = """
 from torch.utils.data import DataLoader, TensorDataset
 for (x,) in DataLoader(TensorDataset(torch.randn(2, 4)), batch_size=2):
-    optimizer.zero_grad()
+    with torch.profiler.record_function("clear"):
+        optimizer.zero_grad()
     loss(model(x), x).backward()
     optimizer.step()
 """
@@ -168,7 +169,7 @@ for (x,) in DataLoader(TensorDataset(torch.randn(2, 4)), batch_size=2):
     lines = place.ranges()
     outline = [line for line in lines if "aten::" not in line]
     assert outline == [
-        *("data start", "data"),
+        *("data start", "data", "clear"),
         *("forward", "  layers.0", "  layers.1", "  tail", "    tail.0"),
         "MSELoss",
         *("MSELoss", "backward", "  tail", "    tail.0", "  layers.1", "  layers.0"),

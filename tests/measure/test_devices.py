@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from boundby.cli.main import main
 from boundby.measure import MeasureError, TargetError, devices
 from boundby.measure.crossover import break_even
+from boundby.measure.results import Devices
 from boundby.measure.values import batch_size, largest_difference, moved, resized
+from boundby.results.codec import from_plain, to_plain
 from tests.measure.device_model import ModelDevice, ModelModule, ModelTensor
 
 QUICK: dict[str, Any] = {"budget_s": 20}
@@ -145,3 +149,46 @@ def test_what_holds_tensors_keeps_its_shape() -> None:
     assert there["a"][0].device == "cuda:0"
     assert there["a"][1] == 3
     assert isinstance(there["b"], tuple)
+
+
+def test_what_grows_can_be_the_model_or_the_training() -> None:
+    gpu = ModelDevice()
+    built: list[tuple[int, str]] = []
+
+    def training(size: int, device: str) -> Any:
+        built.append((size, device))
+
+        def loop() -> ModelTensor:
+            for _ in range(size):
+                if device != "cpu":
+                    gpu.launch(50_000)
+            return ModelTensor(np.full(1, 1 / size), device)
+
+        return loop
+
+    def loss(result: ModelTensor) -> float:
+        return float(result.data[0])
+
+    found = devices(make=training, quality=loss, gpu=gpu, sizes=[1, 4], **QUICK)
+    assert built == [(1, "cpu"), (1, "cuda:0"), (4, "cpu"), (4, "cuda:0")]
+    assert [(point.cpu_quality, point.gpu_quality) for point in found.points] == [(1.0, 1.0), (0.25, 0.25)]
+    assert found.points[1].gpu_ns == pytest.approx(200_000, rel=0.05)
+    assert found.points[1].gpu_with_copies_ns is None
+    assert found.points[1].equal is None
+    assert "CPU 0.25, GPU 0.25" in str(found)
+    assert from_plain(Devices, to_plain(found)) == found
+    with pytest.raises(MeasureError, match="fn or make"):
+        devices(sizes=[1])
+
+
+def test_a_target_that_takes_a_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "b.py").write_text(
+        "def sums(size, device='cpu'):\n    return (lambda xs: [sum(xs)] * size), (list(range(size)),)\n"
+        "def length(result):\n    return len(result)\n"
+    )
+    arguments = ["measure", "devices", f"{tmp_path / 'b.py'}:sums", "--size", "3", "--size", "5", "-q"]
+    assert main([*arguments, "--quality", f"{tmp_path / 'b.py'}:length"]) == 0
+    shown = capsys.readouterr().out
+    assert "LENGTH" in shown
+    assert [line.split()[-1] for line in shown.splitlines()[-2:]] == ["3", "5"]
+    assert main(["measure", f"{tmp_path / 'b.py'}:sums", "-q"]) == 2

@@ -6,6 +6,7 @@ import gc
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -352,3 +353,25 @@ def test_inputs_on_another_accelerator_are_not_timed_as_if_on_the_cpu() -> None:
 def test_not_callable() -> None:
     with pytest.raises(MeasureError, match="cannot be called"):
         latency(5)  # type: ignore[arg-type]
+
+
+def test_what_a_copy_inside_the_timed_part_costs() -> None:
+    device = ModelDevice()
+
+    @dataclass
+    class OnHost(ModelTensor):
+        def to(self, device_name: str) -> ModelTensor:
+            if self.device == "cpu" != device_name:
+                device.launch(30_000)
+            return OnHost(self.data, str(device_name))
+
+    def work(x: ModelTensor) -> ModelTensor:
+        assert x.device == "cuda:0"
+        device.launch(100_000)
+        return x
+
+    found = methods(work, OnHost(np.ones(4), "cuda:0"), device=device)
+    assert found.copy_ns == pytest.approx(30_000, rel=0.05)
+    assert "copy inside" in str(found)
+    assert "adds 30.0 us" in str(found)
+    assert methods(kernels(device), device=device).with_copy is None

@@ -40,3 +40,9 @@ def test_no_cell_is_a_formula() -> None:
             if columns("regions")[name] is str:
                 assert not value.startswith(("=", "+", "-", "@", "\t", "\r"))
     assert "'=1+1" in report_csv.render(reports.hostile())
+
+
+@pytest.mark.parametrize(("table", "name"), [("kernels", "gemm"), ("calls", "cudaLaunchKernel")])
+def test_kernels_and_calls_are_tables_of_their_own(table: str, name: str) -> None:
+    found = read(report_csv.render(reports.with_tops(), table))
+    assert [tuple(row.values()) for row in found] == [("", "", name, "3", "3000"), ("step", "", name, "3", "3000")]

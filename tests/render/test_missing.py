@@ -41,3 +41,18 @@ def test_graph_level_tracing_is_named() -> None:
 )
 def test_the_option_fits_the_nsys(version: str | None, option: str) -> None:
     assert flags({}, version)[-1] == option
+
+
+def test_a_flag_that_was_given_is_not_told_again() -> None:
+    base = reports.sample()
+    why = {
+        "cuda": "no NVIDIA GPU is to be seen here",
+        "nvtx": "none was opened: annotate",
+        "cpu_scheduling": "the container forbids it",
+    }
+    trace = replace(base.trace, captured=Captured(), not_recorded=why)
+    told = {gap.kind: gap.remedy for gap in not_captured(replace(base, trace=trace))}
+    assert told["CUDA"] == why["cuda"]
+    assert told["NVTX ranges"] == why["nvtx"]
+    assert told["CPU scheduling"] == why["cpu_scheduling"]
+    assert told["OS runtime calls"] == "-t osrt"

@@ -157,7 +157,7 @@ def test_a_later_format_is_refused_by_name() -> None:
         saved.from_dict({**reports.sample().to_dict(), "format_version": Report.format_version + 1}, Report)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_damage_gives_a_report_or_an_input_error(data: st.DataObject) -> None:
     """Drop or replace one value anywhere: never another exception."""

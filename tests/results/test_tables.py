@@ -35,6 +35,18 @@ def test_devices() -> None:
     assert (causes == frame["window_ns"]).all()
 
 
+def test_kernels_and_calls_of_each_region_are_rows() -> None:
+    report = reports.with_tops()
+    for frame, tops in (
+        (report.kernels_frame(), [(region, region.kernels.top) for region in report.regions]),
+        (report.calls_frame(), [(region, region.api.top) for region in report.regions]),
+    ):
+        assert list(frame.columns) == ["path", "domain", "name", "count", "total_ns"]
+        expected = [("/".join(region.path), one.name, one.total_ns) for region, top in tops for one in top]
+        assert list(frame[["path", "name", "total_ns"]].itertuples(index=False, name=None)) == expected
+        assert expected
+
+
 def test_findings_are_rows() -> None:
     frame = reports.sample().findings_frame()
     assert list(frame["rule"]) == ["sync-operator", "trace-graph-level"]

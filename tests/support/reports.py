@@ -24,6 +24,7 @@ from boundby.results.report import (
     Saving,
     Syncs,
     ThreadReport,
+    Top,
     TraceSummary,
     Verdict,
     WhatIf,
@@ -298,6 +299,17 @@ def cpu_only() -> Report:
             region("fit", main, computing, whole=whole, host_ms=40),
         ),
     )
+
+
+def with_tops() -> Report:
+    """The sample, whose root and step say which kernel and which call took longest."""
+    report = sample()
+    kernel, call = Top("gemm", 3, 3000), Top("cudaLaunchKernel", 3, 3000)
+    first = (
+        replace(region, kernels=replace(region.kernels, top=(kernel,)), api=replace(region.api, top=(call,)))
+        for region in report.regions[:2]
+    )
+    return replace(report, regions=(*first, *report.regions[2:]))
 
 
 def two_devices() -> Report:

@@ -168,7 +168,7 @@ def of_run(
         "exit_code": ran.exit_code,
         "stopped_by": "duration" if ran.outlived else ran.stopped_by.name if ran.stopped_by else None,
         "nsys": {"version": nsys.version, "path": str(nsys.path), "arguments": list(plan.arguments)},
-        "not_recorded": [{"what": each.what, "reason": each.reason} for each in plan.lacks],
+        "not_recorded": [{"what": each.what, "reason": each.reason, "kind": each.kind} for each in plan.lacks],
         "host": look_at_host(machine),
         "python": python and {"version": python.version, "path": python.executable, "packages": python.packages},
         "git": source,

@@ -97,6 +97,8 @@ class Lack:
     what: str
     reason: str
     cost: str
+    kind: str = ""
+    """As the report calls it (``TraceSummary.not_recorded``); empty: no kind of its own."""
 
     def __str__(self) -> str:
         return f"without {self.what}: {self.reason}, so the report {self.cost}"
@@ -153,7 +155,10 @@ def plain(options: Options, full: Plan) -> Plan:
     named = flag_names(options.nsys_args)
     arguments = [each for each in (*quiet, *kept) if _name(each) not in named]
     lack = Lack(
-        "all but the plain traces", "nsys refused the rest", "cannot tell surely whether the host computes or sleeps"
+        "all but the plain traces",
+        "nsys refused the rest",
+        "cannot tell surely whether the host computes or sleeps",
+        "cpu_scheduling",
     )
     return Plan((*arguments, *options.nsys_args), (*full.lacks, lack), full.environment)
 
@@ -203,7 +208,12 @@ def _cpu(support: Support, machine: Machine, nsys: Nsys, lacks: list[Lack]) -> l
     reason = why_no_scheduling(support, machine, nsys)
     if reason is not None:
         lacks.append(
-            Lack("CPU scheduling and samples", reason, "cannot tell surely whether the host computes or sleeps")
+            Lack(
+                "CPU scheduling and samples",
+                reason,
+                "cannot tell surely whether the host computes or sleeps",
+                "cpu_scheduling",
+            )
         )
         return ["--sample=none", "--cpuctxsw=none"]
     # No backtraces: unwinding a stack a thousand times a second costs the program time and the diagnosis reads none.
@@ -221,11 +231,18 @@ def why_no_scheduling(support: Support, machine: Machine, nsys: Nsys) -> str | N
 
 def _gpu(options: Options, support: Support, machine: Machine, nsys: Nsys, lacks: list[Lack]) -> list[str]:
     if not machine.gpus:
-        lacks.append(Lack("GPU data", "no NVIDIA GPU is to be seen here", "tells only of the host"))
+        lacks.append(Lack("GPU data", "no NVIDIA GPU is to be seen here", "tells only of the host", "cuda"))
         return []
     arguments = ["--cuda-graph-trace=node"]
     if "cuda-graph-trace" not in support.flags and support.flags:
-        lacks.append(Lack("kernels inside CUDA graphs", "this nsys cannot", "counts each graph as one piece of work"))
+        lacks.append(
+            Lack(
+                "kernels inside CUDA graphs",
+                "this nsys cannot",
+                "counts each graph as one piece of work",
+                "cuda_graphs",
+            )
+        )
     name = next((each for each in ("gpu-metrics-devices", "gpu-metrics-device") if each in support.flags), None)
     reason = "this nsys cannot" if name is None else machine.no_counters
     if options.is_rank:
@@ -233,7 +250,7 @@ def _gpu(options: Options, support: Support, machine: Machine, nsys: Nsys, lacks
     if name is not None and reason is None and name not in flag_names(options.nsys_args):
         reason = why_no_metrics(nsys, name)
     if reason is not None:
-        lacks.append(Lack("GPU metrics", reason, "will not tell how well running kernels fill the GPU"))
+        lacks.append(Lack("GPU metrics", reason, "will not tell how well running kernels fill the GPU", "gpu_metrics"))
         return arguments
     return [*arguments, f"--{name}=all", f"--gpu-metrics-frequency={GPU_METRICS_HZ}"]
 

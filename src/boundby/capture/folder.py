@@ -168,6 +168,15 @@ def rank_of(folder: Path) -> tuple[int, int] | None:
         return None
 
 
+def not_recorded(folder: Path) -> dict[str, str]:
+    """Why kinds of data are not in a run, as run.json tells: kind -> reason."""
+    try:
+        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        return {str(one["kind"]): str(one["reason"]) for one in told["not_recorded"] if one.get("kind")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
 def program_name(program: Sequence[str]) -> str:
     """What people call a command: ``python -u train.py`` is ``train``, ``python -m pkg.train`` is ``pkg.train``."""
     first = PurePath(program[0]).name

@@ -262,6 +262,9 @@ def throughput(
 @click.argument("target")
 @click.option("--size", "sizes", type=click.IntRange(min=1), multiple=True, help="A size to measure; can be repeated.")
 @click.option("--gpu", metavar="cuda|cuda:N", help="The GPU. [the current one, if there is one].")
+@click.option(
+    "--quality", metavar="TARGET", help="A function from a result to a figure of how good it is, told beside the times."
+)
 @click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is].")
 @click.option("--rtol", type=float, default=1e-3, help="Results may differ by this part of the value. [0.001].")
 @click.option("--atol", type=float, default=1e-5, help="And by this much besides. [0.00001].")
@@ -273,6 +276,7 @@ def devices(
     target: str,
     sizes: tuple[int, ...],
     gpu: str | None,
+    quality: str | None,
     mode: str | None,
     rtol: float,
     atol: float,
@@ -282,21 +286,30 @@ def devices(
     """Hold TARGET on the CPU against TARGET on the GPU.
 
     At growing sizes, with and without copies to the GPU and back, and from which size on the GPU pays. TARGET returns a
-    callable and inputs, as for throughput. Without a GPU the CPU's times are shown.
+    callable and inputs, as for throughput; or it is a function of a size and a device (a model's width, a training
+    loop's length) that returns what is timed. Without a GPU the CPU's times are shown.
+
+    \b
+    boundby measure devices bench.py:model
+    boundby measure devices bench.py:training --size 64 --size 256 --quality bench.py:loss
     """
     from boundby.measure.crossover import devices as sweep
+    from boundby.measure.target import find, load_sweep
 
     show.ready()
-    found = _factory(target, "cpu")
+    made = load_sweep(target)
+    found = _factory(target, "cpu") if made is None else None
     result = sweep(
-        found.fn,
-        *found.inputs,
-        make_inputs=found.make_inputs,
-        build=found.build,
+        found and found.fn,
+        *(found.inputs if found else ()),
+        make_inputs=found and found.make_inputs,
+        make=made,
+        quality=find(quality) if quality else None,
+        build=found and found.build,
         sizes=sizes or None,
         gpu=gpu,
         mode=mode,
-        name=found.name,
+        name=found.name if found else target,
         rtol=rtol,
         atol=atol,
         budget_s=budget,

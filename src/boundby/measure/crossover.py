@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from boundby.annotate import nvtx_range
 from boundby.measure import device as device_module
 from boundby.measure import torch_modes, values
 from boundby.measure.device import Device, HostDevice
-from boundby.measure.errors import MeasureError
+from boundby.measure.errors import MeasureError, TargetError
 from boundby.measure.latencies import failure, machine, measured, title_of
 from boundby.measure.options import Options
 from boundby.measure.results import SYNCHRONISED, Devices, Latency, Mistake, SizePoint
+from boundby.measure.target import factory
 from boundby.model.errors import UserError
 
 #: Default sizes: powers of this, until a call on the CPU takes too long.
@@ -25,10 +26,23 @@ _LONG_NS = 1_000_000_000
 _BUDGET_S = 1.0
 
 
+class Case(NamedTuple):
+    """What is timed at one size on one device."""
+
+    fn: Callable[..., object]
+    inputs: tuple[Any, ...]
+
+
+#: (size) -> what is timed on the CPU and on the GPU, and whether results are to be alike.
+Cases = Callable[[int], tuple[Case, Case | None]]
+
+
 def devices(
-    fn: Callable[..., object],
+    fn: Callable[..., object] | None = None,
     *inputs: Any,
     make_inputs: Callable[[int], Any] | None = None,
+    make: Callable[[int, str], Any] | None = None,
+    quality: Callable[[Any], float] | None = None,
     build: Callable[[str], Callable[..., object]] | None = None,
     sizes: Sequence[int] | None = None,
     gpu: str | Device | None = None,
@@ -47,6 +61,10 @@ def devices(
         fn: a function that works where its inputs are, or a module, which is copied to the GPU.
         inputs: those of one batch; their first dimension is repeated to make other sizes.
         make_inputs: makes the inputs of a given size instead (a tuple, or a single one), on the CPU.
+        make: in place of ``fn`` and inputs, for sizes that are no batch (a model's width, a training loop's length):
+            makes what is timed for a size and a device ("cpu", "cuda:0"), a callable, or one and its inputs (fn, (x,)).
+        quality: says how good a result is (a loss, an accuracy); told beside the times, for results that need not be
+            equal.
         build: makes the function for a device ("cpu", "cuda:0") where ``fn`` cannot simply be copied.
         sizes: default: 1, 4, 16, ... until a call takes a second on the CPU, or the budget is used up.
         gpu: default: the current GPU, if the program has loaded torch and there is one.
@@ -54,7 +72,9 @@ def devices(
     Raises:
         MeasureError: there is nothing to make sizes from. TargetError: ``fn`` fails at the first size.
     """
-    if make_inputs is None and values.batch_size(inputs) is None:
+    if (fn is None) == (make is None):
+        raise MeasureError("Either fn or make says what is timed.", "Give fn and inputs, or make(size, device).")
+    if make is None and make_inputs is None and values.batch_size(inputs) is None:
         raise MeasureError(
             "No input has a first dimension that could grow.",
             "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
@@ -62,12 +82,16 @@ def devices(
     if sizes is not None and (not sizes or min(sizes) < 1):
         raise MeasureError("Sizes are numbers from 1 on, and there must be one.", "Such as 1 16 256.")
     other = _gpu(gpu)
-    title = name or title_of(fn)
-    sweep = _Sweep(title, mode, other, rtol, atol, round(budget_s * 1e9), fixed=sizes is not None)
-    make = make_inputs or functools.partial(values.resized, inputs)
-    functions = (build("cpu"), build(other.name) if other else None) if build else (fn, _on(fn, other))
+    title = name or title_of(make if fn is None else fn)
+    sweep = _Sweep(title, mode, other, rtol, atol, round(budget_s * 1e9), quality, fixed=sizes is not None)
+    if make is not None:
+        cases = _made(make, other)
+    else:
+        assert fn is not None
+        functions = (build("cpu"), build(other.name) if other else None) if build else (fn, _on(fn, other))
+        cases = _of_inputs(functions, make_inputs or functools.partial(values.resized, inputs), other)
     with nvtx_range(f"devices {title}"):
-        points = tuple(sweep.points(functions, make, sorted(set(sizes)) if sizes else _sizes()))
+        points = tuple(sweep.points(cases, sorted(set(sizes)) if sizes else _sizes()))
     return Devices(
         name=title,
         cpu_name=HostDevice().label,
@@ -82,7 +106,36 @@ def devices(
         mode=mode,
         machine=machine(),
         mistakes=tuple(sweep.mistakes(points)),
+        quality=None if quality is None else title_of(quality),
     )
+
+
+def _made(make: Callable[[int, str], Any], gpu: Device | None) -> Cases:
+    def case(size: int, device: str) -> Case:
+        made = factory(f"size {size}", make(size, device))
+        if made is None or made.kwargs:
+            raise TargetError(
+                f"make gives no callable for size {size}.", "Return one, or one and its inputs: fn, (x,)."
+            )
+        return Case(made.fn, made.inputs)
+
+    return lambda size: (case(size, "cpu"), None if gpu is None else case(size, gpu.name))
+
+
+def _of_inputs(
+    functions: tuple[Callable[..., object], Callable[..., object] | None],
+    make: Callable[[int], Any],
+    gpu: Device | None,
+) -> Cases:
+    on_cpu, on_gpu = functions
+
+    def cases(size: int) -> tuple[Case, Case | None]:
+        made = values.moved(make(size), "cpu")
+        inputs = made if isinstance(made, tuple) else (made,)
+        there = None if gpu is None or on_gpu is None else Case(on_gpu, values.moved(inputs, gpu.name))
+        return Case(on_cpu, inputs), there
+
+    return cases
 
 
 def break_even(points: Sequence[tuple[int, float, float | None]]) -> float | None:
@@ -126,23 +179,27 @@ class _Sweep:
     """The sizes one after the other."""
 
     def __init__(
-        self, title: str, mode: str | None, gpu: Device | None, rtol: float, atol: float, budget_ns: int, *, fixed: bool
+        self,
+        title: str,
+        mode: str | None,
+        gpu: Device | None,
+        rtol: float,
+        atol: float,
+        budget_ns: int,
+        quality: Callable[[Any], float] | None,
+        *,
+        fixed: bool,
     ) -> None:
         self.title, self.mode, self.gpu, self.rtol, self.atol = title, mode, gpu, rtol, atol
-        self.budget_ns, self.fixed = budget_ns, fixed
+        self.budget_ns, self.quality, self.fixed = budget_ns, quality, fixed
         self.cpu = HostDevice()
         self.stopped_by = "sizes"
 
-    def points(
-        self,
-        functions: tuple[Callable[..., object], Callable[..., object] | None],
-        make: Callable[[int], Any],
-        sizes: Sequence[int],
-    ) -> Iterator[SizePoint]:
+    def points(self, cases: Cases, sizes: Sequence[int]) -> Iterator[SizePoint]:
         began = self.cpu.now_ns()
         for number, size in enumerate(sizes):
             try:
-                point = self._point(functions, make, size)
+                point = self._point(cases, size)
             except UserError as error:
                 if number == 0:
                     raise
@@ -156,33 +213,42 @@ class _Sweep:
                 self.stopped_by = "the time budget was used up"
                 return
 
-    def _point(
-        self,
-        functions: tuple[Callable[..., object], Callable[..., object] | None],
-        make: Callable[[int], Any],
-        size: int,
-    ) -> SizePoint:
-        made = values.moved(make(size), "cpu")
-        inputs = made if isinstance(made, tuple) else (made,)
-        on_cpu, on_gpu = functions
-        cpu_ns = self._time(on_cpu, inputs, self.cpu).median_ns
-        if self.gpu is None or on_gpu is None:
-            return SizePoint(size, cpu_ns, None, None, None, None)
-        gpu = self.gpu
-        there = values.moved(inputs, gpu.name)
-        gpu_ns = self._time(on_gpu, there, gpu).median_ns
-
-        def with_copies(*here: Any) -> object:
-            return values.moved(on_gpu(*values.moved(here, gpu.name)), "cpu")
-
-        copies_ns = self._time(with_copies, inputs, gpu, SYNCHRONISED).median_ns
+    def _point(self, cases: Cases, size: int) -> SizePoint:
         try:
-            compared = values.largest_difference(on_cpu(*inputs), on_gpu(*there), self.rtol, self.atol)
+            on_cpu, on_gpu = cases(size)
+        except UserError:
+            raise
         except Exception as error:
             raise failure(self.title, error) from error
-        equal, largest = compared if compared is not None else (None, None)
-        gpu.release_memory()
-        return SizePoint(size, cpu_ns, gpu_ns, copies_ns, equal, largest)
+        cpu_ns = self._time(*on_cpu, self.cpu).median_ns
+        gpu, gpu_ns, copies_ns = self.gpu, None, None
+        if gpu is not None and on_gpu is not None:
+            gpu_ns = self._time(*on_gpu, gpu).median_ns
+            copies_ns = self._with_copies(on_gpu, gpu)
+        try:
+            results = [None if case is None else case.fn(*case.inputs) for case in (on_cpu, on_gpu)]
+            judged = [
+                None if self.quality is None or case is None else float(self.quality(result))
+                for case, result in zip((on_cpu, on_gpu), results, strict=True)
+            ]
+            compared = None
+            if on_gpu is not None and self.quality is None:
+                compared = values.largest_difference(results[0], results[1], self.rtol, self.atol)
+        except Exception as error:
+            raise failure(self.title, error) from error
+        if gpu is not None:
+            gpu.release_memory()
+        return SizePoint(size, cpu_ns, gpu_ns, copies_ns, *(compared or (None, None)), *judged)
+
+    def _with_copies(self, case: Case, gpu: Device) -> float | None:
+        """The time with inputs that begin on the CPU and a result that is needed there; None without inputs."""
+        if not case.inputs:
+            return None
+
+        def with_copies(*here: Any) -> object:
+            return values.moved(case.fn(*values.moved(here, gpu.name)), "cpu")
+
+        return self._time(with_copies, values.moved(case.inputs, "cpu"), gpu, SYNCHRONISED).median_ns
 
     def _time(
         self, fn: Callable[..., object], inputs: tuple[Any, ...], device: Device, method: str | None = None

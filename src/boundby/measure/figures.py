@@ -124,18 +124,27 @@ def _histogram(axes: Any, latencies: Sequence[tuple[Latency, str, str]], scale: 
 
 def _methods(figure: Any, methods: Methods) -> None:
     axes = figure.subplots()
-    names = [one.method for one in methods.latencies]
-    scale, unit = _scale(*(one.p99_ns for one in methods.latencies))
-    for place, one in enumerate(methods.latencies):
+    every = [*methods.latencies, *([methods.with_copy] if methods.with_copy is not None else [])]
+    names = [one.method for one in methods.latencies] + ["copy inside"] * (methods.with_copy is not None)
+    scale, unit = _scale(*(one.p99_ns for one in every))
+    for place, one in enumerate(every):
         is_wrong = one.method == "naive" and one.device != "cpu"  # on the CPU a call returns when its work is done
         axes.barh(place, one.median_ns / scale, color=GREY if is_wrong else BLUE, hatch="//" if is_wrong else None)
         axes.plot([one.median_ns / scale, one.p99_ns / scale], [place, place], color=RED, linewidth=1.5)
         if one.std_ns is not None:
             axes.errorbar(one.mean_ns / scale, place, xerr=one.std_ns / scale, color="black", capsize=3, linewidth=1)
         end = max(one.p99_ns, one.mean_ns + (one.std_ns or 0)) / scale
-        axes.text(
-            end, place, f"  {duration(one.median_ns)}{'  WRONG: enqueueing only' if is_wrong else ''}", va="center"
-        )
+        note = "  WRONG: enqueueing only" if is_wrong else ""
+        if one is methods.with_copy and methods.copy_ns is not None:
+            axes.barh(
+                place,
+                max(methods.copy_ns, 0) / scale,
+                left=methods.latencies[-1].median_ns / scale,
+                color=ORANGE,
+                hatch="//",
+            )
+            note = f"  of it {duration(max(methods.copy_ns, 0))} the inputs' copy"
+        axes.text(end, place, f"  {duration(one.median_ns)}{note}", va="center")
     axes.set_yticks(range(len(names)), names)
     axes.margins(x=0.3)
     _plain(axes, methods.latencies[-1].name, f"median per call, line to p99, mean and standard deviation ({unit})", "")
@@ -210,8 +219,21 @@ def _throughput(figure: Any, found: Throughput) -> None:
 
 
 def _devices(figure: Any, found: Devices) -> None:
-    axes = figure.subplots()
+    is_judged = any(point.cpu_quality is not None for point in found.points)
+    axes, quality = figure.subplots(1, 2) if is_judged else (figure.subplots(), None)
     sizes = [point.size for point in found.points]
+    if quality is not None:
+        for label, color, told in (
+            ("CPU", ORANGE, [point.cpu_quality for point in found.points]),
+            (found.gpu_name or "", BLUE, [point.gpu_quality for point in found.points]),
+        ):
+            if any(value is not None for value in told):
+                quality.plot(
+                    sizes, [np.nan if value is None else value for value in told], "o-", color=color, label=label
+                )
+        quality.set_xscale("log", base=2)
+        quality.legend(frameon=False)
+        _plain(quality, "quality of the result", "size", found.quality or "quality")
     lines: list[tuple[str, str, list[float | None]]] = [("CPU", ORANGE, [point.cpu_ns for point in found.points])]
     if found.gpu is not None:
         lines.append((f"{found.gpu_name}", BLUE, [point.gpu_ns for point in found.points]))

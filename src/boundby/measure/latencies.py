@@ -363,6 +363,8 @@ def measured(fn: Callable[..., object], inputs: tuple[Any, ...], options: Option
 def methods(fn: Callable[..., object], *inputs: Any, **options: Any) -> Methods:
     """``latency`` by every method that the device knows: naive, synchronised, event; on the CPU the wall clock.
 
+    And what the inputs' copy to the device costs where it is inside the timed part, as in many a home-made benchmark.
+
     Takes what ``latency`` takes, but ``method``. The device is found by the first one for all of them.
     """
     chosen = Options(**options)
@@ -376,4 +378,19 @@ def methods(fn: Callable[..., object], *inputs: Any, **options: Any) -> Methods:
         for method in METHODS
         if method != first.method
     ]
-    return Methods(tuple(sorted((*others, first), key=lambda result: METHODS.index(result.method))))
+    latencies = tuple(sorted((*others, first), key=lambda result: METHODS.index(result.method)))
+    return Methods(latencies, _with_copy(fn, inputs, replace(rest, method=latencies[-1].method), latencies[-1]))
+
+
+def _with_copy(fn: Callable[..., object], inputs: tuple[Any, ...], options: Options, plain: Latency) -> Latency | None:
+    """The same with inputs that begin on the host; None where none can be copied, or more than the call is timed."""
+    given = (inputs, dict(options.kwargs or {}))
+    is_plain = not (options.graph or options.fresh_inputs or options.mode == torch_modes.TRAINING)
+    if not is_plain or not any(values.is_tensor(leaf) for leaf in values.leaves(given)):
+        return None
+
+    def copied_first(*here: Any, **named: Any) -> object:
+        return fn(*values.moved(here, plain.device), **values.moved(named, plain.device))
+
+    here, named = values.moved(given, "cpu")
+    return measured(copied_first, here, replace(options, kwargs=named, name=plain.name))

@@ -222,6 +222,12 @@ class Methods(_Kept):
     kind: ClassVar[str] = "methods"
 
     latencies: tuple[Latency, ...]
+    with_copy: Latency | None = None  # the last method once more, the inputs' copy to the device inside the timed part
+
+    @property
+    def copy_ns(self) -> float | None:
+        """What that copy adds to a call, of medians; None where nothing was to be copied."""
+        return None if self.with_copy is None else self.with_copy.median_ns - self.latencies[-1].median_ns
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
@@ -308,6 +314,8 @@ class SizePoint:
     gpu_with_copies_ns: float | None  # inputs copied there and the result back
     equal: bool | None  # None: no numbers to compare
     largest_difference: float | None  # of the results, absolute
+    cpu_quality: float | None = None  # what ``quality`` says of a result
+    gpu_quality: float | None = None
 
 
 @dataclass(frozen=True)
@@ -329,6 +337,7 @@ class Devices(_Kept):
     mode: str | None
     machine: Machine
     mistakes: tuple[Mistake, ...] = ()
+    quality: str | None = None  # what the figure of quality is called
 
 
 @dataclass(frozen=True)

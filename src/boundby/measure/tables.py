@@ -188,6 +188,18 @@ def _methods(methods: Methods) -> Iterator[Line]:
             f"{one.median_ns / best.median_ns:.3f}",
             _METHOD_NOTE.get(one.method, ""),
         )
+    copied = methods.with_copy
+    if copied is not None and methods.copy_ns is not None:
+        interval = copied.interval
+        table.add_row(
+            f"{copied.method}, copy inside",
+            duration(copied.median_ns),
+            between(interval.low_ns, interval.high_ns) if interval else "",
+            duration(copied.p99_ns),
+            f"{len(copied.block_ns):,}",
+            f"{copied.median_ns / best.median_ns:.3f}",
+            f"the inputs' copy to the device adds {duration(max(methods.copy_ns, 0))}",
+        )
     yield Text()
     yield Text("METHODS", STRONG)
     yield table
@@ -269,17 +281,28 @@ def _devices(found: Devices) -> Iterator[Line]:
         yield Text("There is no GPU here, or the program does not use torch: these are the CPU's times alone.", DIM)
     yield Text()
     if found.gpu is None:
-        table = grid(">SIZE", ">CPU")
+        table = grid(">SIZE", ">CPU", *((f">{found.quality.upper()}",) if found.quality else ()))
         for point in found.points:
-            table.add_row(f"{point.size:,}", duration(point.cpu_ns))
+            judged = () if point.cpu_quality is None else (f"{point.cpu_quality:.4g}",)
+            table.add_row(f"{point.size:,}", duration(point.cpu_ns), *judged)
         yield table
         return
-    table = grid(">SIZE", ">CPU", ">GPU", ">WITH COPIES", ">GPU GAIN", ">WITH COPIES", "RESULTS")
+    table = grid(
+        ">SIZE",
+        ">CPU",
+        ">GPU",
+        ">WITH COPIES",
+        ">GPU GAIN",
+        ">WITH COPIES",
+        found.quality.upper() if found.quality else "RESULTS",
+    )
     for point in found.points:
         gpu, copies = point.gpu_ns, point.gpu_with_copies_ns
         same = {True: "equal", False: f"differ by {point.largest_difference or 0:.3g}", None: "not compared"}[
             point.equal
         ]
+        if point.cpu_quality is not None and point.gpu_quality is not None:
+            same = f"CPU {point.cpu_quality:.4g}, GPU {point.gpu_quality:.4g}"
         table.add_row(
             f"{point.size:,}",
             duration(point.cpu_ns),

@@ -48,14 +48,14 @@ def load(place: str, *, device: str | None = None) -> Target:
     Raises:
         TargetError: there is no such file, module or function; it raises; it returns nothing.
     """
-    function = _find(place)
+    function = find(place)
     takes_device = _check_signature(place, function)
     arguments = {"device": device} if takes_device and device is not None else {}
     began = time.perf_counter_ns()
     made = _called(place, lambda: function(**arguments))
     _called(place, cuda.wait_if_started)
     elapsed = time.perf_counter_ns() - began
-    target = _factory(place, made)
+    target = factory(place, made)
     if target is not None:
         return _with_build(target, place, function) if takes_device else target
     if made is None:
@@ -66,9 +66,34 @@ def load(place: str, *, device: str | None = None) -> Target:
     return Target(place, function, first_call_ns=elapsed)
 
 
+def load_sweep(place: str) -> Callable[[int, str], Any] | None:
+    """What makes the work of a size for a device, where ``place`` names a function that takes a ``size``; else None.
+
+    Raises:
+        TargetError: there is no such file, module or function.
+    """
+    function = find(place)
+    names = _parameters(function)
+    if "size" not in names:
+        return None
+
+    def make(size: int, device: str) -> Any:
+        chosen = {"size": size, "device": device}
+        return _called(place, lambda: function(**{name: chosen[name] for name in chosen if name in names}))
+
+    return make
+
+
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # builtins that tell nothing
+        return frozenset()
+
+
 def _with_build(target: Target, place: str, function: Callable[..., Any]) -> Target:
     def build(device: str) -> Callable[..., object]:
-        made = _factory(place, _called(place, lambda: function(device=device)))
+        made = factory(place, _called(place, lambda: function(device=device)))
         if made is None:
             raise TargetError(f"{place} gives no callable for the device {device}.", "Return one for every device.")
         return made.fn
@@ -76,8 +101,8 @@ def _with_build(target: Target, place: str, function: Callable[..., Any]) -> Tar
     return Target(target.name, target.fn, target.inputs, target.kwargs, target.make_inputs, build)
 
 
-def _factory(place: str, made: Any) -> Target | None:
-    """What a factory gave; None if this is no factory's result."""
+def factory(place: str, made: Any) -> Target | None:
+    """What a factory gave: a callable, or one and its inputs; None if this is no factory's result."""
     if callable(made):
         return Target(place, made)
     if not isinstance(made, tuple) or not made or not callable(made[0]):
@@ -100,7 +125,8 @@ def _sized(place: str, fn: Callable[..., object], make: Callable[[int], Any]) ->
     return Target(place, fn, made if isinstance(made, tuple) else (made,), make_inputs=make)
 
 
-def _find(place: str) -> Callable[..., Any]:
+def find(place: str) -> Callable[..., Any]:
+    """The function that ``place`` names. Raises TargetError where there is none."""
     where, colon, name = place.rpartition(":")
     if not colon or not where or not name:
         raise TargetError(f"{place!r} names no function.", _FORM)
@@ -175,6 +201,10 @@ def _check_signature(place: str, function: Callable[..., Any]) -> bool:
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     takes = any(p.name == "device" and p.kind is not p.POSITIONAL_ONLY and p.default is not p.empty for p in parameters)
+    if needed and set(needed) <= {"size", "device"}:
+        raise TargetError(
+            f"{place} takes a size.", f"Sizes are what devices goes through: boundby measure devices {place}"
+        )
     if needed:
         raise TargetError(
             f"{place} needs arguments ({', '.join(needed)}).",

@@ -1,4 +1,5 @@
-"""Report -> CSV: one row per region, one column per cause. For spreadsheets, so formulas in names are defused."""
+"""Report -> CSV: one row per region, one column per cause; or one per kernel or CUDA call of each region. For
+spreadsheets, so formulas in names are defused."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from boundby.results.tables import Scalar, columns, rows
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-def render(report: Report) -> str:
+def render(report: Report, table: str = "regions") -> str:
     """Header and rows, lines ended by ``\\n``; empty cells mean "not captured"."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, fieldnames=list(columns("regions")), lineterminator="\n")
+    writer = csv.DictWriter(stream, fieldnames=list(columns(table)), lineterminator="\n")
     writer.writeheader()
-    for row in rows(report, "regions"):
+    for row in rows(report, table):
         writer.writerow({name: _cell(value) for name, value in row.items()})
     return stream.getvalue()
 

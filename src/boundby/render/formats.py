@@ -6,6 +6,7 @@ Each is one module; the command line knows it by its row, and imports it only wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
@@ -102,10 +103,10 @@ def _brief(examined: Examined, _: Surface, __: float | None) -> str:
     return brief.render(examined.report)
 
 
-def _csv(examined: Examined, _: Surface, __: float | None) -> str:
+def _csv(examined: Examined, _: Surface, __: float | None, table: str = "regions") -> str:
     from boundby.render import csv
 
-    return csv.render(examined.report)
+    return csv.render(examined.report, table)
 
 
 def _perfetto(file: IO[bytes], examined: Examined) -> None:
@@ -127,6 +128,8 @@ _ROWS = (
     Format("json", (".json",), _json, render_many=_json_array),
     Format("brief", (".brief.json",), _brief, between="\n"),
     Format("csv", (".csv",), _csv, between=None),
+    Format("kernels-csv", (".kernels.csv",), partial(_csv, table="kernels"), between=None),
+    Format("calls-csv", (".calls.csv",), partial(_csv, table="calls"), between=None),
     Format(
         "perfetto",
         (".pftrace", ".perfetto-trace"),
@@ -164,7 +167,7 @@ FIGURES_OF_A_REPORT: tuple[str, ...] = tuple(kind.name for kind in FIGURES if ki
 def format_of(path: Path) -> str:
     """The format that a file's suffix asks for. Raises OutputError where it asks for none."""
     try:
-        return BY_SUFFIX[path.suffix.lower()]
+        return BY_SUFFIX.get("".join(path.suffixes[-2:]).lower()) or BY_SUFFIX[path.suffix.lower()]
     except KeyError:
         raise OutputError(
             f"The format of {path} cannot be told from its name.",

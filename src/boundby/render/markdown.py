@@ -43,7 +43,7 @@ def render(report: Report, *, min_share: float | None = None) -> str:
     sections = [_title(report), *_accounts(report), _regions(report, min_share), _findings(report)]
     sections += [
         _responses(report),
-        _tops(report),
+        _tops(report, min_share),
         _what_if(report),
         *_checklists(report),
         _not_captured(report),
@@ -108,7 +108,7 @@ def _responses(report: Report) -> str:
     return _folded("First responses", "\n\n".join(parts)) if parts else ""
 
 
-def _tops(report: Report) -> str:
+def _tops(report: Report, min_share: float | None) -> str:
     """Kernels and calls with most time."""
     parts = [
         table(
@@ -119,6 +119,19 @@ def _tops(report: Report) -> str:
         for head, tops in zip(("kernel", "CUDA call, what it waits included"), view.tops(report), strict=True)
         if tops
     ]
+    rows = [
+        (
+            INDENT * ((len(label) - len(label.lstrip())) // 2) + code(label.lstrip()),
+            n,
+            ns,
+            code(top) if top else "",
+            *calls,
+        )
+        for label, n, ns, top, *calls in view.region_sums(report, min_share)
+    ]
+    if rows:
+        heads = ("region", "kernels", "time", "most in", "CUDA calls", "time", "most in")
+        parts.append(table(heads, "lrrlrrl", [(*row[:6], code(row[6]) if row[6] else "") for row in rows]))
     return _folded("Kernels and CUDA calls with most time", "\n\n".join(parts)) if parts else ""
 
 
@@ -136,7 +149,7 @@ def _devices(devices: Sequence[Account]) -> str:
         )
         for device in devices
     ]
-    return "\n\n".join((*heads, table(("GPU", "bound by", "account", "busy", "window", "saves"), "lllrrr", rows)))
+    return "\n\n".join((*heads, table(("GPU", "bound by", "account", "busy", "window", "max"), "lllrrr", rows)))
 
 
 def _account(account: Account, *, folded: bool = False) -> str:
@@ -176,7 +189,7 @@ def _regions(report: Report, min_share: float | None) -> str:
     ]
     if not rows:
         return ""
-    text = table(("region", "inst", "time/inst", "share", "account", "bound by", "saves"), "lrrrllr", rows)
+    text = table(("region", "inst", "time/inst", "share", "account", "bound by", "max"), "lrrrllr", rows)
     parts = ["#### Regions", _folded(f"{len(rows)} regions", text) if len(rows) > OPEN_ROWS else text]
     why = [f"- {code(region_name(row.region.path))}: {escape(row.because)}" for row in selection.rows if row.because]
     if why:  # a column of sentences would leave the others no room
@@ -238,8 +251,12 @@ def _checklists(report: Report) -> Iterable[str]:
 
 
 def _not_captured(report: Report) -> str:
-    rows = [(escape(gap.kind), escape(gap.cost), code(gap.flag)) for gap in not_captured(report)]
-    lacking = table(("not captured", "so it cannot be told", captured_by(report)), "lll", rows) if rows else ""
+    rows = [(escape(gap.kind), escape(gap.cost), escape(gap.reason) or code(gap.flag)) for gap in not_captured(report)]
+    lacking = (
+        table(("not captured", "so it cannot be told", f"why, or with {captured_by(report)}"), "lll", rows)
+        if rows
+        else ""
+    )
     unchecked = findings.could_not_check(report.not_checked, every=report.analysis.show_all)
     skipped = "\n".join(f"- Could not check {code(rules)}, because {escape(reason)}" for reason, rules in unchecked)
     body = "\n\n".join(filter(None, (lacking, skipped)))

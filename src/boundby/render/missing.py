@@ -15,6 +15,12 @@ class Missing:
     kind: str
     cost: str  # what cannot be told without it
     flag: str  # of nsys profile, or what to give to torch.profiler
+    reason: str = ""  # why it is not there although no flag is missing; empty: none is known
+
+    @property
+    def remedy(self) -> str:
+        """The reason, where one is known, else what captures it: never a flag that was given."""
+        return self.reason or self.flag
 
 
 def captured_by(report: Report) -> str:
@@ -28,30 +34,36 @@ def not_captured(report: Report) -> tuple[Missing, ...]:
     nsys writes no table for what did not happen, so kinds whose absence is as likely a fact about the program
     (copies, syncs, CUDA graphs) are not listed.
     """
-    captured = report.trace.captured
-    gaps: list[Missing] = []
     if report.trace.source == PYTORCH:
         return tuple(_not_in_pytorch_trace(report))
+    return tuple(_not_in_nsys_report(report))
+
+
+def _not_in_nsys_report(report: Report) -> Iterator[Missing]:
+    captured, why = report.trace.captured, report.trace.not_recorded
+    cuda, is_seen = why.get("cuda", ""), captured.kernels or captured.cuda_api
     if not captured.kernels and captured.cuda_graphs:
         cost = "what runs inside a graph: each launch counts as one piece of compute"
-        gaps.append(Missing("kernels in CUDA graphs", cost, "--cuda-graph-trace=node"))
-    elif not captured.kernels and not captured.cuda_api:
-        gaps.append(Missing("CUDA", "anything about the GPU: the account is the host's", "-t cuda"))
+        yield Missing("kernels in CUDA graphs", cost, "--cuda-graph-trace=node", why.get("cuda_graphs", ""))
+    elif not is_seen:
+        yield Missing("CUDA", "anything about the GPU: the account is the host's", "-t cuda", cuda)
     elif not captured.kernels:
-        gaps.append(Missing("kernels", "what the GPU computed, and when", "-t cuda"))
+        yield Missing("kernels", "what the GPU computed, and when", "-t cuda", "traced, none recorded" * bool(cuda))
     elif not captured.cuda_api:
-        gaps.append(Missing("CUDA API calls", "what the host did while the GPU was idle", "-t cuda"))
+        cost = "what the host did while the GPU was idle"
+        yield Missing("CUDA API calls", cost, "-t cuda", "traced, none recorded" * bool(cuda))
     if not captured.nvtx:
-        gaps.append(Missing("NVTX ranges", "which part of the program the time belongs to", "-t nvtx (and annotate)"))
+        cost, flag = "which part of the program the time belongs to", "-t nvtx (and annotate)"
+        yield Missing("NVTX ranges", cost, flag, why.get("nvtx", ""))
     if not captured.osrt:
-        gaps.append(Missing("OS runtime calls", "what a sleeping host waits for: file, lock, worker", "-t osrt"))
+        cost = "what a sleeping host waits for: file, lock, worker"
+        yield Missing("OS runtime calls", cost, "-t osrt", why.get("osrt", ""))
     if not captured.cpu_scheduling:
         cost = "whether the host computes or sleeps (cpu against blocked)"
-        gaps.append(Missing("CPU scheduling", cost, "--cpuctxsw=process-tree"))
+        yield Missing("CPU scheduling", cost, "--cpuctxsw=process-tree", why.get("cpu_scheduling", ""))
     if report.devices and not captured.gpu_metrics:
-        cost = "how well running kernels fill the GPU"
-        gaps.append(Missing("GPU metrics", cost, f"{_metrics_option(report.trace.nsys_version)}=all"))
-    return tuple(gaps)
+        cost, flag = "how well running kernels fill the GPU", f"{_metrics_option(report.trace.nsys_version)}=all"
+        yield Missing("GPU metrics", cost, flag, why.get("gpu_metrics", ""))
 
 
 def _not_in_pytorch_trace(report: Report) -> Iterator[Missing]:

@@ -236,7 +236,9 @@ def _tops(report: Report, face: Face, options: Options) -> list[Text]:
 
 def _last(report: Report, face: Face) -> list[Text]:
     """What was not captured, in one line, and where the rest is."""
-    lacking = [gap.kind for gap in not_captured(report)]
+    lacking = [
+        f"{gap.kind} ({gap.reason.partition(':')[0]})" if gap.reason else gap.kind for gap in not_captured(report)
+    ]
     lost = [item for item in report.trace.warnings if item.code.startswith(("clock", "events", "lost", "row"))]
     texts = [f"Not captured: {', '.join(lacking)}." if lacking else ""]
     texts += [f"! {clean(item.message).rstrip('.')}." for item in lost[:1]]

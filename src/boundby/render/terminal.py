@@ -39,7 +39,7 @@ BECAUSE_COLUMN = 44  # narrower, the reason reads better on a line of its own
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
 HOST_TIMES = "A time in parentheses is the host's: the account holds none of that region."
-NOT_CAPTURED = "NOT CAPTURED: what cannot be told, and what {} captures it with"
+NOT_CAPTURED = "NOT CAPTURED: what cannot be told, and why, or what {} captures it with"
 _BUSY = {cause.key for cause in BUSY_CAUSES}
 
 
@@ -59,7 +59,7 @@ def render(
         _regions(report, face, min_share),
         _findings(report, face),
         *_cards(report, face),
-        _tops(report, face),
+        _tops(report, face, min_share),
         _what_if(report, face),
         _work(report, face),
         _memory(report, face),
@@ -298,13 +298,31 @@ def _cards(report: Report, face: Face) -> list[list[Text]]:
     return sections
 
 
-def _tops(report: Report, face: Face) -> list[Text]:
-    """Kernels and calls with most time, over all devices."""
+def _tops(report: Report, face: Face, min_share: float | None) -> list[Text]:
+    """Kernels and calls with most time, over all devices and by region."""
     lines: list[Text] = []
     for head, tops in zip(("TOP KERNELS", "CUDA API CALLS, what they wait included"), view.tops(report), strict=True):
         if tops:
             lines += [*([Text()] if lines else []), *top(head, tops, face.width, face)]
-    return lines
+    rows = view.region_sums(report, min_share)
+    if not rows:
+        return lines
+    room = max((face.width - 36) // 3, 10)
+    columns = [
+        Column("BY REGION", room, lambda row, width: face.fit(row[0], width)),
+        *_sums("KERNELS", 1, room, face),
+        *_sums("CALLS", 4, room, face),
+    ]
+    return [*lines, *([Text()] if lines else []), face.heads(columns), *(face.row(columns, row) for row in rows)]
+
+
+def _sums(head: str, first: int, room: int, face: Face) -> tuple[Column, Column, Column]:
+    """How many, how long, and the name with most of it."""
+    return (
+        Column(head, 7, lambda row, _: row[first], right=True),
+        Column("TIME", 8, lambda row, _: row[first + 1], right=True),
+        Column("MOST IN", room, lambda row, width: face.fit(row[first + 2], width)),
+    )
 
 
 def top(head: str, tops: Sequence[Top], width: int, face: Face) -> list[Text]:
@@ -426,7 +444,7 @@ def _not_captured(report: Report, face: Face) -> list[Text]:
     lines = [face.heading(text) for text in face.wrapped(NOT_CAPTURED.format(captured_by(report)) if gaps else "")]
     width = max((len(gap.kind) for gap in gaps), default=0) + 2
     for gap in gaps:
-        lines += face.wrapped(f"{gap.cost}  {face.arrow} {gap.flag}", first=pad(gap.kind, width))
+        lines += face.wrapped(f"{gap.cost}  {face.arrow} {gap.remedy}", first=pad(gap.kind, width))
     for reason, rules in findings.could_not_check(report.not_checked, every=report.analysis.show_all):
         lines += face.wrapped(f"Could not check {rules}, because {reason}.", style=DIM)
     return lines

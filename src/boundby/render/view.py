@@ -270,6 +270,19 @@ def tops(report: Report) -> tuple[tuple[Top, ...], tuple[Top, ...]]:
     )
 
 
+def region_sums(report: Report, min_share: float | None = None) -> list[tuple[str, ...]]:
+    """Of each region shown that launches or calls: its label, indented; kernels, their time, the name with most of it;
+    the same of CUDA calls, what they waited included."""
+    found = []
+    for row in select(report, min_share).rows:
+        kernels, calls = row.region.kernels, row.region.api
+        if kernels.count or calls.calls:
+            each = ((kernels.count, kernels.total_ns, kernels.top), (calls.calls, calls.total_ns, calls.top))
+            cells = [(units.count(n), units.duration(ns), clean(top[0].name) if top else "") for n, ns, top in each]
+            found.append((f"{'  ' * row.depth}{row.label}", *cells[0], *cells[1]))
+    return found
+
+
 def _merged(each: Sequence[tuple[Top, ...]]) -> tuple[Top, ...]:
     if len(each) == 1:
         return each[0]

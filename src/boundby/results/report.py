@@ -88,6 +88,11 @@ class TraceSummary:
     gpus: Annotated[tuple[GpuInfo, ...], "The GPUs that the report lists."] = ()
     captured: Captured = field(default_factory=Captured)
     warnings: Annotated[tuple[TraceWarning, ...], "What lowers certainty."] = ()
+    not_recorded: Annotated[
+        Mapping[str, str],
+        LATER,
+        "Why cuda, nvtx, osrt, cpu_scheduling, gpu_metrics or cuda_graphs are not there, as far as that is known.",
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -775,3 +780,16 @@ class Report(Saved, Viewed):
         from boundby.results.tables import frame
 
         return frame(self, "findings")
+
+    def kernels_frame(self) -> pd.DataFrame:
+        """Of each region, the root (path ``""``: in total) included, the kernels with most time, one row a name, as a
+        pandas frame (needs pandas)."""
+        from boundby.results.tables import frame
+
+        return frame(self, "kernels")
+
+    def calls_frame(self) -> pd.DataFrame:
+        """The same of CUDA API calls, what they waited included."""
+        from boundby.results.tables import frame
+
+        return frame(self, "calls")

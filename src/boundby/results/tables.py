@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
-from boundby.results.codec import BY_CAUSE, Column, Flat, Getter, Member, members, valid
+from boundby.results.codec import BY_CAUSE, Column, Flat, Getter, Member, members, to_plain, valid
 from boundby.results.report import DeviceReport, Finding, RegionReport, Report, ThreadReport
 
 if TYPE_CHECKING:
@@ -28,17 +28,34 @@ _KINDS: Mapping[str, type[Any]] = {
     "regions": RegionReport,
     "findings": Finding,
 }
+#: Of each region (the root holds the total) the names with most time, and the columns of a row of them.
+_SUMS: Mapping[str, Getter] = {"kernels": attrgetter("kernels.top"), "calls": attrgetter("api.top")}
+_OF_SUMS: Mapping[str, type] = {"path": str, "domain": str, "name": str, "count": int, "total_ns": int}
 
 
 def columns(table: str) -> Mapping[str, type]:
-    """Column -> type, in order, of ``devices``, ``threads``, ``regions`` or ``findings``. Every column may hold None
-    where the trace lacks the data."""
+    """Column -> type, in order, of ``devices``, ``threads``, ``regions``, ``findings``, ``kernels`` or ``calls``. Every
+    column may hold None where the trace lacks the data."""
+    if table in _SUMS:
+        return _OF_SUMS
     numbered: dict[str, type] = {"rank": int} if table == "findings" else {}
     return numbered | {column.name: column.kind for column in columns_of(_KINDS[table])}
 
 
 def rows(report: Report, table: str) -> list[Row]:
-    """One row per device, thread, region (the root included) or finding (in rank order), with ``columns(table)``."""
+    """One row per device, thread, region (the root included), finding (in rank order), or name of a kernel or call in a
+    region, with ``columns(table)``."""
+    if table in _SUMS:
+        return [
+            {
+                "path": valid("/".join(region.path)),
+                "domain": valid(region.domain),
+                **to_plain(one),
+                "name": valid(one.name),
+            }
+            for region in report.regions
+            for one in _SUMS[table](region)
+        ]
     shown = columns_of(_KINDS[table])
     found = []
     for rank, item in enumerate(getattr(report, table), 1):

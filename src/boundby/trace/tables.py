@@ -367,6 +367,7 @@ class Trace:
     schema_version: str | None = None
     command: str | None = None
     warnings: tuple[TraceWarning, ...] = ()
+    not_recorded: Mapping[str, str] = field(default_factory=dict)  # kind (capture.flags.KINDS) -> why, where known
     span_ns: tuple[int, int] = (0, 0)  # first and last instant of any event
     metadata: Mapping[str, str] = field(default_factory=dict)
     backtraces: LazyBacktraces = NO_BACKTRACES  # read when first asked for

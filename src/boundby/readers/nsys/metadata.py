@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 import numpy as np
@@ -22,6 +22,8 @@ _NOISE = re.compile(
     r"|symbols? (?:might|could)",
     re.IGNORECASE,
 )
+_NOT_PERMITTED = re.compile(r"(?:context switch|thread sched|sampling)[^.]*(?:permi|paranoid|privilege|denied)", re.I)
+_NO_COUNTERS = re.compile(r"ERR_NVGPUCTRPERM|insufficient privilege", re.IGNORECASE)
 _NVTX_TRAP = "payload extension is incompatible"
 _MOST_DIAGNOSTICS = 8  # more of them hide the rest of the page
 
@@ -35,6 +37,7 @@ class Metadata:
     command: str | None
     warnings: tuple[TraceWarning, ...]
     capture: Mapping[str, str]
+    not_recorded: Mapping[str, str]
     is_complete: bool
     place: JobPlace
     start_unix_ns: int | None
@@ -59,10 +62,37 @@ def read_metadata(database: Database) -> Metadata:
         command=_command(capture),
         warnings=tuple(warnings),
         capture={name: value for name, value in capture.items() if "ENVIRONMENT" not in name},
+        not_recorded=_not_recorded(database, told, warnings),
         is_complete=is_complete,
         place=JobPlace.in_environment({name: value.strip('"') for name, _, value in variables}),
         start_unix_ns=_session_start_ns(database),
     )
+
+
+def _not_recorded(
+    database: Database, told: Sequence[tuple[str, str]], warnings: Sequence[TraceWarning]
+) -> Mapping[str, str]:
+    """Why kinds may be missing, as capture settings, target and diagnostics tell: what was asked for and did not come
+    needs no flag. Says nothing of kinds that were not asked for."""
+    asked = {value for name, value in told if name == "CAPTURE_EVENT_TYPE"}
+    said = " ".join(warning.message for warning in warnings)
+    found = {}
+    if "Cuda" in asked:
+        has_gpu = database.holds("TARGET_INFO_GPU")
+        found["cuda"] = "traced, none recorded" if has_gpu else "no NVIDIA GPU on that machine"
+    if "NvtxEvents" in asked:
+        found["nvtx"] = "none was opened: boundby.annotate or --torch-ops adds them"
+        if any(warning.code == "nvtx-incompatible" for warning in warnings):
+            found["nvtx"] = "the program's nvtx package is too new for this nsys: pip install nvtx==0.2.11"
+    if "OSRuntime" in asked:
+        found["osrt"] = "traced, none recorded"
+    if _NOT_PERMITTED.search(said):
+        found["cpu_scheduling"] = "the system did not permit it (boundby doctor says how)"
+    if any(name.startswith("GPU_METRICS_OPTIONS") for name, _ in told):
+        found["gpu_metrics"] = "asked for, and the profiler delivered none"
+    if _NO_COUNTERS.search(said):
+        found["gpu_metrics"] = "the driver did not permit it (ERR_NVGPUCTRPERM)"
+    return found
 
 
 def _session_start_ns(database: Database) -> int | None:

@@ -81,6 +81,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Tr
             warnings=(*about.warnings, *broken, *callchains.lost_python_stacks(database)),
             span_ns=span,
             metadata=about.capture,
+            not_recorded=about.not_recorded,
             place=about.place,
             start_unix_ns=about.start_unix_ns,
             shapes=shapes,

@@ -77,6 +77,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         },
         "top_kernels": view.tops(report)[0],
         "top_calls": view.tops(report)[1],
+        "region_sums": view.region_sums(report),
         "rule_texts": _rule_texts(report),
         "legend": [row for row in CAUSE_INFO.values() if any(account.time.get(row.key) for account in accounts)],
         "plot_data": plot_data,

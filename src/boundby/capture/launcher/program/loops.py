@@ -1,5 +1,5 @@
-"""Ranges where a program waits for its DataLoader (``data``), where its optimizers step (``optimizer``), and around
-collectives that no device shows (``c10d::all_reduce``)."""
+"""Ranges where a program waits for its DataLoader (``data``), where its optimizers step (``optimizer``), around
+collectives that no device shows (``c10d::all_reduce``), and around the program's own ``record_function`` blocks."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _COLLECTIVES = (
     *("barrier", "broadcast", "broadcast_object_list", "gather", "reduce", "reduce_scatter"),
     *("reduce_scatter_tensor", "scatter", "send", "recv", "monitored_barrier"),
 )
+#: What torch itself puts around loaders and optimizers, for which there are ranges here.
+_TOLD_ALREADY = ("enumerate(DataLoader)", "Optimizer.")
 
 
 def mark_loaders(operators: Operators) -> None:
@@ -67,6 +69,29 @@ def mark_optimizers() -> None:
 
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)
+
+
+def mark_record_functions() -> None:
+    """The program's own ``record_function`` names, which ``emit_nvtx`` writes in builds that have it."""
+    torch: Any = sys.modules["torch"]
+    kind: Any = torch.autograd.profiler.record_function
+    enter, leave = kind.__enter__, kind.__exit__
+
+    @functools.wraps(enter)
+    def __enter__(self: Any) -> Any:  # noqa: N807
+        result = enter(self)
+        if not torch.compiler.is_compiling() and not self.name.startswith(_TOLD_ALREADY):
+            self._boundby_owner = object()
+            open_ranges.push(self._boundby_owner, backends.current().marker(Label(self.name)))  # type: ignore[arg-type]
+        return result
+
+    @functools.wraps(leave)
+    def __exit__(self: Any, *raised: Any) -> Any:  # noqa: N807
+        if (owner := self.__dict__.pop("_boundby_owner", None)) is not None:
+            open_ranges.pop(owner)
+        return leave(self, *raised)
+
+    kind.__enter__, kind.__exit__ = __enter__, __exit__
 
 
 def mark_collectives() -> None:
