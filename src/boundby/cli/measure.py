@@ -298,23 +298,21 @@ def devices(
 
     show.ready()
     made = load_sweep(target)
-    found = _factory(target, "cpu") if made is None else None
-    result = sweep(
-        found and found.fn,
-        *(found.inputs if found else ()),
-        make_inputs=found and found.make_inputs,
-        make=made,
-        quality=find(quality) if quality else None,
-        build=found and found.build,
-        sizes=sizes or None,
-        gpu=gpu,
-        mode=mode,
-        name=found.name if found else target,
-        rtol=rtol,
-        atol=atol,
-        budget_s=budget,
-    )
-    show.result(result)
+    common: dict[str, Any] = {
+        "quality": find(quality) if quality else None,
+        "sizes": sizes or None,
+        "gpu": gpu,
+        "mode": mode,
+        "name": target,
+        "rtol": rtol,
+        "atol": atol,
+        "budget_s": budget,
+    }
+    if made is not None:
+        show.result(sweep(make=made, **common))
+        return
+    found = _factory(target, "cpu")
+    show.result(sweep(found.fn, *found.inputs, make_inputs=found.make_inputs, build=found.build, **common))
 
 
 @measure.command(epilog=outcome.EPILOG)

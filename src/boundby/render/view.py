@@ -273,7 +273,7 @@ def tops(report: Report) -> tuple[tuple[Top, ...], tuple[Top, ...]]:
 def region_sums(report: Report, min_share: float | None = None) -> list[tuple[str, ...]]:
     """Of each region shown that launches or calls: its label, indented; kernels, their time, the name with most of it;
     the same of CUDA calls, what they waited included."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for row in select(report, min_share).rows:
         kernels, calls = row.region.kernels, row.region.api
         if kernels.count or calls.calls:

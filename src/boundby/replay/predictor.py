@@ -270,12 +270,14 @@ class Predictor:
 
     def next_bounds(self, *steps: Step, left_ns: Sequence[int] | None = None) -> list[str | None]:
         """What would save most on each device once these changes are made, everywhere: waits of what is left
-        (``left_ns``, if it is more than the replay says), any other cause once nothing waits. None: nothing worth 1 %
-        of what is left."""
+        (``left_ns``, if it is more than the replay says), any other cause once nothing waits. What was removed everywhere
+        bounds nothing. None: nothing worth 1 % of what is left."""
 
         def also_without(*causes: str) -> list[int]:
             return self.windows(*steps, Step(Without(causes), self.everywhere))
 
+        wholly = (step.change for step in steps if step.scope is self.everywhere)
+        gone = {cause for change in wholly if isinstance(change, Without) for cause in change.causes}
         left, waitless = left_ns or self.windows(*steps), also_without("sync")
         after = {cause.key: waitless if cause.key == "sync" else also_without("sync", cause.key) for cause in REMOVABLE}
         bounds: list[str | None] = []
@@ -283,8 +285,9 @@ class Predictor:
             saved = {
                 key: (length if key == "sync" else waitless[position]) - windows[position]
                 for key, windows in after.items()
+                if key not in gone
             }
-            best, most = max(saved.items(), key=lambda item: item[1])
+            best, most = max(saved.items(), key=lambda item: item[1], default=("", 0))
             bounds.append(best if length and most > 0 and most >= LEAST_BOUND * length else None)
         return bounds
 
