@@ -32,6 +32,8 @@ from boundby.results.report import Check, Finding, Report, Top
 MAX_THREADS = 8
 MAX_WARNINGS = 6
 MIN_NAME = 12  # cells for regions' names
+WITH_SUMS = 50  # cells from which on the table of sums by region is shown
+WITH_NAMES = 80  # cells from which on it has room for names
 MIN_LABEL = 9  # deep rows stop indenting before their names vanish
 WIDE_NAME = 48
 NOTABLE = 0.05  # of the window: what a reason must save to be worth a line of its own
@@ -305,18 +307,20 @@ def _tops(report: Report, face: Face, min_share: float | None) -> list[Text]:
         if tops:
             lines += [*([Text()] if lines else []), *top(head, tops, face.width, face)]
     rows = view.region_sums(report, min_share)
-    if not rows:
+    if not rows or face.width < WITH_SUMS:
         return lines
-    room = max((face.width - 36) // 3, 10)
-    columns = [
-        Column("BY REGION", room, lambda row, width: face.fit(row[0], width)),
-        *_sums("KERNELS", 1, room, face),
-        *_sums("CALLS", 4, room, face),
-    ]
-    return [*lines, *([Text()] if lines else []), face.heads(columns), *(face.row(columns, row) for row in rows)]
+    named = face.width >= WITH_NAMES and any(row[3] or row[6] for row in rows)
+    room = (face.width - 42) // 3 if named else min(max(len(row[0]) for row in rows), face.width - 38)
+    columns = [Column("BY REGION", max(room, 9), lambda row, width: face.fit(row[0], width))]
+    for head, first in (("KERNELS", 1), ("CALLS", 4)):
+        columns += _sums(head, first, room, face)[: 3 if named else 2]
+    table = [face.heads(columns), *(face.row(columns, row) for row in rows)]
+    for line in table:
+        line.rstrip()
+    return [*lines, *([Text()] if lines else []), *table]
 
 
-def _sums(head: str, first: int, room: int, face: Face) -> tuple[Column, Column, Column]:
+def _sums(head: str, first: int, room: int, face: Face) -> tuple[Column, ...]:
     """How many, how long, and the name with most of it."""
     return (
         Column(head, 7, lambda row, _: row[first], right=True),

@@ -270,8 +270,8 @@ class Predictor:
 
     def next_bounds(self, *steps: Step, left_ns: Sequence[int] | None = None) -> list[str | None]:
         """What would save most on each device once these changes are made, everywhere: waits of what is left
-        (``left_ns``, if it is more than the replay says), any other cause once nothing waits. What was removed everywhere
-        bounds nothing. None: nothing worth 1 % of what is left."""
+        (``left_ns``, if it is more than the replay says), any other cause once nothing waits. What was removed
+        everywhere bounds nothing. None: nothing worth 1 % of what is left."""
 
         def also_without(*causes: str) -> list[int]:
             return self.windows(*steps, Step(Without(causes), self.everywhere))
