@@ -56,11 +56,17 @@ class Slowdown:
     slowest: int
 
 
+def _in_order(chosen: npt.NDArray[np.bool_], start_ns: Int) -> Rows:
+    """The chosen rows in order of time."""
+    rows = np.flatnonzero(chosen)
+    start = start_ns[rows]
+    return rows if (start[1:] >= start[:-1]).all() else rows[np.lexsort((rows, start))]
+
+
 def _alone(context: RuleContext, device: int) -> Rows:
     """Kernels of one device in order of time beside which nothing else runs there."""
     work, table = device_work(context), context.operations
-    rows = np.flatnonzero(work.in_window & (table.device == device))
-    rows = rows[np.lexsort((rows, table.start_ns[rows]))]
+    rows = _in_order(work.in_window & (table.device == device), table.start_ns)
     start, end = table.start_ns[rows], table.end_ns[rows]
     before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end))[:-1]
     after = np.append(start, np.iinfo(np.int64).max)[1:]
@@ -86,14 +92,8 @@ def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
         rows = _alone(context, device.index)
         if len(rows) < LEAST_ALIKE:
             continue
-        kind = factorize(table.name[rows], table.shape[rows])[1].astype(np.intp)
-        duration = work.duration_ns[rows]
-        usual, alike = _usual(kind, duration)
-        late = np.where(alike >= LEAST_ALIKE, duration - usual, 0)
-        held = late >= LEAST_SLICE_NS
         # Gaps before operations that were launched before the one before them on their stream had ended.
-        every = np.flatnonzero(work.in_window & (table.device == device.index))
-        every = every[np.lexsort((every, table.start_ns[every]))]
+        every = _in_order(work.in_window & (table.device == device.index), table.start_ns)
         ended = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, table.end_ns[every]))[:-1]
         gap = table.start_ns[every] - ended
         call = calls.of_operation[every]
@@ -101,10 +101,17 @@ def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
         same = np.append(False, table.stream[every][1:] == table.stream[every][:-1])
         waited = same & (launched + LAUNCHED_BEFORE_NS <= ended) & (gap >= LEAST_SLICE_NS)
         waited[:1] = False
+        if waited.sum() < LEAST_INTERRUPTIONS // 2:
+            continue
+        kind = factorize(table.name[rows], table.shape[rows])[1].astype(np.intp)
+        duration = work.duration_ns[rows]
+        usual, alike = _usual(kind, duration)
+        late = np.where(alike >= LEAST_ALIKE, duration - usual, 0)
+        held = late >= LEAST_SLICE_NS
         chosen = np.concatenate((rows[held], every[waited]))
         length = np.concatenate((late[held].astype(np.int64), gap[waited]))
         kinds = len(unique(kind[held]))
-        if len(chosen) < LEAST_INTERRUPTIONS or kinds < LEAST_KINDS or waited.sum() < LEAST_INTERRUPTIONS // 2:
+        if len(chosen) < LEAST_INTERRUPTIONS or kinds < LEAST_KINDS:
             continue
         common, share = _common(length)
         if share >= CONCENTRATED:
@@ -144,15 +151,15 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
         )
         kinds = int(kind.max()) + 1
         count = np.zeros((kinds, PARTS))
-        np.add.at(count, (kind, part), 1)
-        usual = np.full((kinds, PARTS), np.nan)
-        order = np.lexsort((duration, part, kind))
-        edges = np.append(0, np.cumsum(count.reshape(-1)))[:-1].astype(np.int64).reshape(kinds, PARTS)
+        count[:] = np.bincount(kind * PARTS + part, minlength=count.size).reshape(count.shape)
         known = count >= LEAST_IN_PART
-        usual[known] = duration[order][(edges + count.astype(np.int64) // 2)[known]]
         everywhere = known.sum(axis=1) >= PARTS - 1  # what runs nearly all the time can be compared
         if everywhere.sum() < LEAST_KINDS:
             continue
+        usual = np.full((kinds, PARTS), np.nan)
+        order = np.lexsort((duration, part, kind))
+        edges = np.append(0, np.cumsum(count.reshape(-1)))[:-1].astype(np.int64).reshape(kinds, PARTS)
+        usual[known] = duration[order][(edges + count.astype(np.int64) // 2)[known]]
         relative = usual[everywhere] / np.nanmin(usual[everywhere], axis=1, keepdims=True)
         seen = ~np.isnan(relative).all(axis=0)
         of_part = np.full(PARTS, np.nanmin(relative))  # a part that shows nothing counts as the fastest

@@ -16,6 +16,7 @@ from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import duration
+from boundby.trace.vocabulary.cuda import plain_name
 
 # Kinds of waits that are tried, and links of a chain: each link asks for a replay of every kind that is left.
 MOST_KINDS, MOST_LINKS = 5, 4
@@ -67,8 +68,8 @@ def wait_chain(context: RuleContext) -> Chain:
     except CannotCheckError:
         return NO_CHAIN
     rows = np.flatnonzero(~np.isin(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER)))
-    names = np.array([_name(context, int(row)) for row in rows.tolist()], dtype=object)
-    kinds = {name: rows[names == name] for name in sorted(set(names.tolist()))}
+    names, of_wait = _names(context, rows)
+    kinds = {name: rows[of_wait == number] for number, name in enumerate(names)}
     held = {name: int(waits.held_ns[inside].sum()) for name, inside in kinds.items()}
     largest = sorted(kinds, key=lambda name: (-held[name], name))[:MOST_KINDS]
     whole = _saved(context, [rows])
@@ -93,10 +94,19 @@ def wait_chain(context: RuleContext) -> Chain:
     return Chain(tuple(links), whole, tuple(Link(name, len(kinds[name]), held[name], 0) for name in harmless))
 
 
-def _name(context: RuleContext, row: int) -> str:
+def _names(context: RuleContext, rows: Rows) -> tuple[list[str], Rows]:
+    """What waits are called, in order, and which of these each of them is."""
     waits = waits_of(context)
-    operator = waits.operator[row]
-    return operator.label if operator is not None else context.call_name(int(waits.call[row]))
+    call_names = context.calls.name[waits.call[rows]].tolist()
+    made_by = [waits.operator[row] for row in rows.tolist()]
+    kinds = set(zip(made_by, call_names, strict=True))
+    told = {
+        (operator, name): plain_name(context.trace.names[name]) if operator is None else operator.label
+        for operator, name in kinds
+    }
+    names = sorted(set(told.values()))
+    number = {kind: names.index(name) for kind, name in told.items()}
+    return names, np.array([number[kind] for kind in zip(made_by, call_names, strict=True)], np.intp)
 
 
 def _saved(context: RuleContext, rows: Sequence[Rows]) -> int:

@@ -6,12 +6,16 @@ Every edge carries a measured lag, so that an unchanged replay gives the measure
 from __future__ import annotations
 
 from dataclasses import field
+from functools import cached_property
 
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.native.forward import Costs, Links
+from boundby.trace.tables import OpKind
+from boundby.trace.vocabulary.cuda import CallClass
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,3 +58,27 @@ class Graph:
     piece_region: Int32Array
     contradictions: Contradictions = field(default_factory=Contradictions)
     takes_turns: bool = False  # where streams share a device, the order follows from the times; else it stays
+
+    @cached_property
+    def launches(self) -> BoolArray:
+        """Nodes whose call only launches. Shape (nodes,)."""
+        launching = (CallClass.LAUNCH, CallClass.BLOCKING_COPY, CallClass.OTHER)
+        return np.isin(self.node_kind, launching) & ~self.is_init
+
+    @cached_property
+    def computes(self) -> BoolArray:
+        """Operations that are no communication and no copy. Shape (operations,)."""
+        return (self.op_kind <= OpKind.GRAPH) & ~self.is_communication
+
+    @cached_property
+    def copies(self) -> BoolArray:
+        """Shape (operations,)."""
+        return self.op_kind >= OpKind.MEMCPY
+
+    def pieces_of(self, cause: Cause) -> Int32Array:
+        """The pieces of intervals of this cause, in order."""
+        return self._pieces[cause]
+
+    @cached_property
+    def _pieces(self) -> list[Int32Array]:
+        return [np.flatnonzero(self.piece_cause == cause).astype(np.int32) for cause in Cause]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, factorize
+from boundby.model.arrays import BoolArray, Int64Array, factorize
 from boundby.model.causes import REMOVABLE
 from boundby.model.intervals import contains
 from boundby.model.units import percent
@@ -78,6 +78,17 @@ class Step(NamedTuple):
     scope: Scope
 
 
+def _as_slice(chosen: BoolArray) -> slice | npt.NDArray[np.intp]:
+    """The chosen rows: a slice, which copies nothing, where they follow one another."""
+    rows = np.flatnonzero(chosen)
+    first, last = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
+    return slice(first, last) if last - first == len(rows) else rows
+
+
+def _span_ns(start_ns: Int64Array, end_ns: Int64Array) -> int:
+    return int(end_ns.max() - start_ns.min()) if len(start_ns) else 0
+
+
 class Predictor:
     """Predicts the windows of all devices of a timeline after changes to the costs of its graph.
 
@@ -94,12 +105,16 @@ class Predictor:
         start = self.graph.links.start_ns
         end = start + self.graph.costs.duration_ns
         self._rows = [
-            np.flatnonzero((self.graph.device == device.index) & (end > device.low_ns) & (start < device.high_ns))
+            _as_slice((self.graph.device == device.index) & (end > device.low_ns) & (start < device.high_ns))
             for device in self.devices
         ]
+        stream = factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1]
+        self._streams = [stream[rows] for rows in self._rows]
+        self._floors_ns: list[int] = []
+        self._floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
         # What the window holds before its first and after its last operation is not the device's to change.
         self.rest_ns = [
-            length_ns - (int(end[rows].max() - start[rows].min()) if len(rows) else 0)
+            length_ns - _span_ns(start[rows], end[rows])
             for length_ns, rows in zip(self.measured_ns, self._rows, strict=True)
         ]
         low, high = min(device.low_ns for device in self.devices), max(device.high_ns for device in self.devices)
@@ -108,7 +123,7 @@ class Predictor:
         self.broken: dict[
             str, float
         ] = {}  # by law: by how much of a window replays broke it at most, and were put right
-        self._costs_without = lru_cache(maxsize=4)(self._remove_everywhere)
+        self._costs_without = lru_cache(maxsize=2)(self._remove_everywhere)
 
     def windows(self, *steps: Step) -> list[int]:
         """Length of each device's window in nanoseconds after these changes, one after the other."""
@@ -118,18 +133,13 @@ class Predictor:
         )
         if is_known_by_name and changes in self._known:
             return self._known[changes]
-        costs = self.graph.costs
-        for position, (change, scope) in enumerate(steps):
-            if position == 0 and len(steps) > 1 and isinstance(change, Without) and scope is self.everywhere:
-                costs = self._costs_without(change)  # many questions begin alike
-            else:
-                costs = change(self.graph, costs, scope)
+        costs = self._costs(steps)
         start, end = replay(self.graph, costs)
         is_less = all(is_removal(step.change) for step in steps)
         lengths = []
-        for rows, rest_ns, measured in zip(self._rows, self.rest_ns, self.measured_ns, strict=True):
-            length = rest_ns + (int(end[rows].max() - start[rows].min()) if len(rows) else 0)
-            floor = self._floor_ns(costs, rows)
+        for number, (rows, measured) in enumerate(zip(self._rows, self.measured_ns, strict=True)):
+            length = self.rest_ns[number] + _span_ns(start[rows], end[rows])
+            floor = self._floor_ns(costs.duration_ns, number)
             self._note("shorter than its busiest stream", floor - length, measured)
             if is_less:
                 self._note("longer than measured", length - measured, measured)
@@ -137,6 +147,16 @@ class Predictor:
         if is_known_by_name:
             self._known[changes] = lengths
         return lengths
+
+    def _costs(self, steps: Sequence[Step]) -> Costs:
+        """What everything costs after these changes."""
+        costs = self.graph.costs
+        for position, (change, scope) in enumerate(steps):
+            if position == 0 and isinstance(change, Without) and scope is self.everywhere:
+                costs = self._costs_without(change)  # many questions begin alike
+            else:
+                costs = change(self.graph, costs, scope)
+        return costs
 
     def _note(self, law: str, excess_ns: int, window_ns: int) -> None:
         if excess_ns > LAW_SLACK * window_ns:
@@ -209,9 +229,7 @@ class Predictor:
             nothing_open = self.without_open if leaves_input else self._without_open_but_sleeps
             open_ns = self.windows(*steps, Step(nothing_open, steps[-1].scope))
             explained_ns = self.windows(Step(nothing_open, self.everywhere))
-        costs = self.graph.costs
-        for change, scope in steps:
-            costs = change(self.graph, costs, scope)
+        costs = self._costs(steps)
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
         changed_ns = self._changed_ns(costs)
         loading = LOADING_ERROR * float(costs.call_ns[self.graph.is_init & self.everywhere.nodes].sum())
@@ -234,7 +252,7 @@ class Predictor:
             high += max(int((measured - high) * min(CHANCE * self._dropped, 1.0)), 0)
             error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position]))
             if is_of_kernels or self.open.delay_ns[rows].sum() < SHARED * measured:  # else kernels had a share, too
-                low = max(low - error, min(predicted, self._floor_ns(costs, rows)))
+                low = max(low - error, min(predicted, self._floor_ns(costs.duration_ns, position)))
             high = max(min(high + error, max(measured, predicted)), predicted)
             ranges.append(Range(max(low, 0), high))
         return ranges
@@ -244,7 +262,7 @@ class Predictor:
         """Dependencies between operations that the measured times contradict, as a part of all operations."""
         return self.graph.contradictions.streams / max(self.graph.links.operations, 1)
 
-    def _delays_ns(self, rows: npt.NDArray[np.intp]) -> int:
+    def _delays_ns(self, rows: slice | npt.NDArray[np.intp]) -> int:
         return int(self.open.delay_ns[rows].sum() + self.open.wait_inside_ns[rows].sum())
 
     def _changed_ns(self, costs: Costs) -> list[float]:
@@ -255,18 +273,16 @@ class Predictor:
         pairs = [(getattr(before, name), getattr(costs, name)) for name in ("interval_ns", "call_ns", "wait_lag_ns")]
         host = sum(int(np.abs(one - two).sum()) for one, two in pairs if one is not two)
         names = ("duration_ns", "launch_latency_ns", "unexplained_delay_ns", "switch_ns")
-        own = sum(np.abs(getattr(before, name) - getattr(costs, name)) for name in names)
-        return [float(host + own[rows].sum()) for rows in self._rows]
+        both = [(getattr(before, name), getattr(costs, name)) for name in names]
+        own = [np.abs(one - two) for one, two in both if one is not two]
+        return [float(host + sum(int(ns[rows].sum()) for ns in own)) for rows in self._rows]
 
-    def _floor_ns(self, costs: Costs, rows: npt.NDArray[np.intp]) -> int:
-        """The busiest stream with these costs: no window is shorter than the work that it holds one after the other."""
-        work = np.bincount(self._stream[rows], costs.duration_ns[rows]) if len(rows) else np.zeros(1)
-        return int(work.max())
-
-    @cached_property
-    def _stream(self) -> npt.NDArray[np.intp]:
-        table = self.timeline.trace.operations
-        return factorize(table.process, table.stream)[1]
+    def _floor_ns(self, duration_ns: Int64Array, number: int) -> int:
+        """The busiest stream of a device if operations take so long: no window is shorter than the work that it holds
+        one after the other."""
+        if duration_ns is self.graph.costs.duration_ns and number < len(self._floors_ns):
+            return self._floors_ns[number]
+        return int(np.bincount(self._streams[number], duration_ns[self._rows[number]], minlength=1).max())
 
     def next_bounds(self, *steps: Step, left_ns: Sequence[int] | None = None) -> list[str | None]:
         """What would save most on each device once these changes are made, everywhere: waits of what is left

@@ -159,35 +159,47 @@ def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Launch-class calls that do not wait, dispatch between calls and launch latency take no time."""
-    launches = np.isin(graph.node_kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY, CallClass.OTHER)) & ~graph.is_init
-    call = np.where(scope.nodes & launches & ~costs.waits, 0, costs.call_ns)
-    # What a waiting call launches still comes after that call's own work.
-    own = np.append(np.where(costs.waits, costs.call_ns, 0), 0)[graph.links.launch]
-    arrival = np.minimum(costs.launch_latency_ns, np.where(graph.links.from_call_end, 0, own))
+    call = np.where(scope.nodes & graph.launches & ~costs.waits, 0, costs.call_ns)
+    if costs.waits.any():  # what a waiting call launches still comes after that call's own work
+        own = np.append(np.where(costs.waits, costs.call_ns, 0), 0)[graph.links.launch]
+        arrival = np.minimum(costs.launch_latency_ns, np.where(graph.links.from_call_end, 0, own))
+    else:
+        arrival = np.minimum(costs.launch_latency_ns, 0)
     return replace(
         costs,
         call_ns=call,
-        interval_ns=costs.interval_ns - _pieces(graph, Cause.CUDA_API, scope),
+        interval_ns=_without_pieces(graph, costs, Cause.CUDA_API, scope),
         launch_latency_ns=np.where(scope.operations, arrival, costs.launch_latency_ns),
     )
 
 
 def _pieces(graph: Graph, cause: Cause, scope: Scope) -> Int64Array:
-    mine = scope.pieces & (graph.piece_cause == cause)
+    mine = graph.pieces_of(cause)
+    mine = mine[scope.pieces[mine]]
     return np.bincount(graph.piece_node[mine], graph.piece_ns[mine], minlength=graph.links.nodes).astype(np.int64)
 
 
+def _without_pieces(graph: Graph, costs: Costs, cause: Cause, scope: Scope) -> Int64Array:
+    """The intervals before nodes without their pieces of a cause."""
+    if not len(graph.pieces_of(cause)):
+        return costs.interval_ns
+    left: Int64Array = costs.interval_ns - _pieces(graph, cause, scope)
+    return left
+
+
 def _without_cpu(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return replace(costs, interval_ns=costs.interval_ns - _pieces(graph, Cause.CPU, scope))
+    return replace(costs, interval_ns=_without_pieces(graph, costs, Cause.CPU, scope))
 
 
 def _without_sleep(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return replace(costs, interval_ns=costs.interval_ns - _pieces(graph, Cause.HOST_BLOCKED, scope))
+    return replace(costs, interval_ns=_without_pieces(graph, costs, Cause.HOST_BLOCKED, scope))
 
 
 def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Allocations only wait; launches that load code only launch; nothing is compiled."""
     gone = scope.nodes & graph.is_init
+    if not graph.is_init.any():
+        return replace(costs, interval_ns=_without_pieces(graph, costs, Cause.INIT, scope))
     launches = (graph.node_kind == CallClass.LAUNCH) & ~graph.is_init
     usual = int(median(graph.costs.call_ns[launches])) if launches.any() else 0
     left = np.where(graph.node_kind == CallClass.LAUNCH, np.minimum(costs.call_ns, usual), 0)
@@ -195,12 +207,14 @@ def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     return replace(
         costs,
         call_ns=np.where(gone, left, costs.call_ns),
-        interval_ns=costs.interval_ns - _pieces(graph, Cause.INIT, scope),
+        interval_ns=_without_pieces(graph, costs, Cause.INIT, scope),
         wait_lag_ns=np.where(is_allocation, 0, costs.wait_lag_ns),
     )
 
 
 def _without_operations(costs: Costs, mine: BoolArray) -> Costs:
+    if not mine.any():
+        return costs
     return replace(
         costs,
         duration_ns=np.where(mine, 0, costs.duration_ns),
@@ -208,16 +222,8 @@ def _without_operations(costs: Costs, mine: BoolArray) -> Costs:
     )
 
 
-def _computes(graph: Graph) -> BoolArray:
-    return (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
-
-
-def _copies(graph: Graph) -> BoolArray:
-    return graph.op_kind >= OpKind.MEMCPY
-
-
 def _without_compute(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return _without_operations(costs, scope.operations & _computes(graph))
+    return _without_operations(costs, scope.operations & graph.computes)
 
 
 def _without_comm(graph: Graph, costs: Costs, scope: Scope) -> Costs:
@@ -235,7 +241,7 @@ def _held_by(graph: Graph, copies: BoolArray) -> BoolArray:
 
 def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Copies take no time on the device, and blocking ones none on the host."""
-    copies = scope.operations & _copies(graph)
+    copies = scope.operations & graph.copies
     costs = _without_operations(costs, copies)
     blocking = _held_by(graph, copies)
     own = np.append(np.where(blocking, graph.costs.call_ns, 0), 0)[graph.links.launch]
@@ -248,7 +254,8 @@ def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 
 def _pieces_ns(graph: Graph, cause: Cause, scope: Scope) -> int:
-    return int(graph.piece_ns[scope.pieces & (graph.piece_cause == cause)].sum())
+    mine = graph.pieces_of(cause)
+    return int(graph.piece_ns[mine[scope.pieces[mine]]].sum())
 
 
 def _waits_ns(graph: Graph, scope: Scope) -> float:
@@ -286,10 +293,10 @@ REMOVALS: dict[str, Removal] = {
     "host_blocked": Removal(_without_sleep, lambda graph, scope: _pieces_ns(graph, Cause.HOST_BLOCKED, scope)),
     "init": Removal(_without_init, _init_ns),
     "gpu_compute": Removal(
-        _without_compute, lambda graph, scope: _operations_ns(graph, scope.operations & _computes(graph))
+        _without_compute, lambda graph, scope: _operations_ns(graph, scope.operations & graph.computes)
     ),
     "gpu_comm": Removal(
         _without_comm, lambda graph, scope: _operations_ns(graph, scope.operations & graph.is_communication)
     ),
-    "gpu_copy": Removal(_without_copies, lambda graph, scope: _operations_ns(graph, scope.operations & _copies(graph))),
+    "gpu_copy": Removal(_without_copies, lambda graph, scope: _operations_ns(graph, scope.operations & graph.copies)),
 }
