@@ -127,7 +127,7 @@ class HostState:
 
     def running_elsewhere(self, thread: int) -> list[int]:
         """Threads of the same process that may run while this one sleeps, its own logical thread first: those that call
-        CUDA or open ranges, then those whose context switches show them at work now and then (data feeding)."""
+        CUDA or open ranges, then those whose context switches or frames show them at work now and then (data feeding)."""
         if thread not in self._elsewhere:
             self._elsewhere[thread] = self._find_elsewhere(thread)
         return self._elsewhere[thread]
@@ -136,7 +136,7 @@ class HostState:
         trace = self._trace
         process = trace.threads[thread].process
         marked = {*unique(self._calls.thread).tolist(), *unique(trace.ranges.thread).tolist()}
-        watched = set(unique(trace.schedule.thread).tolist()) - marked
+        watched = {*unique(trace.schedule.thread).tolist(), *unique(trace.python_frames.thread).tolist()} - marked
         others = [
             other
             for other in sorted(marked | watched)
@@ -164,10 +164,9 @@ class HostState:
     def _spins(self, thread: int) -> bool:
         """True for a thread that never leaves the CPU: it polls, and says nothing about what others wait for."""
         evidence = self.evidence(thread)
-        if evidence.on_cpu is None or evidence.off_cpu is None:
-            return True
-        on, off = evidence.on_cpu.total, evidence.off_cpu.total
-        return on > SPINNING_FRACTION * (on + off)
+        off = evidence.off_cpu or evidence.in_blocking_call
+        on = evidence.on_cpu or (None if evidence.shown is None or off is None else subtract(evidence.shown, off))
+        return on is None or off is None or on.total > SPINNING_FRACTION * (on.total + off.total)
 
     def _build_states(self, thread: int) -> StepFunction:
         calls, rows = self._calls, self._calls.rows_of(thread)
@@ -177,7 +176,8 @@ class HostState:
         low = min(self._trace.span_ns[0], int(start[0]) if len(start) else 0)
         dispatch_end = np.minimum(end + DISPATCH_LIMIT_NS, np.append(start[1:], np.iinfo(np.int64).max))
         shown = EMPTY if evidence.shown is None else evidence.shown
-        elsewhere = EMPTY if evidence.is_known else subtract(self._partner_took_over(thread, start, end), shown)
+        is_silent = evidence.shown is not None or not evidence.is_known
+        elsewhere = subtract(self._partner_took_over(thread, start, end), shown) if is_silent else EMPTY
         overhead = self._overhead(thread, OverheadClass.PROFILER)
         loading = self._overhead(thread, OverheadClass.INIT)
         compiling = self.compiling(thread)

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from boundby.model.arrays import unique
-from boundby.model.intervals import EMPTY, IntervalSet, subtract, union
+from boundby.model.intervals import EMPTY, IntervalSet, contains, subtract, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS
@@ -94,9 +94,12 @@ def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:
     shown = union(
         np.concatenate((ranges.start_ns[known], covered.start)), np.concatenate((ranges.end_ns[known], covered.end))
     )
+    sleeps = union(*(np.concatenate([getattr(one, side) for one in (EMPTY, *asleep)]) for side in ("start", "end")))
+    # Who waits for autograd's engine may be the one whose operators it runs.
+    works = known & (contains(sleeps, ranges.start_ns) >= 0)
+    sleeps = subtract(sleeps, union(ranges.start_ns[works], ranges.end_ns[works]))
     blocked = union(
-        np.concatenate((ranges.start_ns[waits], *(one.start for one in asleep))),
-        np.concatenate((ranges.end_ns[waits], *(one.end for one in asleep))),
+        np.concatenate((ranges.start_ns[waits], sleeps.start)), np.concatenate((ranges.end_ns[waits], sleeps.end))
     )
     return CpuEvidence(None, None, blocked if len(covered.start) or waits.any() else None, shown)
 
@@ -116,7 +119,7 @@ def sleeps_of(trace: Trace, thread: int) -> dict[str, IntervalSet]:
 def lifetime(trace: Trace, thread: int) -> tuple[int, int] | None:
     """First and last instant at which a thread shows itself in any table; None if it never does."""
     bounds: list[int] = []
-    for table in (trace.api, trace.ranges, trace.os_calls):
+    for table in (trace.api, trace.ranges, trace.os_calls, trace.python_frames):
         rows = table.rows_of(thread)
         if rows.stop > rows.start:
             bounds += [int(table.start_ns[rows.start]), int(table.end_ns[rows].max())]

@@ -102,7 +102,8 @@ def _sleep_in_turns(trace: Trace, calls: Calls, members: list[int], other: int) 
     """True if the thread calls while all of these are off the CPU, and they while it is; None: not known."""
     rows = calls.rows_of(other)
     theirs = calls.start_ns[rows]
-    if len(theirs) < LEAST_CALLS or not trace.captured.osrt:
+    by_frames = trace.is_told_by_frames and all(gather_evidence(trace, one).is_known for one in (*members, other))
+    if len(theirs) < LEAST_CALLS or not (trace.captured.osrt or by_frames):
         return None
     mine = gather_evidence(trace, other).away
     while_asleep = []
@@ -111,7 +112,9 @@ def _sleep_in_turns(trace: Trace, calls: Calls, members: list[int], other: int) 
         alive = (issued >= theirs[0]) & (issued <= theirs[-1])  # before its first call the thread may not exist
         while_asleep.append((contains(mine, issued[alive]) >= 0).mean() if alive.any() else 1.0)
         while_asleep.append((contains(gather_evidence(trace, member).away, theirs) >= 0).mean())
-    return bool(min(while_asleep) >= ASLEEP_FRACTION)
+    if min(while_asleep) >= ASLEEP_FRACTION:
+        return True
+    return None if by_frames else False  # not all that sleeps does so in a function that is known for it
 
 
 def _take_turns(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> bool:

@@ -73,17 +73,18 @@ NO_WAKEUPS = Wakeups(*(np.empty(0, np.int64) for _ in range(5)))
 def find_wakeups(timeline: Timeline) -> Wakeups:
     """Every lock or condition wait for which the waking thread can be told."""
     trace = timeline.trace
-    if not trace.captured.osrt or len(trace.os_calls) == 0:
+    table, kind_of_name = trace.blocking_calls
+    if len(table) == 0 or not (trace.captured.osrt or trace.is_told_by_frames):
         return NO_WAKEUPS
-    kind = trace.sleep_kind[trace.os_calls.name]
+    kind = kind_of_name[table.name]
     waits = np.isin(kind, [SLEEPS.index(what) for what in _WAITS])
     sure = kind == SLEEPS.index(_HAND_OVER)
-    waits &= trace.os_calls.end_ns - trace.os_calls.start_ns >= LEAST_WAIT_NS
+    waits &= table.end_ns - table.start_ns >= LEAST_WAIT_NS
     process = trace.process_of_thread
     parts = []
     for number in unique(process[timeline.calls.thread]).tolist():
         members = np.flatnonzero(process == number)
-        rows = np.flatnonzero(waits & np.isin(trace.os_calls.thread, members))
+        rows = np.flatnonzero(waits & np.isin(table.thread, members))
         if len(rows) and len(members) > 1:
             parts.append(_in_process(timeline, members.tolist(), rows, sure))
     if not parts:
@@ -176,7 +177,7 @@ class _Thread(NamedTuple):
 
 
 def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.intp], sure: BoolArray) -> Wakeups:
-    table = timeline.trace.os_calls
+    table, _ = timeline.trace.blocking_calls
     order = rows[np.lexsort((table.thread[rows], table.start_ns[rows], table.end_ns[rows]))]
     thread = table.thread[order].astype(np.int64)
     begin, end = table.start_ns[order], table.end_ns[order]
@@ -199,7 +200,8 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     instant = end - usual
     callers = set(unique(timeline.calls.thread).tolist())
     for other in others:
-        if other.number not in callers and timeline.host_state.evidence(other.number).on_cpu is None:
+        evidence = timeline.host_state.evidence(other.number)
+        if other.number not in callers and evidence.on_cpu is None and evidence.shown is None:
             continue  # nothing shows that it ran
         runs = (thread != other.number) & (instant >= other.life[0]) & (instant < other.life[1])
         runs &= (contains(other.asleep, instant) < 0) & (contains(other.in_call, instant) < 0)

@@ -18,7 +18,8 @@ from boundby.simulate.rows import NO_STREAM
 from boundby.simulate.schema import COPY_KINDS, MEMORY_KINDS, Row
 from boundby.simulate.script import CALLS, Do
 
-SLEEP_FRAME, WORK_FRAME, BASE_FRAME = "<built-in function sleep>", "program.py({}): work", "program.py(1): <module>"
+SLEEP_FRAME, AWAIT_FRAME = "<built-in function sleep>", "<built-in method wait of threading.Condition object at 0x7f3a>"
+WORK_FRAME, BASE_FRAME = "program.py({}): work", "program.py(1): <module>"
 _DIRECTION = {code: name for name, code in COPY_KINDS.items()}
 _MEMORY = {code: name.capitalize() for name, code in MEMORY_KINDS.items()}
 _NOT_IN_THE_FORMAT = Capture(osrt=False, sched=False, graph_nodes=True)
@@ -31,9 +32,8 @@ def write_kineto(run: Run, path: Path, *, with_stack: bool = True, process: int 
     return path
 
 
-def to_kineto(run: Run, *, with_stack: bool = True, with_sleeps: bool = True, process: int = 0) -> dict[str, Any]:
-    """The whole file, as JSON's values. Times are microseconds with nanosecond decimals. ``with_sleeps`` False: Python
-    functions do not tell where a thread sleeps, as if it all were work."""
+def to_kineto(run: Run, *, with_stack: bool = True, process: int = 0) -> dict[str, Any]:
+    """The whole file, as JSON's values. Times are microseconds with nanosecond decimals."""
     export = to_export(run, _NOT_IN_THE_FORMAT)
     pids = sorted({row["globalPid"] for row in export.rows.get("PROCESSES", [])})  # type: ignore[type-var]
     pid = int(str(pids[process])) >> 24 & 0xFFFFFF if pids else 0
@@ -42,7 +42,7 @@ def to_kineto(run: Run, *, with_stack: bool = True, with_sleeps: bool = True, pr
         for row in rows:
             events += _events(table, row, export.rows)
     if with_stack:
-        events += _frames(run, process, with_sleeps=with_sleeps)
+        events += _frames(run, process)
     mine = [event for event in events if event.pop("of", pid) == pid]
     devices = sorted({event["args"]["device"] for event in mine if "device" in event.get("args", {})})
     properties = {
@@ -125,7 +125,7 @@ def _on_device(category: str, row: dict[str, Any], name: str, arguments: dict[st
     return {**place, **_times(row["start"], row["end"]), "args": told, "of": row["globalPid"] >> 24 & 0xFFFFFF}
 
 
-def _frames(run: Run, process: int, *, with_sleeps: bool) -> list[dict[str, Any]]:
+def _frames(run: Run, process: int) -> list[dict[str, Any]]:
     """Each thread's Python functions: one around all, and one for each step that is no call."""
     pid = 1000 * (process + 1)
     found = []
@@ -135,13 +135,11 @@ def _frames(run: Run, process: int, *, with_sleeps: bool) -> list[dict[str, Any]
         starts, ends = run.start_ns[at], run.end_ns[at]
         if not len(ends):
             continue
-        steps = zip(thread.steps, starts, ends, strict=False)
         frames = [(BASE_FRAME, starts[0], max(ends))]
-        for number, (step, start, end) in enumerate(steps):
-            if with_sleeps and step.do in (Do.SLEEP, Do.AWAIT):
-                frames.append((SLEEP_FRAME, start, end))
-            elif step.do not in CALLS and end > start:
-                frames.append((WORK_FRAME.format(number + 2), start, end))
+        for number, (step, start, end) in enumerate(zip(thread.steps, starts, ends, strict=False)):
+            if step.do not in CALLS and end > start:
+                name = {Do.SLEEP: SLEEP_FRAME, Do.AWAIT: AWAIT_FRAME}.get(step.do, WORK_FRAME.format(number + 2))
+                frames.append((name, start, end))
         place = {"ph": "X", "cat": "python_function", "pid": pid, "tid": pid + thread.number}
         found += [{**place, "name": name, **_times(low, high), "args": {}, "of": pid} for name, low, high in frames]
     return found

@@ -24,6 +24,7 @@ from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
 from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
 from boundby.trace.vocabulary.os import sleep_kind
+from boundby.trace.vocabulary.python import sleep_kind_of_frame
 from boundby.trace.vocabulary.ranges import is_library
 
 NO_CORRELATION = 0  # CUPTI numbers calls from 1; managed-memory migrations carry 0
@@ -430,6 +431,14 @@ class Trace:
     def sleep_kind(self) -> Int8Array:
         """Per name: what the OS runtime call of that name blocks on, a place in SLEEPS; -1 where it does not."""
         return self._classify(self.os_calls.name, sleep_kind, -1)
+
+    @cached_property
+    def blocking_calls(self) -> tuple[Intervals, Int8Array]:
+        """OS runtime calls, or the Python functions that make such calls; and per name what it blocks on, as above."""
+        if not self.is_told_by_frames:
+            return self.os_calls, self.sleep_kind
+        kind = self._classify(self.python_frames.name, sleep_kind_of_frame, -1)
+        return self.python_frames.take(kind[self.python_frames.name] >= 0), kind
 
     @cached_property
     def overhead_class(self) -> Int8Array:

@@ -15,6 +15,6 @@ SEEDS = (0, 1, 3, 4, 5)
 def test_what_both_formats_hold_gives_the_same(seed: int, tmp_path: Path) -> None:
     run = run_of(seed)
     assert run is not None
-    pair = compare(seed, run, tmp_path, whole=False)
+    pair = compare(seed, run, tmp_path)
     assert pair.is_same_verdict, pair.bounds
     assert pair.is_same_account, pair.moved

@@ -8,6 +8,7 @@ import sys
 from functools import lru_cache
 
 from boundby.model.records import dataclass
+from boundby.trace.vocabulary.os import SLEEPS
 
 _PLACE = re.compile(r"^(.+?)\((\d+)\): (.+)$", re.DOTALL)
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (\w+)")
@@ -16,7 +17,7 @@ _SLEEPING = {
     "acquire": "lock",
     "wait": "condition",
     "sleep": "sleep",
-    **dict.fromkeys(("waitpid", "wait4"), "thread or process"),
+    **dict.fromkeys(("waitpid", "wait4", "run_backward"), "thread or process"),  # run_backward: autograd's threads
     **dict.fromkeys(("select", "poll", "epoll", "kevent"), "poll"),
     **dict.fromkeys(("recv", "recv_into", "recvfrom", "recvmsg", "accept", "connect", "sendall"), "network"),
     **dict.fromkeys(("read", "readinto", "readline", "readall", "fsync"), "file"),
@@ -68,3 +69,9 @@ def sleeps_on(name: str) -> str | None:
     """What a thread whose innermost frame has this name waits for in the operating system; None: it does not."""
     built_in = _BUILT_IN.match(name)
     return _SLEEPING.get(built_in[1]) if built_in else None
+
+
+def sleep_kind_of_frame(name: str) -> int:
+    """The place of ``sleeps_on`` in `SLEEPS`; -1 where it sleeps on nothing."""
+    what = sleeps_on(name)
+    return -1 if what is None else SLEEPS.index(what)
