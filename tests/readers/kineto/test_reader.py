@@ -6,10 +6,12 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import boundby
 from boundby.api import load
+from boundby.model.causes import Cause
 from boundby.model.errors import InputError
 from boundby.readers import holds_trace, read_trace
 from boundby.render import terminal
@@ -257,3 +259,25 @@ def test_a_plain_trace_is_no_saved_result(tmp_path: Path) -> None:
     assert load(path).devices[0].busy_ns == load(result).devices[0].busy_ns
     comparison = boundby.compare_runs(result, path)
     assert comparison.devices[0].after is not None
+
+
+def test_who_waits_for_autograd_sleeps_and_a_thread_lives_from_its_first_frame(tmp_path: Path) -> None:
+    """In ``run_backward`` the engine's threads work, unless the caller runs the operators itself."""
+
+    def time(*operators: tuple[float, float]) -> dict[str, int]:
+        made = Kineto()
+        made.event("python_function", "train.py(1): <module>", 0, 4_200)
+        made.event("python_function", "<built-in method run_backward of torch._C._EngineBase object>", 1_000, 2_000)
+        for start, length in operators:
+            made.event("cpu_op", "MulBackward0", start, length)
+        made.launch(500, 1)
+        made.kernel(510, 10, 1)
+        made.launch(4_000, 2)
+        made.kernel(4_010, 10, 2)
+        found = boundby.examine(made.write(tmp_path / "backward.json"))
+        assert found.timeline.host_state.states(0).at(np.array([100_000]))[0] == Cause.CPU, "it had begun"
+        return dict(found.report.devices[0].time)
+
+    assert time()["host_blocked"] == 2_000_000
+    alone = time((1_200, 1_700))
+    assert (alone["host_blocked"], alone["cpu"]) == (300_000, time()["cpu"] + 1_700_000)

@@ -12,9 +12,9 @@ SEEDS = (0, 1, 3, 4, 5)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_both_formats_hold_gives_the_same(seed: int, tmp_path: Path) -> None:
+def test_both_give_the_same_or_what_json_cannot_hold_is_named(seed: int, tmp_path: Path) -> None:
     run = run_of(seed)
     assert run is not None
     pair = compare(seed, run, tmp_path)
-    assert pair.is_same_verdict, pair.bounds
     assert pair.is_same_account, pair.moved
+    assert pair.is_same_verdict or pair.because == "how streams relate to the null stream", pair.bounds
