@@ -3,9 +3,9 @@
     python -m benchmarks.two_profilers --programs 1000
 
 The export holds all that nsys records, OS calls and context switches among it; JSON has Python functions in their
-place. Verdicts must be the same, and accounts to the format's resolution. Where one is not, what JSON cannot hold is taken
-from the export, one fact at a time: the fact without which both agree explains it, and is named. What none explains is
-an error of boundby: the command fails.
+place. Verdicts must be the same, and accounts to the format's resolution. Where one is not, what JSON cannot hold is
+taken from the export, one fact at a time: the fact without which both agree explains it, and is named. What none
+explains is an error of boundby: the command fails.
 """
 
 from __future__ import annotations

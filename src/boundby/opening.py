@@ -11,7 +11,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from boundby.capture.folder import find_in_folder, is_run, not_recorded, rank_of
+from boundby.capture.folder import cycles_of, find_in_folder, is_run, not_recorded, rank_of
 from boundby.readers import read_trace
 from boundby.trace.facts import JobPlace, TraceWarning
 from boundby.trace.tables import Trace
@@ -61,6 +61,10 @@ def _file_of(path: Path) -> tuple[Path, str, tuple[TraceWarning, ...]]:
         return file, str(path), ()
     if is_run(file.parent):  # the newest of several runs
         return file, str(file.parent), ()
+    if cycles := cycles_of(one.name for one in path.iterdir()):
+        others = ", ".join(name for name in cycles if name != file.name)
+        text = f"{file.name} was taken, the last of the cycles that one process recorded: {others} are others."
+        return file, str(file), (TraceWarning("cycles", text),)
     text = f"boundby profile did not make the folder {path}: {file.name}, the only report in it, was taken."
     return file, str(file), (TraceWarning("folder", text),)
 

@@ -127,7 +127,7 @@ class HostState:
 
     def running_elsewhere(self, thread: int) -> list[int]:
         """Threads of the same process that may run while this one sleeps, its own logical thread first: those that call
-        CUDA or open ranges, then those whose context switches or frames show them at work now and then (data feeding)."""
+        CUDA or open ranges, then those whose context switches or frames show them at work at times (data feeding)."""
         if thread not in self._elsewhere:
             self._elsewhere[thread] = self._find_elsewhere(thread)
         return self._elsewhere[thread]

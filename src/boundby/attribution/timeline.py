@@ -119,6 +119,8 @@ def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -
 
 def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: bool = False) -> Timeline:
     """Work out the account of every device (or, without GPU work, of every annotated thread) in its window."""
+    if window.kind == "gpu" and trace.main_cycle is not None:
+        trace = trace.during(trace.main_cycle)
     trace = _close_leaks(trace)
     calls = correlate(trace)
     trace, shifts = _set_clocks(trace, calls)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path, PurePath
 
@@ -28,6 +28,8 @@ FACTS = "run.json"
 FILES = (REPORT, STREAM, EXPORT, TORCH_TRACE, ANALYSIS, PAGE, HTML, FACTS)
 #: Of files that can be analysed, the ones that need no nsys first.
 REPORT_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm")
+# tensorboard_trace_handler writes one file a cycle of the schedule: a worker, when it was written.
+_CYCLE = re.compile(r"^(?P<worker>.+)\.(?P<time>\d{10,20})\.pt\.trace\.json(?:\.gz)?$")
 _HEAD = 1 << 16  # bytes in which a trace shows itself
 _LONGEST_NAME = 60
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*\Z")
@@ -85,7 +87,7 @@ def make_folder(chosen: Path | None, program: Sequence[str], now: datetime, *, f
 
 def find_in_folder(folder: Path) -> Path:
     """What to analyse of a folder: of a run's the export where there is one, else the report; of another's the only
-    report in it (an export and the report of its name are one).
+    report in it (an export and the report of its name are one). Of the cycles that one process recorded the last.
 
     Raises:
         InputError: there is no report in it, or several are and no run tells which is meant.
@@ -106,6 +108,8 @@ def find_in_folder(folder: Path) -> Path:
             found.setdefault(path.stem, []).append(path)
         elif is_torch_trace(path):
             found.setdefault(path.name, []).append(path)
+    if cycles := cycles_of(found):
+        return folder / cycles[-1]
     if len(found) > 1:
         names = [files[0].name for files in found.values()]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -122,6 +126,18 @@ def find_in_folder(folder: Path) -> Path:
         "torch.profiler (.json, .json.gz).",
         "Give a report file, or a folder that boundby profile made.",
     )
+
+
+def worker_of(name: str) -> str | None:
+    """The process that wrote a file of this name as one of the cycles of its schedule; None: the name does not tell."""
+    match = _CYCLE.match(name)
+    return match and match["worker"]
+
+
+def cycles_of(names: Iterable[str]) -> list[str]:
+    """These files in order of time, where they are the cycles of one process; none where they are not."""
+    told = [(match["worker"], int(match["time"]), name) for name in names if (match := _CYCLE.match(name))]
+    return [name for _, _, name in sorted(told)] if len({one[0] for one in told}) == 1 < len(told) else []
 
 
 def is_torch_trace(path: Path) -> bool:

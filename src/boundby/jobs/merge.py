@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 import numpy as np
 
+from boundby.capture.folder import worker_of
 from boundby.jobs.diagnosis import Chance, Culprit, Diagnosis, Job, diagnose
 from boundby.jobs.meetings import Aligned, Clock, align
 from boundby.jobs.summary import UNKNOWN, RankSummary
@@ -85,15 +87,20 @@ def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned
     kept: list[RankSummary] = []
     taken: dict[int, str] = {}
     problems = []
+    workers: dict[str, str] = {}
     for one in ordered:
         if one.world_size not in (UNKNOWN, usual):
             problems.append(f"{one.name} is of another job: of {one.world_size} ranks, where the others have {usual}.")
         elif (first := taken.get(one.rank)) is not None:
             problems.append(f"{one.name} is rank {one.rank}, as {first} is, which was taken.")
+        elif one.rank == UNKNOWN and (worker := worker_of(PurePath(one.name).name)) and worker in workers:
+            problems.append(f"{one.name} is another cycle of the process of {workers[worker]}, which was taken.")
         else:
             kept.append(one)
             if one.rank != UNKNOWN:
                 taken[one.rank] = one.name
+            elif worker := worker_of(PurePath(one.name).name):
+                workers[worker] = one.name
     aligned = align(kept)
     if len(kept) > 2 and all(len(one.meetings) for one in kept):
         shares = [clock.matched / len(one.meetings) for one, clock in zip(kept, aligned.clocks, strict=True)]

@@ -239,7 +239,9 @@ def _last(report: Report, face: Face) -> list[Text]:
     lacking = [
         f"{gap.kind} ({gap.reason.partition(':')[0]})" if gap.reason else gap.kind for gap in not_captured(report)
     ]
-    lost = [item for item in report.trace.warnings if item.code.startswith(("clock", "events", "lost", "row"))]
+    lost = [
+        item for item in report.trace.warnings if item.code.startswith(("clock", "cycles", "events", "lost", "row"))
+    ]
     texts = [f"Not captured: {', '.join(lacking)}." if lacking else ""]
     texts += [f"! {clean(item.message).rstrip('.')}." for item in lost[:1]]
     bound = next((device.verdict.bound for device in report.devices), "")

@@ -20,6 +20,24 @@ class TraceWarning:
 
 
 @dataclass(frozen=True)
+class Cycle:
+    """One of several stretches of a program that a schedule had recorded, between which nothing was: from the start of
+    its first event to the end of its last one."""
+
+    low_ns: int
+    high_ns: int
+    first_step: int
+    last_step: int
+
+    @property
+    def steps(self) -> int:
+        return self.last_step - self.first_step + 1
+
+    def __str__(self) -> str:
+        return str(self.first_step) if self.steps == 1 else f"{self.first_step}-{self.last_step}"
+
+
+@dataclass(frozen=True)
 class GpuInfo:
     """One GPU that the report lists."""
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked, rows_of, unique
 from boundby.model.records import dataclass
-from boundby.trace.facts import PYTORCH, Captured, GpuInfo, JobPlace, ProcessGroup, TraceWarning
+from boundby.trace.facts import PYTORCH, Captured, Cycle, GpuInfo, JobPlace, ProcessGroup, TraceWarning
 from boundby.trace.frames import ROUNDED_NS, FrameStacks
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
@@ -385,9 +385,23 @@ class Trace:
     start_unix_ns: int | None = None  # Unix time of instant 0 of the trace's clock; None: not told
     python_frames: Intervals = field(default_factory=Intervals.empty)  # Python functions, from call to return
     operator_names: frozenset[str] = frozenset()  # of ranges that are known to be a framework's operators
+    cycles: tuple[Cycle, ...] = ()  # stretches between which nothing was recorded, where there are several
     cut_names: frozenset[str] = frozenset()  # of ranges in which the recording began or ended
     arguments: tuple[OperatorArguments, ...] = ()  # distinct ones: see Ranges.arguments
     memory: MemoryPoints = field(default_factory=MemoryPoints.empty)
+
+    @property
+    def main_cycle(self) -> Cycle | None:
+        """The stretch that is judged unless another is asked for: that of most steps, and of several the last."""
+        return max(self.cycles, key=lambda cycle: (cycle.steps, cycle.low_ns), default=None)
+
+    def during(self, cycle: Cycle) -> Trace:
+        """The trace with what begins in one stretch alone."""
+        kept = {}
+        for what in ("operations", "api", "ranges", "overhead", "python_frames", "memory"):
+            table = getattr(self, what)
+            kept[what] = table.take((table.start_ns >= cycle.low_ns) & (table.start_ns <= cycle.high_ns))
+        return replace(self, **kept, span_ns=(cycle.low_ns, cycle.high_ns), cycles=())
 
     @property
     def is_told_by_frames(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from boundby.readers.kineto.columns import (
 )
 from boundby.readers.kineto.device import devices_of, gpu_operations
 from boundby.readers.sanitize import Raw, sanitize
-from boundby.trace.facts import PYTORCH, Captured, TraceWarning
+from boundby.trace.facts import PYTORCH, Captured, Cycle, TraceWarning
 from boundby.trace.tables import (
     NO_CORRELATION,
     ApiCalls,
@@ -79,10 +80,12 @@ _ON_HOST = (CALLS, RANGES, FRAMES, MEMORY_EVENTS)
 _CORRELATED = (OPERATIONS, CALLS, SYNCS)
 _PROFILE_AGAIN = "Profile again, or take another of the program's traces."
 _THREAD_NAME = re.compile(r"^thread -?\d+ \((.*)\)$")  # "thread 24270 (python)"
-_STEP = "ProfilerStep#"
+_STEP = re.compile(r"^ProfilerStep#(\d{1,18})")
 #: A first or last step with less than this part of the others' calls and operators is one in which the recording began
 #: or ended, and no measure of a step.
 _WHOLE = 0.5
+#: Between steps whose numbers do not follow each other a schedule waited, if in so much of the time nothing began.
+_UNRECORDED = 0.5
 _HOST = 0  # device type of memory events: c10::DeviceType::CPU
 _NOBODY = 0xFFFFFFFF  # how CUPTI writes "no stream"
 _MOST_ID = 1 << 32
@@ -132,7 +135,8 @@ def build(events: Events, shown: Path, path: str) -> Trace:
     device = gpu_operations(columns, raw[OPERATIONS], process_of(raw[OPERATIONS]["correlationId"]))
     calls = _calls(columns, raw[CALLS])
     ranges, arguments = _ranges(columns, raw[RANGES])
-    cut = _cut_steps(columns, raw)
+    cycles = _cycles(columns, raw)
+    cut = _cut_steps(columns, raw, cycles)
     frames = _intervals(columns, raw[FRAMES], raw[FRAMES]["globalTid"])
     overheads = _overheads(columns, raw[OVERHEADS], calls)
     operators = unique(columns.name(events.name[columns.kind == OPERATOR])).tolist()
@@ -140,7 +144,7 @@ def build(events: Events, shown: Path, path: str) -> Trace:
     device_of_memory = device.gpus.of(columns.number("Device Id", raw[MEMORY_EVENTS]["row"]))
     memory = _memory(columns, raw[MEMORY_EVENTS], device_of_memory)
     names, kind = columns.names, device.operations.kind
-    return Trace(
+    trace = Trace(
         path=path,
         source=PYTORCH,
         operations=device.operations,
@@ -181,8 +185,10 @@ def build(events: Events, shown: Path, path: str) -> Trace:
         operator_names=frozenset(names[name] for name in operators if name >= 0),
         arguments=arguments,
         cut_names=frozenset(cut),
+        cycles=cycles,
         memory=memory,
     )
+    return replace(trace, warnings=(*_of_cycles(trace), *trace.warnings))
 
 
 def _raw_tables(columns: Columns) -> tuple[dict[str, Raw], npt.NDArray[np.int64]]:
@@ -284,19 +290,68 @@ def _calls(columns: Columns, raw: Raw) -> ApiCalls:
     ).sorted(columns.names)
 
 
-def _cut_steps(columns: Columns, raw: dict[str, Raw]) -> list[str]:
-    """Names of the profiler's first and last step where the recording began or ended in it."""
-    start, end, row = (raw[RANGES][column] for column in ("start", "end", "row"))
-    is_step = np.array([*(text.startswith(_STEP) for text in columns.events.texts), False], bool)
-    steps = np.flatnonzero(is_step[columns.events.name[row]])
+def _steps(columns: Columns, raw: Raw) -> tuple[npt.NDArray[Any], list[int]]:
+    """The profiler's steps in order of time, as rows of the ranges, and their numbers."""
+    numbers = [match and int(match[1]) for match in map(_STEP.match, columns.events.texts)]
+    is_step = np.array([*(number is not None for number in numbers), False], bool)
+    names = columns.events.name[raw["row"]]
+    rows = np.flatnonzero(is_step[names])
+    rows = rows[np.lexsort((raw["end"][rows], raw["start"][rows]))]
+    return rows, [int(numbers[name] or 0) for name in names[rows].tolist()]
+
+
+def _cycles(columns: Columns, raw: dict[str, Raw]) -> tuple[Cycle, ...]:
+    """The stretches between which the schedule had nothing recorded; none where there is only one."""
+    table = raw[RANGES]
+    rows, numbers = _steps(columns, table)
+    if len(set(table["globalTid"][rows].tolist())) != 1:
+        return ()  # steps of several threads are no schedule's order
+    timed = [one for what, one in raw.items() if what != OVERHEADS]
+    start = np.concatenate([one["start"] for one in timed])
+    until = np.concatenate([one.get("end", one["start"]) for one in timed])
+    order = np.argsort(start, kind="stable")
+    start, until = start[order], np.maximum.accumulate(until[order])
+    found: list[Cycle] = []
+    first, begun = 0, int(start[0])
+    for place, (row, number) in enumerate(zip(rows.tolist(), numbers, strict=True)):
+        if place and number != numbers[place - 1] + 1:
+            low, high = int(table["end"][rows[place - 1]]), int(table["start"][row])
+            inside = slice(*np.searchsorted(start, (low, high + 1)))
+            nothing = start[inside] - until[inside.start - 1 : inside.stop - 1]
+            if nothing.max(initial=0) >= _UNRECORDED * (high - low):
+                after = inside.start + int(nothing.argmax())
+                found.append(Cycle(begun, int(until[after - 1]), numbers[first], numbers[place - 1]))
+                first, begun = place, int(start[after])
+    if not found:
+        return ()
+    return (*found, Cycle(begun, int(until[-1]), numbers[first], numbers[-1]))
+
+
+def _of_cycles(trace: Trace) -> tuple[TraceWarning, ...]:
+    main = trace.main_cycle
+    apart = [
+        f"steps {cycle} (--window {cycle.low_ns // 1_000}us:{cycle.high_ns // 1_000 + 1}us)"
+        for cycle in trace.cycles
+        if cycle != main
+    ]
+    text = f"Judged are steps {main}, recorded apart from {', '.join(apart)}."
+    return (TraceWarning("cycles", text),) if apart else ()
+
+
+def _cut_steps(columns: Columns, raw: dict[str, Raw], cycles: tuple[Cycle, ...]) -> list[str]:
+    """Names of the profiler's first and last step (of each stretch) where the recording began or ended in it."""
+    table = raw[RANGES]
+    start, end = table["start"], table["end"]
+    steps, _ = _steps(columns, table)
     if len(steps) < 2:
         return []
-    steps = steps[np.lexsort((end[steps], start[steps]))]
     began = np.sort(np.concatenate((np.delete(start, steps), raw[CALLS]["start"])))
     work = np.searchsorted(began, end[steps]) - np.searchsorted(began, start[steps])
     usual = float(median(work[1:-1])) if len(work) > 2 else float(work.max())
-    cut = [steps[place] for place in (0, -1) if work[place] < _WHOLE * usual]
-    return [columns.events.texts[name] for name in columns.events.name[row[cut]].tolist()]
+    turns = np.searchsorted(start[steps], [cycle.low_ns for cycle in cycles[1:]]).tolist()
+    ends = sorted({0, len(steps) - 1, *turns, *(place - 1 for place in turns)})
+    cut = [steps[place] for place in ends if work[place] < _WHOLE * usual]
+    return [columns.events.texts[name] for name in columns.events.name[table["row"][cut]].tolist()]
 
 
 def _of_cut_steps(cut: list[str]) -> tuple[TraceWarning, ...]:
