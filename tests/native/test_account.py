@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model import library
-from boundby.model.arrays import Int64Array, into_groups, order_statistics, places, range_maximum
+from boundby.model.arrays import Int64Array, factorize, into_groups, order_statistics, places, range_maximum, ranked
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, contains, overlay, union
 from boundby.model.step_function import StepFunction, cut
@@ -113,6 +113,10 @@ def test_order_statistics(given_values: list[int], groups: int, random: Random) 
     first, stop = np.array([len(values) // 3, 0]), np.array([len(values) // 3 + 1, len(values)])
     ranks = np.array([(0, 0, 0), (len(values) // 2, len(values) - 1, len(values) // 5)])
     both(lambda: order_statistics(values.copy(), first, stop, ranks))
+    many = np.tile(values, 9)[: 1 << 11]  # too few are sorted
+    many = np.append(many, np.arange(1 << 10) * random.randrange(2))
+    both(lambda: ranked(many))
+    both(lambda: factorize(many, np.resize(group, len(many)), -many))
 
 
 @needs_core

@@ -39,15 +39,18 @@ def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int
     computes = (table.kind <= OpKind.GRAPH) & ~communicates
     parts = []
     free = IntervalSet(np.array([low], np.int64), np.array([high], np.int64))
-    for cause, rows in (
+    classes = [
         (Cause.GPU_COMPUTE, np.flatnonzero(computes)),
         (Cause.GPU_COMM, np.flatnonzero(communicates)),
         (Cause.GPU_COPY, np.flatnonzero(table.kind >= OpKind.MEMCPY)),
-    ):
+    ]
+    for number, (cause, rows) in enumerate(classes):
         pieces, owner = exposed(table.start_ns[rows], table.end_ns[rows])
         shown = overlay(pieces, free)
         region = context.launch_region[operations.rows[rows[owner[shown.left]]]]
         parts.append(segments.make(shown.start, shown.end, cause, region))
+        if not any(len(others) for _, others in classes[number + 1 :]):
+            break
         taken = union(table.start_ns[rows], table.end_ns[rows])
         if len(free.start):
             rest = complement(taken, low, high)

@@ -84,12 +84,15 @@ def make(
 
 def concatenate(*parts: Segments) -> Segments:
     """All segments in order of start."""
-    start = np.concatenate([part.start_ns for part in parts])
+    full = [part for part in parts if len(part)] or list(parts[:1])
+    if len(full) == 1 and bool((full[0].start_ns[1:] >= full[0].start_ns[:-1]).all()):
+        return full[0]
+    start = np.concatenate([part.start_ns for part in full])
     order = np.argsort(start, kind="stable")
     return Segments(
         start[order],
-        np.concatenate([part.end_ns for part in parts])[order],
-        np.concatenate([part.cause for part in parts])[order],
-        np.concatenate([part.region for part in parts])[order],
-        np.concatenate([part.thread for part in parts])[order],
+        np.concatenate([part.end_ns for part in full])[order],
+        np.concatenate([part.cause for part in full])[order],
+        np.concatenate([part.region for part in full])[order],
+        np.concatenate([part.thread for part in full])[order],
     )

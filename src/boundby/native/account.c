@@ -11,9 +11,23 @@ typedef struct {
     const int64_t *start, *end, *value; /* value: NULL where the layer has one state */
     int64_t count, state, spared;
     int64_t begun, ended; /* how many of its intervals have, at the instant that is looked at */
+    int64_t next, held; /* when that changes; the state it sets meanwhile, NOTHING outside */
 } Layer;
 
-enum { MOST_LAYERS = 16, NOT_IN_ORDER = -1 };
+enum { MOST_LAYERS = 16, NOT_IN_ORDER = -1, NOTHING = -1 };
+
+/* Go on to an instant; 0 where bounds are not in order. */
+static int advance(Layer *layer, int64_t now) {
+    while (layer->begun < layer->count && layer->start[layer->begun] == now) layer->begun++;
+    while (layer->ended < layer->count && layer->end[layer->ended] == now) layer->ended++;
+    layer->next = NEVER;
+    if (layer->begun < layer->count) layer->next = layer->start[layer->begun];
+    if (layer->ended < layer->count && layer->end[layer->ended] < layer->next) layer->next = layer->end[layer->ended];
+    layer->held = NOTHING;
+    if (layer->begun && now < layer->end[layer->begun - 1])
+        layer->held = layer->value ? layer->value[layer->begun - 1] : layer->state;
+    return layer->next > now;
+}
 
 /* The states of a thread: a step function, at the instants where it changes. How many steps, or NOT_IN_ORDER. */
 EXPORT int64_t boundby_states(const int64_t *starts, const int64_t *ends, const int64_t *values, const int64_t *counts,
@@ -21,30 +35,25 @@ EXPORT int64_t boundby_states(const int64_t *starts, const int64_t *ends, const 
                               const int64_t *extra, int64_t extras, int64_t *time, int64_t *value) {
     Layer all[MOST_LAYERS];
     if (layers > MOST_LAYERS) return NOT_IN_ORDER;
-    for (int64_t number = 0; number < layers; number++)
-        all[number] = (Layer){(const int64_t *)(intptr_t)starts[number], (const int64_t *)(intptr_t)ends[number],
-                              (const int64_t *)(intptr_t)values[number], counts[number], states[number],
-                              spared[number], 0, 0};
-    int64_t found = 0, latest = -1, seen = 0;
+    for (int64_t number = 0; number < layers; number++) {
+        Layer *layer = all + number;
+        *layer = (Layer){(const int64_t *)(intptr_t)starts[number], (const int64_t *)(intptr_t)ends[number],
+                         (const int64_t *)(intptr_t)values[number], counts[number], states[number],
+                         spared[number], 0, 0, 0, 0};
+        if (!advance(layer, INT64_MIN)) return NOT_IN_ORDER;
+    }
+    int64_t found = 0, latest = NOTHING, seen = 0;
     for (;;) {
         int64_t now = seen < extras ? extra[seen] : NEVER;
-        for (Layer *layer = all; layer < all + layers; layer++) {
-            while (layer->begun < layer->count && layer->start[layer->begun] == INT64_MIN) layer->begun++;
-            if (layer->begun < layer->count && layer->start[layer->begun] < now) now = layer->start[layer->begun];
-            if (layer->ended < layer->count && layer->end[layer->ended] < now) now = layer->end[layer->ended];
-        }
+        for (Layer *layer = all; layer < all + layers; layer++)
+            if (layer->next < now) now = layer->next;
         if (now == NEVER) return found;
         while (seen < extras && extra[seen] == now) seen++;
         if (seen < extras && extra[seen] < now) return NOT_IN_ORDER;
         int64_t state = otherwise;
         for (Layer *layer = all; layer < all + layers; layer++) {
-            while (layer->begun < layer->count && layer->start[layer->begun] == now) layer->begun++;
-            while (layer->ended < layer->count && layer->end[layer->ended] == now) layer->ended++;
-            if ((layer->begun < layer->count && layer->start[layer->begun] < now) ||
-                (layer->ended < layer->count && layer->end[layer->ended] < now))
-                return NOT_IN_ORDER;
-            if (layer->begun && now < layer->end[layer->begun - 1] && state != layer->spared)
-                state = layer->value ? layer->value[layer->begun - 1] : layer->state;
+            if (layer->next == now && !advance(layer, now)) return NOT_IN_ORDER;
+            if (layer->held != NOTHING && state != layer->spared) state = layer->held;
         }
         if (state == latest) continue;
         time[found] = now;
@@ -82,8 +91,6 @@ typedef struct {
     int64_t *blamed, *blamed_since; /* of each gap */
     int64_t *found; /* pieces, and those of them in which every thread sleeps */
 } Idle;
-
-enum { NOTHING = -1 };
 
 typedef struct {
     Idle *idle;

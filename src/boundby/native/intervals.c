@@ -181,3 +181,34 @@ EXPORT int64_t boundby_greatest(const int64_t *values, int64_t count, const int6
     }
     return slices;
 }
+
+/* Number the distinct rows of some columns in the order in which they come: of each row its number, of each number the
+   first row. How many there are; -1 where they fill more than half of the slots (a power of two, all 0). */
+EXPORT int64_t boundby_distinct(const int64_t *columns, int64_t width, int64_t count, int32_t *slots, int64_t size,
+                                int64_t *first, int64_t *number) {
+    int64_t found = 0;
+    for (int64_t row = 0; row < count; row++) {
+        uint64_t hash = 0x9E3779B97F4A7C15u;
+        for (int64_t at = 0; at < width; at++) {
+            hash = (hash ^ (uint64_t)((const int64_t *)(intptr_t)columns[at])[row]) * 0xBF58476D1CE4E5B9u;
+            hash ^= hash >> 29;
+        }
+        for (uint64_t slot = hash;; slot++) {
+            int64_t known = (int64_t)slots[slot & (uint64_t)(size - 1)] - 1, same = known >= 0;
+            for (int64_t at = 0; at < width && same; at++) {
+                const int64_t *column = (const int64_t *)(intptr_t)columns[at];
+                same = column[row] == column[first[known]];
+            }
+            if (known < 0) {
+                if (2 * found >= size) return -1;
+                known = found;
+                first[found++] = row;
+                slots[slot & (uint64_t)(size - 1)] = (int32_t)found;
+                same = 1;
+            }
+            number[row] = known;
+            if (same) break;
+        }
+    }
+    return found;
+}

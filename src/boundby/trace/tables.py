@@ -101,6 +101,8 @@ class Table:
             ]
 
         leading = keys(self.ORDER[:_LEADING])
+        if _ascend(leading):
+            return self
         order = np.lexsort(leading[::-1])
         tied = np.ones(max(len(order) - 1, 0), bool)
         for key in leading:
@@ -112,6 +114,14 @@ class Table:
     @classmethod
     def empty(cls: type[TableT]) -> TableT:
         return cls(**{column.name: np.empty(0, _DTYPES[str(column.type)]) for column in fields(cls)})
+
+
+def _ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
+    """Whether each row comes after the one before it."""
+    after = np.zeros(max(len(keys[0]) - 1, 0), bool)
+    for key in reversed(keys):
+        after = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & after)
+    return bool(after.all())
 
 
 # The first columns of an order tell nearly all rows apart; the others are only looked at where they do not.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, factorize, ranked
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, factorize, joined, ranked
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of, process_key
 from boundby.trace.facts import GpuInfo
@@ -73,14 +73,18 @@ def read_operations(database: Database) -> tuple[Raw, LaunchShapes]:
         for column in _ALL:
             parts[column].append(rows[column] if column in rows else np.full(count, MISSING, np.int64))
         parts["kind"].append(np.full(count, int(kind), np.int64))
-    raw = {column: np.concatenate(part) for column, part in parts.items()}
+    raw = {column: joined(part) for column, part in parts.items()}
     raw["deviceId"] = np.where(raw["deviceId"] == MISSING, 0, raw["deviceId"])
     return raw, shapes
 
 
 def _shapes(rows: Raw) -> tuple[LaunchShapes, Int64Array]:
     """The distinct launch shapes, and the row of each kernel's; what is missing or impossible counts as not told."""
-    known = {column: np.where((rows[column] < 0) | (rows[column] > _MOST_SHAPE), 0, rows[column]) for column in _SHAPE}
+    every, of_row = factorize(*(rows[column] for column in _SHAPE))
+    known = {
+        column: np.where((values < 0) | (values > _MOST_SHAPE), 0, values)
+        for column, values in zip(_SHAPE, every.T, strict=True)
+    }
     most = float(1 << 62)
 
     def product(columns: tuple[str, ...]) -> Int64Array:
@@ -90,7 +94,7 @@ def _shapes(rows: Raw) -> tuple[LaunchShapes, Int64Array]:
 
     shared = known["staticSharedMemory"] + known["dynamicSharedMemory"]
     distinct, index = factorize(product(_GRID), product(_BLOCK), known["registersPerThread"], shared)
-    return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), index.astype(np.int64)
+    return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), index[of_row].astype(np.int64)
 
 
 class Gpus(NamedTuple):

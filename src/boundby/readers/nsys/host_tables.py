@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, factorize
+from boundby.model.arrays import Int32Array, Int64Array, factorize, joined
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.identity import Indexes, process_key
 from boundby.trace.tables import NO_CORRELATION, ApiCalls, Intervals, Ranges, Samples, Schedule
@@ -41,12 +41,12 @@ def read_events(database: Database, what: str) -> Raw:
     tables, columns = EVENTS[what]
     only = _IS_RANGE if what == RANGES else None  # marks, categories and payload schemas are no intervals
     parts = [database.columns(table, ("start", "globalTid", *columns), only=only) for table in tables]
-    raw = {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+    raw = {column: joined([part[column] for part in parts]) for column in parts[0]}
     if only:
         raw["row"] = np.arange(len(raw["start"]))
     if "eventClass" in raw:
         kept = raw["eventClass"] != _CUDA_BACKTRACE
-        raw = {column: values[kept] for column, values in raw.items()}
+        raw = raw if bool(kept.all()) else {column: values[kept] for column, values in raw.items()}
     return raw
 
 

@@ -26,6 +26,7 @@ _DEEPEST = 20  # levels; SQLite goes no deeper
 _BATCH_BYTES = 1 << 21  # of pages in memory at once: what a core's cache holds
 _ROWS_AT_ONCE = 1 << 16
 _MOST_DEFERRED = 10_000  # rows that SQLite is asked for one by one
+_MORE = 1.02  # times as many rows as the leaves read so far promise
 _MISSING = int(np.iinfo(np.int64).min)  # what NULL is read as
 _FIRST_SLOTS, _FIRST_TEXT_BYTES = 1 << 12, 1 << 18
 
@@ -60,6 +61,7 @@ class PageReader:
         size = int.from_bytes(header[16:18], "big")
         self._page_size = 65536 if size == 1 else size
         self._usable = self._page_size - header[20]
+        self._part = 1.0  # of a table's leaves: how many have been read
         self._is_utf8 = header[56:60] == b"\0\0\0\1"
         there = file.seek(0, 2) // max(self._page_size, 1)
         told = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else there
@@ -77,13 +79,19 @@ class PageReader:
 
     def columns(self, table: str, wanted: Sequence[str], only: Only | None = None) -> dict[str, Int64Array] | None:
         """Integer columns in order of the rows' numbers, NULL as the smallest integer; None: ask SQLite."""
-        chunks: list[list[_Packed]] = [[] for _ in wanted]
+        found = [np.empty(0, np.int64) for _ in wanted]
+        count = 0
         for values in self._chunks(table, wanted, only):
             if values is None:
                 return None
-            for packed, column in zip(chunks, values, strict=False):
-                packed.append(_pack(column))
-        return {name: _unpack(packed) for name, packed in zip(wanted, chunks, strict=True)}
+            end = count + values.shape[1]
+            for place, column in enumerate(found):
+                if end > len(column):  # memory that is not written to is not taken
+                    found[place] = np.empty(int(_MORE * end / self._part) + _ROWS_AT_ONCE, np.int64)
+                    found[place][:count] = column[:count]
+                found[place][count:end] = values[place]
+            count = end
+        return {name: column[:count] for name, column in zip(wanted, found, strict=True)}
 
     def texts(self, table: str, column: str, only: Only | None = None) -> Texts | None:
         """A column of texts in order of the rows' numbers; None: ask SQLite."""
@@ -167,6 +175,7 @@ class PageReader:
                 values = ask.values[:, :rows]
                 if only is not None:
                     values = values[:, np.isin(values[read.index(only[0])], only[1])]
+                self._part = min(1.0, (first + int(state[At.NEXT_PAGE])) / len(leaves))
                 yield values
                 state[[At.ROWS, At.DEFERRED]] = 0
         if texts is not None:
@@ -291,29 +300,3 @@ def _with_more_room(ask: Leaves) -> Leaves:
     texts[:used], text_end[:known] = ask.texts[:used], ask.text_end[:known]
     ask.state[At.HASHED] = 0
     return replace(ask, slots=slots, slots_size=len(slots), texts=texts, texts_size=len(texts), text_end=text_end)
-
-
-#: A chunk of a column as small as it can be kept: one number for all rows and how many, or an array.
-_Packed = tuple[int, int] | npt.NDArray[np.signedinteger]
-
-
-def _pack(values: Int64Array) -> _Packed:
-    if len(values) == 0:
-        return 0, 0
-    low, high = int(values.min()), int(values.max())
-    if low == high:
-        return low, len(values)
-    bounds = np.iinfo(np.int32)
-    return values.astype(np.int32 if bounds.min <= low and high <= bounds.max else np.int64)
-
-
-def _unpack(chunks: list[_Packed]) -> Int64Array:
-    """The whole column. The chunks are used up on the way, so that it is not in memory twice."""
-    sizes = [chunk[1] if isinstance(chunk, tuple) else len(chunk) for chunk in chunks]
-    column = np.empty(sum(sizes), np.int64)
-    end = len(column)
-    for size in reversed(sizes):
-        chunk = chunks.pop()
-        column[end - size : end] = chunk[0] if isinstance(chunk, tuple) else chunk
-        end -= size
-    return column
