@@ -90,30 +90,40 @@ def cli(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code (docs/exit-codes.md)."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    _open_closed()
     try:
         code = cli.main(
             args=list(arguments) if arguments is not None else None, prog_name="boundby", standalone_mode=False
         )
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # the latter is what click makes of the former
-        return _hang_up()
+        _let_go()
+        return outcome.HUNG_UP
     except (KeyboardInterrupt, click.Abort):
         click.echo("boundby: interrupted", err=True)
         return outcome.INTERRUPTED
     except click.ClickException as error:
         return outcome.tell_usage(error)
     except Exception as error:
-        return outcome.tell(error)
+        code = outcome.tell(error)
+        _let_go()
     return code if isinstance(code, int) else outcome.OK
 
 
-def _hang_up() -> int:
-    """The reader (``head``, a pager) has gone: say nothing, and keep Python from flushing into the void at exit."""
+def _open_closed() -> None:
+    """Streams that were closed before this began: no report gets their numbers, what is written to output is an error
+    (else a result would be lost without a word), and what is written to stderr is lost."""
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+
+def _let_go() -> None:
+    """The reader (``head``, a pager) has gone, or a stream takes no more: keep Python from flushing into it at exit."""
     void = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is not None:
-            _abandon(stream, void)
-    return outcome.HUNG_UP
+    for stream in (sys.stdout, sys.stderr):
+        _abandon(stream, void)
 
 
 def _abandon(stream: TextIO, void: int) -> None:

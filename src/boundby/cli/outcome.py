@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import traceback
@@ -22,6 +23,8 @@ BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 + SIGINT
 HUNG_UP = 141  # 128 + SIGPIPE
 
+#: What a stream that takes no more says; of files, what writes them tells.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 EPILOG = """\b
 Exit codes:
   0    all went well
@@ -49,6 +52,8 @@ def tell(error: Exception) -> int:
         return _say(error.message, error.next_step, error.exit_code)
     if isinstance(error, MemoryError):
         return _say("There is not enough memory for this report.", "Try a part of it, with --window.", USER_ERROR)
+    if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
+        return _say(f"Cannot write to standard output: {error.strerror}.", "Write elsewhere with -o.", USER_ERROR)
     kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     hint = "Please report it, with the traceback" + ("." if debugging() else ": run again with BOUNDBY_DEBUG=1.")
     return _say(f"This is a bug in boundby ({kind}).", hint, BUG)

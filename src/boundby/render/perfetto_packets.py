@@ -51,10 +51,13 @@ class Texts:
         return self._number.setdefault(text, len(self._number) + 1)
 
     def add_all(self, texts: Sequence[str], used: npt.NDArray[Any], *, unnamed: str = "(unnamed)") -> Int64Array:
-        """Numbers for ``texts[used]``; only texts that are used are kept. Text from traces is made harmless."""
+        """Numbers for ``texts[used]``; only texts that are used are kept, in an order of their own, whatever that of
+        ``texts``. Text from traces is made harmless."""
         distinct, inverse = np.unique(used, return_inverse=True)
-        named = (clean(texts[index]).strip() if index >= 0 else "" for index in distinct.tolist())
-        return np.array([self.add(name or unnamed) for name in named], np.int64)[inverse]
+        named = [(clean(texts[index]).strip() if index >= 0 else "") or unnamed for index in distinct.tolist()]
+        for name in sorted(named):
+            self.add(name)
+        return np.array([self.add(name) for name in named], np.int64)[inverse]
 
     def new(self) -> list[tuple[int, str]]:
         """(number, text) of the texts not yet written."""

@@ -72,7 +72,7 @@ NO_COLUMN = Column(is_left_out=True)
 _MOST = 1 << 63  # numbers of results are of 64 bits
 Natural = Annotated[int, Least(0)]
 NonNegative = Annotated[float, Least(0)]
-Times = Annotated[Mapping[str, int], BY_CAUSE]
+Times = Annotated[Mapping[str, Natural], BY_CAUSE]
 Path = Annotated[tuple[str, ...], Column(joined="/")]
 
 

@@ -18,6 +18,7 @@ from boundby.results.codec import (
     Kind,
     Least,
     Member,
+    Natural,
     OneOf,
     kind_of,
     members,
@@ -137,7 +138,7 @@ def _type(name: str, kind: Kind) -> Json:
 
 
 def _times() -> Json:
-    natural = _schema_of(kind_of(int), {}) | {"minimum": 0}
+    natural = _schema_of(kind_of(Natural), {})
     return {
         "type": "object",
         "description": "Nanoseconds by cause. Every cause is there; none is negative.",

@@ -97,3 +97,10 @@ class Columns:
             for number in used.tolist()
         ]
         return np.array(numbers or [0], np.int32)[inverse.reshape(-1)]
+
+    def name_of(self, rows: npt.NDArray[Any], work: Callable[[str], str] = str) -> Int32Array:
+        """The number in ``names`` of the name of each of these events; those without one are "(unnamed)"."""
+        found = self.name(self.events.name[rows], work)
+        if (found < 0).any():
+            found[found < 0] = self._names.setdefault("(unnamed)", len(self._names))
+        return found

@@ -126,6 +126,7 @@ class _Hosts:
 
 def build(events: Events, shown: Path, path: str) -> Trace:
     """The trace. Raises InputError for one whose events cannot be placed in time."""
+    events = replace(events, pid=_unsigned(events.pid), tid=_unsigned(events.tid))
     columns = Columns(events)
     raw, ids = _raw_tables(columns)
     broken = sanitize(shown, raw, _PROFILE_AGAIN)
@@ -223,6 +224,11 @@ def _raw_tables(columns: Columns) -> tuple[dict[str, Raw], npt.NDArray[np.int64]
     return found, ids
 
 
+def _unsigned(ids: Int64Array) -> Int64Array:
+    """Ids below 0 as what they were before somebody took their 32 bits for a signed number."""
+    return np.where((ids < 0) & (ids != MISSING), ids & 0xFFFFFFFF, ids)
+
+
 def as_double(time_ns: Int64Array) -> Int64Array:
     """Times (ns) as what a double holds of them in microseconds, which is how all that reads these files sees them, so
     that figures agree to the nanosecond: a quarter of a microsecond is lost where times count from 1970."""
@@ -286,7 +292,7 @@ def _calls(columns: Columns, raw: Raw) -> ApiCalls:
         end_ns=raw["end"],
         thread=raw["globalTid"].astype(np.int32),
         correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
-        name=columns.name(columns.events.name[raw["row"]]),
+        name=columns.name_of(raw["row"]),
     ).sorted(columns.names)
 
 
@@ -370,7 +376,7 @@ def _ranges(columns: Columns, raw: Raw) -> tuple[Ranges, tuple[OperatorArguments
         start_ns=raw["start"],
         end_ns=raw["end"],
         thread=raw["globalTid"].astype(np.int32),
-        name=columns.name(columns.events.name[rows], lambda text: text.removeprefix(MODULE_PREFIX) or "(unnamed)"),
+        name=columns.name_of(rows, lambda text: text.removeprefix(MODULE_PREFIX) or "(unnamed)"),
         domain=np.zeros(len(rows), np.int32),
         is_start_end=np.zeros(len(rows), bool),
         is_open=np.zeros(len(rows), bool),
@@ -382,7 +388,7 @@ def _ranges(columns: Columns, raw: Raw) -> tuple[Ranges, tuple[OperatorArguments
 
 
 def _intervals(columns: Columns, raw: Raw, thread: npt.NDArray[Any]) -> Intervals:
-    name = columns.name(columns.events.name[raw["row"]])
+    name = columns.name_of(raw["row"])
     return Intervals(raw["start"], raw["end"], thread.astype(np.int32), name).sorted(columns.names)
 
 
