@@ -138,8 +138,11 @@ def few_descriptors() -> None:
 
 
 def little_memory() -> None:
+    """64 MB more than there is, and a saved result of 600 MB."""
+    Path("big.json").write_text('{"format_version": 1, ')
+    os.truncate("big.json", 600 << 20)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGESIZE") + (1 << 20),) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGESIZE") + (64 << 20),) * 2)
 
 
 def full_output() -> None:
@@ -179,7 +182,9 @@ PLACES = {
         no_writes, ("analyze", "report.sqlite", "-o", "out.json"), 2, "Cannot write out.json: no permission."
     ),
     "32 descriptors": Place(few_descriptors, ("analyze", "report.sqlite", "--format", "html")),
-    "ulimit -v": Place(little_memory, code=2, says="not enough memory"),
+    "ulimit -v": Place(
+        little_memory, ("check", "big.json", "-l", "time < 1 s"), 2, "not enough memory", ("big.json", "report.sqlite")
+    ),
     "full output": Place(full_output, code=2, says="Cannot write to standard output: No space left on device."),
     "full output of help": Place(full_output, ("--help",), 2, "Cannot write to standard output: No space left"),
     "a full disk": Place(
