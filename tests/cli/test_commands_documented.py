@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 import pytest
 
-from boundby.cli import outcome
 from boundby.cli.main import COMMANDS, cli
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -48,11 +47,3 @@ def test_every_argument_is_in_the_help(name: str) -> None:
         if isinstance(parameter, click.Argument):
             assert parameter.make_metavar(click.Context(command)).strip(".[]") in (command.help or "")
     assert "Exit codes:" in text
-
-
-def test_the_exit_codes_are_documented() -> None:
-    text = (DOCS / "exit-codes.md").read_text(encoding="utf-8")
-    codes = (outcome.OK, outcome.GATE_FAILED, outcome.USER_ERROR, outcome.BUG, outcome.INTERRUPTED, outcome.HUNG_UP)
-    for code in codes:
-        assert f"| {code} |" in text
-        assert f"\n  {code} " in outcome.EPILOG

@@ -169,9 +169,12 @@ def why_no_report(ran: Ran, options: Options, folder: Path, nsys: Nsys) -> UserE
         return ToolError(problem, why if ran.nsys_signal == signal.SIGKILL else _DOCTOR)
     if ran.hung or not ran.started:
         return ToolError(f"nsys {nsys.release} did not start the program. {said}", _DOCTOR)
+    kept = next((path for path in ran.files if path.is_file()), None)
+    rescue = f" nsys left what it had in {kept}: boundby analyze {kept}." if kept is not None else ""
+    if not folder.is_dir():
+        hint = f"Does the program tidy up there? Name another folder with -o.{rescue}"
+        return OutputError(f"{folder} is gone: something removed it while the program ran.", hint)
     if _DISK_FULL.search(ran.said.text) or shutil.disk_usage(folder).free < NO_ROOM_BYTES:
-        kept = next((path for path in ran.files if path.is_file()), None)
-        rescue = f" nsys left what it had in {kept}: boundby analyze {kept}." if kept is not None else ""
         return disk_full(f"the report in {folder}", rescue)
     if options.capture_range is not None:
         hint = "Its name must be exactly that of an NVTX range, which begins after the program has started."

@@ -219,7 +219,7 @@ def render_markdown(job: JobReport) -> str:
     lines += [rest] if rest else []
     predicted = [
         (
-            scenario(one),
+            markdown.escape(scenario(one)),
             units.duration(one.predicted_ns),
             units.percent(1 - one.predicted_ns / one.baseline_ns),
         )
