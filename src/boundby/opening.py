@@ -13,6 +13,7 @@ from pathlib import Path
 
 from boundby.capture.folder import cycles_of, find_in_folder, is_run, not_recorded, rank_of
 from boundby.readers import read_trace
+from boundby.readers.nsys import export_kind
 from boundby.trace.facts import JobPlace, TraceWarning
 from boundby.trace.tables import Trace
 
@@ -54,7 +55,7 @@ def _from_standard_input(progress: Progress) -> Trace:
 
 def _file_of(path: Path) -> tuple[Path, str, tuple[TraceWarning, ...]]:
     """The file to read, what the report is called, and a warning where a folder did not tell which file is meant."""
-    if not path.is_dir():
+    if not path.is_dir() or export_kind(path):
         return path, str(path), ()
     file = find_in_folder(path)
     if is_run(path):

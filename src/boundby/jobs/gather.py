@@ -22,6 +22,7 @@ from boundby.model.errors import InputError, ToolError, UserError
 from boundby.model.records import dataclass
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
+from boundby.readers.nsys import export_kind
 
 #: What a folder of a job holds; of one stem the first of these is taken.
 SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", ".json", ".json.gz")
@@ -59,9 +60,10 @@ def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:
 
 
 def _is_one(folder: Path) -> bool:
-    """Whether a folder holds one report: a run's, even if what made it was cut short. PyTorch's profiler writes one a
-    process."""
-    return any((folder / name).is_file() for name in (runs.EXPORT, runs.REPORT, runs.STREAM, runs.TORCH_TRACE))
+    """Whether a folder holds one report or is one: a run's, even if what made it was cut short. PyTorch's
+    profiler writes one a process."""
+    made = any((folder / name).is_file() for name in (runs.EXPORT, runs.REPORT, runs.STREAM, runs.TORCH_TRACE))
+    return made or export_kind(folder) is not None
 
 
 def _inside(folder: Path) -> Iterator[Path]:

@@ -37,8 +37,12 @@ def read_trace(
     anything that holds no event that can be read. The file is opened read-only and nothing is created beside it.
     """
     location = Path(path)
-    header = first_bytes(location, _HEADER)
-    package = next((package for package in READERS if package.sniff(header)), None)
+    package: ModuleType | None
+    if kind := nsys.export_kind(location):
+        package, source = nsys, kind
+    else:
+        header = first_bytes(location, _HEADER)
+        package = next((package for package in READERS if package.sniff(header)), None)
     if package is None:
         raise no_report(location, header)
     reader = importlib.import_module(f"{package.__name__}.reader")

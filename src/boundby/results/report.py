@@ -80,7 +80,9 @@ class TraceSummary:
     """The report that was read."""
 
     path: Annotated[str, "As it was given."]
-    source: Annotated[str, "Kind of file: nsys-sqlite, nsys-rep, nsys-qdrep or pytorch-profiler."]
+    source: Annotated[
+        str, "Kind of file: nsys-sqlite, nsys-arrow, nsys-parquet, nsys-rep, nsys-qdrep or pytorch-profiler."
+    ]
     nsys_version: Annotated[str | None, "Version of nsys that captured it."] = None
     schema_version: Annotated[str | None, "Version of the export's schema."] = None
     command: Annotated[str | None, "What was profiled."] = None

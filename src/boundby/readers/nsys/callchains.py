@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize
-from boundby.readers.nsys.database import MISSING, Database, open_readonly
+from boundby.readers.nsys.columnar import open_database
+from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import domain_names
 from boundby.readers.nsys.identity import Identities, NamePool
 from boundby.trace.facts import TraceWarning
@@ -52,8 +53,8 @@ class _Part(NamedTuple):
 
 def read_later(path: Path, shown: Path, identities: Identities) -> Backtraces:
     """Open the export again and read its backtraces. Raises InputError if it has gone or is damaged."""
-    with open_readonly(path) as connection:
-        return read_backtraces(Database(connection, shown), identities)
+    with open_database(path, shown) as database:
+        return read_backtraces(database, identities)
 
 
 def holds(database: Database) -> tuple[bool, bool]:

@@ -238,9 +238,12 @@ class Database:
         present = [column for column in wanted if column.lower() in known]
         if not present:
             return {column: np.empty(0, np.int64) for column in wanted}
-        read = self._from_pages(table, present, only) or self._from_rows(table, present, only)
+        read = self._integers(table, present, only)
         length = len(read[present[0]])
         return {column: read[column] if column in read else np.full(length, MISSING, np.int64) for column in wanted}
+
+    def _integers(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
+        return self._from_pages(table, present, only) or self._from_rows(table, present, only)
 
     def _from_pages(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array] | None:
         if self._pages is None or table in self._views:

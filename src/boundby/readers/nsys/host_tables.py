@@ -13,7 +13,8 @@ _CUDA_BACKTRACE = 67  # eventClass of rows that repeat a call to carry its backt
 _PUSH_POP = (59, 70)
 _START_END = (60, 71)
 _DOMAIN_CREATE = 75
-_IS_RANGE = ("eventType", (*_PUSH_POP, *_START_END))
+#: The rows of NVTX_EVENTS that are intervals.
+IS_RANGE = ("eventType", (*_PUSH_POP, *_START_END))
 
 Raw = dict[str, Int64Array]
 
@@ -39,7 +40,7 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 def read_events(database: Database, what: str) -> Raw:
     """The raw columns of one kind of events, of one length. Ranges have their ``row`` besides."""
     tables, columns = EVENTS[what]
-    only = _IS_RANGE if what == RANGES else None  # marks, categories and payload schemas are no intervals
+    only = IS_RANGE if what == RANGES else None  # marks, categories and payload schemas are no intervals
     parts = [database.columns(table, ("start", "globalTid", *columns), only=only) for table in tables]
     raw = {column: joined([part[column] for part in parts]) for column in parts[0]}
     if only:
@@ -84,7 +85,7 @@ def _range_names(raw: Raw, indexes: Indexes) -> Int32Array:
     names = indexes.names(raw["textId"])
     inline = np.flatnonzero(raw["textId"] == MISSING)
     if len(inline) and indexes.database.has("NVTX_EVENTS", "text"):
-        number, texts = indexes.database.texts_of("NVTX_EVENTS", "text", only=_IS_RANGE)
+        number, texts = indexes.database.texts_of("NVTX_EVENTS", "text", only=IS_RANGE)
         number = number[raw["row"][inline]]
         distinct, first = np.unique(number, return_index=True)  # in order of first sight, as rows would be added
         places = np.zeros(len(texts) + 1, np.int32)

@@ -1,4 +1,4 @@
-"""Reader for the SQLite exports of nsys, schema 1.x (2019) to 3.25 (2026).
+"""Reader for the exports of nsys, schema 1.x (2019) to 3.25 (2026).
 
 Every variation of exports (tests/readers/test_facts.py) is met by probing columns, never by asking a version.
 """
@@ -15,7 +15,8 @@ import numpy as np
 from boundby.model.errors import InputError
 from boundby.readers.files import export_again
 from boundby.readers.nsys import callchains, gpu_tables, host_tables, metadata
-from boundby.readers.nsys.database import MISSING, Database, open_readonly
+from boundby.readers.nsys.columnar import open_database
+from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import Raw
 from boundby.readers.nsys.identity import Identities, Indexes, NamePool
 from boundby.readers.sanitize import sanitize
@@ -52,8 +53,7 @@ _REQUIRED = {
 def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Trace:
     """Read an nsys SQLite export into a Trace: see `boundby.readers.read_trace`."""
     shown = path if name is None else Path(name)
-    with open_readonly(path) as connection:
-        database = Database(connection, shown)
+    with open_database(path, shown) as database:
         _check_tables(database)
         progress("reading GPU operations", 0.0)
         raw: dict[str, Raw] = {}

@@ -1,0 +1,162 @@
+"""An nsys export that is a folder with a file of columns for each table: ``nsys export --type arrowdir`` (less than
+half the cost of SQLite's) or ``parquetdir``. Tables and columns are those of the SQLite export; pyarrow reads them.
+
+What is read in bulk comes straight from the columns. Queries go to tables in memory, which are filled when a query
+first names them: those are small, but for NVTX_EVENTS, whose ranges no query asks for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from boundby.model.arrays import MISSING, Int32Array, Int64Array
+from boundby.model.errors import InputError, ToolError
+from boundby.readers.nsys import COLUMN_FILES, export_kind
+from boundby.readers.nsys.database import Database, explain, open_readonly
+from boundby.readers.nsys.host_tables import IS_RANGE
+from boundby.readers.nsys.pages import Only
+
+
+class ColumnFolder(Database):
+    """An open folder of columns: see `Database`, in whose place it is used."""
+
+    def __init__(self, folder: Path, shown: Path) -> None:
+        self.path = shown
+        kind = export_kind(folder)
+        self._files = {path.stem: path for path in sorted(folder.iterdir()) if COLUMN_FILES.get(path.suffix) == kind}
+        self._is_arrow = kind == COLUMN_FILES[".arrow"]
+        self._arrow = _pyarrow()
+        self._columns = {}
+        self.tables = frozenset(self._files)
+        self._memory = sqlite3.connect(":memory:")
+        self._filled: set[str] = set()
+
+    def close(self) -> None:
+        """Let go of the tables in memory."""
+        self._memory.close()
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
+        for table in sorted(self.tables & set(re.findall(r"\w+", sql)) - self._filled):
+            self._fill(table)
+        try:
+            yield from self._memory.execute(sql, parameters)
+        except sqlite3.Error as error:
+            raise explain(self.path, error) from error
+
+    def holds(self, table: str) -> bool:
+        return table in self.tables and self._read(table, list(self._columns_of(table).values())[:1]).num_rows > 0
+
+    def _columns_of(self, table: str) -> dict[str, str]:
+        if table in self.tables and table not in self._columns:
+            with self._errors_of(table), self._opened(table) as file:
+                schema = file.schema if self._is_arrow else file.schema_arrow
+                self._columns[table] = {name.lower(): name for name in schema.names}
+        return self._columns.get(table, {})
+
+    def _integers(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
+        known = self._columns_of(table)
+        rows = self._read(table, [known[column.lower()] for column in present], only)
+        return {column: self._column(table, rows[known[column.lower()]]) for column in present}
+
+    def texts_of(self, table: str, column: str, *, only: Only | None = None) -> tuple[Int32Array, list[str]]:
+        known = self._columns_of(table)[column.lower()]
+        texts = self._read(table, [known], only)[known].combine_chunks().dictionary_encode()
+        distinct = ["" if text is None else text for text in texts.dictionary.to_pylist()]
+        return texts.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32), distinct
+
+    def _column(self, table: str, values: Any) -> Int64Array:
+        types = self._arrow.types
+        if not (types.is_integer(values.type) or types.is_boolean(values.type) or types.is_null(values.type)):
+            raise self._damaged(table, "holds something that is not a number where one belongs")
+        whole = values.cast(self._arrow.int64(), safe=False).fill_null(MISSING)
+        return np.ascontiguousarray(whole.to_numpy(), np.int64)
+
+    def _read(self, table: str, columns: Sequence[str], only: Only | None = None) -> Any:
+        """Some columns of a table, of the rows that are wanted."""
+        wanted = [*columns, *([only[0]] if only and only[0] not in columns else ())]
+        with self._errors_of(table), self._opened(table, wanted) as file:
+            rows = file.read_all() if self._is_arrow else file.read(columns=wanted)
+            return rows.filter(np.isin(self._column(table, rows[only[0]]), only[1])) if only else rows
+
+    @contextlib.contextmanager
+    def _opened(self, table: str, wanted: Sequence[str] | None = None) -> Iterator[Any]:
+        """The file of a table, to be read. Not mapped into memory: a file that shrinks would end the process."""
+        path = str(self._files[table])
+        if not self._is_arrow:
+            with importlib.import_module("pyarrow.parquet").ParquetFile(path) as file:
+                yield file
+            return
+        fields = None
+        if wanted is not None:
+            with self._opened(table) as whole:
+                fields = [whole.schema.names.index(name) for name in wanted]
+        with (
+            self._arrow.OSFile(path) as bytes_,
+            self._arrow.ipc.open_stream(
+                bytes_, options=self._arrow.ipc.IpcReadOptions(included_fields=fields)
+            ) as stream,
+        ):
+            yield stream
+
+    @contextlib.contextmanager
+    def _errors_of(self, table: str) -> Iterator[None]:
+        try:
+            yield
+        except (self._arrow.ArrowException, OSError, KeyError, ValueError) as error:
+            raise self._damaged(table, f"cannot be read ({' '.join(str(error).split())[:80]})") from error
+
+    def _fill(self, table: str) -> None:
+        """Put a table into memory for queries."""
+        rows = self._read(table, list(self._columns_of(table).values()))
+        if table == "NVTX_EVENTS":
+            rows = rows.filter(~np.isin(self._column(table, rows[IS_RANGE[0]]), IS_RANGE[1]))
+        integer = self._arrow.types.is_integer
+        columns = [
+            [None if value == MISSING else value for value in self._column(table, rows[name]).tolist()]
+            if integer(rows[name].type)
+            else rows[name].to_pylist()
+            for name in rows.schema.names
+        ]
+        names = ", ".join(f'"{name}"' for name in rows.schema.names)
+        places = ", ".join("?" * len(columns))
+        try:
+            self._memory.execute(f'CREATE TABLE "{table}" ({names})')
+            self._memory.executemany(f'INSERT INTO "{table}" VALUES ({places})', zip(*columns, strict=True))
+        except sqlite3.Error as error:
+            raise self._damaged(table, f"cannot be queried: {error}") from error
+        self._filled.add(table)
+
+    def _damaged(self, table: str, what: str) -> InputError:
+        return InputError(
+            f"{self.path} is damaged: its file {self._files[table].name} {what}.",
+            "Export it again: nsys export --type arrowdir --force-overwrite true REPORT.nsys-rep",
+        )
+
+
+@contextlib.contextmanager
+def open_database(path: Path, shown: Path) -> Iterator[Database]:
+    """An export of either kind, opened for reading only. Raises UserError."""
+    if path.is_dir():
+        with contextlib.closing(ColumnFolder(path, shown)) as folder:
+            yield folder
+        return
+    with open_readonly(path) as connection:
+        yield Database(connection, shown)
+
+
+def _pyarrow() -> Any:
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError:
+        raise ToolError(
+            "Reading a folder of Arrow or Parquet files needs pyarrow, which is not installed.",
+            "Run: pip install 'boundby[arrow]'. Or export as SQLite: nsys export --type sqlite REPORT.nsys-rep",
+        ) from None
