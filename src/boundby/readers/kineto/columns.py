@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array
+from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array, unique
 from boundby.native.events import NUMBER, RAW, TEXT, Events
 from boundby.readers.sanitize import bounded
 
@@ -20,7 +20,7 @@ _KIND_OF = {
     "kernel": KERNEL,
     **dict.fromkeys(("gpu_memcpy", "memcpy"), COPY),
     **dict.fromkeys(("gpu_memset", "memset"), SET),
-    **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "xpu_runtime"), CALL),
+    **dict.fromkeys(("runtime", "driver"), CALL),
     **dict.fromkeys(("cpu_op", "operator"), OPERATOR),
     "user_annotation": ANNOTATION,
     "python_function": FRAME,
@@ -28,6 +28,7 @@ _KIND_OF = {
     "cuda_sync": SYNC,
     "cpu_instant_event": MEMORY,
 }
+_CALLS = ("_runtime", "_driver")  # cuda_runtime, xpu_runtime, mtia_runtime, privateuse1_driver ...
 MODULE_PREFIX = "nn.Module: "
 _ANNOTATION = re.compile(r"^ProfilerStep#|^Optimizer\.\w+#|^enumerate\(DataLoader\)#")  # operators' category in 2021
 _INTEGER = re.compile(r"-?\d{1,18}")
@@ -38,8 +39,10 @@ Rows = npt.NDArray[np.intp]
 
 def kinds_of(events: Events) -> Int8Array:
     """Per event what it is, by its category and, of Python functions and of 2021's files, its name."""
-    code = np.array([*(_KIND_OF.get(text.lower(), OTHER) for text in events.texts), OTHER], np.int8)
-    kind: Int8Array = code[events.category]
+    kind: Int8Array = np.full(len(events), OTHER, np.int8)
+    for number in unique(events.category[events.category >= 0]).tolist():
+        text = events.texts[number].lower()
+        kind[events.category == number] = _KIND_OF.get(text, CALL if text.endswith(_CALLS) else OTHER)
     is_module = np.array([*(text.startswith(MODULE_PREFIX) for text in events.texts), False], bool)[events.name]
     is_annotation = np.array([*(bool(_ANNOTATION.match(text)) for text in events.texts), False], bool)[events.name]
     kind[is_module & (kind == FRAME)] = MODULE

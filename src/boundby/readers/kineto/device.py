@@ -26,6 +26,8 @@ from boundby.trace.tables import (
 from boundby.trace.vocabulary.cuda import is_communication
 
 _COPY = re.compile(r"Mem(?:cpy|set)\s*(\w+)?\s*(?:\((.*?)(?:\s*->\s*(.*?))?\)\s*$)?", re.IGNORECASE)
+# What others than CUDA call it: CopyDeviceToHost, MEMORY_COPY_HOST_TO_DEVICE, Memcpy D2M (M: the host's memory).
+_WAY = re.compile(r"(?:\b|_|copy|memory)(host|device|[HDM])_?(?:to|2)_?(host|device|[HDM])(?![a-z])", re.IGNORECASE)
 _DIRECTIONS = {direction.name: int(direction) for direction in Direction}
 _MEMORY_KINDS = {
     "pageable": MemoryKind.PAGEABLE,
@@ -137,7 +139,9 @@ def _copy(name: str) -> tuple[int, int, int]:
     match = _COPY.match(name)
     direction, source, target = match.groups() if match else (None, None, None)
     ends = [int(_MEMORY_KINDS.get((text or "").strip().lower(), MemoryKind.UNKNOWN)) for text in (source, target)]
-    return _DIRECTIONS.get((direction or "").upper(), int(Direction.OTHER)), ends[0], ends[1]
+    if (direction := (direction or "").upper()) not in _DIRECTIONS and (way := _WAY.search(name)):
+        direction = "TO".join("D" if end[0] in "dD" else "H" for end in way.groups())
+    return _DIRECTIONS.get(direction, int(Direction.OTHER)), ends[0], ends[1]
 
 
 def _shapes(columns: Columns, rows: Int64Array, is_kernel: BoolArray) -> tuple[LaunchShapes, Int32Array]:

@@ -1,4 +1,5 @@
-"""What AMD's HIP calls are: each has a twin of CUDA, under nearly the same name, that does the same."""
+"""What AMD's HIP calls are: each has a twin of CUDA, under nearly the same name, that does the same. So have those of
+Intel's Unified Runtime, under other names."""
 
 from __future__ import annotations
 
@@ -17,10 +18,18 @@ _TWINS = {
     "hipHostFree": "cudaFreeHost",
     "hipMemcpyWithStream": "cudaMemcpy",  # waits for the stream that it names
     "hipDrvGraphLaunch": "cudaGraphLaunch",
+    "urEnqueueKernelLaunch": "cudaLaunchKernel",
+    "urEnqueueUSMMemcpy": "cudaMemcpyAsync",
+    "urEnqueueUSMFill": "cudaMemsetAsync",
+    "urQueueFinish": "cudaStreamSynchronize",
+    "urEventWait": "cudaEventSynchronize",
+    **dict.fromkeys(("urUSMDeviceAlloc", "urUSMHostAlloc", "urUSMSharedAlloc"), "cudaMalloc"),
+    "urUSMFree": "cudaFree",
+    **dict.fromkeys(("urProgramBuild", "urProgramBuildExp"), "cuModuleLoadData"),
 }
 
 
 @lru_cache(maxsize=4096)
 def cuda_twin(name: str) -> str:
-    """The CUDA call that does what this HIP call does; any other name as it is."""
+    """The CUDA call that does what this call does; any other name as it is."""
     return _TWINS.get(name) or (f"cuda{name[3:]}" if name.startswith("hip") else name)
