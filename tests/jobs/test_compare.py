@@ -56,4 +56,10 @@ def test_the_command_compares_jobs_and_holds_limits(
     capfd.readouterr()
     assert main(["compare", before, after, "--format", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["kind"] == "job-comparison"
-    assert main(["compare", before, after, "--format", "html"]) == 2
+    page = tmp_path / "comparison.html"
+    assert main(["compare", before, after, *limits, "-o", str(page), "-q"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "faster, significantly" in text
+    assert "Gone: rank 2, compute in step" in text
+    assert "regression" in text  # the gate
+    assert "://" not in text

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from boundby.render.job import Look, shown, terminal
 from boundby.simulate.jobs import length_ns, simulate
 from tests.jobs.made import Job, Plant, accused, report
 
@@ -142,3 +143,29 @@ def test_what_if_over_the_job_is_what_the_changed_job_takes() -> None:
         assert predicted[scenario] == pytest.approx(length_ns(simulate(other)), rel=0.03)
     (part,) = (one for one in found.what_if if one.scenario == "without host_blocked in step */data")
     assert (part.cause, part.region) == ("host_blocked", ("step *", "data"))
+
+
+def test_ranks_that_are_slow_alike_are_told_as_one() -> None:
+    plants = tuple(Plant("slow_device", rank, 0.3) for rank in (1, 4, 6))
+    found = report(Job(data=12, jitter=0.001, spread=0, plants=plants))
+    assert accused(found) == [("rank", (1, 4, 6), "gpu_compute")]
+    assert found.stragglers[0].saving_ns > 0.15 * found.length_ns
+    assert found.verdict.because.startswith("3 ranks come late")
+    assert "Rank 1, rank 4, rank 6 each take" in terminal(found)
+
+
+def test_a_rank_and_a_link_that_hide_each_other_are_both_told() -> None:
+    plants = Plant("slow_link", 3, 4.4), Plant("slow_device", 0, 0.32)
+    job = Job(data=2, pipeline=2, micro=2, kernels=4, kernel_ns=249_000, transfer_ns=1_207_000, plants=plants)
+    found = report(job)
+    assert set(accused(found)) == {("rank", (0,), "gpu_compute"), ("link", (2, 3), "gpu_comm")}
+    gone = found.length_ns - sum(one.saving_ns for one in found.stragglers)
+    assert gone == pytest.approx(length_ns(simulate(job.without(*plants))), rel=0.03)
+
+
+def test_ranks_are_shown_by_what_is_asked_for() -> None:
+    found = report(Job(data=20, steps=6, layers=1, plants=(Plant("slow_device", 7, 0.4),)))
+    assert shown(found, Look("others-wait", top=1))[0] == [7]
+    assert len(shown(found, Look(full=True))[0]) == 20
+    assert shown(found, Look("own"))[0][0] == 7
+    assert "3 OF 20 RANKS" in terminal(found, look=Look("waits", top=3))

@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from boundby import api
+from boundby.cli.job import add_pages
 from boundby.cli.main import cli, main
 from boundby.jobs import gather as gathering
 from boundby.jobs.gather import Answer, read_rank
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
+from boundby.render.job import OUTLIERS
 from boundby.results import saved
 from boundby.results.job import JobReport
 from boundby.simulate.jobs import Job, Plant, simulate, write_export
+from tests.jobs.made import report
 
 JOB = Job(data=4, steps=6, layers=2, plants=(Plant("slow_input", 2, 0.4),))
 
@@ -52,17 +56,27 @@ def test_any_order_and_any_number_of_processes_give_the_same_bytes(reports: Path
     files = sorted(reports.iterdir())
     backwards = api.job(files[::-1], workers=2)
     assert saved.render(backwards) == saved.render(api.job(files, workers=1))
-    assert saved.render(api.job(reports, workers=3)) == whole
+    assert saved.render(api.job(reports, workers=4)) == whole
 
 
-def test_dask_gives_the_same_bytes_though_a_worker_is_killed(reports: Path, whole: str) -> None:
+def test_dask_gives_the_same_bytes_though_a_worker_is_killed_midway(reports: Path, whole: str) -> None:
     distributed = pytest.importorskip("distributed")
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    killed = []
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
-        pids = sorted(client.run(os.getpid).values())
-        os.kill(pids[0], signal.SIGKILL)
-        found = api.job(reports, scheduler=cluster.scheduler_address)
+        pid_of = client.run(os.getpid)
+
+        def kill_one_at_work(stage: str, fraction: float | None) -> None:
+            at_work = sorted(worker for worker, tasks in client.processing().items() if tasks)
+            if stage.startswith("reading") and at_work and not killed:
+                killed.append((at_work[0], fraction))
+                os.kill(pid_of[at_work[0]], signal.SIGKILL)
+
+        found = api.job(reports, scheduler=cluster.scheduler_address, progress=kill_one_at_work)
     assert saved.render(found) == whole
+    ((_, fraction),) = killed
+    assert fraction is not None
+    assert 0 < fraction < 1  # some reports had been read, and it was at others
 
 
 def _kills_itself_at_rank_1(name: str, path: Path, options: AnalysisOptions) -> Answer:
@@ -108,9 +122,37 @@ def test_limits_are_held_against_jobs(whole: str, tmp_path: Path, limit: str, co
 @pytest.mark.parametrize("kind", ["terminal", "markdown", "html", "json"])
 def test_every_format_names_the_culprit(reports: Path, tmp_path: Path, kind: str) -> None:
     out = tmp_path / "out"
-    arguments = ["job", str(reports), "--workers", "1", "--format", kind, "-o", str(out), "-q"]
+    arguments = ["job", str(reports), "--workers", "1", "--format", kind, "--pages", "none", "-o", str(out), "-q"]
     result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     text = out.read_text(encoding="utf-8")
     assert "host_blocked" in text if kind == "json" else "ank 2 takes" in text
     assert len(text) < 200_000
+
+
+def test_the_page_links_to_pages_of_ranks_and_makes_those_that_lack(reports: Path, tmp_path: Path) -> None:
+    for path in sorted(reports.iterdir())[:3]:
+        shutil.copy(path, tmp_path)
+    (tmp_path / "rank_0.html").write_text("its own", encoding="utf-8")
+    page = tmp_path / "answer.html"
+    assert main(["job", str(tmp_path), "--workers", "1", "-o", str(page), "-q"]) == 0
+    text = page.read_text(encoding="utf-8")
+    for link in ("rank_0.html", "answer_ranks/rank_1.html", "answer_ranks/rank_2.html"):
+        assert f'href="{link}"' in text
+        assert (tmp_path / link).is_file()
+    assert "boundby" in (tmp_path / "answer_ranks" / "rank_2.html").read_text(encoding="utf-8")
+    assert (tmp_path / "rank_0.html").read_text(encoding="utf-8") == "its own"
+
+
+def test_of_many_ranks_those_that_stand_out_get_a_page(reports: Path, tmp_path: Path) -> None:
+    found = report(Job(data=20, steps=6, layers=1, plants=(Plant("slow_device", 7, 0.4),)))
+    one = sorted(reports.iterdir())[0]
+    for rank in found.ranks:
+        (tmp_path / f"{rank.name}.sqlite").symlink_to(one)
+    named = replace(found, ranks=tuple(replace(rank, name=f"{rank.name}.sqlite") for rank in found.ranks))
+    told, links = add_pages(named, [tmp_path], tmp_path / "job.html", AnalysisOptions(), workers=1)
+    made = [place for place, link in enumerate(links) if link is not None]
+    assert 7 in made
+    assert len(made) <= OUTLIERS
+    assert told.notes[-1].startswith(f"Of 20 ranks {len(made)} have a page")
+    assert add_pages(named, [tmp_path], tmp_path / "other.html", AnalysisOptions(), "none")[1] == [None] * 20

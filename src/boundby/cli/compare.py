@@ -107,8 +107,6 @@ def _jobs(
     from boundby.render.comparison import jobs
     from boundby.results import saved, write
 
-    if kind == "html":
-        raise click.UsageError("Two jobs are compared as terminal, markdown or json; boundby job has a page of one.")
     with view.progress() as progress:
         one, other = (api.load_job(path, options, progress=progress) for path in (before, after))
     found = compare_jobs(one, other)
@@ -117,6 +115,7 @@ def _jobs(
     text = {
         "json": lambda: saved.render(found),
         "markdown": lambda: jobs.render_markdown(found),
+        "html": lambda: jobs.html(found, result),
         "terminal": lambda: jobs.terminal(found, width=surface.width),
     }[kind]()
     if output is not None:

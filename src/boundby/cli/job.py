@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +14,18 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, analysis_options, view_options
+from boundby.cli.options import FILE, PLAIN, analysis_options, view_options, with_rule_config
+from boundby.model.errors import UserError
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, Surface
 
 if TYPE_CHECKING:
+    from boundby.jobs.gather import Answer
+    from boundby.opening import Progress
     from boundby.results.job import JobReport
 
+#: Ranks that get a page of their own where they have none.
+PAGES = ("named", "all", "none")
 FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
 
 
@@ -33,14 +41,28 @@ FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
     metavar="ADDRESS",
     help="A dask scheduler whose workers see the same files, or 'local' to start one; needs boundby[cluster].",
 )
+@click.option(
+    *("-s", "--sort"),
+    type=click.Choice(("rank", "own", "transfer", "waits", "others-wait")),
+    default="rank",
+    help="What ranks are shown by; by rank of more than 16 those that stand out.",
+)
+@click.option(
+    "--pages",
+    type=click.Choice(PAGES),
+    default="named",
+    help="With -o job.html: make pages of ranks that have none, of the ranks shown one by one, of all, or of none.",
+)
 @analysis_options("nsys", "keep_export")
-@view_options(*PLAIN)
+@view_options(*PLAIN, "full", "top", full="Every rank and every prediction.", top="So many ranks.")
 def job(
     reports: tuple[Path, ...],
     format_name: str | None,
     output: Path | None,
     workers: int | None,
     scheduler: str | None,
+    sort: str,
+    pages: str,
     options: AnalysisOptions,
     view: View,
 ) -> int:
@@ -50,7 +72,8 @@ def job(
 
     \b
     boundby job rank*.nsys-rep
-    boundby job traces/ -o job.html
+    boundby job traces/ -o job.html --pages all
+    boundby job traces/ --sort others-wait --top 5
     boundby job traces/ --scheduler tcp://head:8786 --format json -o job.json
     """
     from boundby import api
@@ -76,8 +99,13 @@ def job(
             perfetto.write(file, ranks, found)
         view.note(f"wrote {output}; open it at https://ui.perfetto.dev")
         return outcome.OK
-    pages = links(found, reports, output) if kind == "html" and output is not None else ()
-    text = render(found, kind, view.surface() if output is None else view.plain(), pages)
+    linked: Sequence[str | None] = ()
+    if kind == "html" and output is not None:
+        with view.progress() as progress:
+            found, linked = add_pages(
+                found, reports, output, options, pages, workers=workers, scheduler=scheduler, progress=progress
+            )
+    text = render(found, kind, view.surface() if output is None else view.plain(), linked, sort)
     if output is not None:
         write.write_text(output, text, inputs=files)
         view.note(f"wrote {output}")
@@ -86,29 +114,108 @@ def job(
     return outcome.OK
 
 
-def links(found: JobReport, reports: Sequence[Path], page: Path) -> list[str | None]:
-    """For each rank the page of its own report, as ``page`` would name it: in the folder of its run, or beside its
-    report under the same name; None where there is none."""
+def add_pages(
+    found: JobReport,
+    reports: Sequence[Path],
+    page: Path,
+    options: AnalysisOptions,
+    pages: str = "named",
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[JobReport, list[str | None]]:
+    """For each rank a page of its own, as ``page`` would name it: in the folder of its run, or beside its report under
+    the same name; else one is made in a folder beside ``page``, by the workers that read the reports. None where there
+    is none; the report's notes say so."""
     from boundby.capture.folder import HTML
-    from boundby.jobs.gather import SUFFIXES, find_reports
+    from boundby.jobs import gather
+    from boundby.render import job as shown
 
-    of_report: dict[str, str | None] = {}
-    for name, path in find_reports(reports)[1]:
-        suffix = next((one for one in SUFFIXES if path.name.lower().endswith(one)), "")
-        own = path / HTML if path.is_dir() else path.with_name(path.name.removesuffix(suffix) + ".html")
-        of_report[name] = os.path.relpath(own, page.parent) if own.is_file() else None
-    return [of_report.get(rank.name.partition(" process ")[0]) for rank in found.ranks]
+    folder = page.with_name(f"{page.stem}_ranks")
+    path_of = dict(gather.find_reports(reports)[1])
+    links: list[str | None] = []
+    wanted: dict[str, Path] = {}  # by rank's name: the page to make
+    chosen = {"named": set(shown.shown(found)[0]), "all": set(range(len(found.ranks))), "none": set[int]()}[pages]
+    for place, rank in enumerate(found.ranks):
+        name, part, _ = rank.name.partition(" process ")
+        path = path_of.get(name)
+        suffix = next((one for one in gather.SUFFIXES if path and path.name.lower().endswith(one)), "")
+        own = (
+            None
+            if path is None
+            else path / HTML
+            if path.is_dir()
+            else path.with_name(path.name.removesuffix(suffix) + ".html")
+        )
+        if own is not None and own.is_file() and not part:
+            links.append(os.path.relpath(own, page.parent))
+            continue
+        links.append(None)
+        if path is not None and place in chosen:
+            wanted[rank.name] = (
+                folder
+                / f"{'rank' if rank.rank is not None else 'report'}_{place if rank.rank is None else rank.rank}.html"
+            )
+    if wanted:
+        folder.mkdir(exist_ok=True)
+    made = gather.each(
+        [(name, path_of[name.partition(" process ")[0]]) for name in wanted],
+        with_rule_config(options),
+        partial(write_page, targets={name: target.resolve() for name, target in wanted.items()}),
+        stage="making pages of",
+        workers=workers,
+        scheduler=scheduler,
+        progress=progress,
+    )
+    good = {answer.name for answer in made if not answer.problem}
+    places = {rank.name: place for place, rank in enumerate(found.ranks)}
+    for name in good:
+        links[places[name]] = os.path.relpath(wanted[name], page.parent)
+    notes = [answer.problem for answer in made if answer.problem]
+    lacking = links.count(None) - len(notes)
+    if lacking and pages == "named":
+        having = len(links) - links.count(None)
+        notes.append(f"Of {len(links)} ranks {having} have a page: those that stand out. --pages all makes the others.")
+    return replace(found, notes=(*found.notes, *notes)), links
 
 
-def render(found: JobReport, kind: str, surface: Surface, links: Sequence[str | None] = ()) -> str:
+#: What the name of a rank says where its report holds several.
+_PART = re.compile(r" process (\d+)(?: GPU (\d+))?$")
+
+
+def write_page(name: str, path: Path, options: AnalysisOptions, *, targets: Mapping[str, Path]) -> Answer:
+    """One rank's own page, made by a worker."""
+    from boundby import api
+    from boundby.jobs.gather import Answer
+    from boundby.render import page
+    from boundby.results import write
+
+    part = _PART.search(name)
+    if part:
+        options = replace(options, processes=(int(part[1]),), devices=(int(part[2]),) if part[2] else ())
+    try:
+        analysis = api.examine(path, options)
+        html = page.render(analysis.report, analysis.plot_data, next_bounds=analysis.next_bounds)
+        write.write_text(targets[name], html)
+    except UserError as error:
+        return Answer(name, problem=f"{name} has no page: {error.message}")
+    except Exception as error:
+        return Answer(name, problem=f"{name} has no page ({type(error).__name__}: {error}).")
+    return Answer(name)
+
+
+def render(found: JobReport, kind: str, surface: Surface, links: Sequence[str | None] = (), sort: str = "rank") -> str:
     """The job in one of the formats that are text."""
     from boundby.render import job as shown
     from boundby.results import saved
+
+    look = shown.Look(sort, surface.top, surface.full)
 
     if kind == "json":
         return saved.render(found)
     if kind == "html":
         return shown.html(found, links)
     if kind == "markdown":
-        return shown.render_markdown(found)
-    return shown.terminal(found, width=surface.width, unicode=surface.unicode)
+        return shown.render_markdown(found, look)
+    return shown.terminal(found, width=surface.width, unicode=surface.unicode, look=look)

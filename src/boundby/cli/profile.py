@@ -255,7 +255,7 @@ def _tell_job(place: Path, options: AnalysisOptions, format_name: str, view: Vie
 
     with view.progress() as progress:
         report = api.job(place, options, progress=progress)
-    links = jobs.links(report, [place], place / ranks.JOB_HTML)
+        report, links = jobs.add_pages(report, [place], place / ranks.JOB_HTML, options, progress=progress)
     for name in (ranks.JOB_ANALYSIS, ranks.JOB_HTML, ranks.JOB_PAGE):
         kind = BY_SUFFIX[Path(name).suffix]
         write.write_text(place / name, jobs.render(report, kind, view.plain(), links))

@@ -105,20 +105,34 @@ def gather(
     ``workers``: local processes; 1: this one; None: one a core. ``scheduler``: the address of a dask scheduler, or
     ``local``.
     """
+    ordered = each(reports, options, workers=workers, scheduler=scheduler, progress=progress)
+    return [one for answer in ordered for one in answer.summaries], [one.problem for one in ordered if one.problem]
+
+
+def each(
+    reports: Sequence[tuple[str, Path]],
+    options: AnalysisOptions | None = None,
+    work: Callable[[str, Path, AnalysisOptions], Answer] = read_rank,
+    *,
+    stage: str = "reading",
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> list[Answer]:
+    """What ``work`` answers of each report, in the order of the reports; a name stands for one."""
     chosen, tell = options or AnalysisOptions(), progress or _silent
     count = min(workers or os.cpu_count() or 1, len(reports))
     if scheduler is not None:
-        answers = _on_cluster(reports, chosen, scheduler, workers)
+        answers = _on_cluster(reports, chosen, scheduler, workers, work)
     elif count > 1:
-        answers = _in_processes(reports, chosen, count)
+        answers = _in_processes(reports, chosen, count, work)
     else:
-        answers = (read_rank(name, path, chosen) for name, path in reports)
+        answers = (work(name, path, chosen) for name, path in reports)
     found = {}
     for number, answer in enumerate(answers):
         found[answer.name] = answer
-        tell(f"reading {len(reports)} reports", (number + 1) / len(reports))
-    ordered = [found[name] for name, _ in reports if name in found]
-    return [one for answer in ordered for one in answer.summaries], [one.problem for one in ordered if one.problem]
+        tell(f"{stage} {len(reports)} reports", (number + 1) / len(reports))
+    return [found[name] for name, _ in reports if name in found]
 
 
 def _in_processes(
@@ -157,7 +171,11 @@ def _in_processes(
 
 
 def _on_cluster(
-    reports: Sequence[tuple[str, Path]], options: AnalysisOptions, scheduler: str, workers: int | None
+    reports: Sequence[tuple[str, Path]],
+    options: AnalysisOptions,
+    scheduler: str,
+    workers: int | None,
+    work: Callable[[str, Path, AnalysisOptions], Answer],
 ) -> Iterator[Answer]:
     """On a dask cluster whose workers see the same files. A worker that dies gives its tasks to others."""
     try:
@@ -174,7 +192,7 @@ def _on_cluster(
         raise ToolError(f"No dask scheduler answers at {scheduler} ({error}).", "Start one: dask scheduler") from None
     try:
         futures = {
-            client.submit(read_rank, name, path.resolve(), options, pure=False, retries=_TRIES): name
+            client.submit(work, name, path.resolve(), options, pure=False, retries=_TRIES): name
             for name, path in reports
         }
         for future in dask.as_completed(list(futures)):
@@ -193,4 +211,4 @@ def _silent(_stage: str, _fraction: float | None) -> None:
     """No progress is shown."""
 
 
-__all__ = ["SUFFIXES", "find_reports", "gather"]
+__all__ = ["SUFFIXES", "Answer", "each", "find_reports", "gather"]

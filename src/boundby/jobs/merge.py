@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
@@ -43,6 +44,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
             "Give one report a rank, or a folder of them.",
         )
     diagnosis, job = diagnose(kept, aligned)
+    diagnosis = replace(diagnosis, culprits=tuple(_folded(diagnosis.culprits)))
     ranks = _ranks(kept, aligned, diagnosis, job)
     world = max((one.world_size for one in kept), default=UNKNOWN)
     here = {one.rank for one in kept}
@@ -226,6 +228,29 @@ def _clock(clock: Clock) -> RankClock:
     )
 
 
+def _folded(culprits: Sequence[Culprit]) -> list[Culprit]:
+    """Ranks that are slow alike, and of which the job gains only by all together (each has the same share of that), as
+    one."""
+    alike: dict[tuple[object, ...], list[Culprit]] = {}
+    for one in culprits:
+        is_rank = one.kind in ("rank", "exceptions")
+        key = (one.kind, one.cause, one.region, one.saving_ns) if is_rank else (one.kind, one.ranks, one.cause)
+        alike.setdefault(key, []).append(one)
+    return [
+        same[0]
+        if len(same) == 1
+        else replace(
+            same[0],
+            ranks=tuple(sorted(rank for one in same for rank in one.ranks)),
+            excess_ns=sum(one.excess_ns for one in same) // len(same),
+            share=sum(one.share for one in same) / len(same),
+            saving_ns=sum(one.saving_ns for one in same),
+            steps=max(one.steps for one in same),
+        )
+        for same in alike.values()
+    ]
+
+
 def _straggler(culprit: Culprit) -> Straggler:
     return Straggler(
         kind=culprit.kind,
@@ -332,7 +357,7 @@ def _who(culprit: Culprit, summaries: Sequence[RankSummary]) -> str:
         return f"stage {culprit.stage} ({names[0]}{' and others' if len(names) > 1 else ''}) does more than the others"
     if culprit.kind == "link":
         return f"transfers of {names[0]} and its group are slow"
-    return f"{names[0]} comes late"
+    return f"{names[0]} comes late" if len(names) == 1 else f"{len(names)} ranks come late"
 
 
 def _doubts(

@@ -4,10 +4,11 @@ ranks."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, COLORS, LETTER, SHORT_LABEL
+from boundby.model.records import dataclass
 from boundby.render import markdown
 from boundby.render.bars import cells, segments
 from boundby.render.text import clean, region_name, shorten
@@ -28,6 +29,28 @@ _SCENARIOS = {
     "transfer=2": "transfers twice as fast",
     "kernels=2": "kernels twice as fast on all ranks",
 }
+
+
+#: What ranks can be sorted by: the most first; by rank: as they are.
+SORTS: dict[str, Callable[[RankReport], int]] = {
+    "rank": lambda _: 0,
+    "own": lambda rank: sum(rank.own.values()),
+    "transfer": lambda rank: rank.transfer_ns,
+    "waits": lambda rank: rank.wait_ns,
+    "others-wait": lambda rank: rank.caused_wait_ns,
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which ranks are shown one by one, and in what order: those that stand out, where nothing is said."""
+
+    sort: str = "rank"
+    top: int | None = None
+    full: bool = False
+
+
+STANDING_OUT = Look()
 
 
 def headline(job: JobReport) -> str:
@@ -71,9 +94,11 @@ def names_of(job: JobReport, places: Sequence[int]) -> str:
     numbers = [job.ranks[place].rank for place in places]
     first, last = name_of(job, places[0]), name_of(job, places[-1])
     known = [number for number in numbers if number is not None]
-    if len(known) == len(numbers) and known == list(range(known[0], known[0] + len(known))):
+    if len(known) < len(numbers):
+        return f"{first} to {last} ({len(places)} of them)"
+    if known == list(range(known[0], known[0] + len(known))):
         return f"ranks {known[0]} to {known[-1]}"
-    return f"{first} to {last} ({len(places)} of them)"
+    return f"{len(known)} ranks ({', '.join(map(str, known[:4]))}, ... {known[-1]})"
 
 
 def told(job: JobReport, one: Straggler) -> str:
@@ -92,10 +117,12 @@ def told(job: JobReport, one: Straggler) -> str:
         return f"Stage {one.stage} ({who}) does {excess} more than other stages, mostly {what}. Evened out: {gain}."
     if one.kind == "extra":
         return f"{subject} alone does {excess} of {what}, which the others wait for. Without: {gain}."
+    many = len(one.ranks) > 1
     if one.kind == "exceptions":
-        return f"{subject} is held up {often}, by {excess} of {what}. Without: {gain}."
-    mostly = units.percent(one.cause_share)
-    return f"{subject} takes {excess} longer than its peers, {mostly} of it {what}, {often}. Like them: {gain}."
+        return f"{subject} {'are each' if many else 'is'} held up {often}, by {excess} of {what}. Without: {gain}."
+    takes, mostly = "each take" if many else "takes", units.percent(one.cause_share)
+    peers = f"{'their' if many else 'its'} peers, {mostly} of it {what}, {often}"
+    return f"{subject} {takes} {excess} longer than {peers}. Like them: {gain}."
 
 
 def scenario(one: JobWhatIf) -> str:
@@ -106,14 +133,16 @@ def scenario(one: JobWhatIf) -> str:
     return f"no {SHORT_LABEL[one.cause]}{where} on any rank"
 
 
-def shown(job: JobReport) -> tuple[list[int], str]:
+def shown(job: JobReport, look: Look = STANDING_OUT) -> tuple[list[int], str]:
     """The ranks to show one by one, and what is said of the others."""
-    if len(job.ranks) <= ONE_BY_ONE:
-        return list(range(len(job.ranks))), ""
+    most = len(job.ranks) if look.full else look.top or ONE_BY_ONE
+    if len(job.ranks) <= most or look.sort != "rank":
+        by = SORTS[look.sort]
+        return sorted(range(len(job.ranks)), key=lambda place: (-by(job.ranks[place]), place))[:most], ""
     named = [place for one in (*job.stragglers, *job.extras) for place in one.ranks[:4]]
     by_wait = sorted(range(len(job.ranks)), key=lambda place: (job.ranks[place].wait_ns, place))
     by_cause = sorted(range(len(job.ranks)), key=lambda place: (-job.ranks[place].caused_wait_ns, place))
-    chosen = list(dict.fromkeys([*named, *by_cause[:3], *by_wait[:2], *by_wait[-2:]]))[:OUTLIERS]
+    chosen = list(dict.fromkeys([*named, *by_cause[:3], *by_wait[:2], *by_wait[-2:]]))[: look.top or OUTLIERS]
     waits = sorted(_share(rank, rank.wait_ns) for rank in job.ranks)
     spread = " / ".join(units.percent(waits[round(part * (len(waits) - 1))]) for part in (0, 0.25, 0.5, 0.75, 1))
     return sorted(
@@ -125,7 +154,7 @@ def _share(rank: RankReport, ns: int) -> float:
     return ns / rank.window_ns if rank.window_ns else 0.0
 
 
-def terminal(job: JobReport, *, width: int = 100, unicode: bool = True) -> str:
+def terminal(job: JobReport, *, width: int = 100, unicode: bool = True, look: Look = STANDING_OUT) -> str:
     """The whole view as plain text."""
     lines = [
         *_wrapped(headline(job), width),
@@ -143,8 +172,9 @@ def terminal(job: JobReport, *, width: int = 100, unicode: bool = True) -> str:
         )
     for one in job.extras:
         lines += _wrapped(told(job, one), width)
-    places, rest = shown(job)
-    lines += ["", "RANKS" if len(places) == len(job.ranks) else "RANKS THAT STAND OUT"]
+    places, rest = shown(job, look)
+    first = "RANKS THAT STAND OUT" if look.sort == "rank" else f"{len(places)} OF {len(job.ranks)} RANKS"
+    lines += ["", "RANKS" if len(places) == len(job.ranks) else first]
     bar_width = max(width - 74, 12)
     lines.append(f"{'rank':<22} {'own':>9} {'transfer':>9} {'waits':>9} {'wait %':>6} {'others wait':>11}  time")
     for place in places:
@@ -164,7 +194,7 @@ def terminal(job: JobReport, *, width: int = 100, unicode: bool = True) -> str:
         lines += ["", "WHAT IF (all ranks, replayed together)"]
         for change in sorted(job.what_if, key=lambda change: (change.predicted_ns, change.scenario)):
             saved = 1 - change.predicted_ns / change.baseline_ns if change.baseline_ns else 0.0
-            if saved >= _LEAST_SAVED:
+            if saved >= _LEAST_SAVED or look.full:
                 takes = units.duration(change.predicted_ns)
                 lines.append(f"  {shorten(scenario(change), 52):<52} {takes:>9}  {units.percent(saved):>5} shorter")
     notes = [*(f"Left out: {clean(one)}" for one in job.left_out), *(clean(one) for one in job.notes)]
@@ -194,7 +224,7 @@ def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent=" " * indent) or [""]
 
 
-def render_markdown(job: JobReport) -> str:
+def render_markdown(job: JobReport, look: Look = STANDING_OUT) -> str:
     """The job as GitHub-flavoured Markdown."""
     lines = [f"### {markdown.escape(headline(job))}", "", markdown.escape(" · ".join(facts(job))), ""]
     if job.verdict.reasons:
@@ -203,7 +233,7 @@ def render_markdown(job: JobReport) -> str:
     lines += [f"- {markdown.escape(told(job, one))}" for one in job.extras]
     if not job.stragglers:
         lines.append(NOBODY)
-    places, rest = shown(job)
+    places, rest = shown(job, look)
     rows = [
         (
             markdown.code(name_of(job, place)),
@@ -261,7 +291,7 @@ def html(job: JobReport, links: Sequence[str | None] = ()) -> str:
             "ranks": list(_rows(job, links)),
             "notes": [*(f"Left out: {one}" for one in job.left_out), *job.notes],
             "steps": job.steps,
-            "causes": [(LETTER[key], SHORT_LABEL[key], COLORS[key][0]) for key in CAUSE_KEYS],
+            "causes": [(LETTER[key], SHORT_LABEL[key], *COLORS[key][:2]) for key in CAUSE_KEYS],
         },
         _data(job),
     )
@@ -272,6 +302,11 @@ def _rows(job: JobReport, links: Sequence[str | None]) -> Iterable[dict[str, obj
         clock = rank.clock
         yield {
             "name": name_of(job, place),
+            "numbers": (
+                *(place, place, rank.stage, sum(rank.own.values()), rank.transfer_ns, rank.wait_ns),
+                *(round(_share(rank, rank.wait_ns), 6), rank.caused_wait_ns, rank.last),
+                *(clock.offset_ns, round(clock.residual_ns)),
+            ),
             "file": rank.name,
             "link": links[place] if place < len(links) else None,
             "stage": rank.stage,

@@ -1,4 +1,4 @@
-"""Two jobs compared -> terminal and Markdown."""
+"""Two jobs compared -> terminal, Markdown and one HTML page."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import textwrap
 from collections.abc import Iterator
 
 from boundby.model import units
-from boundby.model.causes import CAUSE_KEYS, SHORT_LABEL
-from boundby.render import markdown
+from boundby.model.causes import CAUSE_KEYS, COLORS, LETTER, SHORT_LABEL
+from boundby.render import gate, markdown
 from boundby.render.text import clean, region_name, shorten
-from boundby.results.job import JobComparison, RankChange, StragglerChange
+from boundby.results.gate import GateResult
+from boundby.results.job import JobComparison, JobSide, RankChange, StragglerChange
 
 #: Of more ranks, those that changed most.
 MOST_RANKS = 16
@@ -114,3 +115,61 @@ def render_markdown(found: JobComparison) -> str:
         lines += ["", markdown.table(heads, "rrrrr", chosen)]
     lines += [f"- {markdown.escape(note)}" for note in found.notes]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def sides(found: JobComparison) -> list[tuple[str, str, str]]:
+    """Both jobs: which, what was given, and what it is."""
+    return [
+        (which, clean(side.path), f"{side.ranks} ranks, bound by {side.bound}, confidence {side.confidence}")
+        for which, side in (("Before", found.before), ("After", found.after))
+    ]
+
+
+def _bar(side: JobSide, longest_ns: float) -> list[tuple[str, str, str, str, str]]:
+    """A side's mean rank as parts of a bar: letter, label, length, share of the longer side's in percent, colour."""
+    parts = [(LETTER[key], SHORT_LABEL[key], float(side.own[key]), COLORS[key][0]) for key in CAUSE_KEYS]
+    parts += [("=", "transfer", side.transfer_ns, "#c9b3e6"), (".", "waits for others", side.wait_ns, "#d4d8dc")]
+    return [
+        (letter, label, units.duration(ns), f"{100 * ns / longest_ns:.3f}", color)
+        for letter, label, ns, color in parts
+        if ns >= _LEAST_SHARE * longest_ns
+    ]
+
+
+def html(found: JobComparison, result: GateResult | None = None) -> str:
+    """As one self-contained page, with a gate's result where there is one."""
+    from boundby.render.html import environment
+
+    whole = [sum(side.own.values()) + side.transfer_ns + side.wait_ns for side in (found.before, found.after)]
+    return (
+        environment()
+        .get_template("comparison/jobs.html.j2")
+        .render(
+            headline=headline(found),
+            is_change=found.significance.is_change,
+            change=found.change,
+            sides=sides(found),
+            bars=[
+                (which, _bar(side, max(*whole, 1.0)), units.duration(ns))
+                for which, side, ns in zip(("before", "after"), (found.before, found.after), whole, strict=True)
+            ],
+            what="a mean rank's step" if found.before.step_ns is not None else "a mean rank",
+            rows=list(rows(found)),
+            stragglers=[(each.status, told(each)) for each in found.stragglers],
+            ranks=[
+                (
+                    rank.rank,
+                    units.duration(rank.own_before_ns),
+                    units.duration(rank.own_after_ns),
+                    _change(rank.own_before_ns, rank.own_after_ns),
+                    units.duration(rank.wait_before_ns),
+                    units.duration(rank.wait_after_ns),
+                )
+                for rank in _ranks(found)
+            ],
+            left_out=max(len(found.ranks) - MOST_RANKS, 0),
+            notes=found.notes,
+            gate=gate,
+            result=result,
+        )
+    )

@@ -5,7 +5,7 @@
   const ranks = data.own.length, steps = Math.max(...data.own.map((row) => row.length), 1);
   const high = ranks > 128 ? 2 : ranks > 32 ? 6 : 14;
   let kind = "own";
-  for (const key of document.querySelectorAll(".key")) key.style.background = key.dataset.color;
+  for (const key of document.querySelectorAll(".key")) { key.style.background = key.dataset.color; key.style.color = key.dataset.ink; }
   canvas.width = steps * 12; canvas.height = ranks * high; canvas.style.height = `${ranks * high}px`;
   const time = (ns) => ns >= 1e9 ? `${(ns / 1e9).toFixed(2)} s` : ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e3).toFixed(1)} us`;
   function draw() {
@@ -33,5 +33,14 @@
     const cause = data.labels[data.cause[rank][step]];
     said.textContent = `${data.names[rank]}, step ${step + 1}: own ${time(data.own[rank][step])}, waiting and transfer ${time(data.wait[rank][step])}` + (cause ? `; beyond its peers: ${cause}` : "");
   });
+  const body = document.querySelector("#ranks tbody"), rows = [...body.rows];
+  const values = new Map(rows.map((row) => [row, row.dataset.of.split(" ").map(Number)]));
+  document.querySelectorAll("#ranks th").forEach((head, column) => head.addEventListener("click", () => {
+    const up = head.getAttribute("aria-sort") === "descending" || (column < 3 && head.getAttribute("aria-sort") !== "ascending");
+    for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    rows.sort((one, other) => (values.get(one)[column] - values.get(other)[column]) * (up ? 1 : -1) || values.get(one)[0] - values.get(other)[0]);
+    body.append(...rows);
+  }));
   draw();
 })();
