@@ -62,7 +62,7 @@ def test_any_order_and_any_number_of_processes_give_the_same_bytes(reports: Path
 def test_dask_gives_the_same_bytes_though_a_worker_is_killed_midway(reports: Path, whole: str) -> None:
     distributed = pytest.importorskip("distributed")
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    killed = []
+    killed: list[tuple[str, float | None]] = []
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         pid_of = client.run(os.getpid)
 
