@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -14,7 +16,7 @@ import pytest
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.model.causes import CAUSE_KEYS
+from boundby.model.causes import CAUSE_KEYS, COLORS
 from boundby.plot_data import build_plot_data
 from boundby.render import page
 from boundby.render.glossary import TERMS
@@ -257,3 +259,28 @@ def test_a_million_kernels_stay_below_the_bound() -> None:
     plot_data = build_plot_data(build_timeline(trace, parse_window("gpu")))
     assert sum(row.count for row in plot_data.kernels) + plot_data.kernels_left_out[1] == 1_000_000
     assert len(rendered(reports.sample(), plot_data).encode()) < MOST_BYTES
+
+
+def _luminance(color: str) -> float:
+    channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("key", sorted(COLORS))
+def test_what_is_written_on_a_cause_can_be_read(key: str) -> None:
+    """4.5 to 1, as WCAG asks of text of usual size."""
+    dark, light = sorted(_luminance(color) for color in COLORS[key])
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("make", [reports.sample, reports.many_devices, reports.cpu_only])
+def test_headings_follow_each_other_and_everything_is_labelled(make: Callable[[], Report]) -> None:
+    text = page.render(make(), None)
+    levels = [int(level) for level in re.findall(r"<h([1-6])", text)]
+    assert levels[0] == 1
+    assert all(later <= earlier + 1 for earlier, later in itertools.pairwise(levels))
+    assert not re.search(r"<th[^>]*>\s*</th>", text)
+    assert all("aria-label=" in tag for tag in re.findall(r"<[^>]*tabindex=[^>]*>", text))
+    assert all("aria-label=" in tag for tag in re.findall(r"<svg[^>]*role=[^>]*>", text))
+    assert '<html lang="en"' in text

@@ -12,6 +12,7 @@ from boundby.model.scenarios import scenario_label
 from boundby.render.text import clean, file_name
 from boundby.results.report import DeviceReport, FirstResponse, RegionReport, Report, ThreadReport, Verdict, WhatIf
 
+IN_RANGES = 0.9  # of the host's time: ranges that cover less of it are told to do so
 NOTHING = "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
 #: Under a table that holds regions which no annotation made.
 FOUND = (
@@ -131,7 +132,7 @@ def phases(device: DeviceReport) -> str:
 def because(verdict: Verdict) -> str:
     """``Why: 13 syncs a step block 13 ms.``: the numbers that decide, whatever clause they come in."""
     if verdict.why_not:
-        return f"Cannot be told, because {clean(verdict.why_not).rstrip('.')}."
+        return f"Why not: {clean(verdict.why_not).rstrip('.')}."
     text = clean(verdict.because).rstrip(".")
     return f"Why: {text}." if text else ""
 
@@ -183,7 +184,11 @@ def window(report: Report) -> str:
     """The span that was analysed, and the startup before it (which held work, too, where launches lost theirs)."""
     if not report.devices:
         length = report.trace.duration_ns
-        return f"{units.duration(length)} of host time" if length is not None else ""
+        if length is None:
+            return ""
+        judged = max((thread.total_ns for thread in report.threads), default=0)
+        part = f", {units.duration(judged)} of it in NVTX ranges" if 0 < judged < IN_RANGES * length else ""
+        return f"{units.duration(length)} of host time{part if report.trace.captured.nvtx else ''}"
     longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
     span = units.duration(longest.window_ns)
     if report.analysis.window == "gpu":

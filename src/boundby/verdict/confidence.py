@@ -103,7 +103,7 @@ def _doubts_of_host(case: Case) -> Iterator[Doubt]:
         yield from _unexplained(case)
         if case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
             part = percent(case.preempted_ns / case.window_ns)
-            yield 1, f"{part} of it it was runnable and waited for a core (preempted)"
+            yield 1, f"for {part} of it the thread was runnable and waited for a core (preempted)"
 
 
 def _unexplained(case: Case) -> Iterator[Doubt]:

@@ -6,6 +6,7 @@ of the trace: findings answer where a rule looked for the same thing, else a rep
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -332,7 +333,14 @@ def _better_kernels(subject: Subject) -> Told | None:
         f"{name} takes {percent(share)} of kernel time; if it ran {KERNEL_LEAST:g} to {KERNEL_MOST:g} times as fast"
     )
     told = subject.speed(rows, KERNEL_LEAST, KERNEL_MOST, because, f"kernel:{name.split(' ')[0]}={KERNEL_MOST:g}")
-    return told._replace(action=found.action) if found and not told.action else told
+    if told.action:
+        return told
+    if found and re.search(rf"(?<!\w){re.escape(top[0].name)}(?!\w)", f"{found.because} {found.action}"):
+        return told._replace(action=found.action)
+    gpu = subject.part.name if isinstance(subject.part, DeviceReport) else ""
+    if not re.fullmatch(r"\w+", top[0].name) or gpu.startswith(("AMD", "Instinct")):
+        return told
+    return told._replace(action=f"ncu --set full -k {top[0].name} -c 1 PROGRAM tells what limits it (Nsight Compute)")
 
 
 def _bigger_gpu(subject: Subject) -> Told | None:
