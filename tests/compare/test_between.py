@@ -229,6 +229,27 @@ def test_what_has_come_to_another_region_is_still_there_unless_it_grew() -> None
     assert [item.status for item in found] == ["new", "resolved"], "a region that both have is another place"
 
 
+def test_what_is_told_of_a_place_around_is_one_matter() -> None:
+    """Not resolved in one place and new in the one around it."""
+    was = replace(reports.sample().findings[0], rule="tensor-cores", region=("step",), saving_ns=(10, 100))
+    now = replace(was, region=("step", "forward"), saving_ns=(30, 300))
+    before, after = (
+        replace(pairs.made_of(pairs.region("step"), pairs.region(("step", "forward"))), findings=(one,))
+        for one in (was, now)
+    )
+    [item] = compare(before, after).findings
+    assert (item.status, item.region_before, item.trend) == ("remains", ("step",), None)
+
+
+def test_a_part_of_a_change_saves_what_is_gone_of_the_device_s_work() -> None:
+    """Not in proportion: the host limits only the last part of what all of the change would save."""
+    heavy = pairs.run(pairs.training(gemm_ns=2_000_000, reads=1))
+    light = pairs.run(pairs.training(gemm_ns=500_000, reads=1))
+    found = compare(heavy, light)
+    made = next(item for item in found.predictions if item.scenario == "infinite_gpu")
+    assert abs(made.error) < 0.05
+
+
 def test_the_credit_is_what_the_cause_has_less_and_is_shared() -> None:
     sync = replace(reports.sample().findings[0], rule="sync-call", region=("step",), saving_ns=(1, 10**7))
     other = replace(sync, rule="sync-readback", saving_ns=(1, 10**5))

@@ -7,8 +7,9 @@ import numpy as np
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.replay import Predictor, answer
-from boundby.replay.engine import replay
-from boundby.replay.predictor import Range
+from boundby.replay.engine import replay, replay_otherwise
+from boundby.replay.predictor import Range, Step
+from boundby.replay.removals import Without
 from boundby.trace.tables import Direction, MemoryKind
 from tests.replay.test_replay import US, launch, predictor_of, steps_with_sync
 from tests.support.program import Program
@@ -53,3 +54,38 @@ def test_a_call_that_returns_a_little_before_its_wait_is_over_waits_all_the_same
     assert np.array_equal(start, graph.links.start_ns)
     [found] = answer(predictor, "infinite_gpu")  # nothing but launches, copies and the host's own time is left
     assert found.predicted_ns < 10 * 115 * US
+
+
+def test_what_seems_to_begin_before_its_predecessor_has_ended_comes_after_it() -> None:
+    """Clocks err, and kernels are allowed to begin early: no dependency is denied by 1 us of overlap."""
+    program = Program()
+    for step in range(20):
+        launch(program, step * 10, step * 10 + 8 if step == 0 else 8 + step * 100 - step, 108 + step * 99)
+    predictor = predictor_of(program)
+    assert predictor.graph.contradictions.streams == 0
+    [left] = predictor.without(("sync", "cuda_api", "cpu"))
+    assert left >= 0.98 * predictor.measured_ns[0]
+    assert not predictor.broken
+
+
+def test_which_work_comes_first_is_left_open() -> None:
+    """Two streams share the device; without waits their kernels may come in another order."""
+    program = Program()
+    for step in range(10):
+        base = step * 1_000
+        launch(program, base, base + 8, base + 300)
+        program.api((base + 6) * US, (base + 303) * US, "cudaStreamSynchronize")
+        call = program.api((base + 310) * US, (base + 315) * US, "cudaLaunchKernel")
+        program.kernel((base + 320) * US, (base + 900) * US, call, stream=8)
+        program.api((base + 316) * US, (base + 903) * US, "cudaStreamSynchronize")
+    predictor = predictor_of(program)
+    graph = predictor.graph
+    assert replay_otherwise(graph, graph.costs) == []
+    change = Step(Without(("sync", "cuda_api", "cpu")), predictor.everywhere)
+    costs = change.change(graph, graph.costs, change.scope)
+    lengths = [int(end.max() - start.min()) for start, end in replay_otherwise(graph, costs)]
+    [found] = predictor.between(predictor.windows(change), change)
+    assert found.low_ns <= max(min(lengths), predictor.devices[0].busy.total)
+    assert min(max(lengths), predictor.measured_ns[0]) <= found.high_ns
+    assert Range(100, 101).confidence == "high"
+    assert Range(100, 101, is_order_open=True).confidence == "medium"

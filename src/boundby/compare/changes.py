@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from boundby.model.causes import CAUSE_KEYS
+from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.results.comparison import Account, DeviceChange, Prediction, RegionChange
 from boundby.results.report import WhatIf
@@ -15,6 +15,8 @@ LEAST_REMOVED = 0.25
 #: And if it had promised at least this part of the window.
 LEAST_PROMISE = 0.02
 WORTH_NAMING = 0.005  # of the time: smaller causes are not named
+#: Work of the device itself.
+DEVICE = {cause.key for cause in BUSY_CAUSES}
 #: What other causes changed by, as a part of the whole change, from which on the prediction was not of what was done.
 OTHERS = 0.25
 #: And from which on nothing can be learnt of it.
@@ -63,7 +65,10 @@ def _prediction(one: Account, other: Account, scenario: str, baseline: float, pr
     removed = 1 - has / had
     if removed < LEAST_REMOVED:
         return None
-    expected = baseline - removed * promise
+    # The longest way through a program is a convex function of what is on it: a part of a change saves no less than
+    # that part of what all of it would; of the device's own work, which comes first, nearly all that is gone.
+    gone = (had - has) if set(causes) <= DEVICE else 0.0
+    expected = baseline - min(max(removed * promise, gone), promise)
     subject = "/".join(one.path) or one.name
     deltas = {cause: other.each_of(cause) - one.each_of(cause) for cause in CAUSE_KEYS}
     rest = {cause: delta for cause, delta in deltas.items() if cause not in causes}

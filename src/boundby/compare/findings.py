@@ -1,4 +1,5 @@
-"""What became of findings: matched by rule and place, then by rule alone where the place itself is new."""
+"""What became of findings: matched by rule and place, then by places around each other, then by rule alone where the
+place itself is new."""
 
 from __future__ import annotations
 
@@ -37,6 +38,13 @@ def findings(before: Report, after: Report, regions: Sequence[RegionChange]) -> 
     gone = [(number, item) for number, item in enumerate(before.findings) if number not in pairs]
     known = {item.after.path for item in regions if item.after is not None and item.before is not None}
     moved: list[FindingChange] = []
+    for now in left:  # told of a place around the other, as most of it lies there now, it is one matter all the same
+        around = [(n, one) for n, one in gone if n not in pairs and one.rule == now.rule and _is_nested(one, now)]
+        if around:
+            number, earlier = around[_most_alike(now, [item for _, item in around])]
+            pairs[number] = _kept(earlier, now)
+    left = [item for item in left if not any(item is change.finding for change in pairs.values())]
+    gone = [(number, item) for number, item in gone if number not in pairs]
     for now in [item for item in left if _folded(item.region) not in known]:
         was = next((pair for pair in gone if pair[1].rule == now.rule and _promises_no_more(now, pair[1])), None)
         if was is not None:
@@ -66,6 +74,12 @@ def _region_of(finding: Finding, regions: Mapping[Path, RegionChange]) -> Region
 
 def _folded(path: Path | None) -> Path | None:
     return None if path is None else tuple(fold_name(name) for name in path)
+
+
+def _is_nested(one: Finding, other: Finding) -> bool:
+    """Whether one's place lies in the other's; everything lies in none."""
+    outer, inner = sorted((_folded(one.region) or (), _folded(other.region) or ()), key=len)
+    return inner[: len(outer)] == outer
 
 
 def _most_alike(finding: Finding, later: Sequence[Finding]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from boundby.attribution.timeline import Timeline
@@ -9,18 +11,27 @@ from boundby.model.arrays import Int32Array, Int64Array, factorize, unique
 from boundby.native.forward import Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate
-from boundby.replay.events import CLOCK_ERROR_NS, Edges, default_stream_edges, read_points, resolve_events
+from boundby.replay.events import (
+    CLOCK_ERROR_NS,
+    MOST_CLOCK_ERROR_NS,
+    Edges,
+    default_stream_edges,
+    read_points,
+    resolve_events,
+)
 from boundby.replay.graph import Graph
 from boundby.replay.host_nodes import HostNodes, find_host_nodes
 from boundby.replay.reconcile import reconcile
 from boundby.replay.streams import NEVER, NONE, SWITCH_LIMIT_NS, StreamQueues, order_streams, predecessors
 from boundby.replay.waits import Waits, find_waits
+from boundby.trace.tables import Operations, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
 
 def build_graph(timeline: Timeline) -> Graph:
     """The graph of all processes of a trace (they share nothing but devices)."""
-    table, calls = timeline.trace.operations, timeline.calls
+    table, before = _in_order(timeline.trace.operations)
+    calls = timeline.calls
     nodes = find_host_nodes(timeline)
     node_of = np.full(len(calls) + 1, NONE, np.int64)  # the last entry is for operations without a call
     is_call = nodes.call >= 0
@@ -28,11 +39,10 @@ def build_graph(timeline: Timeline) -> Graph:
     has_call = calls.of_operation >= 0
     begun = calls.start_ns[np.maximum(calls.of_operation, 0)] if len(calls) else table.start_ns
     queues = StreamQueues(table, np.where(has_call, begun, table.start_ns))
-    before = predecessors(table)
     points = read_points(timeline)
     events = resolve_events(timeline, points, queues)
     waits = find_waits(timeline, points, events, queues)
-    after = _between_streams(timeline, events.operations, queues, before)
+    after = _between_streams(timeline.trace, table, events.operations, queues, before)
     device = find_concurrency(timeline.trace, queues.key)
     crossed = np.full(len(table), NEVER)
     np.maximum.at(crossed, after.who, table.end_ns[after.what])
@@ -106,10 +116,21 @@ def build_graph(timeline: Timeline) -> Graph:
     return calibrate(reconcile(graph))  # what its rules leave unexplained
 
 
-def _between_streams(timeline: Timeline, events: Edges, queues: StreamQueues, before: Int64Array) -> Edges:
+def _in_order(table: Operations) -> tuple[Operations, Int64Array]:
+    """Operations, and the one before each on its stream; NONE. What seems to begin before that one has ended, by no
+    more than the clocks err (or as kernels do that are allowed to begin early), ends it."""
+    before = predecessors(table)
+    rows = np.flatnonzero(before >= 0)
+    overlap = table.end_ns[before[rows]] - table.start_ns[rows]
+    rows = rows[(overlap > 0) & (overlap <= MOST_CLOCK_ERROR_NS)]
+    end_ns: Int64Array = table.end_ns.copy()
+    np.minimum.at(end_ns, before[rows], table.start_ns[rows])
+    return replace(table, end_ns=end_ns), before
+
+
+def _between_streams(trace: Trace, table: Operations, events: Edges, queues: StreamQueues, before: Int64Array) -> Edges:
     """Events and the null stream's rules, as far as the measured times do not contradict them, in order."""
-    table = timeline.trace.operations
-    nulls = default_stream_edges(timeline.trace, queues, before)
+    nulls = default_stream_edges(trace, queues, before)
     who, what = np.concatenate((events.who, nulls.who)), np.concatenate((events.what, nulls.what))
     good = (table.end_ns[what] <= table.start_ns[who] + CLOCK_ERROR_NS) & (table.start_ns[what] <= table.start_ns[who])
     good &= who != what

@@ -13,6 +13,8 @@ from boundby.replay.graph import Graph
 
 # Passes at most where the order of operations depends on their times.
 MOST_PASSES = 8
+# Orders that are tried to learn what hangs on them.
+OTHER_PASSES = 4
 # The rules by which streams take turns hold if no operation moves by more than this part of the whole.
 TURNS_ERROR = 0.005
 # In the measured order it can be done, too: turns that take so much longer than that have lost their way.
@@ -78,6 +80,18 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array]:
     lengths = [int(found.end.max() - found.start.min()) for found in (measured, outcome)]  # turns are of operations
     best = measured if lengths[0] < LOST_WAY * lengths[1] else outcome
     return best.start, best.end
+
+
+def replay_otherwise(graph: Graph, costs: Costs) -> list[tuple[Int64Array, Int64Array]]:
+    """The same with all operations in their measured order, and with streams that take their turns as work becomes
+    ready: which of the two holds after a change is open. Nothing, where streams do not share devices."""
+    if len(graph.links.lane_first) == 0 or costs.is_same(graph.costs):
+        return []
+    found, order = [], graph.order
+    for _ in range(OTHER_PASSES):
+        found.append(forward(graph.links, costs, order, looks_ahead=True))
+        order = _reorder(graph, costs, found[-1], order)
+    return [(each.start, each.end) for each in found]
 
 
 def _measured_order(graph: Graph) -> Int32Array:

@@ -18,7 +18,7 @@ from boundby.model.intervals import contains
 from boundby.model.units import percent
 from boundby.native.forward import Costs
 from boundby.replay.build import build_graph
-from boundby.replay.engine import replay
+from boundby.replay.engine import replay, replay_otherwise
 from boundby.replay.graph import Graph
 from boundby.replay.removals import Change, Faster, Scope, Without, WithoutOpen, is_removal, window_scope
 from boundby.replay.trust import Open, find_doubts, find_open
@@ -56,12 +56,13 @@ class Range(NamedTuple):
 
     low_ns: int
     high_ns: int
+    is_order_open: bool = False  # much hangs on which stream's work comes first, and the rules for that do not hold
 
     @property
     def confidence(self) -> str:
         """By how narrow it is."""
         width = 2 * (self.high_ns - self.low_ns) / max(self.high_ns + self.low_ns, 1)
-        return CONFIDENCES[0 if width <= NARROW else 1 if width <= WIDE else 2]
+        return CONFIDENCES[max(0 if width <= NARROW else 1 if width <= WIDE else 2, self.is_order_open)]
 
 
 def _is_of_kernels(change: Change) -> bool:
@@ -232,6 +233,8 @@ class Predictor:
         costs = self._costs(steps)
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
         changed_ns = self._changed_ns(costs)
+        is_same_work = costs.duration_ns is self.graph.costs.duration_ns
+        otherwise = replay_otherwise(self.graph, costs)
         loading = LOADING_ERROR * float(costs.call_ns[self.graph.is_init & self.everywhere.nodes].sum())
         ranges = []
         for position, predicted in enumerate(predicted_ns):
@@ -245,6 +248,11 @@ class Predictor:
                 gone = int((self.graph.costs.duration_ns - costs.duration_ns)[rows].sum())
                 most = min(gone, self.devices[position].busy.total)
                 low = max(low, min(predicted, measured - most - int(self._delays_ns(rows))))
+            busy = self.devices[position].busy.total if is_same_work else 0  # what is shown to overlap does
+            others = [self.rest_ns[position] + _span_ns(start[rows], end[rows]) for start, end in otherwise]
+            is_order_open = max((abs(other - predicted) for other in others), default=0) > MODEL_ERROR * predicted
+            for other in others:  # which work comes first is open, too
+                low, high = min(low, max(other, busy)), max(high, min(other, measured))
             if leaves_input and measured > high:
                 high += int((measured - high) * self.open.held_up[position])
             if not is_of_kernels and self.open.delay_ns[rows].sum() >= SHARED * measured:
@@ -254,7 +262,7 @@ class Predictor:
             if is_of_kernels or self.open.delay_ns[rows].sum() < SHARED * measured:  # else kernels had a share, too
                 low = max(low - error, min(predicted, self._floor_ns(costs.duration_ns, position)))
             high = max(min(high + error, max(measured, predicted)), predicted)
-            ranges.append(Range(max(low, 0), high))
+            ranges.append(Range(max(low, 0), high, is_order_open))
         return ranges
 
     @cached_property

@@ -207,7 +207,7 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
     length, filled = device.high_ns - device.low_ns, replayed.filled
     predicted_ns, number = replayed.predicted_ns[device.index][scenario], timeline.trace.gpus[device.index].id
     between, other = replayed.between[device.index][scenario], predicted_ns
-    low, high = between
+    low, high, is_order_open = between
     if filled is not None and device.index in filled.replayed.between:
         other = filled.replayed.predicted_ns[device.index][scenario]
         otherwise = filled.replayed.between[device.index][scenario]
@@ -216,10 +216,10 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
     if min(predicted_ns, other) < length and (weight := _lost_weight(timeline, device)):
         low, high = round(low * (1 - weight)), round(high + (length - high) * weight)
     predicted_ns, other = min(predicted_ns, length), min(other, length)  # a removal never lengthens
-    between = Range(max(low - unknown, 0), max(min(high + unknown, length), predicted_ns, other))
+    between = Range(max(low - unknown, 0), max(min(high + unknown, length), predicted_ns, other), is_order_open)
     is_little = int(device.withheld.work.length_ns.sum()) <= LITTLE * length
     told = other if is_little else predicted_ns
-    return WhatIf(scenario, told, length, number, *between, between.confidence)
+    return WhatIf(scenario, told, length, number, between.low_ns, between.high_ns, between.confidence)
 
 
 def _lost_weight(timeline: Timeline, device: DeviceTimeline) -> float:
