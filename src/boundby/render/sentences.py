@@ -21,6 +21,8 @@ FOUND = (
 )
 
 WORTH_NAMING = 0.005  # of the window: below it a saving would read "0 %"
+# And of what comes on top of the bound's saving.
+WORTH_ADDING = 0.01
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,21 @@ def saves_of(response: FirstResponse, window_ns: int) -> str:
 
 def next_best(verdict: Verdict, window_ns: int, alone_ns: int | None = None) -> str:
     """The runner-up and what the program as it ran would save without it alone (``alone_ns``: what would be left, by
-    replay); empty where there is none (a mixed verdict has named it)."""
-    saving_ns = verdict.runner_up_saving_ns or 0 if alone_ns is None else window_ns - alone_ns
-    if verdict.runner_up not in WITHOUT or verdict.bound == "mixed" or saving_ns <= WORTH_NAMING * window_ns:
+    replay); empty where there is none (a mixed verdict has named it). Where the host waits for the device that may be
+    more than the bound's saving, since either one gone ends the wait; it is then told of the program that no longer
+    waits, as the verdict ranks it."""
+    if verdict.runner_up not in WITHOUT or verdict.bound == "mixed":
         return ""
-    return f"Next best: {WITHOUT[verdict.runner_up]}, {change(saving_ns, window_ns)}."
+    then_ns = verdict.runner_up_saving_ns or 0
+    saving_ns = then_ns if alone_ns is None else window_ns - alone_ns
+    bound_ns = verdict.saving_ns or 0 if verdict.without_ns is None else window_ns - verdict.without_ns
+    is_after = verdict.bound == "sync" or saving_ns > bound_ns
+    saving_ns = then_ns if is_after else saving_ns
+    if saving_ns <= (WORTH_ADDING if is_after else WORTH_NAMING) * window_ns:
+        return ""
+    what = WITHOUT[verdict.runner_up]
+    saved = change(saving_ns, window_ns)
+    return f"Once nothing waits, {what}: another {saved}." if is_after else f"Next best: {what}, {saved}."
 
 
 def change(saving_ns: int, window_ns: int) -> str:
