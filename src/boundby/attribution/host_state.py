@@ -252,17 +252,19 @@ def _implicit_waits(trace: Trace, calls: Calls) -> Int64Array:
 def _queue_full(trace: Trace, calls: Calls) -> BoolArray:
     """Launches held up because too many operations are queued already."""
     operations = trace.operations
+    held: BoolArray = (calls.kind == CallClass.LAUNCH) & ~calls.is_first_load
+    if not held.any():
+        return held
+    duration = calls.end_ns - calls.start_ns
+    held &= duration > FULL_QUEUE_FACTOR * median(duration[held])
+    if not held.any():
+        return held
     depth = np.zeros(len(calls), np.int64)
     for device in unique(operations.device).tolist():
         rows = np.flatnonzero((operations.device == device) & (calls.of_operation != NOTHING))
         call = calls.of_operation[rows]
         np.maximum.at(depth, call, queue_depth(calls.start_ns[call], operations.start_ns[rows]))
-    launches: BoolArray = (calls.kind == CallClass.LAUNCH) & ~calls.is_first_load
-    if not launches.any():
-        return launches
-    duration = calls.end_ns - calls.start_ns
-    usual = median(duration[launches])
-    held: BoolArray = launches & (depth >= FULL_QUEUE_DEPTH) & (duration > FULL_QUEUE_FACTOR * usual)
+    held &= depth >= FULL_QUEUE_DEPTH
     return held
 
 

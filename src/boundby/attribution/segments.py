@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, group_sums
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.records import dataclass
 
@@ -31,12 +31,12 @@ class Segments:
 
     def by_cause(self) -> npt.NDArray[np.int64]:
         """Nanoseconds of each cause, shape (causes,)."""
-        return _sum(self.cause.astype(np.int64), self.length_ns, len(CAUSES))
+        return group_sums(self.cause, self.length_ns, len(CAUSES))
 
     def by_region_and_cause(self, regions: int) -> npt.NDArray[np.int64]:
         """Nanoseconds, shape (regions, causes), each instant in its own region only."""
         key = self.region.astype(np.int64) * len(CAUSES) + self.cause
-        return _sum(key, self.length_ns, regions * len(CAUSES)).reshape(regions, len(CAUSES))
+        return group_sums(key, self.length_ns, regions * len(CAUSES)).reshape(regions, len(CAUSES))
 
     def joined(self) -> Segments:
         """Touching neighbours of one cause and region as one; of their threads the first is kept."""
@@ -51,12 +51,6 @@ class Segments:
         first = np.flatnonzero(new)
         end = self.end_ns[np.append(first[1:], len(self)) - 1]
         return Segments(self.start_ns[first], end, self.cause[first], self.region[first], self.thread[first])
-
-
-def _sum(key: npt.NDArray[np.int64], value: Int64Array, size: int) -> npt.NDArray[np.int64]:
-    total = np.zeros(size, np.int64)
-    np.add.at(total, key, value)
-    return total
 
 
 def make(

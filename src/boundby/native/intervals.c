@@ -100,27 +100,46 @@ EXPORT int64_t boundby_group(const int64_t *group, const int64_t *value, int64_t
     return count;
 }
 
-static void swap(int64_t *values, int64_t one, int64_t other) {
-    int64_t kept = values[one];
-    values[one] = values[other];
-    values[other] = kept;
+/* Bring values that are below a pivot (``or_same``: or it) to the front of a slice; where they end. Without a branch. */
+static int64_t partition(int64_t *values, int64_t low, int64_t stop, int64_t pivot, int or_same) {
+    int64_t end = low, limit = or_same ? pivot : pivot - 1;
+    if (!or_same && pivot == INT64_MIN) return low;
+    for (int64_t at = low; at < stop; at++) {
+        int64_t value = values[at];
+        values[at] = values[end];
+        values[end] = value;
+        end += value <= limit;
+    }
+    return end;
 }
 
 /* Bring the value of a rank to its place, smaller ones before it. Pivots are drawn, so that no order is a bad one. */
 static void select_rank(int64_t *values, int64_t low, int64_t stop, int64_t rank, uint64_t *seed) {
     while (stop - low > 1) {
-        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-        int64_t pivot = values[low + (int64_t)((*seed >> 33) % (uint64_t)(stop - low))];
-        int64_t below = low, at = low, above = stop; /* [low, below) < pivot == [below, at), [above, stop) > pivot */
-        while (at < above) {
-            if (values[at] < pivot) swap(values, at++, below++);
-            else if (values[at] > pivot) swap(values, at, --above);
-            else at++;
+        int64_t drawn[3];
+        for (int number = 0; number < 3; number++) {
+            *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+            drawn[number] = values[low + (int64_t)((*seed >> 33) % (uint64_t)(stop - low))];
         }
-        if (rank < below) stop = below;
-        else if (rank >= above) low = above;
-        else return;
+        int64_t least = drawn[0] < drawn[1] ? drawn[0] : drawn[1], most = drawn[0] < drawn[1] ? drawn[1] : drawn[0];
+        int64_t pivot = drawn[2] < least ? least : drawn[2] > most ? most : drawn[2];
+        int64_t below = partition(values, low, stop, pivot, 0);
+        if (rank < below) {
+            stop = below;
+            continue;
+        }
+        low = partition(values, below, stop, pivot, 1);
+        if (rank < low) return;
     }
+}
+
+/* Add up the values of each group. -1 where a group is none of them. */
+EXPORT int64_t boundby_sums(const int64_t *group, const int64_t *value, int64_t count, int64_t groups, int64_t *total) {
+    for (int64_t row = 0; row < count; row++) {
+        if (group[row] < 0 || group[row] >= groups) return -1;
+        total[group[row]] += value[row];
+    }
+    return count;
 }
 
 /* Of each slice of the values (which it reorders; of slices that nest, inner ones come first) those of these ranks, most

@@ -101,14 +101,15 @@ def kernel_figures(timeline: Timeline, chosen: OperationSet) -> KernelFigures:
 def copies_by_region(timeline: Timeline, chosen: OperationSet) -> list[dict[str, Copies]]:
     """Copies and migrations of every region (with descendants) by direction."""
     regions = timeline.ownership.regions
-    table = timeline.trace.operations.take(chosen.rows)
-    copies = np.isin(table.kind, (OpKind.MEMCPY, OpKind.MIGRATION))
+    kind = timeline.trace.operations.kind[chosen.rows]
+    copies = (kind == OpKind.MEMCPY) | (kind == OpKind.MIGRATION)
+    table, of_copy = timeline.trace.operations.take(chosen.rows[copies]), chosen.region[copies]
     result: list[dict[str, Copies]] = [{} for _ in range(len(regions))]
     for direction, key in DIRECTION_KEY.items():
-        mine = copies & (table.direction == direction)
+        mine = table.direction == direction
         if not mine.any():
             continue
-        part, region = table.take(mine), chosen.region[mine]
+        part, region = table.take(mine), of_copy[mine]
         small = part.bytes <= SMALL_COPY_BYTES
         count, size = sums(regions, region), sums(regions, region, part.bytes)
         time = sums(regions, region, part.end_ns - part.start_ns)

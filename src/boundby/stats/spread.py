@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
-from boundby.model.arrays import into_groups, order_statistics, places, range_maximum, ranked
+from boundby.model.arrays import group_sums, into_groups, order_statistics, places, range_maximum, ranked
 from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
@@ -15,9 +15,10 @@ Int = npt.NDArray[np.int64]
 
 def sums(regions: Regions, region: npt.NDArray[np.int64], value: npt.NDArray[np.int64] | None = None) -> Int:
     """Sum of values (or count of rows) of each region and its descendants, shape (regions,)."""
-    total = np.zeros(len(regions), np.int64)
-    np.add.at(total, region, 1 if value is None else value)
-    return regions.accumulate(total)
+    size = len(regions)
+    if value is None:
+        return regions.accumulate(np.bincount(region, minlength=size).astype(np.int64))
+    return regions.accumulate(group_sums(region, value, size))
 
 
 def quantiles(
@@ -75,9 +76,8 @@ class Spread:
 
 def spread(size: int, region: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]) -> Spread:
     """Statistics of instance durations; ``size`` is the number of regions."""
-    count, total, longest = (np.zeros(size, np.int64) for _ in range(3))
-    np.add.at(count, region, 1)
-    np.add.at(total, region, duration)
+    count, total = np.bincount(region, minlength=size).astype(np.int64), group_sums(region, duration, size)
+    longest = np.zeros(size, np.int64)
     np.maximum.at(longest, region, duration)
     median, p95 = np.full(size, np.nan), np.full(size, np.nan)
     groups, found = group_quantiles(region, duration, (0.5, 0.95))
