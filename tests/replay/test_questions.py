@@ -11,8 +11,10 @@ from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.cli.main import main
 from boundby.model.errors import SelectionError
+from boundby.readers import read_trace
 from boundby.replay import Predictor, answer
 from tests.replay.test_replay import steps_with_sync
+from tests.support.traces import trace_path
 
 SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
 
@@ -54,3 +56,13 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["answers"][0]["predicted_ns"] < found["answers"][0]["baseline_ns"]
     assert main(["what-if", str(SAMPLE), "-s", "no_sync"]) == 0
     assert "no_sync (without syncs)" in capsys.readouterr().out
+
+
+def test_a_range_wider_than_what_is_saved_is_not_sure() -> None:
+    # One of two ranks: its collectives may have waited for the other, so faster kernels may save nothing or 5 %.
+    timeline = build_timeline(read_trace(trace_path("kineto/a100_two_ranks_nccl_rank0.json.gz")), parse_window("gpu"))
+    predictor = Predictor(timeline)
+    for scenario in ("comm_free", "kernels=2"):
+        (found,) = answer(predictor, scenario)
+        assert found.high_ns - found.low_ns > 0.02 * found.baseline_ns > found.baseline_ns - found.predicted_ns
+        assert found.confidence == "medium"

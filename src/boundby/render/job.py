@@ -18,9 +18,6 @@ from boundby.results.job import JobReport, JobWhatIf, RankReport, Straggler
 ONE_BY_ONE = 16
 OUTLIERS = 10
 _PAIRS = 32
-NOBODY = (
-    "Nobody: no rank, stage or link takes so much longer than those that do the same that the job would gain by it."
-)
 #: Predictions that save less are not worth a line.
 _LEAST_SAVED = 0.01
 _SCENARIOS = {
@@ -125,6 +122,13 @@ def told(job: JobReport, one: Straggler) -> str:
     return f"{subject} {takes} {excess} longer than {peers}. Like them: {gain}."
 
 
+def nobody(job: JobReport) -> str:
+    """What is said where nothing holds the job up."""
+    if job.verdict.bound == "unknown":
+        return "None of the ranks here, as far as can be told: what others hold up cannot be seen."
+    return "Nobody: no rank, stage or link takes longer than those that do the same, by what the job would gain."
+
+
 def scenario(one: JobWhatIf) -> str:
     """A scenario for people."""
     if one.cause is None:
@@ -166,10 +170,7 @@ def terminal(job: JobReport, *, width: int = 100, unicode: bool = True, look: Lo
     for number, one in enumerate(job.stragglers, 1):
         lines += _wrapped(f"{number}. {told(job, one)}", width, 3)
     if not job.stragglers:
-        lines += _wrapped(
-            "Nobody: no rank, stage or link takes longer than those that do the same, by what the job would gain.",
-            width,
-        )
+        lines += _wrapped(nobody(job), width)
     for one in job.extras:
         lines += _wrapped(told(job, one), width)
     places, rest = shown(job, look)
@@ -232,7 +233,7 @@ def render_markdown(job: JobReport, look: Look = STANDING_OUT) -> str:
     lines += [f"{number}. {markdown.escape(told(job, one))}" for number, one in enumerate(job.stragglers, 1)]
     lines += [f"- {markdown.escape(told(job, one))}" for one in job.extras]
     if not job.stragglers:
-        lines.append(NOBODY)
+        lines.append(nobody(job))
     places, rest = shown(job, look)
     rows = [
         (
@@ -275,6 +276,7 @@ def html(job: JobReport, links: Sequence[str | None] = ()) -> str:
             "reasons": job.verdict.reasons,
             "stragglers": [told(job, one) for one in job.stragglers],
             "extras": [told(job, one) for one in job.extras],
+            "nobody": nobody(job),
             "what_if": [
                 (
                     scenario(one),

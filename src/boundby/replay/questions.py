@@ -12,12 +12,14 @@ from boundby.model.arrays import BoolArray
 from boundby.model.errors import SelectionError
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
-from boundby.replay.predictor import Predictor, Step
+from boundby.replay.predictor import Predictor, Range, Step
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
 from boundby.results.report import CONFIDENCES
 from boundby.trace.tables import OpKind
 
 _FASTER = re.compile(r"^(kernels|copies|comm|cpu|kernel:(?P<glob>.+))=(?P<factor>-?\d+(?:\.\d+)?)$")
+#: A range narrower than this part of the window leaves nothing open that matters.
+OPEN_SHARE = 0.02
 OVERLAPPED = {"copies_overlapped": "copies_free", "comm_overlapped": "comm_free"}
 
 FORMS = (
@@ -75,11 +77,22 @@ def answer(
                 predicted_ns=stay[position],
                 low_ns=max(between[position].low_ns, min(floor, stay[position])),
                 high_ns=between[position].high_ns,
-                confidence=CONFIDENCES[-1] if predictor.unreliable else between[position].confidence,
+                confidence=_confidence(predictor, between[position], stay[position], position),
                 then_bound=then[position],
             )
         )
     return answers
+
+
+def _confidence(predictor: Predictor, between: Range, predicted_ns: int, position: int) -> str:
+    """How narrow the range is; never high where it is worth a word and wider than what would be saved: then whether
+    anything would be is open, as of a collective that may have waited for other ranks."""
+    if predictor.unreliable:
+        return CONFIDENCES[-1]
+    measured, confidence = predictor.measured_ns[position], between.confidence
+    saved_ns = max(measured - predicted_ns, OPEN_SHARE * measured)
+    is_open = between.high_ns - between.low_ns > saved_ns and between.low_ns < measured
+    return CONFIDENCES[max(CONFIDENCES.index(confidence), 1)] if is_open else confidence
 
 
 def next_bounds(predictor: Predictor, scenarios: Sequence[str]) -> Mapping[tuple[int, str], str | None]:
