@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -26,6 +28,17 @@ def test_damage_gives_a_sentence_or_a_result_that_holds(name: str, tmp_path: Pat
         assert what in (fuzz.SENTENCE, fuzz.REPORT), f"seed {seed}: {what}"
         outcomes.add(what)
     assert fuzz.REPORT in outcomes
+
+
+def test_a_part_that_follows_coverage(tmp_path: Path) -> None:
+    pytest.importorskip("atheris", reason="pip install atheris, on Linux, to follow coverage")
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "benchmarks.fuzz_guided", "--kind", "kineto", "--cases", "150", "--seed", "7"]
+    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Done 150 runs" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

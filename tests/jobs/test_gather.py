@@ -112,6 +112,13 @@ def test_one_rank_is_no_job(reports: Path) -> None:
         api.job([reports / "rank_0.sqlite"])
 
 
+def test_a_job_of_which_no_rank_can_be_read_is_told(reports: Path, tmp_path: Path) -> None:
+    for path in reports.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes()[:9_000])
+    with pytest.raises(InputError, match="holds 0"):
+        api.job(tmp_path, workers=1)
+
+
 @pytest.mark.parametrize(("limit", "code"), [("imbalance < 5 %", 1), ("imbalance < 60 %", 0), ("waits < 90 %", 0)])
 def test_limits_are_held_against_jobs(whole: str, tmp_path: Path, limit: str, code: int) -> None:
     path = tmp_path / "job.json"

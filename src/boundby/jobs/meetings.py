@@ -456,7 +456,7 @@ def _settle(
     first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries]))
     at = first_row[rank] + row
     start, end, size = (
-        np.concatenate([getattr(one.meetings, column) for one in summaries])[at]
+        np.concatenate([np.empty(0, np.int64), *(getattr(one.meetings, column) for one in summaries)])[at]
         for column in ("start_ns", "end_ns", "bytes")
     )
     clocks = _clocks(summaries, instance, rank, end)
