@@ -12,7 +12,6 @@ import pytest
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.results.report import Example
 from boundby.rules import builtin as rules
-from boundby.rules import findings
 from boundby.rules.findings import failure, find
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.rules.settings import RuleError, make_settings
@@ -100,7 +99,7 @@ def test_savings_off_the_account_are_marked_and_never_grave(context: RuleContext
 
 def test_rules_for_which_no_time_is_left_say_so(context: RuleContext, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1_000, 40))
-    monkeypatch.setattr(findings.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("boundby.rules.findings.time.monotonic", lambda: next(clock))
     looked = find(context, [rule(saves(0.5), name) for name in ("a", "b", "c")])
     assert [item.rule for item in looked.found] == ["a"]
     assert [item.rule for item in looked.not_checked] == ["b", "c"]

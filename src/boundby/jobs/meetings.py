@@ -453,7 +453,7 @@ def _settle(
             [block.instance + low for block, low in zip(blocks, before.tolist(), strict=False)],
         )
     )
-    first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries]))
+    first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries])).astype(np.int64)
     at = first_row[rank] + row
     start, end, size = (
         np.concatenate([np.empty(0, np.int64), *(getattr(one.meetings, column) for one in summaries)])[at]
