@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from boundby.api import Analysis
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.correlation.clock import estimate_shift
@@ -173,3 +174,16 @@ def test_the_clock_is_only_shifted_on_evidence() -> None:
     late = np.where(np.arange(1000) % 2 == 0, 3_000, 400_000)
     shift = estimate_shift(launch_start + late - 148_000_000, launch_start).shift_ns
     assert 147_995_000 <= shift <= 148_000_000
+
+
+def test_a_clock_that_may_be_ahead_leaves_nothing_sure() -> None:
+    """No wait contradicts it; but nothing starts within 4 ms of its launch, while the device idles most of the time."""
+    program = Program()
+    for step in range(30):
+        launch(program, step * 10_000, step * 10_000 + 4_000, step * 10_000 + 6_000)
+    analysis = Analysis(program.trace())
+    [device] = analysis.devices
+    assert device.clock_shift_ns == 0
+    assert device.verdict.confidence == "low"
+    assert "the device's clock may be ahead" in " ".join(device.verdict.reasons)
+    assert {item.confidence for item in analysis.what_if} <= {"low"}

@@ -19,7 +19,7 @@ from boundby.attribution.regions import MOST_DEPTH, MOST_RECURSION, ROOT, Owners
 from boundby.attribution.segments import Segments
 from boundby.attribution.waits import CallWaits, wait_table
 from boundby.attribution.windows import Window, device_window, empty_window, host_window
-from boundby.correlation.clock import NO_SHIFT, ClockShift, estimate_shift
+from boundby.correlation.clock import LEAST_LAUNCHED, MOST_LATENCY_NS, NO_SHIFT, ClockShift, estimate_shift
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
 from boundby.model.arrays import BoolArray, Int64Array, pick, places, unique
@@ -237,6 +237,9 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
             late = end[holds] - calls.end_ns[calls.of_operation[holds]]
             late = np.concatenate((late, _after_waits(trace, calls, mine)))
             shift = estimate_shift(start[joined], calls.start_ns[calls.of_operation[joined]], late)
+            quickest_ns = int((start[joined] - calls.end_ns[calls.of_operation[joined]]).min()) + shift.shift_ns
+            if quickest_ns > MOST_LATENCY_NS and np.count_nonzero(joined) >= LEAST_LAUNCHED:
+                shift = replace(shift, unshown_ns=quickest_ns)
         shifts[device] = shift
         if shift.shift_ns:
             start = np.where(mine, start + shift.shift_ns, start)

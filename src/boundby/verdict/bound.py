@@ -54,6 +54,7 @@ class Case:
     captured: Captured = field(default_factory=Captured)
     has_cpu_evidence: bool = True  # whether on-CPU and asleep can be told apart: by operators and frames, too
     is_clock_shifted: bool = False  # the device's clock was off and was corrected
+    clock_ahead_ns: int = 0  # it may be ahead by so much: no operation starts sooner after its launch
     has_gpu_work: bool = True  # False: the account is of host threads
     is_part: bool = False  # a region of the program, not a whole device
     is_thread: bool = False  # what a thread alone would save says nothing about what waits for it

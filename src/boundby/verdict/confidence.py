@@ -49,6 +49,9 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         yield 1, f"{percent(overhead)} of the time is the profiler's own"
     if case.is_clock_shifted:
         yield 1, "the device's clock was off and was corrected"
+    if case.clock_ahead_ns and decision.host_limit_fraction is None:  # a busy device is so on its own clock
+        ahead = duration(case.clock_ahead_ns)
+        yield 2, f"no operation starts within {ahead} of its launch: the device's clock may be ahead by so much"
     if case.launches_lost_before:
         before = f"{plural(case.launches_lost_before, 'launch', 'launches')} before the window"
         yield 2 if case.launches_lost_before >= case.operations else 0, f"the work of {before} is not on record"

@@ -21,6 +21,7 @@ from boundby.model.units import percent, plural
 from boundby.replay import Counterfactuals, Predictor
 from boundby.replay.predictor import MODEL_ERROR, Range
 from boundby.results.report import (
+    CONFIDENCES,
     ApiCalls,
     Copies,
     Coverage,
@@ -128,6 +129,7 @@ def _device(
         has_cpu_evidence=trace.is_told_by_frames
         or (thread is not None and timeline.host_state.evidence(thread).is_known),
         is_clock_shifted=device.shift.shift_ns != 0,
+        clock_ahead_ns=device.shift.unshown_ns,
         replayed=savings,
         following=replayed.following.get(device.index) if savings else None,
         alone_ns={cause.key: replayed.alone_ns(device.index, cause.key) for cause in REMOVABLE} if savings else {},
@@ -219,7 +221,8 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
     between = Range(max(low - unknown, 0), max(min(high + unknown, length), predicted_ns, other), is_order_open)
     is_little = int(device.withheld.work.length_ns.sum()) <= LITTLE * length
     told = other if is_little else predicted_ns
-    return WhatIf(scenario, told, length, number, between.low_ns, between.high_ns, between.confidence)
+    confidence = CONFIDENCES[-1] if device.shift.unshown_ns else between.confidence
+    return WhatIf(scenario, told, length, number, between.low_ns, between.high_ns, confidence)
 
 
 def _lost_weight(timeline: Timeline, device: DeviceTimeline) -> float:
@@ -443,6 +446,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         or timeline.trace.captured.osrt
         or timeline.trace.is_told_by_frames,
         is_clock_shifted=any(device.shift.shift_ns for device in timeline.devices),
+        clock_ahead_ns=max((device.shift.unshown_ns for device in timeline.devices), default=0),
         has_gpu_work=bool(timeline.devices),
         is_part=not is_root,
         replayed=savings,
