@@ -47,3 +47,23 @@ def test_every_argument_is_in_the_help(name: str) -> None:
         if isinstance(parameter, click.Argument):
             assert parameter.make_metavar(click.Context(command)).strip(".[]") in (command.help or "")
     assert "Exit codes:" in text
+
+
+SHOWN = ("analyze", "check", "compare", "doctor", "explain", "job", "profile", "rules", "what-if")
+MEASURED = ("compare", "devices", "latency", "stages", "throughput")
+ALIKE = {"-o": "--output", "-q": "--quiet", "--format": "--format"}
+
+
+@pytest.mark.parametrize("path", [(name,) for name in SHOWN] + [("measure", name) for name in MEASURED])
+def test_what_shows_a_result_shows_it_alike(path: tuple[str, ...]) -> None:
+    """``--format json``, ``-o`` and ``-q`` everywhere; where regions are listed, ``--top`` and ``--sort``."""
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(cli), name) or pytest.fail(f"no command {name}")
+    options = {text: one for one in command.params if isinstance(one, click.Option) for text in one.opts}
+    assert all(short in options and options[short] is options[full] for short, full in ALIKE.items())
+    formats = options["--format"].type
+    assert isinstance(formats, click.Choice)
+    assert {"terminal", "json"} <= set(formats.choices)
+    assert path[-1] not in ("analyze", "job", "profile") or {"--top", "--sort"} <= set(options)

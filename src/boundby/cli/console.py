@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -110,6 +111,17 @@ def painted(*parts: RenderableType, surface: Surface) -> str:
     for part in parts:
         paper.print(part)
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+def deliver(text: str, output: Path | None, view: View, *, utf8: bool = False) -> None:
+    """Write to a file where one is named, else to standard output."""
+    if output is None or str(output) == "-":
+        put(text, utf8=utf8)
+        return
+    from boundby.results import write
+
+    write.write_text(output, text)
+    view.note(f"wrote {output}")
 
 
 def put(text: str, *, utf8: bool = False) -> None:

@@ -10,7 +10,7 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, view_options
+from boundby.cli.options import FILE, PLAIN, output_option, view_options
 from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ Exit codes:
 @click.option("--nsys", metavar="PATH", type=FILE, help="The nsys to check.")
 @click.option("--quick", is_flag=True, help="Leave out the recording of one second.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="terminal", help="A table, or JSON.")
+@output_option
 @view_options(*PLAIN)
-def doctor(python: Path | None, nsys: Path | None, quick: bool, format_name: str, view: View) -> int:
+def doctor(
+    python: Path | None, nsys: Path | None, quick: bool, format_name: str, output: Path | None, view: View
+) -> int:
     """Check whether recording works here, and say what to do where not.
 
     Looks at nsys and records a second with it; at the nvtx package, at what kernel, container and driver permit, at
@@ -60,10 +63,10 @@ def doctor(python: Path | None, nsys: Path | None, quick: bool, format_name: str
             if update is not None:
                 update(f"checking: {check.name} done", None)
     diagnosis = Diagnosis(tuple(checks))
-    if format_name == "json":
-        console.put(_json(diagnosis), utf8=True)
+    if format_name == "json" or (output is not None and output.suffix == ".json"):
+        console.deliver(_json(diagnosis), output, view, utf8=True)
     else:
-        console.put(_table(diagnosis, view.surface()))
+        console.deliver(_table(diagnosis, view.surface() if output is None else view.plain()), output, view)
     return outcome.GATE_FAILED if diagnosis.status == "failed" else outcome.OK
 
 

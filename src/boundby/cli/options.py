@@ -133,6 +133,11 @@ def json_option(command: Command) -> Command:
     return gathered
 
 
+def output_option(command: Command) -> Command:
+    """``-o FILE``, in place of standard output; the command gets ``output``."""
+    return click.option(*("-o", "--output"), type=FILE, help="Write to this file; .json says the format.")(command)
+
+
 def analysis_options(*names: str, **helps: str) -> Decorator:
     """Options of these names, in this order; the command gets one ``options``: an `AnalysisOptions`.
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import json_option
+from boundby.cli.options import PLAIN, json_option, output_option, view_options
+from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
     from boundby.rules.rule import Rule
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 @click.command("rules", epilog=outcome.EPILOG)
 @click.option("--group", metavar="NAME", help="Only this group, such as sync.")
 @json_option
-def rules(group: str | None, as_json: bool) -> int:
+@output_option
+@view_options(*PLAIN)
+def rules(group: str | None, as_json: bool, output: Path | None, view: View) -> int:
     """List the rules: what boundby looks for in a report.
 
     \b
@@ -36,11 +40,12 @@ def rules(group: str | None, as_json: bool) -> int:
     if group is not None and group not in GROUPS:
         raise SelectionError(f"There is no group {group!r}.", f"Groups: {', '.join(GROUPS)}.")
     groups = [(name, members) for name, members in by_group(found) if group in (None, name)]
-    if as_json:
+    surface = view.surface() if output is None else view.plain()
+    if as_json or (output is not None and output.suffix == ".json"):
         listed = [_row(rule) for _, members in groups for rule in members]
-        console.put(json.dumps(listed, indent=2, ensure_ascii=False) + "\n", utf8=True)
+        console.deliver(json.dumps(listed, indent=2, ensure_ascii=False) + "\n", output, view, utf8=True)
         return outcome.OK
-    _print([(GROUPS[name].label, members) for name, members in groups])
+    console.deliver(_table([(GROUPS[name].label, members) for name, members in groups], surface), output, view)
     for item in broken:
         click.echo(f"boundby: the rules of {item.rule} are left out: {item.reason}", err=True)
     return outcome.OK
@@ -49,8 +54,10 @@ def rules(group: str | None, as_json: bool) -> int:
 @click.command("explain", epilog=outcome.EPILOG)
 @click.argument("rule", metavar="PATTERN|RULE")
 @click.option("--markdown", is_flag=True, help="As Markdown, as it stands in docs/rules.")
-@click.option("--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, at most 100]")
-def explain(rule: str, markdown: bool, width: int | None) -> int:
+@json_option
+@output_option
+@view_options(*PLAIN, width="Columns to fill. [the terminal's, at most 100]")
+def explain(rule: str, markdown: bool, as_json: bool, output: Path | None, view: View) -> int:
     """Explain PATTERN|RULE: what a verdict names, or what a finding rests on.
 
     Of a pattern (sync, cuda_api, cpu, gpu_compute, input, copy, comm, init): its picture, its classic signs and what
@@ -67,19 +74,24 @@ def explain(rule: str, markdown: bool, width: int | None) -> int:
 
     every = registry.every()
     if pattern := named(rule):
-        text = pattern_page(pattern.key, pattern.text, every)
+        text, name = pattern_page(pattern.key, pattern.text, every), pattern.key
     else:
         found = find_rule(every, rule, also=(*KEYS, *ALIASES))
-        text = page(found, linked=markdown)
-    if markdown:
-        console.put(text, utf8=True)
+        text, name = page(found, linked=markdown), found.id
+    suffix = output.suffix if output is not None else ""
+    if as_json or suffix == ".json":
+        kind = {"id": name, "kind": "pattern" if pattern else "rule", "markdown": text}
+        console.deliver(json.dumps(kind, indent=2, ensure_ascii=False) + "\n", output, view, utf8=True)
+        return outcome.OK
+    if markdown or suffix in (".md", ".markdown"):
+        console.deliver(text, output, view, utf8=True)
         return outcome.OK
     from rich.markdown import Markdown
 
-    surface = View().surface()
-    surface = replace(surface, width=width or min(surface.width, console.PIPE_WIDTH))
+    surface = view.surface() if output is None else view.plain()
+    surface = replace(surface, width=view.width or min(surface.width, console.PIPE_WIDTH))
     drawn = Markdown(text, code_theme="ansi_dark", hyperlinks=False)
-    console.put(console.painted(drawn, surface=surface))
+    console.deliver(console.painted(drawn, surface=surface), output, view)
     return outcome.OK
 
 
@@ -96,7 +108,7 @@ def _row(rule: Rule) -> dict[str, object]:
     }
 
 
-def _print(groups: list[tuple[str, list[Rule]]]) -> None:
+def _table(groups: list[tuple[str, list[Rule]]], surface: Surface) -> str:
     """One line a rule; titles that do not fit go on below themselves."""
     from rich.table import Table
     from rich.text import Text
@@ -110,4 +122,4 @@ def _print(groups: list[tuple[str, list[Rule]]]) -> None:
         for rule in members:
             table.add_row(Text(rule.id, style="bold"), Text(rule.title))
         parts += [Text(), Text(title.upper(), style="bold dim"), table]
-    console.put(console.painted(*parts[1:], surface=View().surface()))
+    return console.painted(*parts[1:], surface=surface)
