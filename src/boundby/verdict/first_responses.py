@@ -129,6 +129,10 @@ class Subject:
         action = best.advice[0] if best.advice else ""
         return Told(f"{place}{best.title}", best.saving_ns, action, f"boundby explain {best.rule}", rank=FOUND)
 
+    def tells(self, rule: str) -> bool:
+        """Whether this rule has found anything, be it a note that saves nothing."""
+        return any(item.rule == rule for item in self.findings)
+
     def replayed(self, scenario: str, because: str, *, ceiling: bool = True) -> Told:
         """The answer to a question of ``boundby what-if``. ``ceiling``: at most so much, perhaps nothing."""
         if self.predictor is None or self.is_part:
@@ -680,6 +684,8 @@ def _balance(subject: Subject) -> Told | None:
 
 # Initialization
 
+_PART_OF_START = "no number of its own: it is part of the start above"
+
 
 def _warm_up(subject: Subject) -> Told | None:
     if found := subject.found("lazy-initialization"):
@@ -691,15 +697,19 @@ def _warm_up(subject: Subject) -> Told | None:
 def _lazy(subject: Subject) -> Told | None:
     if subject.is_part:
         return None
-    if subject.found("lazy-initialization") is None:
+    if not subject.tells("lazy-initialization"):
         return Told("no loading of code or start of libraries worth 1 % was found", applies=False)
-    return Told("no number of its own: it is part of the start above")
+    return Told(_PART_OF_START)
 
 
 def _allocator(subject: Subject) -> Told | None:
     if found := subject.found("allocation", "sync-allocation"):
         return found
-    return None if subject.is_part else Told("allocations cost less than 1 % of the time", applies=False)
+    if subject.is_part:
+        return None
+    if subject.tells("lazy-initialization"):  # which counts allocations of the start
+        return Told(_PART_OF_START)
+    return Told("allocations cost less than 1 % of the time", applies=False)
 
 
 Ask = Callable[[Subject], Told | None]

@@ -295,3 +295,18 @@ def test_who_waits_for_autograd_sleeps_and_a_thread_lives_from_its_first_frame(t
     assert time()["host_blocked"] == 2_000_000
     alone = time((1_200, 1_700))
     assert (alone["host_blocked"], alone["cpu"]) == (300_000, time()["cpu"] + 1_700_000)
+
+
+def test_what_is_said_to_the_owner_of_an_amd_device_is_hips(tmp_path: Path) -> None:
+    made = Kineto(deviceProperties=[{"id": 0, "name": "AMD Instinct MI300X"}])
+    for call in range(12):
+        begin = 7_000 + 100 * call if call else 0
+        made.launch(begin, call + 1, "hipLaunchKernel", 5 if call else 6_500)
+        made.kernel(begin + 20 if call else 6_450, 20, call + 1)
+    made.launch(-50, 100, "hipLaunchKernel")
+    made.kernel(-30, 10, 100, "other")
+    report = boundby.analyze(made.write(tmp_path / "amd.json"))
+    found = next(item for item in report.findings if item.rule == "lazy-initialization")
+    assert "HIP_ENABLE_DEFERRED_LOADING=0" in found.advice[0]
+    told = [one.because for one in report.devices[0].first_responses]
+    assert told.count("no number of its own: it is part of the start above") == 2

@@ -122,6 +122,7 @@ VARIATIONS: dict[str, Change] = {
     "a base of 0": at_top(baseTimeNanoseconds=0),
     "the base as text": at_top(baseTimeNanoseconds="1711964646000000000", displayTimeUnit="ns"),
     "ids as texts": each(pid=str, tid=lambda old: f"thread {old}"),
+    "ids of signed 32 bits": each(tid=lambda old: -1234 if old == TID else old),
     "arguments as texts": arguments(correlation=str, stream=str, device=str, bytes=str),
     "arguments as floats": arguments(correlation=float, stream=float, device=float, bytes=float),
     "nested arguments": arguments(**{"External id": lambda old: {"id": [old, {"of": [1, 2]}]}}),

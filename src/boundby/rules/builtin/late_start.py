@@ -120,6 +120,11 @@ def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
 
 
 def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering | None) -> tuple[str, ...]:
+    if in_cuda >= _MOST * startup and context.trace.is_of_amd:
+        return (
+            "Most of it is HIP itself, which makes a context and loads code: keep the process alive from job to job, "
+            "and show one GPU only (HIP_VISIBLE_DEVICES=0)",
+        )
     if in_cuda >= _MOST * startup:
         return (
             "Most of it is CUDA itself, which makes a context and loads code: keep the process alive from job to job, "

@@ -221,20 +221,24 @@ def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
         return (
             f"{who} {sets} up at the first call: create the handles and run one step of each shape before what counts "
             "(a warm-up), and keep the process alive for the next job",
-            "CUDA_MODULE_LOADING=EAGER loads the code of all kernels at the start, not at their first launch",
+            f"{_eager(context)} loads the code of all kernels at the start, not at their first launch",
             *_compiling(context, part.rows),
             later,
         )
     if 2 * part.allocation_ns <= part.calls_ns:
         return (
             "Run one step of each shape before what counts: the first launch of a kernel loads its code; "
-            "CUDA_MODULE_LOADING=EAGER loads all of it at the start instead",
+            f"{_eager(context)} loads all of it at the start instead",
             *_compiling(context, part.rows),
             later,
         )
     pool = "rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool"
     once = "Allocate and pin once, before what counts, at the largest size that will come"
     return context.program.pick(once, cudf=pool), later
+
+
+def _eager(context: RuleContext) -> str:
+    return "HIP_ENABLE_DEFERRED_LOADING=0" if context.trace.is_of_amd else "CUDA_MODULE_LOADING=EAGER"
 
 
 def _has_steps(context: RuleContext) -> bool:
