@@ -15,11 +15,13 @@ from boundby.attribution.windows import matching_ranges, parse_window, regions_m
 from boundby.capture.folder import command_of
 from boundby.capture.handover import typed_command
 from boundby.evidence.context import RuleContext
+from boundby.model.arrays import MISSING
 from boundby.model.errors import SelectionError
 from boundby.model.scenarios import SCENARIOS
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.readers import holds_trace
+from boundby.readers.room import SHARE_OF_MACHINE, Room, machine_bytes
 from boundby.render import notebook
 from boundby.replay import Answer, Counterfactuals, Filled, Predictor, Savings, answer, counterfactuals, next_bounds
 from boundby.results import saved
@@ -82,13 +84,22 @@ class Analysis:
         is_export = not stage.startswith("reading")  # nsys counts for itself
         self._progress(stage, fraction if is_export or fraction is None else _READ * fraction)
 
+    @property
+    def _room(self) -> Room | None:
+        """How much memory this may take, and from when on the trace must be read."""
+        most = self.options.max_memory or round(SHARE_OF_MACHINE * (machine_bytes() or 0))
+        window = self._window
+        is_any = window.kind in ("gpu", "all") and not window.skip_first
+        first_ns = window.low_ns if window.kind == "span" and not window.skip_first else None
+        return Room(most, None if is_any else MISSING if first_ns is None else first_ns) if most else None
+
     @cached_property
     def trace(self) -> Trace:
         """What was recorded, of the devices and processes that were asked for."""
         chosen = self.options
         trace = self.source
         if not isinstance(trace, Trace):
-            trace = open_trace(Path(trace), chosen.nsys, self._reading, keep_export=chosen.keep_export)
+            trace = open_trace(Path(trace), chosen.nsys, self._reading, keep_export=chosen.keep_export, room=self._room)
         self._progress("accounting for every nanosecond", _READ)
         return select(trace, chosen.devices, chosen.processes)
 

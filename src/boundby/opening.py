@@ -14,6 +14,7 @@ from pathlib import Path
 from boundby.capture.folder import cycles_of, find_in_folder, is_run, not_recorded, rank_of
 from boundby.readers import read_trace
 from boundby.readers.nsys import export_kind
+from boundby.readers.room import Room
 from boundby.trace.facts import JobPlace, TraceWarning
 from boundby.trace.tables import Trace
 
@@ -24,15 +25,22 @@ STANDARD_INPUT = "-"
 REPORT_KINDS = {".nsys-rep": "nsys-rep", ".qdrep": "nsys-qdrep", ".qdstrm": "nsys-rep"}
 
 
-def open_trace(path: Path, nsys: str | PathLike[str] | None, progress: Progress, *, keep_export: bool = False) -> Trace:
+def open_trace(
+    path: Path,
+    nsys: str | PathLike[str] | None,
+    progress: Progress,
+    *,
+    keep_export: bool = False,
+    room: Room | None = None,
+) -> Trace:
     """Read an export, a report (exported first), a PyTorch profiler's trace, the folder of a run, or (``-``) what comes
-    from standard input. Raises UserError."""
+    from standard input. ``room``: how much memory its analysis may take. Raises UserError."""
     if str(path) == STANDARD_INPUT:
-        return _from_standard_input(progress)
+        return _from_standard_input(progress, room)
     folder = path
     path, name, warnings = _file_of(path)
     with _as_sqlite(path, nsys, progress, keep_export=keep_export) as (database, source):
-        trace = read_trace(database, name=name, source=source, progress=progress)
+        trace = read_trace(database, name=name, source=source, progress=progress, room=room)
         if database != path:
             trace.backtraces.load()  # the export is about to go
     if is_run(folder) and (rank := rank_of(folder)) is not None:
@@ -42,13 +50,13 @@ def open_trace(path: Path, nsys: str | PathLike[str] | None, progress: Progress,
     return replace(trace, warnings=(*warnings, *trace.warnings))
 
 
-def _from_standard_input(progress: Progress) -> Trace:
+def _from_standard_input(progress: Progress, room: Room | None) -> Trace:
     """SQLite and the passes over a trace need a file: what comes is kept in one until it has been read."""
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         file = Path(folder) / "stdin"
         with file.open("wb") as kept:
             shutil.copyfileobj(sys.stdin.buffer, kept)
-        trace = read_trace(file, name="(standard input)", progress=progress)
+        trace = read_trace(file, name="(standard input)", progress=progress, room=room)
         trace.backtraces.load()
     return trace
 

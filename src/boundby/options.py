@@ -33,6 +33,9 @@ class AnalysisOptions:
     """The nsys that exports ``.nsys-rep`` files; None: the first that is found."""
     keep_export: bool = False
     """Leave the export beside the report."""
+    max_memory: int | None = None
+    """Bytes that an analysis may take, by estimate; of what takes more the last part is analysed. None: 80 % of the
+    machine's."""
     disable: tuple[str, ...] = ()
     """Rules to leave out."""
     thresholds: Mapping[str, Mapping[str, float]] | None = None

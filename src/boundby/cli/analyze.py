@@ -47,7 +47,7 @@ class Target:
 )
 @click.option("--save", metavar="DB", type=FILE, help="Add the result to a SQLite database.")
 @analysis_options("window", "skip_first", "region", "devices", "processes", "min_share", window=WINDOW_HELP)
-@analysis_options("no_fold", "no_find", "show_all", "disable", "nsys", "keep_export")
+@analysis_options("no_fold", "no_find", "show_all", "disable", "nsys", "keep_export", "max_memory")
 @view_options()
 def analyze(
     reports: tuple[Path, ...],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,13 @@ WINDOW_HELP = "The time to account for: first to last GPU work, the whole trace,
 
 def _fraction(_context: click.Context, _option: click.Parameter, percent: float | None) -> float | None:
     return None if percent is None else percent / 100
+
+
+def _byte_count(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text or "", re.IGNORECASE)
+    if text is not None and found is None:
+        raise click.BadParameter(f"{text!r} is no size: write such as 4G or 500M.")
+    return None if found is None else int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
 
 
 #: What a report is analysed by. A command may say something else in place of a help text.
@@ -76,6 +84,13 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
     ),
     "show_all": partial(
         click.option, "--all", "show_all", is_flag=True, help="Findings that save less than 1 % as well, each in full."
+    ),
+    "max_memory": partial(
+        click.option,
+        "--max-memory",
+        metavar="SIZE",
+        callback=_byte_count,
+        help="Memory it may take, such as 4G, by default 80 % of the machine's: of more, the last part is read.",
     ),
     "disable": partial(
         click.option, "--disable", metavar="RULE", multiple=True, help="Leave out this rule; can be repeated."

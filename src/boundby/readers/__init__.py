@@ -12,6 +12,7 @@ from types import ModuleType
 from boundby.readers import kineto, nsys
 from boundby.readers.files import first_bytes, no_report
 from boundby.readers.kineto import holds_trace
+from boundby.readers.room import Room
 from boundby.trace.tables import Trace
 
 Progress = Callable[[str, float | None], None]
@@ -20,7 +21,7 @@ Progress = Callable[[str, float | None], None]
 _HEADER = 1_000  # bytes: compressed text shows itself only in so many
 
 #: Each has ``sniff(header)``: whether a file that begins with these bytes is of its kind; and in its module ``reader``
-#: ``read(path, *, name, source, progress)``: the trace in such a file.
+#: ``read(path, *, name, source, progress, room)``: the trace in such a file.
 READERS: tuple[ModuleType, ...] = (nsys, kineto)
 
 
@@ -30,11 +31,14 @@ def read_trace(
     name: str | None = None,
     source: str = "nsys-sqlite",
     progress: Progress | None = None,
+    room: Room | None = None,
 ) -> Trace:
     """Read a report with the first reader that knows its kind.
 
-    ``name`` and ``source`` say where the file came from when it was made from another report. Raises InputError for
-    anything that holds no event that can be read. The file is opened read-only and nothing is created beside it.
+    ``name`` and ``source`` say where the file came from when it was made from another report. ``room``: how much memory
+    its analysis may take; of an nsys export that takes more the last part is read, and the trace says so. Raises
+    InputError for anything that holds no event that can be read, SelectionError where what must be read does not fit.
+    The file is opened read-only and nothing is created beside it.
     """
     location = Path(path)
     package: ModuleType | None
@@ -46,7 +50,7 @@ def read_trace(
     if package is None:
         raise no_report(location, header)
     reader = importlib.import_module(f"{package.__name__}.reader")
-    trace: Trace = reader.read(location, name=name, source=source, progress=progress or _silent)
+    trace: Trace = reader.read(location, name=name, source=source, progress=progress or _silent, room=room)
     return trace
 
 

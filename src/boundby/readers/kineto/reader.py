@@ -14,6 +14,7 @@ from typing import Any
 from boundby.model.errors import InputError
 from boundby.native.events import Events, EventScanner, NotJsonError
 from boundby.readers.kineto import GZIP, GZIP_WINDOW, tables
+from boundby.readers.room import Room
 from boundby.trace.tables import Trace
 
 Progress = Callable[[str, float | None], None]
@@ -26,7 +27,7 @@ _COPY_AGAIN = (
 )
 
 
-def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Trace:  # noqa: ARG001
+def read(path: Path, *, name: str | None, source: str, progress: Progress, room: Room | None = None) -> Trace:  # noqa: ARG001
     """Read a PyTorch profiler trace into a Trace: see `boundby.readers.read_trace`."""
     shown = path if name is None else Path(name)
     scanner = EventScanner(tables.ARGUMENTS)

@@ -31,7 +31,7 @@ from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.errors import InputError
 from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
-from boundby.readers.nsys.pages import Only, PageReader
+from boundby.readers.nsys.pages import Only, PageReader, Since
 
 BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
 
@@ -229,6 +229,16 @@ class Database:
             self._columns[table] = {str(lower): str(column) for column, lower in columns}
         return self._columns[table]
 
+    def has_row_numbers(self, table: str) -> bool:
+        """Whether rows can be asked for by SQLite's own numbers."""
+        if table in self._views:
+            return False
+        try:
+            self._connection.execute(f'SELECT _rowid_ FROM "{table}" LIMIT 0')
+        except sqlite3.Error:
+            return False
+        return True
+
     def columns(self, table: str, wanted: Sequence[str], *, only: Only | None = None) -> dict[str, Int64Array]:
         """Integer columns of a table, in row order, of the rows that are wanted.
 
@@ -238,6 +248,8 @@ class Database:
         present = [column for column in wanted if column.lower() in known]
         if not present:
             return {column: np.empty(0, np.int64) for column in wanted}
+        if isinstance(only, Since) and only.column.lower() not in known:
+            only = None
         read = self._integers(table, present, only)
         length = len(read[present[0]])
         return {column: read[column] if column in read else np.full(length, MISSING, np.int64) for column in wanted}
@@ -359,6 +371,8 @@ class Database:
 
 def _condition(only: Only | None) -> str:
     """SQL for the rows that are wanted; empty: all."""
+    if isinstance(only, Since):
+        return f'ifnull("{only.column}", {np.iinfo(np.int64).max}) >= {only.least}'
     return f'"{only[0]}" IN ({", ".join(map(str, only[1]))})' if only else ""
 
 

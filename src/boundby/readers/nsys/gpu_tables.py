@@ -9,6 +9,7 @@ import numpy as np
 from boundby.model.arrays import Int8Array, Int32Array, Int64Array, factorize, joined, ranked
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of, process_key
+from boundby.readers.nsys.pages import Since
 from boundby.trace.facts import GpuInfo
 from boundby.trace.tables import (
     NO_CORRELATION,
@@ -59,13 +60,15 @@ _MEMORY_OF_NAME = {
 }
 
 
-def read_operations(database: Database) -> tuple[Raw, LaunchShapes]:
-    """All GPU operations as raw columns of one length, with ``kind`` and ``shape``: the row of the launch shapes that
-    come with them, -1 for what is no kernel."""
+def read_operations(database: Database, since_ns: int | None = None) -> tuple[Raw, LaunchShapes]:
+    """All GPU operations (that begin then or later) as raw columns of one length, with ``kind`` and ``shape``: the row
+    of the launch shapes that come with them, -1 for what is no kernel."""
+    only = None if since_ns is None else Since("start", since_ns)
     parts: dict[str, list[Int64Array]] = {column: [] for column in (*_ALL, "kind", "shape")}
     shapes = LaunchShapes.empty()
     for table, kind, extra in _TABLES:
-        rows = database.columns(table, (*_COMMON, *extra, *(_SHAPE if kind == OpKind.KERNEL else ())))
+        wanted = (*_COMMON, *extra, *(_SHAPE if kind == OpKind.KERNEL else ()))
+        rows = database.columns(table, wanted, only=only)
         count = len(rows["start"])
         parts["shape"].append(np.full(count, -1, np.int64))
         if kind == OpKind.KERNEL and count:

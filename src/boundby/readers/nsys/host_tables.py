@@ -7,6 +7,7 @@ import numpy as np
 from boundby.model.arrays import Int32Array, Int64Array, factorize, joined
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.identity import Indexes, process_key
+from boundby.readers.nsys.pages import Only, Since
 from boundby.trace.tables import NO_CORRELATION, ApiCalls, Intervals, Ranges, Samples, Schedule
 
 _CUDA_BACKTRACE = 67  # eventClass of rows that repeat a call to carry its backtrace
@@ -37,14 +38,24 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def read_events(database: Database, what: str) -> Raw:
-    """The raw columns of one kind of events, of one length. Ranges have their ``row`` besides."""
+def read_events(database: Database, what: str, since_ns: int | None = None) -> Raw:
+    """The raw columns of one kind of events, of one length. Ranges have their ``row`` besides.
+
+    ``since_ns``: calls and instants that begin then or later, other intervals that end then or later.
+    """
     tables, columns = EVENTS[what]
-    only = IS_RANGE if what == RANGES else None  # marks, categories and payload schemas are no intervals
+    only: Only | None = None
+    if what == RANGES:
+        only = IS_RANGE  # marks, categories and payload schemas are no intervals
+    elif since_ns is not None:  # a call before may have launched what ran before, too
+        only = Since("end" if "end" in columns and what != CALLS else "start", since_ns)
     parts = [database.columns(table, ("start", "globalTid", *columns), only=only) for table in tables]
     raw = {column: joined([part[column] for part in parts]) for column in parts[0]}
-    if only:
+    if what == RANGES:
         raw["row"] = np.arange(len(raw["start"]))
+        if since_ns is not None:
+            kept = (raw["end"] >= since_ns) | (raw["end"] == MISSING)
+            raw = {column: values[kept] for column, values in raw.items()}
     if "eventClass" in raw:
         kept = raw["eventClass"] != _CUDA_BACKTRACE
         raw = raw if bool(kept.all()) else {column: values[kept] for column, values in raw.items()}

@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int32Array, Int64Array, unique
+from boundby.model.arrays import MISSING, Int32Array, Int64Array, unique
 from boundby.model.library import core
 from boundby.native.pages import MOST_OUTPUTS, NONE, At, Found, Leaves, empty_slots
 
@@ -30,8 +30,16 @@ _MORE = 1.02  # times as many rows as the leaves read so far promise
 _MISSING = int(np.iinfo(np.int64).min)  # what NULL is read as
 _FIRST_SLOTS, _FIRST_TEXT_BYTES = 1 << 12, 1 << 18
 
-#: Which rows are wanted: those whose column holds one of these numbers.
-Only = tuple[str, tuple[int, ...]]
+
+class Since(NamedTuple):
+    """Rows whose column holds so much or more, or nothing."""
+
+    column: str
+    least: int
+
+
+#: Which rows are wanted: those whose column holds one of these numbers, or since when.
+Only = tuple[str, tuple[int, ...]] | Since
 
 
 class Texts(NamedTuple):
@@ -174,7 +182,10 @@ class PageReader:
                 ask = patched
                 values = ask.values[:, :rows]
                 if only is not None:
-                    values = values[:, np.isin(values[read.index(only[0])], only[1])]
+                    column = values[read.index(only[0])]
+                    is_late = isinstance(only, Since)
+                    kept = (column >= only[1]) | (column == MISSING) if is_late else np.isin(column, only[1])
+                    values = values[:, kept]
                 self._part = min(1.0, (first + int(state[At.NEXT_PAGE])) / len(leaves))
                 yield values
                 state[[At.ROWS, At.DEFERRED]] = 0

@@ -19,6 +19,8 @@ from boundby.readers.nsys.columnar import open_database
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import Raw
 from boundby.readers.nsys.identity import Identities, Indexes, NamePool
+from boundby.readers.nsys.memory import cut_to_fit
+from boundby.readers.room import Room
 from boundby.readers.sanitize import sanitize
 from boundby.trace.facts import Captured
 from boundby.trace.stacks import LazyBacktraces
@@ -27,6 +29,8 @@ from boundby.trace.tables import Trace
 Progress = Callable[[str, float | None], None]
 
 _OPERATIONS = "GPU operations"
+#: A device's clock may run so far behind the host's (a real trace: 0.15 s).
+_CLOCKS_APART_NS = 1_000_000_000
 # What is said before each table is read, and which part of all reading is done by then.
 _STAGES = {
     host_tables.CALLS: ("reading CUDA API calls", 0.3),
@@ -50,19 +54,26 @@ _REQUIRED = {
 }
 
 
-def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Trace:
+def read(path: Path, *, name: str | None, source: str, progress: Progress, room: Room | None = None) -> Trace:
     """Read an nsys SQLite export into a Trace: see `boundby.readers.read_trace`."""
     shown = path if name is None else Path(name)
     with open_database(path, shown) as database:
         _check_tables(database)
         progress("reading GPU operations", 0.0)
+        # A folder of columns is read whole.
+        cut = cut_to_fit(database, room) if room is not None and type(database) is Database else None
+        since_ns = None if cut is None else cut[0]
         raw: dict[str, Raw] = {}
-        raw[_OPERATIONS], shapes = gpu_tables.read_operations(database)
+        early_ns = None if since_ns is None else since_ns - _CLOCKS_APART_NS
+        raw[_OPERATIONS], shapes = gpu_tables.read_operations(database, early_ns)
         for what in host_tables.EVENTS:
             if what in _STAGES:
                 progress(*_STAGES[what])
-            raw[what] = host_tables.read_events(database, what)
+            raw[what] = host_tables.read_events(database, what, since_ns)
+        if since_ns is not None:
+            raw[_OPERATIONS] = _launched_since(raw, since_ns)
         about = metadata.read_metadata(database)
+        told = about.warnings if cut is None else (cut[1], *about.warnings)
         broken = sanitize(shown, raw, export_again(shown))
         span = _span([table for what, table in raw.items() if what != host_tables.OVERHEAD])
         if span is None:
@@ -78,7 +89,11 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Tr
             nsys_version=about.nsys_version,
             schema_version=about.schema_version,
             command=about.command,
-            warnings=(*about.warnings, *broken, *callchains.lost_python_stacks(database)),
+            warnings=(
+                *told,
+                *broken,
+                *callchains.lost_python_stacks(database),
+            ),
             span_ns=span,
             metadata=about.capture,
             not_recorded=about.not_recorded,
@@ -88,6 +103,14 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress) -> Tr
             page_faults=gpu_tables.read_page_faults(database),
             backtraces=LazyBacktraces(partial(callchains.read_later, path, shown, identities)),
         )
+
+
+def _launched_since(raw: dict[str, Raw], since_ns: int) -> Raw:
+    """Operations that began then or later, and those before whose launch did not, by clocks that differ."""
+    operations = raw[_OPERATIONS]
+    launched = np.isin(operations["correlationId"], raw[host_tables.CALLS]["correlationId"])
+    kept = (operations["start"] >= since_ns) | (launched & (operations["correlationId"] != MISSING))
+    return {column: values[kept] for column, values in operations.items()}
 
 
 def _build(raw: dict[str, Raw], indexes: Indexes) -> Trace:
