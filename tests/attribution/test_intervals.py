@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.model.arrays import group_sums, heaviest, median, queue_depth
+from boundby.model.arrays import group_sums, heaviest, median, quantile, queue_depth
 from boundby.model.intervals import (
     Coverage,
     IntervalSet,
@@ -153,3 +153,5 @@ def test_sums_and_the_prevailing_value_of_groups(rows: list[tuple[int, int, int]
 def test_a_median_is_that_of_numpy(values: list[int]) -> None:
     assert median(values) == np.median(np.array(values, np.int64))
     assert median(np.array(values, float)) == np.median(np.array(values, float))
+    for part in (0.0, 0.1, 0.25, 0.5, 0.9, 1.0):
+        assert quantile(np.array(values, np.int64), part) == np.quantile(np.array(values, np.int64), part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int64Array, median, unique
+from boundby.model.arrays import BoolArray, Int64Array, median, quantile, unique
 from boundby.model.records import dataclass
 from boundby.trace.tables import Operations
 
@@ -137,7 +137,7 @@ def _usual_arrival(launched: Int64Array, finished: Int64Array, start: Int64Array
         return np.full(len(start), USUAL_ARRIVAL_NS)
     length = np.maximum(finished - launched, 0)
     known = idle_before & (length > 0)
-    whole = int(np.quantile((start - launched)[idle_before], 0.25))
+    whole = int(quantile((start - launched)[idle_before], 0.25))
     if not known.any():
         return np.full(len(start), whole)
     rest = int(median((start - launched - length)[known]))
