@@ -106,10 +106,12 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
 
 
 def _launched_since(raw: dict[str, Raw], since_ns: int) -> Raw:
-    """Operations that began then or later, and those before whose launch did not, by clocks that differ."""
+    """Operations that calls launched that are kept, and whatever runs from the first of these on."""
     operations = raw[_OPERATIONS]
     launched = np.isin(operations["correlationId"], raw[host_tables.CALLS]["correlationId"])
-    kept = (operations["start"] >= since_ns) | (launched & (operations["correlationId"] != MISSING))
+    launched &= operations["correlationId"] != MISSING
+    first_ns = int(operations["start"][launched].min()) if launched.any() else since_ns
+    kept = launched | (operations["start"] >= first_ns)
     return {column: values[kept] for column, values in operations.items()}
 
 
