@@ -64,7 +64,7 @@ def _offers(place: Path) -> bool:
     try:
         told = [name for name in os.listdir(place) if name.endswith(("-info", ".egg"))]  # noqa: PTH208  (names will do)
     except OSError:
-        return place.is_file()
+        return os.path.isfile(place)  # noqa: PTH113  (that of pathlib raises where it may not look)
     lists = (Path(place, name, "entry_points.txt") for name in told)
     try:
         return any(ENTRY_POINTS.encode() in file.read_bytes() for file in lists if file.is_file())
