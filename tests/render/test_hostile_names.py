@@ -93,6 +93,7 @@ def _gate(analysis: api.Analysis) -> GateResult:
 
 
 def _figure(analysis: api.Analysis, _: Path) -> str:
+    pytest.importorskip("matplotlib")
     stream = io.BytesIO()
     figures.save(figures.KINDS["regions"](analysis), stream, "svg")
     return stream.getvalue().decode()
@@ -100,6 +101,7 @@ def _figure(analysis: api.Analysis, _: Path) -> str:
 
 def _perfetto(analysis: api.Analysis, _: Path) -> str:
     """The texts of a binary file: all that is no text is left out."""
+    pytest.importorskip("perfetto")
     stream = io.BytesIO()
     write = FORMATS["perfetto"].write
     assert write is not None
