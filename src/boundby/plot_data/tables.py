@@ -44,13 +44,13 @@ def kernel_rows(
     region = heaviest(group, timeline.launch_region[rows], length, len(keys))
     communicates = np.zeros(len(keys), bool)
     communicates[group] = table.is_communication[rows]
-    order = sorted(range(len(keys)), key=lambda number: (-int(total[number]), keys[number].tolist()))
+    names = [name_of(timeline.trace, number) for number in keys[:, 1]]
+    order = sorted(range(len(keys)), key=lambda number: (-int(total[number]), names[number], int(keys[number, 0])))
     whole = int(total.sum())
     return (
         tuple(
             KernelRow(
-                name=name_of(timeline.trace, keys[number, 1])
-                or ("CUDA graph" if keys[number, 0] == OpKind.GRAPH else "(no name)"),
+                name=names[number] or ("CUDA graph" if keys[number, 0] == OpKind.GRAPH else "(no name)"),
                 count=int(count[number]),
                 total_ns=int(total[number]),
                 mean_ns=int(total[number]) / int(count[number]),

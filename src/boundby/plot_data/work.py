@@ -131,7 +131,9 @@ class _Labels:
         return self._numbers([_told(key, names) for key in keys.tolist()])[of_row], cause.astype(np.int64)
 
     def _numbers(self, texts: list[str]) -> Int64Array:
-        return np.array([self._number.setdefault(text, len(self._number)) for text in texts], np.int64)
+        for text in sorted(texts):  # not in the order of names, which follows that of rows
+            self._number.setdefault(text, len(self._number))
+        return np.array([self._number[text] for text in texts], np.int64)
 
     def most_used(self, lanes: list[WorkLane]) -> tuple[tuple[str, ...], tuple[WorkLane, ...]]:
         """The labels with the most time, and the lanes with the numbers of these."""
