@@ -53,7 +53,7 @@ def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
     operators = choose(torch)
     outcome["operators"] = operators.name
     ModuleRanges(torch, operators).hook_up()
-    if operators.name != "emit_nvtx":
+    if operators.name != "emit_nvtx" and outcome["ranges"] == "nvtx":
         when_imported("torch.autograd.profiler", loops.mark_record_functions)
     when_imported("torch.utils.data.dataloader", lambda: loops.mark_loaders(operators))
     when_imported("torch.optim.optimizer", loops.mark_optimizers)
