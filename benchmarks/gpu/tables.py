@@ -134,7 +134,7 @@ def planted(results: Results) -> Iterator[str]:
         if truth is None or report is None:
             continue
         steps = ("step", "ProfilerStep")
-        regions = {region.path[-1]: region for region in report.regions if region.path[0].startswith(steps)}
+        regions = {region.path[-1]: region for region in report.regions if "".join(region.path[:1]).startswith(steps)}
         found = {
             "sleep": regions["sleep"].host_ns if "sleep" in regions else None,
             "copy": regions["copy"].time.gpu_copy if "copy" in regions else None,
