@@ -137,7 +137,7 @@ def planted(results: Results) -> Iterator[str]:
         regions = {region.path[-1]: region for region in report.regions if "".join(region.path[:1]).startswith(steps)}
         found = {
             "sleep": regions["sleep"].host_ns if "sleep" in regions else None,
-            "copy": regions["copy"].time.gpu_copy if "copy" in regions else None,
+            "copy": regions["copy"].time["gpu_copy"] if "copy" in regions else None,
             "wait": regions["wait"].sync.blocked_ns if "wait" in regions and regions["wait"].sync else None,
         }
         for part, value in found.items():
