@@ -172,7 +172,7 @@ def _choose() -> Backend:
     if os.environ.get(SWITCH, "").strip().lower() in OFF:
         return NoBackend()
     torch = sys.modules.get("torch")
-    if torch is not None and PROFILER in sys.modules:
+    if torch is not None and getattr(sys.modules.get(PROFILER), "_running", None) is not None:
         return ProfilerBackend(torch)
     # Is it a CUDA build? torch.cuda.is_available() would start the driver, and processes forked after that
     # could not use CUDA any more: too high a price for a name in a trace.
