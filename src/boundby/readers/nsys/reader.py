@@ -82,8 +82,12 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
             threads=[raw[what]["globalTid"] for what in host_tables.EVENTS], processes=[raw[_OPERATIONS]["globalPid"]]
         )
         indexes = Indexes(database, identities, NamePool(), span[1])
+        built = _build(raw, indexes)
+        if since_ns is not None:  # nor what is told of calls that were left out
+            told_of = np.isin(built.stream_points.correlation, built.api.correlation)
+            built = replace(built, stream_points=built.stream_points.take(told_of))
         return replace(
-            _build(raw, indexes),
+            built,
             path=name or str(path),
             source=source,
             nsys_version=about.nsys_version,
