@@ -145,7 +145,7 @@ def test_torchs_profiler_sees_ranges_where_it_records(monkeypatch: pytest.Monkey
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(backends, "chosen", None)
     monkeypatch.delenv(backends.SWITCH, raising=False)
-    monkeypatch.setitem(sys.modules, backends.PROFILER, types.SimpleNamespace(step=lambda: None))
+    monkeypatch.setitem(sys.modules, backends.PROFILER, types.SimpleNamespace(step=lambda: None, _running=object()))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
         for number in steps([0, 1], warmup=1):
             with nvtx_range("outer"), nvtx_range(f"inner {number}", domain="mine"):
