@@ -9,9 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boundby.attribution.host_state import HostState
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.model.causes import CAUSES
+from boundby.correlation.correlate import correlate
+from boundby.correlation.logical_threads import find_logical_threads
+from boundby.model.causes import CAUSES, Cause
 from boundby.model.errors import SelectionError
 from tests.attribution.brute import Account, Brute
 from tests.attribution.strategies import host_sequences
@@ -74,3 +77,13 @@ def test_invariants_hold_for_any_threads_devices_and_windows(program: Program, w
 @given(host_sequences(threads=2, devices=2), st.integers(-(10**12), 10**15), st.integers(0, 2**31))
 def test_shifting_and_permuting_change_nothing(program: Program, shift: int, seed: int) -> None:
     assert by_cause_and_path(timeline_of(program)) == by_cause_and_path(timeline_of(program, shift=shift, order=seed))
+
+
+def test_a_thread_has_a_state_before_the_first_instant_of_the_trace() -> None:
+    """A device's clock that is moved back lets a window begin there."""
+    program = Program()
+    program.kernel(2_000, 3_000, program.api(1_000, 1_100, "cudaLaunchKernel"))
+    trace = program.trace()
+    calls = correlate(trace)
+    states = HostState(trace, calls, find_logical_threads(trace, calls)).states(0)
+    assert states.at(np.array([-(10**12), 0, 1_050])).tolist() == [Cause.CPU, Cause.CPU, Cause.CUDA_API]

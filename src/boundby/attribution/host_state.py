@@ -173,7 +173,6 @@ class HostState:
         start, end = calls.start_ns[rows], calls.end_ns[rows]
         evidence = self.evidence(thread)
         asleep = evidence.asleep
-        low = min(self._trace.span_ns[0], int(start[0]) if len(start) else 0)
         dispatch_end = np.minimum(end + DISPATCH_LIMIT_NS, np.append(start[1:], np.iinfo(np.int64).max))
         shown = EMPTY if evidence.shown is None else evidence.shown
         is_silent = evidence.shown is not None or not evidence.is_known
@@ -183,7 +182,7 @@ class HostState:
         compiling = self.compiling(thread)
         life = lifetime(self._trace, thread)
         alive = life if evidence.is_known else None  # before and after it, nothing shows that the thread exists
-        bounds = np.sort(np.array([low, *(life or ())], np.int64))
+        bounds = np.array([_LONG_AGO, *(life or ())], np.int64)
         cause_of_class = np.array([int(_CAUSE_OF_CLASS[kind]) for kind in CallClass])
         cause = np.where(calls.is_first_load[rows], int(Cause.INIT), cause_of_class[calls.kind[rows]])
         otherwise = Cause.CPU if evidence.shown is None else Cause.UNATTRIBUTED
@@ -217,6 +216,10 @@ class HostState:
         rows = self._trace.overhead.of_thread(thread)
         chosen = self._trace.overhead_class[rows.name] == kind
         return union(rows.start_ns[chosen], rows.end_ns[chosen])
+
+
+#: Where states begin: a device's clock that is moved lets a window begin before the trace. Differences stay in range.
+_LONG_AGO = -(1 << 62)
 
 
 def _outside(low: int, high: int) -> tuple[Int64Array, Int64Array]:
