@@ -61,6 +61,6 @@ def test_a_fresh_capture_agrees_with_nvidia(nvidia: NsysReports, nsys: Nsys, nvt
 
 def _without_versions(report: Report) -> Report:
     about = dataclasses.replace(
-        report.trace, path="", nsys_version=None, schema_version=None, command=None, warnings=()
+        report.trace, path="", nsys_version=None, schema_version=None, command=None, warnings=(), not_recorded={}
     )
     return dataclasses.replace(report, trace=about)

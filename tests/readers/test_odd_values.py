@@ -52,11 +52,9 @@ def spoiled(tmp_path: Path) -> Callable[..., Path]:
     return spoil
 
 
-@pytest.fixture
-def clean(tmp_path: Path) -> Report:
-    folder = tmp_path / "clean"
-    folder.mkdir()
-    return analyzed(good(folder))
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return analyzed(good(tmp_path_factory.mktemp("clean")))
 
 
 # --- NULLs and values of other types ---------------------------------------------------------------------------

@@ -240,7 +240,7 @@ def test_any_table_may_be_missing(path: Path, schema: str) -> None:
 @pytest.mark.parametrize("schema", GENERATIONS)
 def test_any_column_may_be_missing_that_the_account_does_not_rest_on(path: Path, schema: str) -> None:
     columns = [f"{table}.{column.name}" for table, found in tables(schema).items() for column in found]
-    only_read = schema not in ("2019", "2026")  # the oldest and the newest stand for all, to save time
+    only_read = schema != "2026"  # the newest, which has most columns, stands for all, to save time
     refused = [
         column
         for column in columns
