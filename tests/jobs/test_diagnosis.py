@@ -31,7 +31,7 @@ CASES = [
     ),
     (
         Job(data=8, plants=(Plant("slow_device", 3, 0.2), Plant("slow_device", 6, 0.2))),
-        [("rank", (3,), "gpu_compute"), ("rank", (6,), "gpu_compute")],
+        [("rank", (3, 6), "gpu_compute")],  # slow alike: told as one
     ),
     # Of two ranks each is slow in its way, and neither is the usual one.
     (
