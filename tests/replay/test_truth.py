@@ -8,7 +8,7 @@ from benchmarks.truth import DEVICE_MARGIN, examine, made
 
 from boundby.simulate.generate import drawn_features, generate
 
-SEEDS = range(24)
+SEEDS = range(14)
 
 
 def test_known_answers(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_known_answers(tmp_path: Path) -> None:
     told = [
         (o.plain, truth == verdict) for o in outcomes for truth, verdict, margin in o.devices if margin >= DEVICE_MARGIN
     ]
-    assert len(told) >= 15
+    assert len(told) >= 12
     assert all(right for plain, right in told if plain)
     # Measured over 1,000 programs: 99 %. Fewer here than 95 % means that something broke.
     assert sum(right for _, right in told) >= 0.95 * len(told)
