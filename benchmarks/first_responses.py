@@ -220,9 +220,9 @@ def table(folder: Path) -> str:
     return "\n".join([*lines, *(row(story, folder)[0] for story in stories())])
 
 
-def write_samples(folder: Path) -> None:
+def write_samples(folder: Path, into: Path = SAMPLES) -> None:
     """What boundby says of each pattern, for people who have no report at hand."""
-    SAMPLES.mkdir(exist_ok=True)
+    into.mkdir(exist_ok=True)
     for story in stories():
         case = Case(story.name, story.before, Machine(host_jitter=0.05, device_jitter=0.01), 1)
         export = folder / f"{story.name}.sqlite"
@@ -230,9 +230,9 @@ def write_samples(folder: Path) -> None:
         analysis = api.examine(export)
         report = replace(analysis.report, trace=replace(analysis.report.trace, path=export.name))
         text = markdown.render(report).replace(str(folder) + "/", "")
-        (SAMPLES / f"{story.name}.md").write_text(text, encoding="utf-8")
+        (into / f"{story.name}.md").write_text(text, encoding="utf-8")
         html = page.render(report, analysis.plot_data, next_bounds=analysis.next_bounds)
-        (SAMPLES / f"{story.name}.html").write_text(html.replace(str(folder) + "/", ""), encoding="utf-8")
+        (into / f"{story.name}.html").write_text(html.replace(str(folder) + "/", ""), encoding="utf-8")
 
 
 def main() -> None:

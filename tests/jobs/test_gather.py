@@ -16,6 +16,7 @@ from boundby.cli.job import add_pages
 from boundby.cli.main import cli, main
 from boundby.jobs import gather as gathering
 from boundby.jobs.gather import Answer, read_rank
+from boundby.jobs.merge import merge
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
 from boundby.render.job import OUTLIERS
@@ -59,24 +60,25 @@ def test_any_order_and_any_number_of_processes_give_the_same_bytes(reports: Path
     assert saved.render(api.job(reports, workers=4)) == whole
 
 
-def test_dask_gives_the_same_bytes_though_a_worker_is_killed_midway(reports: Path, whole: str) -> None:
+def _kills_itself_once_at_rank_1(name: str, path: Path, options: AnalysisOptions) -> Answer:
+    mark = path.parent / "killed"
+    if "rank_1" in name and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_rank(name, path, options)
+
+
+def test_dask_gives_the_same_bytes_though_a_worker_is_killed_midway(reports: Path, whole: str, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
+    copied = shutil.copytree(reports, tmp_path / reports.name)
+    named = [(path.name, path) for path in sorted(copied.iterdir())]
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    killed: list[tuple[str, float | None]] = []
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
-        pid_of = client.run(os.getpid)
-
-        def kill_one_at_work(stage: str, fraction: float | None) -> None:
-            at_work = sorted(worker for worker, tasks in client.processing().items() if tasks)
-            if stage.startswith("reading") and at_work and not killed:
-                killed.append((at_work[0], fraction))
-                os.kill(pid_of[at_work[0]], signal.SIGKILL)
-
-        found = api.job(reports, scheduler=cluster.scheduler_address, progress=kill_one_at_work)
-    assert saved.render(found) == whole
-    ((_, fraction),) = killed
-    assert fraction is not None
-    assert 0 < fraction < 1  # some reports had been read, and it was at others
+    with distributed.LocalCluster(**options) as cluster:
+        answers = gathering.each(named, work=_kills_itself_once_at_rank_1, scheduler=cluster.scheduler_address)
+    assert (copied / "killed").exists()
+    assert [answer.name for answer in answers] == [name for name, _ in named]
+    summaries = [one for answer in answers for one in answer.summaries]
+    assert saved.render(merge(summaries, str(reports), [])) == whole
 
 
 def _kills_itself_at_rank_1(name: str, path: Path, options: AnalysisOptions) -> Answer:

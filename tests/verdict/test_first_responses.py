@@ -70,3 +70,13 @@ def test_what_is_carried_out_saves_what_was_predicted(story: benchmark.Story, tm
     line, outside = benchmark.row(story, tmp_path)
     assert outside < 0.08, line
     assert line in benchmark.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_samples_of_each_pattern_are_what_boundby_says_now(tmp_path: Path) -> None:
+    """Else: ``python -m benchmarks.first_responses --write``."""
+    made = tmp_path / "made"
+    benchmark.write_samples(tmp_path, made)
+    names = sorted(path.name for path in made.iterdir())
+    assert names == sorted(path.name for path in benchmark.SAMPLES.iterdir())
+    # By bytes, and named: a page as the text of a failure would fill screens.
+    assert [name for name in names if (made / name).read_bytes() != (benchmark.SAMPLES / name).read_bytes()] == []

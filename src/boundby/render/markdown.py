@@ -60,8 +60,13 @@ def escape(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """A name in code style. Entities where a code span could not hold it inside a table."""
-    text = shorten(clean(text), LONGEST_NAME)
+    """A name in code style, shortened."""
+    return command(shorten(clean(text), LONGEST_NAME))
+
+
+def command(text: str) -> str:
+    """A command in code style, whole. Entities where a code span could not hold it inside a table."""
+    text = clean(text)
     if not text.strip():
         return ""
     if any(char in text for char in "`|\\"):
@@ -98,7 +103,7 @@ def _responses(report: Report) -> str:
                 escape(one.title),
                 escape(sentences.saves_of(one, account.whole_ns).removeprefix("saves ")),
                 escape(one.because),
-                code(one.command),
+                command(one.command),
             )
             for one in account.responses
         ]
