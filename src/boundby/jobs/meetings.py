@@ -100,12 +100,12 @@ class Matched:
         found[self.row[parts]] = self.instance[parts]
         return found
 
-    @property
+    @cached_property
     def length_ns(self) -> Int64Array:
         """How long each part took."""
         return self.end_ns - self.start_ns
 
-    @property
+    @cached_property
     def transfer_ns(self) -> Int64Array:
         """Per instance: what the last to come takes, which waits for nobody."""
         return np.maximum(np.minimum.reduceat(self.length_ns, self.first[:-1]), 0) if len(self) else self.expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -32,6 +32,8 @@ _POOR_CLOCK_NS = 50_000
 _MOSTLY_ALONE = 0.5
 #: A profiler's excess below this share of a step is not worth a word.
 _LEAST_EXCESS_SHARE = 0.01
+#: Up to so many peers a rank is held against the others, from there on against all: it hardly moves their median.
+_FEW = 8
 
 
 def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] = ()) -> JobReport:
@@ -132,6 +134,11 @@ def _ranks(
         np.add.at(last, matched.rank[latest], 1)
     stage_of = {rank: place for place, members in enumerate(diagnosis.stages) for rank in members}
     waits = _step_waits(summaries, job)
+    causes = {
+        rank: letters
+        for members in diagnosis.stages
+        for rank, letters in zip(members, _step_causes(job, members), strict=True)
+    }
     reports = []
     for place, summary in enumerate(summaries):
         mine = matched.parts_of(place)
@@ -160,7 +167,7 @@ def _ranks(
                 clock=_clock(aligned.clocks[place]),
                 steps=tuple(np.round(job.time[place].sum(axis=1)).astype(np.int64).tolist()),
                 step_waits=tuple(waits[place].tolist()),
-                step_causes=_step_causes(job, diagnosis.stages[stage_of[place]], place),
+                step_causes=causes[place],
                 warnings=summary.warnings,
             )
         )
@@ -204,18 +211,19 @@ def _step_waits(summaries: Sequence[RankSummary], job: Job) -> Int64Array:
     return waits
 
 
-def _step_causes(job: Job, members: Sequence[int], place: int) -> str:
-    """A letter a step: the cause of what the rank does beyond its peers, where that is worth telling."""
-    if len(members) < 2:
-        return "." * job.steps
+def _step_causes(job: Job, members: Sequence[int]) -> Iterator[str]:
+    """Of each rank of a stage a letter a step: the cause of what it does beyond its peers, where that is worth telling."""
     by_cause = np.stack([job.cause == cause for cause in range(len(CAUSES))], axis=1).astype(np.float64)
-    peers = [rank for rank in members if rank != place] if len(members) <= 8 else list(members)
-    excess = (job.time[place] - np.median(job.time[peers], axis=0)) @ by_cause
-    letters = []
-    for step in excess:
-        best = int(np.argmax(step))
-        letters.append(LETTER[Cause(best).key] if step[best] > _LEAST_EXCESS_SHARE * job.step_ns else ".")
-    return "".join(letters)
+    usual = np.median(job.time[list(members)], axis=0)
+    for place in members:
+        peers = usual
+        if len(members) <= _FEW:
+            others = [rank for rank in members if rank != place]
+            peers = np.median(job.time[others], axis=0) if others else job.time[place]
+        excess = (job.time[place] - peers) @ by_cause
+        worst = excess.argmax(axis=1)
+        told = excess.max(axis=1) > _LEAST_EXCESS_SHARE * job.step_ns
+        yield "".join(LETTER[Cause(cause).key] if tell else "." for cause, tell in zip(worst, told, strict=True))
 
 
 def _clock(clock: Clock) -> RankClock:
