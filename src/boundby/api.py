@@ -326,8 +326,8 @@ def job(
     """Who holds up whom in a job: one report a rank, a folder of them, or one report of several processes.
 
     ``workers``: local processes (1: this one; None: one a core). ``scheduler``: the address of a dask scheduler whose
-    workers see the same files, or ``local``. What cannot be used is named in the result; the result does not depend on the
-    order of the files or on who read them. Raises UserError where fewer than two ranks are left.
+    workers see the same files, or ``local``. What cannot be used is named in the result; the result does not depend on
+    the order of the files or on who read them. Raises UserError where fewer than two ranks are left.
     """
     from boundby.jobs.merge import merge
 

@@ -28,7 +28,8 @@ def test_the_program_is_stopped_and_analysed(profiler: Profiler, number: signal.
     assert ran.code == 128 + number
     assert ran.facts["stopped_by"] == number.name
     # SIGTERM ends this program at once: what the profiler had not yet handed over of its last ranges is lost.
-    assert (ran.ranges["work"], ran.ranges["part"]) == (1, 3) if number == signal.SIGINT else ran.ranges.get("part", 0) <= 3
+    ranges = (ran.ranges.get("work", 0), ran.ranges.get("part", 0))
+    assert ranges == (1, 3) if number == signal.SIGINT else ranges <= (1, 3)
     assert "stopping the program" in ran.err
     assert "KeyboardInterrupt" in ran.err if number == signal.SIGINT else "Traceback" not in ran.err
     assert (ran.folder / "report.json").exists()

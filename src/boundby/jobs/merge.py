@@ -212,7 +212,7 @@ def _step_waits(summaries: Sequence[RankSummary], job: Job) -> Int64Array:
 
 
 def _step_causes(job: Job, members: Sequence[int]) -> Iterator[str]:
-    """Of each rank of a stage a letter a step: the cause of what it does beyond its peers, where that is worth telling."""
+    """Of each rank of a stage a letter a step: the cause of what it does beyond its peers, where worth telling."""
     by_cause = np.stack([job.cause == cause for cause in range(len(CAUSES))], axis=1).astype(np.float64)
     usual = np.median(job.time[list(members)], axis=0)
     for place in members:
