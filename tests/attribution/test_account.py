@@ -67,8 +67,8 @@ def test_equals_the_literal_reading(program: Program) -> None:
 
 def test_a_clock_that_a_sync_contradicts_is_set_before_the_literal_reading() -> None:
     program = Program()
-    calls = ("LaunchKernel", "LaunchKernel", "StreamSynchronize", "Malloc", "StreamSynchronize", "LaunchKernel")
-    calls += ("MemcpyAsync", "MemcpyAsync", "StreamSynchronize")
+    calls = ["LaunchKernel", "LaunchKernel", "StreamSynchronize", "Malloc", "StreamSynchronize", "LaunchKernel"]
+    calls += ["MemcpyAsync", "MemcpyAsync", "StreamSynchronize"]
     made = [program.api(1_000 * place, 1_000 * place + 1_000, f"cuda{name}") for place, name in enumerate(calls)]
     program.kernel(3_000, 4_000, made[0])  # ends after the sync that waited for it
     program.kernel(8_000, 28_000, made[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,8 @@ def main(folder: str, what: str, *numbers: str) -> None:
     """Run ``pages`` or ``passes`` with the library in ``folder``."""
     core = ctypes.CDLL(str(Path(folder) / library.NAME))
     library._load = lambda: (core, "")  # type: ignore[assignment]
-    {"pages": pages, "passes": passes}[what](folder, *map(int, numbers))
+    chosen: dict[str, Callable[..., None]] = {"pages": pages, "passes": passes}
+    chosen[what](folder, *map(int, numbers))
 
 
 if __name__ == "__main__":
