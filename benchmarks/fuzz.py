@@ -1,4 +1,4 @@
-"""Does any input bring boundby to fall? Damaged copies by the thousand, each in a process of its own.
+"""Does any input bring boundby to fall? Damaged copies by the thousand, in processes that may die of them.
 
     python -m benchmarks.fuzz --cases 10000 --seed 0 --kind sqlite
     python -m benchmarks.fuzz --kind kineto saved-json jobs --traces FOLDER
@@ -6,8 +6,9 @@
 Each case damages bytes, pages, tables, columns or values of a small input: simulated ones, those of ``sample_reports``,
 and real ones of ``--traces`` up to `MOST_BYTES`. What may come out is one sentence with a next step, or a result whose
 invariants and JSON schema hold. A traceback, a failed rule, anything on stderr, over `LONGEST_S` or over `MOST_MEMORY`
-is a failure: it is printed with its seed, and ``--kind K --seed S --cases 1`` brings it back. Exits with 1 where there
-was one.
+is a failure: it is printed with its seed, and ``--kind K --seed S --cases 1`` brings it back. `TOGETHER` cases share a
+process; where anything is wrong in it, each of them runs again in one of its own. Exits with 1 where there was a
+failure.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,6 +55,7 @@ MOST_BYTES = 1_200_000  # of a source: thousands of copies are to be looked at
 LONGEST_S, MOST_MEMORY = 60, 2 << 30
 TELL_EVERY = 500
 WHOLE_EVERY = 10
+TOGETHER = 20  # cases in one process: what they share costs a fifth
 SENTENCE, REPORT = "one sentence", "a report that holds"
 _SAMPLES = Path(__file__).parents[1] / "sample_reports"
 _SMALL = 100_000  # bytes: sources below are all as likely
@@ -212,17 +214,21 @@ def outcome(use: Callable[[Path], object], path: Path) -> str:
     return REPORT
 
 
-def isolated(use: Callable[[Path], object], path: Path) -> str:
-    """The same in a process of its own, which may crash, hang, use up memory or print what it should not."""
-    said = path.parent / "said"
+def isolated(cases: Callable[[], Iterable[str]], folder: Path) -> str | list[str]:
+    """What came out of cases in a process of their own, which may crash, hang, use up memory or print what it should
+    not; one text where it did."""
+    said = folder / "said"
     child = os.fork()
     if child == 0:
         with said.open("wb") as file:
             os.dup2(file.fileno(), 2)
             resource.setrlimit(resource.RLIMIT_AS, (4 * MOST_MEMORY,) * 2)
+            outcomes = []
             signal.alarm(LONGEST_S)  # its default action ends the process
-            what = outcome(use, path)
-            (path.parent / "outcome").write_text(what, encoding="utf-8", errors="replace")
+            for what in cases():
+                outcomes.append(what)
+                signal.alarm(LONGEST_S)
+            (folder / "outcomes").write_text(json.dumps(outcomes), encoding="utf-8")
             os._exit(0)
     _, status, used = os.wait4(child, 0)
     if os.WIFSIGNALED(status):
@@ -232,7 +238,8 @@ def isolated(use: Callable[[Path], object], path: Path) -> str:
         return f"on stderr: {noise}"
     if used.ru_maxrss * 1024 > MOST_MEMORY:
         return f"{used.ru_maxrss / (1 << 20):.1f} GB of memory"
-    return (path.parent / "outcome").read_text(encoding="utf-8")
+    outcomes = json.loads((folder / "outcomes").read_text(encoding="utf-8"))
+    return [str(what) for what in outcomes]
 
 
 def run(name: str, cases: int, seed: int, traces: Path | None, tell: Callable[[str], None]) -> Counter[str]:
@@ -240,16 +247,35 @@ def run(name: str, cases: int, seed: int, traces: Path | None, tell: Callable[[s
     kind, found = KINDS[name], Counter[str]()
     with tempfile.TemporaryDirectory(prefix="boundby-fuzz-") as kept:
         sources = kind.sources(Path(kept), traces)
-        outcome(kind.use, sources[0])  # what is imported once is there for all
+        for source in sources:
+            outcome(kind.use, source)  # what is imported once is there for all
         gc.freeze()
-        for number in range(seed, seed + cases):
+
+        def of(seeds: Iterable[int]) -> str | list[str]:
+            def each() -> Iterator[str]:
+                for number in seeds:
+                    with tempfile.TemporaryDirectory(dir=folder) as own:
+                        yield outcome(kind.use_of(number), make(kind, sources, number, Path(own)))
+
             with tempfile.TemporaryDirectory(dir=kept) as folder:
-                what = isolated(kind.use_of(number), make(kind, sources, number, Path(folder)))
-            if what not in (SENTENCE, REPORT):
-                tell(f"{name} --seed {number}: {what}")
-                what = _FIGURES.sub("*", what.strip().splitlines()[-1])
-            found[what] += 1
-            if sum(found.values()) % TELL_EVERY == 0:
+                return isolated(each, Path(folder))
+
+        for first in range(seed, seed + cases, TOGETHER):
+            seeds = range(first, min(first + TOGETHER, seed + cases))
+            outcomes = of(seeds)
+            if isinstance(outcomes, str) or not {SENTENCE, REPORT}.issuperset(outcomes):
+                alone = [what if isinstance(what, str) else what[0] for what in map(of, ([seed] for seed in seeds))]
+                if {SENTENCE, REPORT}.issuperset(alone):
+                    bad = outcomes if isinstance(outcomes, str) else next(w for w in outcomes if w not in alone)
+                    tell(f"{name} --seed {first} --cases {len(seeds)}, of which each alone is well: {bad}")
+                    alone[-1] = "only after others"
+                outcomes = alone
+            for number, what in zip(seeds, outcomes, strict=True):
+                if what not in (SENTENCE, REPORT):
+                    tell(f"{name} --seed {number}: {what}")
+                    what = _FIGURES.sub("*", what.strip().splitlines()[-1])
+                found[what] += 1
+            if (first - seed) // TOGETHER % (TELL_EVERY // TOGETHER) == 0:
                 tell(f"{name}: {sum(found.values()):,} of {cases:,}")
     return found
 

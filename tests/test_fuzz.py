@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,9 +46,38 @@ def test_a_part_that_follows_coverage(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_crashes_noise_and_hangs_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz, "LONGEST_S", 1)
-    path = tmp_path / "any"
-    assert fuzz.isolated(lambda _: None, path) == fuzz.REPORT
-    assert fuzz.isolated(lambda _: os.kill(os.getpid(), signal.SIGKILL), path) == "ended by SIGKILL"
-    assert fuzz.isolated(lambda _: os.write(2, b"warning"), path) == "on stderr: warning"
-    assert fuzz.isolated(lambda _: time.sleep(9), path) == "over 1 s"
-    assert "ZeroDivisionError" in fuzz.isolated(lambda _: 1 // 0, path)
+
+    def of(*uses: Callable[[Path], object]) -> str | list[str]:
+        return fuzz.isolated(lambda: (fuzz.outcome(use, tmp_path) for use in uses), tmp_path)
+
+    assert of(lambda _: None, lambda _: None) == [fuzz.REPORT] * 2
+    assert of(lambda _: None, lambda _: os.kill(os.getpid(), signal.SIGKILL)) == "ended by SIGKILL"
+    assert of(lambda _: os.write(2, b"warning")) == "on stderr: warning"
+    assert of(lambda _: time.sleep(9)) == "over 1 s"
+    assert "ZeroDivisionError" in of(lambda _: None, lambda _: 1 // 0)[1]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_failures_are_told_by_the_seeds_that_bring_them_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "source"
+    source.write_text("whole")
+
+    def write(path: Path, chance: random.Random) -> None:
+        path.write_text(str(chance.random()))
+
+    def use(path: Path) -> None:
+        if path.read_text() in bad:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def drawn(seed: int) -> str:
+        chance = random.Random(seed)
+        chance.random()  # for the source
+        return str(chance.random())
+
+    bad = {drawn(7), drawn(43)}
+    monkeypatch.setitem(fuzz.KINDS, "any", fuzz.Kind(lambda *_: [source], write, use))
+    told: list[str] = []
+    found = fuzz.run("any", 50, 0, None, told.append)
+    assert found == {fuzz.REPORT: 48, "ended by SIGKILL": 2}
+    failures = [text for text in told if "seed" in text]
+    assert failures == ["any --seed 7: ended by SIGKILL", "any --seed 43: ended by SIGKILL"]
