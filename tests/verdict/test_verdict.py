@@ -57,7 +57,7 @@ def test_two_causes_alike_are_mixed() -> None:
 def test_a_saturated_device_says_how_close_the_host_is() -> None:
     case = Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=930_000_000)
     assert decide(case).host_limit_fraction == pytest.approx(0.07)
-    assert "the host would limit 7 % below" in judge(case).because
+    assert "without the GPU's work 93 % of the time would be left" in judge(case).because
 
 
 def test_nothing_of_its_own_is_hidden() -> None:

@@ -37,7 +37,10 @@ FORMATS = ("terminal", "markdown", "html", "json")
 @analysis_options("window", "skip_first", "devices", "processes", "nsys")
 @gating.steps_option
 @analysis_options("no_fold", no_fold="Analyse with numbered regions apart. They are matched folded anyway.")
-@view_options(*PLAIN)
+@view_options(
+    *(*PLAIN, "top", "sort"),
+    sort="What regions are sorted by: time (as a tree), the most that changed in all, idle time or instances.",
+)
 def compare(
     before: Path,
     after: Path,
@@ -150,7 +153,14 @@ def _render(kind: str, comparison: Comparison, result: GateResult | None, surfac
         return html.render(comparison, result)
     from boundby.render.comparison import terminal
 
-    text = terminal.render(comparison, width=surface.width, color_system=surface.color_system, unicode=surface.unicode)
+    text = terminal.render(
+        comparison,
+        width=surface.width,
+        color_system=surface.color_system,
+        unicode=surface.unicode,
+        top=surface.top,
+        sort=surface.sort,
+    )
     return text if result is None else f"{text}\n{gating.gate_table(result, surface)}"
 
 

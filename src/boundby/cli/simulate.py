@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 import runpy
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from boundby.cli import outcome
+from boundby.cli.console import View
+from boundby.cli.options import json_option, view_options
 from boundby.model.errors import InputError, SelectionError
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ DEFAULT_STEPS = 20
 @click.option("--schema", type=click.Choice(SCHEMAS), default="2023", help="The nsys generation to write as. [2023].")
 @click.option("--truth", is_flag=True, help="Say what the program is bound by, and its time without each cost.")
 @click.option("--list", "show_list", is_flag=True, help="List the patterns.")
+@json_option
+@view_options("quiet", quiet="Do not name the file that was written.")
 def simulate(
     pattern: str | None,
     program: str | None,
@@ -37,6 +42,8 @@ def simulate(
     schema: str,
     truth: bool,
     show_list: bool,
+    as_json: bool,
+    view: View,
 ) -> None:
     """Run a program on a simulated GPU and write an nsys export.
 
@@ -48,7 +55,7 @@ def simulate(
     boundby analyze sync.sqlite
     """
     if show_list:
-        click.echo(_list(), nl=False)
+        click.echo(_list(as_json=as_json), nl=False)
         return
     if (pattern is None) == (program is None):
         raise click.UsageError("Give one of --pattern NAME and --program FILE.py:make, or --list.")
@@ -57,10 +64,10 @@ def simulate(
     if program is not None and steps is not None:
         raise click.UsageError("--steps goes with --pattern: a program of your own says itself how often it loops.")
     case = _pattern(pattern, seed, steps or DEFAULT_STEPS) if pattern is not None else _load(program or "", seed)
-    _run(case, output, schema, truth=truth)
+    _run(case, output, schema, truth=truth, as_json=as_json, quiet=view.quiet)
 
 
-def _run(case: Case, output: Path | None, schema: str, *, truth: bool) -> None:
+def _run(case: Case, output: Path | None, schema: str, *, truth: bool, as_json: bool, quiet: bool) -> None:
     from boundby.simulate.engine import DeadlockError
     from boundby.simulate.export import write_export
 
@@ -73,15 +80,23 @@ def _run(case: Case, output: Path | None, schema: str, *, truth: bool) -> None:
 
         write.check(output, force=False)
         write_export(run, output, schema)
-        click.echo(f"wrote {output}")
-    if truth:
+        if not quiet and not as_json:
+            click.echo(f"wrote {output}")
+    if as_json:
+        told = {"wrote": None if output is None else str(output), "truth": _known(case) if truth else None}
+        click.echo(json.dumps(told, indent=2))
+    elif truth:
         click.echo(_truth(case), nl=False)
 
 
-def _list() -> str:
+def _list(*, as_json: bool) -> str:
     from boundby.simulate.patterns import PATTERNS, STORIES
 
     every = {**PATTERNS, **STORIES}
+    if as_json:
+        return (
+            json.dumps([{"name": name, "about": one.about, "bound": one.bound} for name, one in every.items()]) + "\n"
+        )
     return "".join(f"{name:<20} {known.about} [{known.bound}]\n" for name, known in every.items())
 
 
@@ -89,11 +104,19 @@ def _truth(case: Case) -> str:
     from boundby.model.units import duration
 
     lines = []
-    for device in case.truths.devices():
-        known = case.truths.truth(device=device)
-        lines.append(f"GPU {device}: {known.bound}, {duration(known.window_ns)}")
-        lines += [f"  {name:<20} {duration(window)}" for name, window in known.scenarios.items()]
+    for known in _known(case):
+        lines.append(f"GPU {known['device']}: {known['bound']}, {duration(known['window_ns'])}")
+        lines += [f"  {name:<20} {duration(window)}" for name, window in known["scenarios_ns"].items()]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _known(case: Case) -> list[dict[str, Any]]:
+    """The truth of each device, as plain data."""
+    every = [(device, case.truths.truth(device=device)) for device in case.truths.devices()]
+    return [
+        {"device": device, "bound": one.bound, "window_ns": one.window_ns, "scenarios_ns": dict(one.scenarios)}
+        for device, one in every
+    ]
 
 
 def _pattern(name: str, seed: int, steps: int) -> Case:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from boundby.cli import outcome
+from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, analysis_options, json_option, view_options
+from boundby.cli.options import FILE, PLAIN, analysis_options, json_option, output_option, view_options
 from boundby.options import AnalysisOptions
 
 if TYPE_CHECKING:
+    from boundby.render.formats import Surface
     from boundby.replay import Answer
+
+SORTS = ("scenario", "max")
 
 
 @click.command("what-if", epilog=outcome.EPILOG)
@@ -32,16 +36,18 @@ if TYPE_CHECKING:
     region="Change only what belongs to these regions, such as 'step/loss'.",
 )
 @json_option
-@click.option("-o", "--output", type=FILE, help="Write to this file (.json: JSON).")
-@click.option("--top", metavar="N", type=click.IntRange(min=1), help="Only the N that save most, of each GPU.")
-@view_options("quiet")
+@output_option
+@click.option(
+    "--sort", type=click.Choice(SORTS), default="scenario", help="Rows as asked for, or what saves most first (max)."
+)
+@view_options(*PLAIN, "top", top="Only the N that save most, of each GPU.")
 def what_if(
     report: Path,
     scenarios: tuple[str, ...],
     options: AnalysisOptions,
     as_json: bool,
     output: Path | None,
-    top: int | None,
+    sort: str,
     view: View,
 ) -> int:
     """Predict what a change to the program in REPORT would save.
@@ -60,56 +66,68 @@ def what_if(
         write.check(output, inputs=[report])
     with view.progress() as progress:
         answers, unreliable = predict(report, scenarios or tuple(SCENARIOS), options, progress=progress)
-    if top is not None:
-        ranked = sorted(answers, key=lambda one: (one.predicted_ns - one.baseline_ns, one.scenario))
-        best = {device: [one for one in ranked if one.device == device][:top] for device in {a.device for a in answers}}
-        answers = [one for one in answers if one in best[one.device]]
+    ranked = sorted(answers, key=lambda one: (one.predicted_ns - one.baseline_ns, one.scenario))
+    if view.top is not None:
+        of_gpu = {gpu: [one for one in ranked if one.device == gpu][: view.top] for gpu in {a.device for a in answers}}
+        answers, ranked = ([one for one in every if one in of_gpu[one.device]] for every in (answers, ranked))
+    if sort == "max":
+        answers = ranked
+    to_file = output is not None and output != Path("-")
     if as_json or (output is not None and output.suffix == ".json"):
         found = [{**asdict(answer), "speedup": answer.speedup} for answer in answers]
-        text = json.dumps({"unreliable": unreliable, "answers": found}, indent=2, ensure_ascii=False)
+        text = json.dumps({"unreliable": unreliable, "answers": found}, indent=2, ensure_ascii=False) + "\n"
     else:
-        text = _table(answers, unreliable, asked_for=bool(scenarios))
-    if output is None:
-        click.echo(text)
-    else:
-        write.write_text(output, text + "\n", inputs=[report])
-        view.note(f"wrote {output}")
+        text = _table(answers, unreliable, view.plain() if to_file else view.surface(), asked_for=bool(scenarios))
+    console.deliver(text, output, view, utf8=as_json)
     return outcome.OK
 
 
+LEAST_NAME = 20  # cells
 LEAST_TOLD = 0.005  # of the window: a named scenario that changes less says nothing
 
 
-def _table(answers: list[Answer], unreliable: str | None, *, asked_for: bool) -> str:
+def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, asked_for: bool) -> str:
     """``asked_for``: each scenario was named, and has its row whatever it says."""
-    from boundby.model.causes import BOUND_LABEL
+    from boundby.model.causes import SHORT_LABEL
     from boundby.model.scenarios import SCENARIOS
-    from boundby.model.units import change as signed
-    from boundby.model.units import duration, duration_range
+    from boundby.model.units import change, duration, duration_range
+    from boundby.render.face import Column, Face, fitting, natural, pad
 
+    face = Face(surface.width, surface.color_system, surface.unicode)
+    lines = face.wrapped(f"! Not to be trusted on this trace: {unreliable}.") if unreliable else []
+    rows = [one for one in answers if asked_for or abs(_change(one)) >= LEAST_TOLD]
+    if not rows:
+        return face.text([lines, face.wrapped("None of the named scenarios changes the window by 0.5 %.")])
     several = len({answer.device for answer in answers}) > 1
-    lines = [f"! Not to be trusted on this trace: {unreliable}.", ""] if unreliable else []
-    rows = [("SCENARIO", "NOW", "THEN", "CHANGE", "BETWEEN", "CONFIDENCE", "THEN BOUND BY")]
-    for answer in answers:
-        if not asked_for and abs(answer.predicted_ns / max(answer.baseline_ns, 1) - 1) < LEAST_TOLD:
-            continue
-        change = answer.predicted_ns / answer.baseline_ns - 1
-        named = SCENARIOS.get(answer.scenario)
-        name = f"{answer.scenario} ({named.label})" if named else answer.scenario
-        rows.append(
-            (
-                f"GPU {answer.device}: {name}" if several else name,
-                duration(answer.baseline_ns),
-                duration(answer.predicted_ns),
-                signed(change) if change else "none",
-                duration_range(answer.low_ns, answer.high_ns),
-                answer.confidence,
-                BOUND_LABEL.get(answer.then_bound or "", "-"),
-            )
-        )
-    if len(rows) == 1:
-        return "\n".join([*lines, "None of the named scenarios changes the window by 0.5 %."])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        lines + ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+    def named(one: Answer) -> str:
+        known = SCENARIOS.get(one.scenario)
+        name = f"{one.scenario} ({known.label})" if known else one.scenario
+        return f"GPU {one.device}: {name}" if several else name
+
+    cells: tuple[tuple[str, Callable[[Answer], str], int], ...] = (
+        ("NOW", lambda one: duration(one.baseline_ns), 3),
+        ("THEN", lambda one: duration(one.predicted_ns), 0),
+        ("CHANGE", lambda one: change(_change(one)) if _change(one) else "none", 0),
+        ("BETWEEN", lambda one: duration_range(one.low_ns, one.high_ns), 0),
+        ("CONFIDENCE", lambda one: one.confidence, 2),
+        ("NEXT", lambda one: SHORT_LABEL.get(one.then_bound or "", "-"), 1),
     )
+    columns = [
+        Column(head, natural(head, map(told, rows)), lambda one, _, told=told: told(one), goes=goes)
+        for head, told, goes in cells
+    ]
+    longest = natural("SCENARIO", map(named, rows))
+    columns, room = fitting(columns, face.width, longest)
+    name = max(min(longest, room), LEAST_NAME)
+    table = [face.line(face.heading(pad("SCENARIO", name)), "  ", face.heads(columns))]
+    table += [face.line(pad(face.fit(named(one), name), name), "  ", face.row(columns, one)) for one in rows]
+    if not any(column.head == "NOW" for column in columns):
+        whole = dict.fromkeys((one.device, duration(one.baseline_ns)) for one in rows)
+        told = ", ".join(f"GPU {gpu} {now}" if several else now for gpu, now in whole)
+        table += face.wrapped(f"Now: {told}.")
+    return face.text([lines, table])
+
+
+def _change(one: Answer) -> float:
+    return one.predicted_ns / max(one.baseline_ns, 1) - 1

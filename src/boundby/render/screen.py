@@ -29,7 +29,7 @@ from boundby.render.face import (
     pad,
 )
 from boundby.render.missing import not_captured
-from boundby.render.text import clean, region_name
+from boundby.render.text import clean, part_name, region_name
 from boundby.render.view import Account, Row
 from boundby.results.report import Finding, RegionReport, Report
 
@@ -37,8 +37,10 @@ MOST_LINES = 40  # of 100 columns: a terminal of usual height
 MOST_FINDINGS = 3
 MOST_TOPS = 5
 LEAST_ROWS, MOST_ROWS = 2, 12
+TWIN = 0.97  # of the time of the row above: a region in it with as many instances repeats that row
 DEEP = 3  # regions below this depth are left to --full
 NAME = 40
+MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --full
 TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = 0.05  # of the window in API calls or waits: then calls are shown beside kernels
 
@@ -111,7 +113,7 @@ def _first(account: Account, face: Face) -> list[Text]:
         return []
     style = "bold green" if face.color else STRONG
     lines = _cut(face.wrapped(told, first=Text("First: ", style=style)), 2, face)
-    action = clean(account.responses[0].action)
+    action = clean(account.responses[0].action or account.responses[0].command)
     arrow = face.line(f"       {face.arrow} ")
     return [*lines, *_cut(face.wrapped(action, first=arrow, style=DIM), 1, face)] if action else lines
 
@@ -150,8 +152,10 @@ def _regions(report: Report, face: Face, options: Options, room: int) -> list[Te
 def _worth(selection: view.Selection, most: int, options: Options) -> list[Row]:
     """The largest rows, each below what holds it, in the order of the tree."""
     every = list(selection.every_row)
+    if options.top is None:
+        every = _telling(every)
     if options.sort != "time":
-        every.sort(key=lambda row: -_weight(row.region, options.sort))
+        every = sorted(selection.rows, key=lambda row: -_weight(row.region, options.sort))
         return [replace(row, depth=0, label=region_name(row.region.path)) for row in every[:most]]
     ranked = sorted(range(len(every)), key=lambda place: (every[place].depth >= DEEP, -every[place].share, place))
     kept: set[int] = set()
@@ -164,8 +168,29 @@ def _worth(selection: view.Selection, most: int, options: Options) -> list[Row]:
     return [row for place, row in enumerate(every) if place in kept]
 
 
+def _telling(rows: Sequence[Row]) -> list[Row]:
+    """Without rows of which the account holds nothing (those that are overlapped tell that), where others tell something,
+    and without those that repeat the row above (an operator's inner twins: one call each, all of its time)."""
+    kept: list[Row] = []
+    for row in rows:
+        above = kept[-1] if kept and kept[-1].depth < row.depth else None
+        same = above is not None and (row.region.instances, row.bound) == (above.region.instances, above.bound)
+        if above is not None and same and "::" in row.label and row.share >= TWIN * above.share:
+            continue
+        kept.append(row)
+    telling = [row for row in kept if row.share > 0 or row.region.verdict.bound == "hidden"] or kept
+    made: list[Row] = []
+    line: list[int] = []
+    for row in telling:
+        while line and line[-1] >= row.depth:
+            line.pop()
+        made.append(replace(row, depth=len(line)))
+        line.append(row.depth)
+    return made
+
+
 def _weight(region: RegionReport, sort: str) -> float:
-    """What regions are sorted by: ``max``, ``idle``, ``instances`` or ``name`` (handled by the caller as text)."""
+    """What regions are sorted by: ``max``, ``idle`` or ``instances``."""
     if sort == "max":
         return region.verdict.saving_ns or 0
     if sort == "idle":
@@ -197,7 +222,7 @@ def _findings(report: Report, face: Face, options: Options) -> list[Text]:
     worth = [item for item in report.findings if item.severity != findings.NOTE]
     shown = worth[: options.top or MOST_FINDINGS]
     if not shown:
-        return face.wrapped(findings.nothing_found(report))[:1]
+        return face.wrapped(findings.nothing_found(report))[:1] + _notes(report, face)
     width = natural("SAVES", (findings.saves(item) for item in shown))
     lines = [face.heading(f"FINDINGS ({len(worth)})  {'SAVES':>{max(width - 1, 5)}}")]
     for rank, item in enumerate(shown, 1):
@@ -205,11 +230,20 @@ def _findings(report: Report, face: Face, options: Options) -> list[Text]:
     return lines
 
 
+def _notes(report: Report, face: Face) -> list[Text]:
+    """Where there is no finding: what was noted all the same, a line each."""
+    notes = [item for item in report.findings if item.severity == findings.NOTE][:MOST_FINDINGS]
+    return [line for item in notes for line in _cut(face.wrapped(clean(item.title), first=Text("  note  ")), 1, face)]
+
+
 def _finding(rank: int, item: Finding, width: int, face: Face) -> list[Text]:
     severity = parts.severity(item, face)
     head = face.line(f"{rank:>2} ", pad(severity, 7), f"{findings.saves(item):>{width}}  ")
-    where = f"{region_name(item.region)}: " if item.region else ""
-    told = face.fit(f"{where}{clean(item.title)}", max(face.width - head.cell_len, 20))
+    told, room = clean(item.title), max(face.width - head.cell_len, 20)
+    if item.region:  # behind the title, which is what is read
+        where = f" in {face.fit(part_name(item.region[-1]), MOST_WHERE)}"
+        told = f"{face.fit(told, max(room - len(where), 20))}{where}"
+    told = face.fit(told, room)
     advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"
     below = _cut(face.wrapped(advice, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM), 1, face)
     return [face.line(head, told), *below]
@@ -227,7 +261,7 @@ def _tops(report: Report, face: Face, options: Options) -> list[Text]:
         return parts.top("TOP KERNELS", kernels[:most], face.width, face)
     half = (face.width - 4) // 2
     left = parts.top("TOP KERNELS", kernels[:most], half, face)
-    right = parts.top("CUDA CALLS (waits included)", calls[:most], half, face)
+    right = parts.top("API CALLS (waits included)", calls[:most], half, face)
     rows = max(len(left), len(right))
     left += [Text()] * (rows - len(left))
     right += [Text()] * (rows - len(right))

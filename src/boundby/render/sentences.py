@@ -20,6 +20,7 @@ FOUND = (
     "annotated. --no-find leaves them out."
 )
 
+LONGEST_TITLE = 60  # a finding's own title: the saving stands before it, so that it is read
 WORTH_NAMING = 0.005  # of the window: below it a saving would read "0 %"
 # And of what comes on top of the bound's saving.
 WORTH_ADDING = 0.01
@@ -73,8 +74,9 @@ def first(responses: Sequence[FirstResponse], window_ns: int) -> str:
     if not responses:
         return ""
     told = saves_of(responses[0], window_ns)
-    text = f"{clean(responses[0].title)}, {told}" if told else clean(responses[0].title)
-    because = clean(responses[0].because).rstrip(".")
+    title = clean(responses[0].title)
+    text = told.capitalize() if told and len(title) > LONGEST_TITLE else f"{title}, {told}" if told else title
+    because = clean(responses[0].because if text.startswith(title) else title).rstrip(".")
     return f"{text}: {because}." if because else f"{text}."
 
 
@@ -106,7 +108,7 @@ def next_best(verdict: Verdict, window_ns: int, alone_ns: int | None = None) -> 
         return ""
     what = WITHOUT[verdict.runner_up]
     saved = change(saving_ns, window_ns)
-    return f"Once nothing waits, {what}: another {saved}." if is_after else f"Next best: {what}, {saved}."
+    return f"With the waits gone, {what}: another {saved}." if is_after else f"Next best: {what}, {saved}."
 
 
 def change(saving_ns: int, window_ns: int) -> str:
@@ -135,7 +137,7 @@ def phases(device: DeviceReport) -> str:
         return ""
     first, second = device.phases[0], device.phases[-1]
     one, other = (BOUND_LABEL.get(phase.bound, phase.bound) for phase in (first, second))
-    at = f"{second.window.start_ns / 1e9:.3f} s"
+    at = f"{second.window.start_ns / 1e9:.3f} s of the trace's clock"
     if one == other:
         return f"The program changes: {one} both until {at} and from there on, but not in all."
     return f"The program changes: {one} until {at}, {other} from there on."
@@ -199,7 +201,7 @@ def window(report: Report) -> str:
         if length is None:
             return ""
         judged = max((thread.total_ns for thread in report.threads), default=0)
-        part = f", {units.duration(judged)} of it in NVTX ranges" if 0 < judged < IN_RANGES * length else ""
+        part = f", {units.duration(judged)} of it in annotated ranges" if 0 < judged < IN_RANGES * length else ""
         return f"{units.duration(length)} of host time{part if report.trace.captured.nvtx else ''}"
     longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
     span = units.duration(longest.window_ns)

@@ -329,10 +329,15 @@ def _sums(head: str, first: int, room: int, face: Face) -> tuple[Column, ...]:
     )
 
 
+def _kernel(name: str, room: int) -> str:
+    """One ellipsis is enough for a name that is cut already."""
+    return clean(name) if len(name) <= room else clean(name).removesuffix("...")
+
+
 def top(head: str, tops: Sequence[Top], width: int, face: Face) -> list[Text]:
     """A table of names with most time."""
     columns = [
-        Column(head, max(width - 18, 12), lambda one, room: face.fit(clean(one.name), room)),
+        Column(head, max(width - 18, 12), lambda one, room: face.fit(_kernel(one.name, room), room)),
         Column("COUNT", 6, lambda one, _: units.count(one.count), right=True),
         Column("TIME", 8, lambda one, _: units.duration(one.total_ns), right=True),
     ]

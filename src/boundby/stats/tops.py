@@ -20,6 +20,7 @@ from boundby.trace.vocabulary.kernels import kernel_label
 
 Int = npt.NDArray[np.int64]
 MOST_NAMES = 10  # of each region; the rest is small beside them
+GRAPH = "graph (recorded as a whole)"  # what has no name: a graph launch at graph level
 _label = lru_cache(maxsize=None)(kernel_label)
 
 
@@ -47,7 +48,8 @@ def _tops(
     if len(name) == 0:
         return tops
     used, index = ranked(name)
-    labels = [label(timeline.trace.names[number]) if number >= 0 else "graph" for number in used.tolist()]
+    names = [timeline.trace.names[number] if number >= 0 else "" for number in used.tolist()]
+    labels = [label(text) if text else GRAPH for text in names]
     distinct = sorted(set(labels))
     place = {text: number for number, text in enumerate(distinct)}
     of_row = np.array([place[text] for text in labels], np.int64)[index]

@@ -9,7 +9,6 @@ from boundby.model.units import duration, percent
 from boundby.verdict.bound import FIXED, LEAST_SAVING, Case, Decision, host_together_ns
 
 LEAST_TOLD = 0.005  # less reads as "under 1 %"
-FAR_AHEAD = 0.50  # the host has half its time to spare: say what it needs, not how close it is
 # Where the account's sync time is less than this part of what the replay saves, the waits cost the host its lead, and
 # what was lost shows as gaps later on.
 LEAD_LOST = 0.50
@@ -62,10 +61,8 @@ def _host_limit(decision: Decision) -> str:
         return ""
     if limit < LEAST_SAVING:
         return "; removing it alone gains nothing, other work covers it"
-    if limit >= FAR_AHEAD:
-        needs = f"only {percent(1 - limit)}" if 1 - limit > LEAST_TOLD else "under 1 %"
-        return f"; all else needs {needs} of it"
-    return f"; the host would limit {percent(limit)} below"
+    rest = percent(1 - limit) if 1 - limit > LEAST_TOLD else "under 1 %"
+    return f"; without the GPU's work {rest} of the time would be left"
 
 
 def _sync(case: Case, decision: Decision) -> str:
@@ -96,7 +93,7 @@ def _cpu(case: Case, _: Decision) -> str:
 
 def _host_blocked(case: Case, _: Decision) -> str:
     on = max(case.blocked_on, key=lambda name: (case.blocked_on[name], name), default="")
-    mostly = f" (mostly {on})" if on else ""
+    mostly = f" (mostly {on})" if on and on != "unknown" else ""
     return f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the host waits in the OS{mostly}, busy {_busy(case)}"
 
 

@@ -51,6 +51,8 @@ _PRECISION = {KernelKind.MATMUL_FP32: "fp32", KernelKind.MATMUL_TF32: "tf32", Ke
 
 IN_GRAPHS = "no number: what runs inside CUDA graphs was not recorded; capture with --cuda-graph-trace=node"
 
+_SPAN = re.compile(r"--window \S+:\S*[^\s.]")  # as a verdict that cannot be told names it
+
 SavingNs = tuple[int, int]
 # What is tried first: what a rule has found, then what only a replay says, then what has to be bought.
 FOUND, REPLAYED, BOUGHT, UNNUMBERED, NOTHING = range(5)
@@ -169,10 +171,28 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
     made = tuple(_response(subject, *one) for one in sorted(told, key=lambda one: _rank(one[2])))
     if known and not subject.is_part:
         made = _with_best_finding(subject, made, [one[2] for one in told])
+        if subject.is_in_graphs:
+            made = (_see_into_graphs(subject), *made)
     if not known:
         made = tuple(_without_pattern(subject)) if verdict.bound == "unknown" else ()
     notes = () if subject.is_part else tuple(_notes(subject))
     return tuple(replace(card(bound, subject.part), notes=notes) for bound in known), made
+
+
+def _see_into_graphs(subject: Subject) -> FirstResponse:
+    """Before anything is changed or bought: what most of the time is made of was not recorded."""
+    graphs = subject.part.graphs
+    assert graphs is not None
+    return FirstResponse(
+        "gpu_compute.see-into-graphs",
+        "Record what runs inside the CUDA graphs",
+        because=f"{percent(min(graphs.total_ns / subject.window_ns, 1.0))} of the time is in CUDA graphs that were recorded"
+        " as one piece each: whether their kernels, copies or gaps cost it cannot be seen",
+        action="boundby profile -- PROGRAM records their kernels (nsys profile --cuda-graph-trace=node)",
+        needs="another run; it costs some time for each kernel",
+        caution="the run cannot be repeated",
+        command="boundby explain trace-graph-level",
+    )
 
 
 def _notes(subject: Subject) -> Iterator[str]:
@@ -333,9 +353,7 @@ def _better_kernels(subject: Subject) -> Told | None:
         return found
     share = int(work.duration_ns[rows].sum()) / subject.kernel_ns
     name = kernel_name(context, int(np.flatnonzero(rows)[0]))
-    because = (
-        f"{name} takes {percent(share)} of kernel time; if it ran {KERNEL_LEAST:g} to {KERNEL_MOST:g} times as fast"
-    )
+    because = f"if {name}, {percent(share)} of kernel time, ran {KERNEL_LEAST:g} to {KERNEL_MOST:g} times as fast"
     told = subject.speed(rows, KERNEL_LEAST, KERNEL_MOST, because, f"kernel:{name.split(' ')[0]}={KERNEL_MOST:g}")
     if told.action:
         return told
@@ -476,9 +494,7 @@ def _fused_optimizer(subject: Subject) -> Told | None:
 def _compiled_loop(subject: Subject) -> Told | None:
     if not subject.context.program.is_python:
         return None
-    return subject.replayed(
-        "no_launch_overhead", "at most what all launching costs, dispatch by the framework included"
-    )
+    return subject.replayed("no_launch_overhead", "what all launching costs, the framework's dispatch included")
 
 
 # Synchronization
@@ -487,7 +503,7 @@ def _compiled_loop(subject: Subject) -> Told | None:
 def _remove_waits(subject: Subject) -> Told | None:
     found = subject.found("sync-operator", "sync-call", "sync-readback", "sync-polling", "sync-allocation")
     if subject.is_part:
-        return found or subject.at_most("all waits in it gone; at most")
+        return found or subject.at_most("with all waits in it gone")
     chain, sync = wait_chain(subject.context), subject.part.sync
     whole = subject.context.saving(("sync",))
     if found and found.saving_ns and whole:
@@ -495,7 +511,7 @@ def _remove_waits(subject: Subject) -> Told | None:
         saving = (min(found.saving_ns[0], whole[1]), max(found.saving_ns[1], whole[1]))
         return found._replace(because=because, saving_ns=saving)
     told = chain.text or f"{count(sync.count)} syncs block the host for {duration(sync.blocked_ns)}"
-    return found or subject.replayed("no_sync", f"{told}; at most")
+    return found or subject.replayed("no_sync", told)
 
 
 def _read_later(subject: Subject) -> Told | None:
@@ -527,13 +543,13 @@ def _pageable(subject: Subject, *rules: str) -> Told | None:
 def _one_side(subject: Subject) -> Told | None:
     if subject.is_part:
         return None
-    return subject.replayed("no_sync+cpu_free", "at most: neither waits nor the host's own work between them are left")
+    return subject.replayed("no_sync+cpu_free", "with neither the waits nor the host's own work between them")
 
 
 def _de_interleave(subject: Subject) -> Told | None:
     if subject.is_part:
         return None
-    return subject.replayed("no_sync", "all waits gone, the host ahead of the device from first to last; at most")
+    return subject.replayed("no_sync", "with all waits gone, so that the host stays ahead of the device")
 
 
 # CPU
@@ -550,14 +566,14 @@ def _move_to_device(subject: Subject) -> Told | None:
 def _vectorise(subject: Subject) -> Told | None:
     if found := subject.found("host-work"):
         return found
-    return subject.replayed("cpu_free", "at most: the host's own work gone while the device idles")
+    return subject.replayed("cpu_free", "what the device idles for the host's own work")
 
 
 def _overlap(subject: Subject) -> Told | None:
     found = subject.found("host-phase")
     if found or subject.is_part:
         return found
-    return subject.replayed("cpu_free", "at most: all of the host's own work beside the device's")
+    return subject.replayed("cpu_free", "if all of the host's own work ran beside the device's")
 
 
 def _threads(subject: Subject) -> Told | None:
@@ -576,7 +592,7 @@ def _threads(subject: Subject) -> Told | None:
 def _workers(subject: Subject) -> Told | None:
     if found := subject.found("host-input", "host-wait", "input-between-steps"):
         return found
-    return subject.replayed("input_free", "at most: the launching thread never sleeps while the device idles")
+    return subject.replayed("input_free", "if the launching thread never slept while the device idles")
 
 
 def _prefetch(subject: Subject) -> Told | None:
@@ -666,7 +682,7 @@ def _fewer_bytes(subject: Subject) -> Told | None:
     if subject.is_part:
         return None
     return subject.replayed(
-        "comm=2", "half the bytes; at most, since a collective's length is partly waiting for others"
+        "comm=2", "half the bytes; a ceiling, since part of a collective's length is waiting for others"
     )
 
 
@@ -690,8 +706,7 @@ _PART_OF_START = "no number of its own: it is part of the start above"
 def _warm_up(subject: Subject) -> Told | None:
     if found := subject.found("lazy-initialization"):
         return found
-    because = "what a program that has warmed up no longer pays; at most"
-    return subject.replayed("init_free", because)
+    return subject.replayed("init_free", "what a program that has warmed up no longer pays")
 
 
 def _lazy(subject: Subject) -> Told | None:
@@ -764,8 +779,17 @@ _ASKED: Mapping[str, Mapping[str, Ask]] = {
 
 def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
     """No cause stands out: what would tell more, and what there is to gain all the same."""
-    yield from _best_findings(subject)
     part = subject.part
+    if span := _SPAN.search(part.verdict.why_not or ""):
+        yield FirstResponse(
+            "unknown.span",
+            "Judge the span that holds the work",
+            because="nearly all of this window is one gap",
+            needs="nothing",
+            caution="the gap itself is the question",
+            command=f"boundby analyze {subject.report_name} {span[0]}",
+        )
+    yield from _best_findings(subject)
     share = part.time["device_wait"] / subject.window_ns
     if share >= UNSEEN_SHARE:
         yield FirstResponse(
@@ -835,22 +859,34 @@ def _with_best_finding(
         return made
     weight = 2 * best.saving_ns[0] + best.saving_ns[1] if best.saving_ns else 0
     most = max((-_rank(one)[1] for one in told if _rank(one)[0] < BOUGHT), default=0)
-    other = _of_finding(best, "finding", "the best finding, though not of the verdict's kind")
+    other = _of_finding(best, "finding", "the best finding, though not of the verdict's kind", subject)
     return (other, *made) if weight > most else (*made[:1], other, *made[1:])
 
 
 def _best_findings(subject: Subject) -> Iterator[FirstResponse]:
     for item in [item for item in subject.findings if item.saving_ns and item.severity != "note"][:2]:
-        yield _of_finding(item, "unknown", "the best finding, though no cause stands out")
+        yield _of_finding(item, "unknown", "the best finding, though no cause stands out", subject)
 
 
-def _of_finding(item: Finding, prefix: str, because: str) -> FirstResponse:
-    place = f"{'/'.join(item.region[-2:])}: " if item.region else ""
+def _remedy_of(item: Finding, subject: Subject) -> str:
+    """What the page of some pattern calls the response that this finding numbers; empty where none does."""
+    alone = replace(subject, findings=(item,), predictor=None)
+    for bound, asked in _ASKED.items():
+        for name, ask in asked.items():
+            told = ask(alone)
+            if told is not None and told.command == f"boundby explain {item.rule}":
+                return patterns.pattern(bound).remedy(name).title
+    return ""
+
+
+def _of_finding(item: Finding, prefix: str, because: str, subject: Subject | None = None) -> FirstResponse:
+    told = f"{'/'.join(item.region[-2:])}: {item.title}" if item.region else item.title
+    remedy = _remedy_of(item, subject) if subject is not None else ""
     return FirstResponse(
         f"{prefix}.{item.rule}",
-        f"{place}{item.title}",
+        remedy or told,
         item.saving_ns,
-        because=because,
+        because=f"{told} ({because})" if remedy else because,
         action=item.advice[0] if item.advice else "",
         command=f"boundby explain {item.rule}",
     )

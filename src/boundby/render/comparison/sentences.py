@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from boundby.model import units
@@ -298,16 +298,23 @@ class RegionRow:
         return self.change.significance.status
 
 
-def regions(comparison: Comparison) -> tuple[list[RegionRow], str]:
-    """The regions worth a row (a part of either run, or changed significantly), and what became of the others."""
+def regions(comparison: Comparison, top: int | None = None, sort: str = "time") -> tuple[list[RegionRow], str]:
+    """The regions worth a row (a part of either run, or changed significantly), at most ``top``, and what became of the
+    others. As a tree, or by one of `SORTS`, each then with its whole path."""
     named = [item for item in comparison.regions if item.path]
     weights = [_weight(item, comparison) for item in named]
-    least = MIN_SHARE
-    if sum(weight >= least for weight in weights) > MAX_ROWS:
-        least = sorted(weights, reverse=True)[MAX_ROWS - 1]
-    shown = [item for item, weight in zip(named, weights, strict=True) if weight >= least]
-    rows = [_row(item, shown) for item in shown]
-    return rows, _left_out(len(named) - len(rows)) if len(rows) < len(named) else ""
+    most = top or MAX_ROWS
+    if sort != "time":
+        worth = [item for item, weight in zip(named, weights, strict=True) if weight >= MIN_SHARE]
+        shown = sorted(worth, key=lambda item: -SORTS[sort](item))[:most]
+        rows = [_row(item, ()) for item in shown]
+    else:
+        least = MIN_SHARE
+        if sum(weight >= least for weight in weights) > most:
+            least = sorted(weights, reverse=True)[most - 1]
+        shown = [item for item, weight in zip(named, weights, strict=True) if weight >= least][: top or len(named)]
+        rows = [_row(item, shown) for item in shown]
+    return rows, _left_out(len(named) - len(rows), most) if len(rows) < len(named) else ""
 
 
 def _row(item: RegionChange, shown: Sequence[RegionChange]) -> RegionRow:
@@ -334,10 +341,22 @@ def _weight(item: RegionChange, comparison: Comparison) -> float:
     return max(shares, default=0.0)
 
 
-def _left_out(number: int) -> str:
+def _idle_ns(found: Account | None) -> float:
+    return sum(ns for key, ns in found.time.items() if not key.startswith("gpu_")) if found else 0.0
+
+
+#: What regions can be sorted by, the largest first; ``max``: what changed most in all.
+SORTS: dict[str, Callable[[RegionChange], float]] = {
+    "max": lambda item: abs((item.after.total_ns if item.after else 0) - (item.before.total_ns if item.before else 0)),
+    "idle": lambda item: max(_idle_ns(item.before), _idle_ns(item.after)),
+    "instances": lambda item: max(found.instances for found in (item.before, item.after) if found),
+}
+
+
+def _left_out(number: int, most: int) -> str:
     """What became of the regions that have no row."""
     noun = "region is" if number == 1 else "regions are"
-    return f"{number} more {noun} in the JSON: below {units.percent(MIN_SHARE)}, or not of the largest {MAX_ROWS}."
+    return f"{number} more {noun} in the JSON: below {units.percent(MIN_SHARE)}, or not among the {most} shown."
 
 
 def _label(item: RegionChange, rows: Sequence[RegionChange]) -> tuple[int, str]:

@@ -31,6 +31,8 @@ def render(
     width: int = DEFAULT_WIDTH,
     color_system: ColorSystem | None = None,
     unicode: bool = True,
+    top: int | None = None,
+    sort: str = "time",
 ) -> str:
     """The whole view as text, no line wider than ``width``; ``color_system=None`` means no colour."""
     face = Face(max(width, MIN_WIDTH), color_system, unicode)
@@ -40,9 +42,9 @@ def render(
             _doubts(comparison, face),
             *(_device(device, comparison, face) for device in comparison.devices),
             _summary(comparison, face),
-            _regions(comparison, face),
-            _findings(comparison, face),
-            _predictions(comparison, face),
+            _regions(comparison, face, top, sort),
+            _findings(comparison, face, top or MAX_FINDINGS),
+            _predictions(comparison, face, top or MAX_PREDICTIONS),
         ]
     )
 
@@ -95,8 +97,8 @@ def _summary(comparison: Comparison, face: Face) -> list[Text]:
     return face.wrapped(sentences.significance_summary(comparison))
 
 
-def _regions(comparison: Comparison, face: Face) -> list[Text]:
-    rows, left_out = sentences.regions(comparison)
+def _regions(comparison: Comparison, face: Face, top: int | None, sort: str) -> list[Text]:
+    rows, left_out = sentences.regions(comparison, top, sort)
     if not rows:
         return []
 
@@ -132,25 +134,25 @@ def _typical(row: RegionRow, width: int, face: Face) -> Text:
     return face.painted(text, style) if style else Text(text, style=DIM)
 
 
-def _findings(comparison: Comparison, face: Face) -> list[Text]:
+def _findings(comparison: Comparison, face: Face, most: int) -> list[Text]:
     rows = sentences.findings(comparison)
     lines = [face.heading(f"FINDINGS: {sentences.findings_summary(comparison)}")] if rows else []
-    for row in rows[:MAX_FINDINGS]:
+    for row in rows[:most]:
         style = {"new": BAD, "worse": BAD, "resolved": GOOD, "improved": GOOD}.get(row.kind, "")
         mark = face.line(pad(face.painted(row.kind, style), 10), pad(face.fit(row.severity, 8), 8))
         where, figures = f"{row.where}: " if row.where else "", f"; {row.figures}" if row.figures else ""
         lines += face.wrapped(f"{where}{row.title}{figures}", first=mark)
-    more = len(rows) - MAX_FINDINGS
+    more = len(rows) - most
     return lines + face.wrapped(f"{more} more are in --format json." if more > 0 else "", style=DIM)
 
 
-def _predictions(comparison: Comparison, face: Face) -> list[Text]:
+def _predictions(comparison: Comparison, face: Face, most: int) -> list[Text]:
     columns = [
         Column("PREDICTED", 10, lambda row, _: row.expected, right=True),
         Column("MEASURED", 8, lambda row, _: row.measured, right=True),
         Column("ERROR", 7, lambda row, _: row.error, right=True),
     ]
-    rows = sentences.predictions(comparison)[:MAX_PREDICTIONS]
+    rows = sentences.predictions(comparison)[:most]
     told = face.fit("made before, for the part that was done", face.width - 31)
     head = face.line(face.heads(columns), "  ", face.heading(told))
     lines = [head] if rows else []
