@@ -11,3 +11,11 @@ def test_the_tutorial_shows_real_output(tmp_path: Path) -> None:
     text = tutorial.PAGE.read_text(encoding="utf-8")
     assert text.count("<!-- output: ") == 6
     assert tutorial.made(text, tmp_path) == text, "python -m benchmarks.tutorial --write"
+
+
+def test_output_stands_in_fences_of_its_own() -> None:
+    inside = False
+    for line in tutorial.PAGE.read_text(encoding="utf-8").splitlines():
+        assert not (inside and line.startswith(("<!--", "```bash"))), line
+        inside = inside != line.startswith("```")
+    assert not inside

@@ -49,7 +49,7 @@ def test_every_argument_is_in_the_help(name: str) -> None:
     assert "Exit codes:" in text
 
 
-SHOWN = ("analyze", "check", "compare", "doctor", "explain", "job", "profile", "rules", "what-if")
+SHOWN = ("analyze", "check", "compare", "doctor", "explain", "job", "profile", "rules", "simulate", "what-if")
 MEASURED = ("compare", "devices", "latency", "stages", "throughput")
 ALIKE = {"-o": "--output", "-q": "--quiet", "--format": "--format"}
 
@@ -66,4 +66,8 @@ def test_what_shows_a_result_shows_it_alike(path: tuple[str, ...]) -> None:
     formats = options["--format"].type
     assert isinstance(formats, click.Choice)
     assert {"terminal", "json"} <= set(formats.choices)
-    assert path[-1] not in ("analyze", "job", "profile") or {"--top", "--sort"} <= set(options)
+    assert (
+        path[-1] not in ("analyze", "compare", "job", "profile", "what-if")
+        or len(path) > 1
+        or {"--top", "--sort"} <= set(options)
+    )

@@ -109,6 +109,19 @@ def test_golden(name: str) -> None:
     golden.check(f"compare_{name}.md", markdown.render(comparison))
 
 
+@pytest.mark.parametrize("sort", ["time", *sentences.SORTS])
+def test_rows_can_be_few_and_sorted(sort: str) -> None:
+    comparison = ALL["faster"]()
+    rows, left_out = sentences.regions(comparison, 2, sort)
+    assert len(rows) == 2
+    assert "not among the 2 shown" in left_out
+    if sort != "time":
+        weights = [sentences.SORTS[sort](row.change) for row in sentences.regions(comparison, sort=sort)[0]]
+        assert weights == sorted(weights, reverse=True)
+        assert all(row.depth == 0 for row in rows)
+    assert rows[0].name in terminal.render(comparison, top=2, sort=sort)
+
+
 class _Tags(HTMLParser):
     """Every tag, and every attribute that could run or load something."""
 

@@ -66,3 +66,14 @@ def test_a_range_wider_than_what_is_saved_is_not_sure() -> None:
         (found,) = answer(predictor, scenario)
         assert found.high_ns - found.low_ns > 0.02 * found.baseline_ns > found.baseline_ns - found.predicted_ns
         assert found.confidence == "medium"
+
+
+def test_rows_can_be_few_and_sorted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["what-if", str(SAMPLE), "--top", "2", "--sort", "max", "--width", "120"]) == 0
+    wide = capsys.readouterr().out.splitlines()
+    assert len(wide) == 3
+    assert "NOW" in wide[0]
+    assert main(["what-if", str(SAMPLE), "--top", "2", "--sort", "max", "--width", "90"]) == 0
+    narrow = capsys.readouterr().out.splitlines()
+    assert max(map(len, narrow)) <= 90
+    assert narrow[-1].startswith("Now: ")

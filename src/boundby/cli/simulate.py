@@ -94,9 +94,8 @@ def _list(*, as_json: bool) -> str:
 
     every = {**PATTERNS, **STORIES}
     if as_json:
-        return (
-            json.dumps([{"name": name, "about": one.about, "bound": one.bound} for name, one in every.items()]) + "\n"
-        )
+        rows = [{"name": name, "about": known.about, "bound": known.bound} for name, known in every.items()]
+        return json.dumps(rows, indent=2) + "\n"
     return "".join(f"{name:<20} {known.about} [{known.bound}]\n" for name, known in every.items())
 
 

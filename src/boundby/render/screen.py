@@ -169,8 +169,8 @@ def _worth(selection: view.Selection, most: int, options: Options) -> list[Row]:
 
 
 def _telling(rows: Sequence[Row]) -> list[Row]:
-    """Without rows of which the account holds nothing (those that are overlapped tell that), where others tell something,
-    and without those that repeat the row above (an operator's inner twins: one call each, all of its time)."""
+    """Without rows of which the account holds nothing (overlapped ones tell that), where others tell something, and
+    without those that repeat the row above (an operator's inner twins: one call each, all of its time)."""
     kept: list[Row] = []
     for row in rows:
         above = kept[-1] if kept and kept[-1].depth < row.depth else None
@@ -241,7 +241,7 @@ def _finding(rank: int, item: Finding, width: int, face: Face) -> list[Text]:
     head = face.line(f"{rank:>2} ", pad(severity, 7), f"{findings.saves(item):>{width}}  ")
     told, room = clean(item.title), max(face.width - head.cell_len, 20)
     if item.region:  # behind the title, which is what is read
-        where = f" in {face.fit(part_name(item.region[-1]), MOST_WHERE)}"
+        where = f" (in {face.fit(part_name(item.region[-1]), MOST_WHERE)})"
         told = f"{face.fit(told, max(room - len(where), 20))}{where}"
     told = face.fit(told, room)
     advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"

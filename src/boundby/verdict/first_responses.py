@@ -186,8 +186,8 @@ def _see_into_graphs(subject: Subject) -> FirstResponse:
     return FirstResponse(
         "gpu_compute.see-into-graphs",
         "Record what runs inside the CUDA graphs",
-        because=f"{percent(min(graphs.total_ns / subject.window_ns, 1.0))} of the time is in CUDA graphs that were recorded"
-        " as one piece each: whether their kernels, copies or gaps cost it cannot be seen",
+        because=f"{percent(min(graphs.total_ns / subject.window_ns, 1.0))} of the time is in CUDA graphs recorded as"
+        " one piece each: whether their kernels, copies or gaps cost it cannot be seen",
         action="boundby profile -- PROGRAM records their kernels (nsys profile --cuda-graph-trace=node)",
         needs="another run; it costs some time for each kernel",
         caution="the run cannot be repeated",
