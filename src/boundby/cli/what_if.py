@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,8 +115,7 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
         ("NEXT", lambda one: SHORT_LABEL.get(one.then_bound or "", "-"), 1),
     )
     columns = [
-        Column(head, natural(head, map(told, rows)), lambda one, _, told=told: told(one), goes=goes)
-        for head, told, goes in cells
+        Column(head, natural(head, map(told, rows)), partial(_cell, told), goes=goes) for head, told, goes in cells
     ]
     longest = natural("SCENARIO", map(named, rows))
     columns, room = fitting(columns, face.width, longest)
@@ -127,6 +127,10 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
         told = ", ".join(f"GPU {gpu} {now}" if several else now for gpu, now in whole)
         table += face.wrapped(f"Now: {told}.")
     return face.text([lines, table])
+
+
+def _cell(told: Callable[[Answer], str], one: Answer, _: int) -> str:
+    return told(one)
 
 
 def _change(one: Answer) -> float:
