@@ -9,12 +9,20 @@ from pathlib import Path
 
 import hatch_build
 import pytest
+from hypothesis import HealthCheck, settings
 
 from boundby.capture.locate import Nsys
 from boundby.model import library
 from boundby.rules import findings
 from tests.support.nsys import OLDER, capture, fetched_nsys, installed_nsys
 from tests.support.traces import trace_names
+
+# The same examples in every run, however long they take: a loaded machine is no failure, and a rare example is found by
+# looking for it (--hypothesis-profile=default), not on the day of somebody else's change.
+settings.register_profile(
+    "same", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("same")
 
 
 def pytest_sessionstart() -> None:

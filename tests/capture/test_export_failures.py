@@ -144,15 +144,17 @@ def test_an_nsys_that_has_gone(tmp_path: Path, report: Path, out: Path) -> None:
 @pytest.mark.parametrize("trap", ["", "trap '' TERM INT; "])
 def test_ctrl_c_ends_nsys_and_removes_what_it_wrote(tmp_path: Path, report: Path, out: Path, trap: str) -> None:
     """Also when nsys, or a helper of it, does not want to end."""
-    pids = tmp_path / "pids"
-    body = f"{trap}(sleep 300 & echo $! >> '{pids}.new'; wait) & echo $$ >> '{pids}.new'\n"
-    body += f"echo part > \"$out\"; sleep 0.2; mv '{pids}.new' '{pids}'; wait"
+    pids, heard = tmp_path / "pids", tmp_path / "heard"
+    body = f"{trap}(sleep 300 & echo $! >> '{pids}'; wait) & echo $$ >> '{pids}'\n"
+    body += f"while [ $(wc -l < '{pids}') -lt 2 ]; do sleep 0.05; done\n"
+    body += 'echo part > "$out"; echo "[=10%]"; wait'
     nsys = fake_nsys(tmp_path / "bin", body)
     code = (
         "from pathlib import Path; from boundby.capture.export import export_sqlite\n"
         "from boundby.capture.locate import Nsys\n"
         f"nsys = Nsys(Path({str(nsys.path)!r}), None, 'PATH')\n"
-        f"export_sqlite(Path({str(report)!r}), Path({str(out)!r}), nsys)"
+        f"hear = lambda part: part and Path({str(heard)!r}).touch()\n"
+        f"export_sqlite(Path({str(report)!r}), Path({str(out)!r}), nsys, progress=hear)"
     )
     program = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -160,7 +162,7 @@ def test_ctrl_c_ends_nsys_and_removes_what_it_wrote(tmp_path: Path, report: Path
         env=environment(PYTHONPATH=str(REPOSITORY / "src")),
     )
     deadline = time.monotonic() + HANGS_S
-    while not pids.exists():
+    while not heard.exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     program.send_signal(signal.SIGINT)

@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +23,8 @@ import pytest
 from boundby.capture.locate import Nsys, cache_folder, candidates
 from tests.support.nsys import GET_NSYS, capture, environment, fake_nsys, names
 
+#: Nothing here takes a tenth of this, on however busy a machine.
+HANGS_S = 600
 needs_apt = pytest.mark.skipif(
     any(shutil.which(tool) is None for tool in ("apt-get", "apt-config", "dpkg", "ldd")) or os.uname()[4] != "x86_64",
     reason="needs apt and dpkg on x86_64",
@@ -50,7 +51,7 @@ def get_nsys(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env=environment(**env),
-        timeout=600,
+        timeout=HANGS_S,
         check=False,
     )
 
@@ -187,18 +188,23 @@ def test_an_archive_that_no_key_here_vouches_for_is_not_used(tmp_path: Path) -> 
 
 
 @pytest.fixture
-def silent_server() -> Iterator[int]:
-    """A port that takes connections and never answers."""
+def silent_server() -> Iterator[socket.socket]:
+    """It takes connections and never answers."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        yield server.getsockname()[1]
+        server.settimeout(HANGS_S)
+        yield server
 
 
 @needs_apt
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_nothing(tmp_path: Path, silent_server: int, number: signal.Signals) -> None:
-    config = apt_configuration(tmp_path, f"deb http://127.0.0.1:{silent_server}/debian bookworm main\n")
+def test_an_interrupted_run_leaves_nothing(
+    tmp_path: Path, silent_server: socket.socket, number: signal.Signals
+) -> None:
+    config = apt_configuration(
+        tmp_path, f"deb http://127.0.0.1:{silent_server.getsockname()[1]}/debian bookworm main\n"
+    )
     run = subprocess.Popen(
         [sys.executable, str(GET_NSYS), "--cache", str(tmp_path / "cache")],
         env=environment(APT_CONFIG=config),
@@ -207,10 +213,11 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path, silent_server: int, n
     )
     assert run.stderr is not None
     assert "reading the package list" in run.stderr.readline()
-    time.sleep(0.3)
+    asking, _ = silent_server.accept()
     assert len(names(tmp_path / "cache/nsys")) == 2
     run.send_signal(number)
-    assert run.wait(20) in (130, 143)
+    assert run.wait(HANGS_S) in (130, 143)
+    asking.close()
     run.stderr.close()
     assert names(tmp_path / "cache/nsys") == [".2023.4.4.lock"]
 

@@ -186,9 +186,9 @@ def test_duration_stops_the_program(profiler: Profiler) -> None:
 
 
 def test_a_delay_longer_than_the_program_is_told(profiler: Profiler) -> None:
-    ran = profiler.run("exit", "4", options=("--delay=20",))
+    ran = profiler.run("exit", "4", options=("--delay=600",))
     assert ran.code == 4
-    assert "the program ended before the 20 s of --delay were over" in ran.err
+    assert "the program ended before the 600 s of --delay were over" in ran.err
 
 
 def test_a_report_without_events_is_explained(profiler: Profiler) -> None:

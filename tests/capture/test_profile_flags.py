@@ -266,10 +266,12 @@ fi"""
 
 
 @pytest.mark.nsys
-def test_a_killed_nsys_is_told_and_the_program_ended(behind: Behind) -> None:
-    body = """
-if [ "$1" = profile ] && [ "$2" != --help ]; then "$real" "$@" & sleep 2; kill -9 $$; fi"""
-    program = [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"]
+def test_a_killed_nsys_is_told_and_the_program_ended(behind: Behind, tmp_path: Path) -> None:
+    body = f"""
+if [ "$1" = profile ] && [ "$2" != --help ]; then
+  "$real" "$@" & while [ ! -e {tmp_path}/on ]; do sleep 0.1; done; kill -9 $$
+fi"""
+    program = [sys.executable, "-c", f"import time; open('{tmp_path}/on', 'w'); time.sleep(300)"]
     ran = behind(body).run_program([], program)
     assert ran.code == 2
     assert "nsys was killed by SIGKILL while it recorded; the program was stopped." in ran.err

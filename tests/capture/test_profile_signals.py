@@ -27,21 +27,23 @@ def test_the_program_is_stopped_and_analysed(profiler: Profiler, number: signal.
     ran = started.finish()
     assert ran.code == 128 + number
     assert ran.facts["stopped_by"] == number.name
-    # SIGTERM ends this program at once: what the profiler had not yet handed over of its last ranges is lost.
-    ranges = (ran.ranges.get("work", 0), ran.ranges.get("part", 0))
-    assert ranges == (1, 3) if number == signal.SIGINT else ranges <= (1, 3)
     assert "stopping the program" in ran.err
-    assert "KeyboardInterrupt" in ran.err if number == signal.SIGINT else "Traceback" not in ran.err
+    if number == signal.SIGINT:
+        assert (ran.ranges["work"], ran.ranges["part"]) == (1, 3)
+        assert "KeyboardInterrupt" in ran.err
+    else:  # it ends this program at once: what the profiler had not yet handed over of its ranges is lost
+        assert ran.ranges.get("part", 0) <= 3
+        assert "Traceback" not in ran.err
     assert (ran.folder / "report.json").exists()
 
 
 def test_ctrl_c_lets_the_program_clean_up_and_end_as_it_likes(profiler: Profiler) -> None:
     started = profiler.behaving("cleanup")
-    started.wait_for("ready")
+    started.wait_for("cleans up")
     started.send(signal.SIGINT)
     ran = started.finish()
     assert ran.code == 9
-    assert ran.out == "ready\ncleaned up\n"
+    assert ran.out == "ready\ncleans up\ncleaned up\n"
     assert (ran.folder / "report.json").exists()
 
 
@@ -50,7 +52,9 @@ def test_a_second_ctrl_c_gives_up_and_leaves_nothing(profiler: Profiler) -> None
     started = profiler.behaving("deaf", env={"BOUNDBY_TEST_MARK": mark})
     started.wait_for("deaf")
     assert len(processes_with(mark)) >= 4
-    started.send(signal.SIGINT, signal.SIGINT)
+    started.send(signal.SIGINT)
+    started.wait_until_told("again to give up")  # two signals that come at once are one
+    started.send(signal.SIGINT)
     ran = started.finish()
     assert ran.code == 130
     assert ran.err.splitlines()[-1] == "boundby: interrupted"

@@ -31,7 +31,7 @@ if os.fork() == 0:
     if os.fork() == 0:
         open("daemon", "w").write(str(os.getpid()))
         os.close(1); os.close(2)
-        time.sleep(40)
+        time.sleep(900)
     os._exit(0)
 os.wait()
 while not os.path.exists("daemon") or not open("daemon").read():

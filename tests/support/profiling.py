@@ -44,15 +44,16 @@ elif how == "raise":
 elif how == "signal":
     os.kill(os.getpid(), getattr(signal, sys.argv[2]))
 elif how == "sleep":
-    time.sleep(60)
+    time.sleep(300)
 elif how == "deaf":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     print("deaf", flush=True)
-    time.sleep(60)
+    time.sleep(300)
 elif how == "cleanup":
     try:
-        time.sleep(60)
+        print("cleans up", flush=True)
+        time.sleep(300)
     except KeyboardInterrupt:
         print("cleaned up", flush=True)
         sys.exit(9)
@@ -110,6 +111,7 @@ class Started:
     process: subprocess.Popen[str]
     folder: Path
     said: str = ""
+    told: str = ""
 
     def wait_for(self, word: str) -> None:
         """Read until the program has said a word."""
@@ -119,19 +121,26 @@ class Started:
             assert line, f"ended without saying {word}: {self.said} {self.process.communicate()}"
             self.said += line
 
-    def send(self, *numbers: signal.Signals) -> None:
-        for number in numbers:
-            self.process.send_signal(number)
-            time.sleep(0.2)
+    def wait_until_told(self, word: str) -> None:
+        """Read until boundby, or the program, has said a word on stderr."""
+        assert self.process.stderr is not None
+        while word not in self.told:
+            line = self.process.stderr.readline()
+            assert line, f"ended without telling {word}: {self.told}"
+            self.told += line
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
 
     def finish(self, stdin: str | None = None) -> Ran:
         try:
             out, err = self.process.communicate(stdin, timeout=RUN_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self.send(signal.SIGTERM, signal.SIGTERM)  # it ends nsys and the program too
-            self.process.wait(RUN_TIMEOUT_S)
+            while self.process.poll() is None:  # the second one ends nsys and the program too
+                self.send(signal.SIGTERM)
+                time.sleep(1)
             raise
-        return Ran(self.process.returncode, self.said + out, err, self.folder)
+        return Ran(self.process.returncode, self.said + out, self.told + err, self.folder)
 
 
 @dataclass(frozen=True)
