@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Generator
+from typing import cast
 
 import pytest
 
@@ -24,13 +25,13 @@ def used_s() -> float:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     item.stash[_STARTED] = (used_s(), time.monotonic())
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     cpu_s, wall_s = item.stash[_STARTED]
     item.stash[_STARTED] = now = (used_s(), time.monotonic())
@@ -48,17 +49,18 @@ class _Costs:
         self.tests: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        for cpu_s, wall_s in [value for name, value in report.user_properties if name == COST][-1:]:
+        for value in [value for name, value in report.user_properties if name == COST][-1:]:
+            cpu_s, wall_s = cast(tuple[float, float], value)
             self.tests[report.nodeid][0] += cpu_s
             self.tests[report.nodeid][1] += wall_s
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        files: Counter[str] = Counter()
+        files: dict[str, float] = defaultdict(float)
         for name, (cpu_s, _) in self.tests.items():
-            files[name.partition("::")[0]] += cpu_s  # type: ignore[assignment]
+            files[name.partition("::")[0]] += cpu_s
         out = terminalreporter.write_line
         terminalreporter.section(f"CPU seconds: {sum(files.values()):.0f}")
-        for name, cpu_s in files.most_common():
+        for name, cpu_s in sorted(files.items(), key=lambda item: -item[1]):
             out(f"{cpu_s:8.1f}  {name}")
         out("of tests, with wall seconds:")
         for name, (cpu_s, wall_s) in sorted(self.tests.items(), key=lambda item: -item[1][0])[:SHOWN]:
