@@ -94,3 +94,14 @@ def test_nothing_is_replayed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     first = predictor.without(("cpu",), first=("sync",))
     monkeypatch.setattr("boundby.replay.predictor.replay", None)
     assert predictor.without(("cpu",), first=("sync",)) == first
+
+
+def test_operations_of_one_stream_at_once_make_no_window_longer() -> None:
+    """In damaged traces: what such a stream holds one after the other would be longer than was measured."""
+    program = Program()
+    for step in range(5):
+        launch(program, step * 10, step * 10 + 8, 5_000 + step)
+    program.api(100 * US, 5_100 * US, "cudaStreamSynchronize")
+    launch(program, 5_200, 5_210, 5_300)
+    predictor = Predictor(build_timeline(program.trace(), parse_window("gpu")))
+    assert predictor.without(("sync",)) <= predictor.measured_ns

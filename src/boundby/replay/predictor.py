@@ -144,7 +144,8 @@ class Predictor:
             self._note("shorter than its busiest stream", floor - length, measured)
             if is_less:
                 self._note("longer than measured", length - measured, measured)
-            lengths.append(max(min(length, measured) if is_less else length, floor))
+            length = max(length, floor)
+            lengths.append(min(length, measured) if is_less else length)
         if is_known_by_name:
             self._known[changes] = lengths
         return lengths
