@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from boundby.simulate.case import Case
 from boundby.simulate.export import to_export
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS
+from tests.support.alter import alter
+
+#: Of two rows of an export, what a flipped bit makes of them.
+ODD_NUMBERS = ((1, -7), (3, (1 << 63) - 1))
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +98,15 @@ def test_samples_of_a_view_are_taken_as_even(export: Path, tmp_path: Path) -> No
     part = Analysis(path, max_memory=half(export))
     assert 0 < len(part.trace.api) < len(Analysis(path).trace.api)
     assert np.all(np.diff(part.trace.operations.start_ns) >= 0)
+
+
+def test_a_damaged_number_of_a_row_is_no_number_of_rows(export: Path, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.sqlite"
+    shutil.copyfile(export, path)
+    alter(path, *(f"UPDATE NVTX_EVENTS SET _rowid_ = {number} WHERE _rowid_ = {at}" for at, number in ODD_NUMBERS))
+    most = memory.FIXED_BYTES + rows_bytes(export)
+    assert Analysis(path, max_memory=most).report.regions == Analysis(export).report.regions
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE NVTX_EVENTS SET start = ?1 WHERE _rowid_ = 2", (-(1 << 63),))
+    with pytest.raises(SelectionError, match="would take about"):
+        Analysis(path, max_memory=memory.FIXED_BYTES + 1).report  # noqa: B018

@@ -41,7 +41,7 @@ class Record:
     @cached_property
     def structure(self) -> ctypes.Structure:
         """The C struct. Raises TypeError for a column of another type, or one that is not contiguous."""
-        columns = tuple((field.name, str(field.type)) for field in fields(self))
+        structure, columns = _structure(type(self))  # type: ignore[arg-type]  # a class can be hashed
         values: list[int] = []
         for name, kind in columns:
             value: npt.NDArray[np.generic] | int = getattr(self, name)
@@ -51,13 +51,26 @@ class Record:
                 values.append(value.ctypes.data)
             else:
                 values.append(int(value))
-        return _structure(type(self).__name__, columns)(*values)
+        return structure(*values)
 
 
 @cache
-def _structure(name: str, columns: tuple[tuple[str, str], ...]) -> type[ctypes.Structure]:
+def _structure(record: type) -> tuple[type[ctypes.Structure], tuple[tuple[str, str], ...]]:
+    """The C struct of a kind of record, and its columns: names and types."""
+    columns = tuple((field.name, str(field.type)) for field in fields(record))
     types = [(column, ctypes.c_void_p if kind in _DTYPES else ctypes.c_int64) for column, kind in columns]
-    return type(name, (ctypes.Structure,), {"_fields_": types})
+    return type(record.__name__, (ctypes.Structure,), {"_fields_": types}), columns
+
+
+@cache
+def _function(name: str, answer: type[ctypes._SimpleCData[int]]) -> ctypes._NamedFuncPointer:
+    """A function of the library, and what it answers with. RuntimeError without a library."""
+    library = core()
+    if library is None:
+        raise RuntimeError(f"the native core is not there: {why_not()}")
+    function = library[name]
+    function.restype = answer
+    return function
 
 
 def fingerprint() -> int:
@@ -92,18 +105,12 @@ def why_not() -> str | None:
 
 def call(function: str, *records: Record) -> int:
     """What a function of the library answers, called with pointers to these structs. RuntimeError without a library."""
-    library = core()
-    if library is None:
-        raise RuntimeError(f"the native core is not there: {why_not()}")
-    return int(library[function](*(ctypes.byref(record.structure) for record in records)))
+    return int(_function(function, ctypes.c_int)(*(ctypes.byref(record.structure) for record in records)))
 
 
 def run(function: str, *arguments: npt.NDArray[np.generic] | int) -> int:
     """What a function of the library answers, called with pointers to these arrays, which must be as it takes them,
     and 64-bit integers. RuntimeError without a library, TypeError for an array that is not contiguous."""
-    library = core()
-    if library is None:
-        raise RuntimeError(f"the native core is not there: {why_not()}")
     values: list[ctypes.c_void_p | ctypes.c_int64] = []
     for argument in arguments:
         if not isinstance(argument, np.ndarray):
@@ -112,9 +119,7 @@ def run(function: str, *arguments: npt.NDArray[np.generic] | int) -> int:
             values.append(ctypes.c_void_p(argument.ctypes.data))
         else:
             raise TypeError(f"{function} takes contiguous arrays")
-    called = library[function]
-    called.restype = ctypes.c_int64
-    return int(called(*values))
+    return int(_function(function, ctypes.c_int64)(*values))
 
 
 def int64(values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:

@@ -33,6 +33,7 @@ _TABLES = {
 }
 #: Rows of each table that are looked at to learn when its events come.
 _SAMPLES = 1_000
+_LEAST_ROW_BYTES = 8  # in the file, of any of these
 _MS = 1_000_000
 
 
@@ -64,22 +65,30 @@ def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | Non
     return begin, TraceWarning("max-memory", text)
 
 
+def _is_numbered(database: Database, table: str) -> bool:
+    """Whether rows are numbered as exporters do, who only append: not in a view, and not where a number is damaged."""
+    if not database.has_row_numbers(table):
+        return False
+    ((last,),) = database.rows(f'SELECT max(_rowid_) FROM "{table}"')
+    return last is None or 0 < last <= database.path.stat().st_size // _LEAST_ROW_BYTES
+
+
 def _rows(database: Database, table: str) -> int:
-    """How many there are: exporters only append, so the last row's number tells without going through them."""
-    column = "max(_rowid_)" if database.has_row_numbers(table) else "count(*)"
+    """How many there are: the last row's number tells without going through them."""
+    column = "coalesce(max(_rowid_), 0)" if _is_numbered(database, table) else "count(*)"
     ((number,),) = database.rows(f'SELECT {column} FROM "{table}"')
-    return max(number, 0) if isinstance(number, int) else 0
+    return int(number)
 
 
 def _sampled(database: Database, table: str, rows: int) -> tuple[Int64Array, npt.NDArray[np.float64]]:
     """When some rows begin, and how many bytes each stands for."""
-    if database.has_row_numbers(table):
+    is_numbered = _is_numbered(database, table)
+    if is_numbered:
         wanted = np.unique(np.linspace(1, rows, _SAMPLES).astype(np.int64)).tolist()
-        where = f"WHERE _rowid_ IN ({', '.join(map(str, wanted))})"
-        query = f'SELECT start FROM "{table}" {where}'
+        query = f'SELECT start FROM "{table}" WHERE _rowid_ IN ({", ".join(map(str, wanted))})'
     else:
         query = f'SELECT min(start) FROM "{table}" UNION ALL SELECT max(start) FROM "{table}"'
     found = [value for (value,) in database.rows(query) if isinstance(value, int)] or [0]
-    if not database.has_row_numbers(table):  # a view: as if its events came evenly
-        found = np.linspace(found[0], found[-1], _SAMPLES).astype(np.int64).tolist()
+    if not is_numbered:  # as if its events came evenly
+        found = [found[0] + (found[-1] - found[0]) * number // _SAMPLES for number in range(_SAMPLES + 1)]
     return np.array(found, np.int64), np.full(len(found), _TABLES[table] * rows / len(found))
