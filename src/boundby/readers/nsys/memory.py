@@ -70,14 +70,14 @@ def _is_numbered(database: Database, table: str) -> bool:
     if not database.has_row_numbers(table):
         return False
     ((last,),) = database.rows(f'SELECT max(_rowid_) FROM "{table}"')
-    return last is None or 0 < last <= database.path.stat().st_size // _LEAST_ROW_BYTES
+    return last is None or isinstance(last, int) and 0 < last <= database.path.stat().st_size // _LEAST_ROW_BYTES
 
 
 def _rows(database: Database, table: str) -> int:
     """How many there are: the last row's number tells without going through them."""
     column = "coalesce(max(_rowid_), 0)" if _is_numbered(database, table) else "count(*)"
     ((number,),) = database.rows(f'SELECT {column} FROM "{table}"')
-    return int(number)
+    return number if isinstance(number, int) else 0
 
 
 def _sampled(database: Database, table: str, rows: int) -> tuple[Int64Array, npt.NDArray[np.float64]]:
