@@ -70,7 +70,7 @@ def _is_numbered(database: Database, table: str) -> bool:
     if not database.has_row_numbers(table):
         return False
     ((last,),) = database.rows(f'SELECT max(_rowid_) FROM "{table}"')
-    return last is None or isinstance(last, int) and 0 < last <= database.path.stat().st_size // _LEAST_ROW_BYTES
+    return last is None or (isinstance(last, int) and 0 < last <= database.path.stat().st_size // _LEAST_ROW_BYTES)
 
 
 def _rows(database: Database, table: str) -> int:
