@@ -20,7 +20,8 @@ from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
-#: Nobody is accused of less than this share of the job's time: ordinary devices differ by a percent or two.
+#: Nobody is accused of less than this share of the job's time, as it is without those accused before: ordinary devices
+#: differ by a percent or two.
 LEAST_SHARE = 0.025
 #: Ordinary ups and downs of many ranks add up to more: chance is told of from here on.
 LEAST_RANDOM_SHARE = 0.04
@@ -320,7 +321,9 @@ class _Search:
         culprits: list[Culprit] = []
         extras: list[Culprit] = []
         chance: list[Chance] = []
-        for _ in range(_MOST_ROUNDS):  # what is mended may have hidden something else
+        for _ in range(_MOST_ROUNDS):  # what is mended may have hidden something else, and the rest is then the whole
+            left_ns = self._length()
+            self.least_ns = LEAST_SHARE * left_ns
             known = frozenset(one for each in culprits for one in each.ranks if each.kind != "link")
             added = self._extras()
             found = [*self._ranks(known), *self._stages(), *self._links()]
@@ -331,7 +334,7 @@ class _Search:
                 continue
             if len(chance) == _MOST_CHANCES:
                 break
-            before, least = self.factor, LEAST_RANDOM_SHARE * job.length_ns
+            before, least = self.factor, LEAST_RANDOM_SHARE * left_ns
             turns = self._random()
             for is_even in (False, True):  # worth nothing by itself, it may hide a rank, and that hides it
                 if turns is None or turns.saving_ns >= least:
