@@ -157,7 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="part of the reports' names")
     given = parser.parse_args(arguments)
     violations = 0
-    for path in sorted(given.folder.rglob("*.sqlite")):
+    reports = [path for path in given.folder.rglob("*") if path.name.endswith((".sqlite", ".json.gz"))]
+    for path in sorted(reports):
         if given.only not in path.name:
             continue
         try:

@@ -20,7 +20,7 @@ from boundby.attribution.windows import parse_window
 from boundby.model import library
 from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.scenarios import SCENARIOS
-from boundby.native.forward import NONE, Costs, Links, find_late, forward
+from boundby.native.forward import NONE, Costs, Links, Pass, find_late, follow, forward, in_turns
 from boundby.readers import read_trace
 from boundby.replay import Predictor
 from boundby.replay.removals import Without
@@ -35,17 +35,25 @@ needs_core = pytest.mark.skipif(library.core() is None, reason=f"no native core:
 
 
 def assert_same(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False) -> None:
-    """Every column of a pass, natively and in Python, with and without looking ahead."""
+    """Every column of a pass, natively and in Python: in the order's own turn, and each event in its turn."""
     links.check(order)
-    for looks_ahead in (False, True) if len(links.lane_first) else (False,):  # without lanes it is all the same
-        native = forward(links, costs, order, calibrates=calibrates, looks_ahead=looks_ahead)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("boundby.native.forward.core", lambda: None)
-            plain = forward(links, costs, order, calibrates=calibrates, looks_ahead=looks_ahead)
-            late = find_late(links, costs, native.call_start, native.call_end, native.turn)
-        assert np.array_equal(find_late(links, costs, native.call_start, native.call_end, native.turn), late)
-        for field in fields(native):
-            assert np.array_equal(getattr(native, field.name), getattr(plain, field.name)), field.name
+    following = follow(links, order)
+
+    def passes() -> Iterator[Pass]:
+        yield forward(links, costs, order, calibrates=calibrates)
+        if len(links.lane_first) and not calibrates:  # without lanes it is all the same
+            yield in_turns(links, costs, order, following)
+
+    native = list(passes())
+    first = native[0]
+    late = find_late(links, costs, first.call_start, first.call_end, first.turn)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("boundby.native.forward.core", lambda: None)
+        plain = list(passes())
+        assert np.array_equal(find_late(links, costs, first.call_start, first.call_end, first.turn), late)
+    for one, other in zip(native, plain, strict=True):
+        for field in fields(one):
+            assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name
 
 
 def scenarios(trace: Trace) -> Iterator[tuple[Links, Costs, Int32Array]]:

@@ -34,6 +34,20 @@ def test_factors_and_combinations() -> None:
     assert predicted("copies_free") == measured
 
 
+def test_what_is_gone_is_gone_in_any_order_and_once() -> None:
+    trace = read_trace(trace_path("openacc_mpi_4_processes_4_gpus.sqlite"))
+    predictor = Predictor(build_timeline(trace, parse_window("gpu")))
+    once, *others = (
+        [(found.low_ns, found.predicted_ns, found.high_ns) for found in answer(predictor, scenario)]
+        for scenario in (
+            "no_sync+no_launch_overhead",
+            "no_launch_overhead+no_sync",
+            "no_launch_overhead+no_sync+no_launch_overhead",
+        )
+    )
+    assert all(other == once for other in others)
+
+
 @pytest.mark.parametrize("scenario", ["", "nothing", "kernels=0", "kernel:absent=2"])
 def test_bad_questions_say_what_is_known(scenario: str) -> None:
     predictor = Predictor(build_timeline(steps_with_sync().trace(), parse_window("gpu")))

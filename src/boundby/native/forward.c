@@ -41,7 +41,7 @@ typedef struct { /* Costs */
 typedef struct { /* Pass */
   const int32_t *order;
   int64_t events;
-  int64_t calibrates, looks_ahead;
+  int64_t calibrates;
   int64_t *delay_ns, *lead_ns;
   int64_t *begin_delay_ns, *end_delay_ns;
   int64_t *call_start, *call_end;
@@ -50,9 +50,8 @@ typedef struct { /* Pass */
   uint8_t *begun;
   int64_t *lane_end;
   int32_t *lane_kind;
-  int64_t *lane_turn;
   int64_t *block_end;
-  int64_t *front, *front_turn;
+  int64_t *front;
 } pass_t;
 
 static const int64_t NEVER = -((int64_t)1 << 62);
@@ -61,17 +60,22 @@ enum { FIRST_KERNEL = 3, BLOCK = 32 };
 static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* A node begins: after the one before it on its chain, its waker, and room in its stream's queue. */
-static inline void begin_node(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
+static inline int64_t begins_at(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
   int32_t chain = l->chain[node], waker = l->follows[node], slot = l->queue_slot[node];
   int64_t now;
   if (p->begun[chain])
     now = p->clock[chain] + c->interval_ns[node];
-  else {
+  else
     now = waker >= 0 ? NEVER : l->node_begin_ns[node];
-    p->begun[chain] = 1;
-  }
   if (waker >= 0) now = later(now, p->call_end[waker] + l->follow_lag_ns[node]);
   if (c->has_queue_limit && slot >= 0) now = later(now, p->end[slot] + l->queue_slot_lag_ns[node]);
+  return now;
+}
+
+static inline void begin_node(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
+  int32_t chain = l->chain[node];
+  int64_t now = begins_at(l, c, p, node);
+  p->begun[chain] = 1;
   if (p->calibrates) {
     p->begin_delay_ns[node] = l->node_begin_ns[node] - now;
     now = l->node_begin_ns[node];
@@ -81,16 +85,23 @@ static inline void begin_node(const links_t *l, const costs_t *c, const pass_t *
 }
 
 /* A node that waits ends: not before the operations it waits for. */
-static inline void end_node(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
-  if (!c->waits[node]) return;
+static inline int64_t ends_at(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
   int32_t chain = l->chain[node];
   int64_t done = p->call_end[node];
+  if (!c->waits[node]) return done;
   for (int32_t edge = l->wait_at[node]; edge < l->wait_at[node + 1]; edge++) {
     int32_t row = l->wait_for[edge], other = l->launch[row];
     if (other >= 0 && l->chain[other] != chain && p->call_start[other] > p->call_start[node])
       continue; /* another thread launches it after this call now */
     done = later(done, (l->waits_for_start[node] ? p->start[row] : p->end[row]) + c->wait_lag_ns[node]);
   }
+  return done;
+}
+
+static inline void end_node(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
+  if (!c->waits[node]) return;
+  int32_t chain = l->chain[node];
+  int64_t done = ends_at(l, c, p, node);
   if (p->calibrates) {
     p->end_delay_ns[node] = l->node_end_ns[node] - done;
     done = l->node_end_ns[node];
@@ -103,36 +114,39 @@ static inline void end_node(const links_t *l, const costs_t *c, const pass_t *p,
 static inline int64_t find_room(const links_t *l, const pass_t *p, int32_t row, int64_t ready) {
   int32_t lane = l->lane[row], first = l->lane_first[lane], kind = l->kind[row];
   int64_t room = ready, start = ready;
-  if (kind >= FIRST_KERNEL && p->front[first] > room && (!p->looks_ahead || p->front_turn[first] <= ready))
+  if (kind >= FIRST_KERNEL && p->front[first] > room)
     room = p->front[first]; /* none overtakes a kernel that waits for room */
   for (int32_t other = first; other < l->lane_stop[lane]; other++) {
     if (other % BLOCK == 0 && p->block_end[other / BLOCK] <= room) {
       other += BLOCK - 1; /* nothing in this block of lanes ends later */
       continue;
     }
-    if (other != lane && p->lane_end[other] > room && (!p->looks_ahead || p->lane_turn[other] <= ready) &&
-        l->excludes[kind * l->kinds + p->lane_kind[other]])
+    if (other != lane && p->lane_end[other] > room && l->excludes[kind * l->kinds + p->lane_kind[other]])
       room = p->lane_end[other];
   }
   if (p->calibrates) p->lead_ns[row] = later(0, room - later(l->start_ns[row], ready));
   start = later(start, room - (p->calibrates ? p->lead_ns : l->unexplained_lead_ns)[row]);
-  if (kind >= FIRST_KERNEL && start > p->front[first]) {
-    p->front[first] = start;
-    p->front_turn[first] = ready;
-  }
+  if (kind >= FIRST_KERNEL && start > p->front[first]) p->front[first] = start;
   return start;
+}
+
+/* When an operation is ready: launched, and what it comes after is done. */
+static inline int64_t ready_at(const links_t *l, const costs_t *c, const pass_t *p, int32_t row) {
+  int32_t node = l->launch[row], before = l->before[row];
+  int64_t ready = NEVER;
+  if (node < 0 && before < 0) return l->start_ns[row];
+  if (node >= 0)
+    ready = (l->from_call_end[row] ? p->call_end[node] : p->call_start[node]) + c->launch_latency_ns[row];
+  if (before >= 0) ready = later(ready, p->end[before] + c->switch_ns[row]);
+  for (int32_t edge = l->after_at[row]; edge < l->after_at[row + 1]; edge++)
+    ready = later(ready, p->end[l->after_what[edge]] + c->switch_ns[row]);
+  return ready;
 }
 
 static inline void run_operation(const links_t *l, const costs_t *c, const pass_t *p, int32_t row) {
   int32_t node = l->launch[row], before = l->before[row], lane = l->lane[row];
-  int64_t start = l->start_ns[row], ready = start, delay = 0;
+  int64_t ready = ready_at(l, c, p, row), start = ready, delay = 0;
   if (node >= 0 || before >= 0) {
-    ready = NEVER;
-    if (node >= 0)
-      ready = (l->from_call_end[row] ? p->call_end[node] : p->call_start[node]) + c->launch_latency_ns[row];
-    if (before >= 0) ready = later(ready, p->end[before] + c->switch_ns[row]);
-    for (int32_t edge = l->after_at[row]; edge < l->after_at[row + 1]; edge++)
-      ready = later(ready, p->end[l->after_what[edge]] + c->switch_ns[row]);
     start = lane >= 0 ? find_room(l, p, row, ready) : ready;
     if (p->calibrates) p->delay_ns[row] = l->start_ns[row] - start;
     delay = (p->calibrates ? p->delay_ns : c->unexplained_delay_ns)[row];
@@ -149,18 +163,87 @@ static inline void run_operation(const links_t *l, const costs_t *c, const pass_
   p->lane_end[lane] = p->end[row];
   p->block_end[lane / BLOCK] = later(p->block_end[lane / BLOCK], p->end[row]);
   p->lane_kind[lane] = l->kind[row];
-  p->lane_turn[lane] = due;
+}
+
+static inline void happen(const links_t *l, const costs_t *c, const pass_t *p, int32_t event) {
+  if (event < 0)
+    run_operation(l, c, p, ~event);
+  else if (event & 1)
+    end_node(l, c, p, event >> 1);
+  else
+    begin_node(l, c, p, event >> 1);
 }
 
 EXPORT void boundby_forward(const links_t *l, const costs_t *c, const pass_t *p) {
-  for (int64_t index = 0; index < p->events; index++) {
-    int32_t event = p->order[index];
-    if (event < 0)
-      run_operation(l, c, p, ~event);
-    else if (event & 1)
-      end_node(l, c, p, event >> 1);
-    else
-      begin_node(l, c, p, event >> 1);
+  for (int64_t index = 0; index < p->events; index++) happen(l, c, p, p->order[index]);
+}
+
+typedef struct { /* Turns */
+  const int32_t *next_at, *next;
+  int32_t *pending;
+  int64_t *key;
+  int32_t *heap;
+} turns_t;
+
+/* Whether nothing hangs on an edge between two events with these costs. */
+static inline int is_void(const costs_t *c, int32_t event, int32_t following) {
+  if (event >= 0 || following < 0) return 0;
+  return following & 1 ? !c->waits[following >> 1] : !c->has_queue_limit;
+}
+
+static inline int comes_first(const int64_t *key, int32_t one, int32_t other) {
+  return key[one] < key[other] || (key[one] == key[other] && one < other);
+}
+
+static inline void enter(const links_t *l, const costs_t *c, const pass_t *p, const turns_t *t, int64_t size,
+                         int32_t place) {
+  int32_t event = p->order[place];
+  if (event >= 0)
+    t->key[place] = event & 1 ? ends_at(l, c, p, event >> 1) : begins_at(l, c, p, event >> 1);
+  else {
+    int32_t row = ~event, node = l->launch[row], before = l->before[row];
+    int64_t due = ready_at(l, c, p, row);
+    if (node >= 0 || before >= 0) due += c->unexplained_delay_ns[row];
+    if (node >= 0) due = later(due, p->call_start[node]);
+    if (before >= 0) due = later(due, p->start[before]);
+    t->key[place] = due;
+  }
+  while (size > 0) {
+    int64_t parent = (size - 1) / 2;
+    if (comes_first(t->key, t->heap[parent], place)) break;
+    t->heap[size] = t->heap[parent];
+    size = parent;
+  }
+  t->heap[size] = place;
+}
+
+static inline int32_t leave(const turns_t *t, int64_t size) {
+  int32_t first = t->heap[0], last = t->heap[size - 1];
+  int64_t hole = 0;
+  for (int64_t child = 1; child < size - 1; child = 2 * hole + 1) {
+    if (child + 1 < size - 1 && comes_first(t->key, t->heap[child + 1], t->heap[child])) child++;
+    if (comes_first(t->key, last, t->heap[child])) break;
+    t->heap[hole] = t->heap[child];
+    hole = child;
+  }
+  t->heap[hole] = last;
+  return first;
+}
+
+/* The same, each event in its turn: what it comes after has happened, and nothing else can happen before it. */
+EXPORT void boundby_in_turns(const links_t *l, const costs_t *c, const pass_t *p, const turns_t *t) {
+  int64_t size = 0;
+  for (int64_t place = 0; place < p->events; place++)
+    for (int32_t edge = t->next_at[place]; edge < t->next_at[place + 1]; edge++)
+      if (!is_void(c, p->order[place], p->order[t->next[edge]])) t->pending[t->next[edge]]++;
+  for (int64_t place = 0; place < p->events; place++)
+    if (t->pending[place] == 0) enter(l, c, p, t, size++, (int32_t)place);
+  while (size) {
+    int32_t place = leave(t, size--);
+    happen(l, c, p, p->order[place]);
+    for (int32_t edge = t->next_at[place]; edge < t->next_at[place + 1]; edge++)
+      if (!is_void(c, p->order[place], p->order[t->next[edge]]) && --t->pending[t->next[edge]] == 0)
+        enter(l, c, p, t, size++, t->next[edge]);
   }
 }
 

@@ -6,8 +6,10 @@ rows of nodes and operations as in `boundby.replay.graph`, NONE (-1) in an index
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 from typing import TypeVar
 
 import numpy as np
@@ -142,13 +144,11 @@ class Pass(Record):
     ``order``: 2 * node begins it, 2 * node + 1 ends one that waits, ~row is an operation. ``calibrates``: everything
     happens when it was measured, and what its dependencies leave unexplained of that is written down (``delay_ns`` and
     ``lead_ns`` of operations, ``begin_delay_ns`` and ``end_delay_ns`` of nodes) in place of being replayed.
-    ``looks_ahead``: what has its turn later is in nobody's way although it comes first in this order.
     """
 
     order: Int32Array
     events: int
     calibrates: bool
-    looks_ahead: bool
     delay_ns: Int64Array
     lead_ns: Int64Array
     begin_delay_ns: Int64Array
@@ -162,23 +162,84 @@ class Pass(Record):
     begun: BoolArray
     lane_end: Int64Array
     lane_kind: Int32Array
-    lane_turn: Int64Array
     block_end: Int64Array  # of BLOCK lanes side by side: none ends later (forward.c skips those that hold up nobody)
-    front: Int64Array  # of each device (by its first lane) the last kernel that waited for room, and its turn
-    front_turn: Int64Array
+    front: Int64Array  # of each device (by its first lane) when the last kernel that waited for room began
 
 
-def forward(
-    links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False, looks_ahead: bool = False
-) -> Pass:
+@dataclass(frozen=True, eq=False)
+class Turns(Record):
+    """What comes after each event of an order, by their places in it: ``next_at[place]:next_at[place + 1]`` of
+    ``next``. Then the state on the way: how many events each still has to wait for, when it would happen, and a heap of
+    those that can."""
+
+    next_at: Int32Array
+    next: Int32Array
+    pending: Int32Array
+    key: Int64Array
+    heap: Int32Array
+
+
+def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False) -> Pass:
     """Run the events in this order. The links and the order must have been checked (`Links.check`)."""
+    one_pass = _new(links, costs, order, calibrates)
+    if core() is None:
+        plain(links, costs, one_pass)
+    else:
+        call("boundby_forward", links, costs, one_pass)
+    return one_pass
+
+
+def in_turns(links: Links, costs: Costs, order: Int32Array, following: tuple[Int32Array, Int32Array]) -> Pass:
+    """Run each event in its turn: of those of which all that they come after has happened the one that comes first, of
+    several at one time the first of the order. ``following``: see `follow`."""
+    one_pass, count = _new(links, costs, order, False), len(order)
+    turns = Turns(*following, np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int32))
+    if core() is None:
+        _plain_in_turns(links, costs, one_pass, turns)
+    else:
+        call("boundby_in_turns", links, costs, one_pass, turns)
+    return one_pass
+
+
+def follow(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array]:
+    """What comes after each event of this order (``next_at`` and ``next`` of `Turns`), as far as it does in the order:
+    the events of a chain, and all that the links tell."""
+    place = np.arange(len(order))
+    is_operation, is_end = order < 0, (order >= 0) & (order & 1 == 1)
+    row, node = ~order[is_operation], order[~is_operation] >> 1
+    of_operation, begin = np.zeros(links.operations, np.int64), np.zeros(links.nodes, np.int64)
+    of_operation[row], begin[order[~is_operation & ~is_end] >> 1] = place[is_operation], place[~is_operation & ~is_end]
+    end = begin.copy()
+    end[order[is_end] >> 1] = place[is_end]
+    by_chain = place[~is_operation][np.argsort(links.chain[node], kind="stable")]
+    chain = links.chain[order[by_chain] >> 1]
+    same = chain[1:] == chain[:-1]
+    woken, held = np.flatnonzero(links.follows >= 0), np.flatnonzero(links.queue_slot >= 0)
+    launched = np.flatnonzero(links.launch >= 0)
+    leader, follower = links.follows_on
+    launch, after_call = links.launch[launched], links.from_call_end[launched]
+    pairs = [
+        (by_chain[:-1][same], by_chain[1:][same]),
+        (end[links.follows[woken]], begin[woken]),
+        (of_operation[links.queue_slot[held]], begin[held]),
+        (of_operation[links.wait_for], end[links.waiting]),
+        (np.where(after_call, end[launch], begin[launch]), of_operation[launched]),
+        (of_operation[leader], of_operation[follower]),
+    ]
+    first, second = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    known = first < second
+    first, second = first[known], second[known]
+    at = np.searchsorted(np.sort(first), np.arange(len(order) + 1)).astype(np.int32)
+    return at, second[np.argsort(first, kind="stable")].astype(np.int32)
+
+
+def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pass:
     costs.check(links)
     nodes, operations, lanes = links.nodes, links.operations, len(links.lane_first)
-    one_pass = Pass(
+    return Pass(
         order=order,
         events=len(order),
         calibrates=calibrates,
-        looks_ahead=looks_ahead,
         **{name: np.zeros(operations if calibrates else 0, np.int64) for name in ("delay_ns", "lead_ns")},
         **{name: np.zeros(nodes if calibrates else 0, np.int64) for name in ("begin_delay_ns", "end_delay_ns")},
         **{name: np.zeros(nodes, np.int64) for name in ("call_start", "call_end")},
@@ -186,13 +247,8 @@ def forward(
         clock=np.zeros(links.chains, np.int64),
         begun=np.zeros(links.chains, np.bool_),
         lane_kind=np.zeros(lanes, np.int32),
-        **{name: np.full(lanes, NEVER) for name in ("lane_end", "lane_turn", "block_end", "front", "front_turn")},
+        **{name: np.full(lanes, NEVER) for name in ("lane_end", "block_end", "front")},
     )
-    if core() is None:
-        plain(links, costs, one_pass)
-    else:
-        call("boundby_forward", links, costs, one_pass)
-    return one_pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,12 +280,52 @@ def plain(links: Links, costs: Costs, one_pass: Pass) -> None:
     """The same in Python: what ``forward.c`` must equal to the nanosecond, and what runs where it cannot."""
     link, cost, now = _elements(links), _elements(costs), _elements(one_pass)
     for event in now.order:
-        if event < 0:
-            _run_operation(link, cost, now, ~event)
-        elif event & 1:
-            _end_node(link, cost, now, event >> 1)
-        else:
-            _begin_node(link, cost, now, event >> 1)
+        _happen(link, cost, now, event)
+
+
+def _plain_in_turns(links: Links, costs: Costs, one_pass: Pass, turns: Turns) -> None:
+    link, cost, now, turn = _elements(links), _elements(costs), _elements(one_pass), _elements(turns)
+
+    def following(place: int) -> Iterator[int]:
+        event = now.order[place]
+        for edge in range(turn.next_at[place], turn.next_at[place + 1]):
+            after = now.order[turn.next[edge]]
+            hangs = event >= 0 or after < 0 or (cost.waits[after >> 1] if after & 1 else cost.has_queue_limit)
+            if hangs:
+                yield turn.next[edge]
+
+    def key(place: int) -> int:
+        event = now.order[place]
+        if event >= 0:
+            return (_ends_at if event & 1 else _begins_at)(link, cost, now, event >> 1)
+        row = ~event
+        node, before = link.launch[row], link.before[row]
+        due = _ready_at(link, cost, now, row)
+        due += cost.unexplained_delay_ns[row] if node >= 0 or before >= 0 else 0
+        due = max(due, now.call_start[node]) if node >= 0 else due
+        return max(due, now.start[before]) if before >= 0 else due
+
+    for place in range(now.events):
+        for after in following(place):
+            turn.pending[after] += 1
+    able = [(key(place), place) for place in range(now.events) if turn.pending[place] == 0]
+    heapify(able)
+    while able:
+        _, place = heappop(able)
+        _happen(link, cost, now, now.order[place])
+        for after in following(place):
+            turn.pending[after] -= 1
+            if turn.pending[after] == 0:
+                heappush(able, (key(after), after))
+
+
+def _happen(link: Links, cost: Costs, now: Pass, event: int) -> None:
+    if event < 0:
+        _run_operation(link, cost, now, ~event)
+    elif event & 1:
+        _end_node(link, cost, now, event >> 1)
+    else:
+        _begin_node(link, cost, now, event >> 1)
 
 
 def _elements(record: T) -> T:
@@ -239,18 +335,23 @@ def _elements(record: T) -> T:
     return replace(record, **views)
 
 
-def _begin_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
+def _begins_at(link: Links, cost: Costs, now: Pass, node: int) -> int:
     """A node begins: after the one before it on its chain, its waker, and room in its stream's queue."""
     chain, waker, slot = link.chain[node], link.follows[node], link.queue_slot[node]
     if now.begun[chain]:
         time = now.clock[chain] + cost.interval_ns[node]
     else:  # a thread that another one began, or one that was there from the beginning
         time = NEVER if waker >= 0 else link.node_begin_ns[node]
-        now.begun[chain] = True
     if waker >= 0:
         time = max(time, now.call_end[waker] + link.follow_lag_ns[node])
     if cost.has_queue_limit and slot >= 0:
         time = max(time, now.end[slot] + link.queue_slot_lag_ns[node])
+    return time
+
+
+def _begin_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
+    chain, time = link.chain[node], _begins_at(link, cost, now, node)
+    now.begun[chain] = True
     if now.calibrates:
         now.begin_delay_ns[node] = link.node_begin_ns[node] - time
         time = link.node_begin_ns[node]
@@ -258,17 +359,24 @@ def _begin_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
     now.call_end[node] = now.clock[chain] = time + cost.call_ns[node]
 
 
-def _end_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
+def _ends_at(link: Links, cost: Costs, now: Pass, node: int) -> int:
     """A node that waits ends: not before the operations it waits for."""
-    if not cost.waits[node]:
-        return
     chain, done = link.chain[node], now.call_end[node]
+    if not cost.waits[node]:
+        return done
     for edge in range(link.wait_at[node], link.wait_at[node + 1]):
         row = link.wait_for[edge]
         other = link.launch[row]
         if other >= 0 and link.chain[other] != chain and now.call_start[other] > now.call_start[node]:
             continue  # another thread launches it after this call now
         done = max(done, (now.start if link.waits_for_start[node] else now.end)[row] + cost.wait_lag_ns[node])
+    return done
+
+
+def _end_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
+    if not cost.waits[node]:
+        return
+    chain, done = link.chain[node], _ends_at(link, cost, now, node)
     if now.calibrates:
         now.end_delay_ns[node] = link.node_end_ns[node] - done
         done = link.node_end_ns[node]
@@ -280,33 +388,38 @@ def _find_room(link: Links, now: Pass, row: int, ready: int) -> int:
     """When an operation that is ready at a time finds room on its device among the operations of other lanes."""
     lane, kind = link.lane[row], link.kind[row]
     first, room = link.lane_first[lane], ready
-    if kind >= FIRST_KERNEL and now.front[first] > room and (not now.looks_ahead or now.front_turn[first] <= ready):
+    if kind >= FIRST_KERNEL and now.front[first] > room:
         room = now.front[first]  # none overtakes a kernel that waits for room
     for other in range(first, link.lane_stop[lane]):
-        is_busy = other != lane and now.lane_end[other] > room
-        is_busy = is_busy and (not now.looks_ahead or now.lane_turn[other] <= ready)
-        if is_busy and link.excludes[kind * link.kinds + now.lane_kind[other]]:
+        if other != lane and now.lane_end[other] > room and link.excludes[kind * link.kinds + now.lane_kind[other]]:
             room = now.lane_end[other]
     if now.calibrates:
         now.lead_ns[row] = max(0, room - max(link.start_ns[row], ready))
     start: int = max(ready, room - (now.lead_ns if now.calibrates else link.unexplained_lead_ns)[row])
     if kind >= FIRST_KERNEL and start > now.front[first]:
-        now.front[first], now.front_turn[first] = start, ready
+        now.front[first] = start
     return start
+
+
+def _ready_at(link: Links, cost: Costs, now: Pass, row: int) -> int:
+    """When an operation is ready: launched, and what it comes after is done."""
+    node, before, ready = link.launch[row], link.before[row], NEVER
+    if node < 0 and before < 0:
+        return int(link.start_ns[row])
+    if node >= 0:
+        ready = (now.call_end if link.from_call_end[row] else now.call_start)[node] + cost.launch_latency_ns[row]
+    if before >= 0:
+        ready = max(ready, now.end[before] + cost.switch_ns[row])
+    for edge in range(link.after_at[row], link.after_at[row + 1]):
+        ready = max(ready, now.end[link.after_what[edge]] + cost.switch_ns[row])
+    return ready
 
 
 def _run_operation(link: Links, cost: Costs, now: Pass, row: int) -> None:
     node, before, lane = link.launch[row], link.before[row], link.lane[row]
-    start = ready = link.start_ns[row]
+    start = ready = _ready_at(link, cost, now, row)
     delay = 0
     if node >= 0 or before >= 0:
-        ready = NEVER
-        if node >= 0:
-            ready = (now.call_end if link.from_call_end[row] else now.call_start)[node] + cost.launch_latency_ns[row]
-        if before >= 0:
-            ready = max(ready, now.end[before] + cost.switch_ns[row])
-        for edge in range(link.after_at[row], link.after_at[row + 1]):
-            ready = max(ready, now.end[link.after_what[edge]] + cost.switch_ns[row])
         start = _find_room(link, now, row, ready) if lane >= 0 else ready
         if now.calibrates:
             now.delay_ns[row] = link.start_ns[row] - start
@@ -322,5 +435,5 @@ def _run_operation(link: Links, cost: Costs, now: Pass, row: int) -> None:
         due = max(due, now.start[before])
     now.turn[row] = due
     if lane >= 0:
-        now.lane_end[lane], now.lane_kind[lane], now.lane_turn[lane] = now.end[row], link.kind[row], due
+        now.lane_end[lane], now.lane_kind[lane] = now.end[row], link.kind[row]
         now.block_end[lane // BLOCK] = max(now.block_end[lane // BLOCK], now.end[row])

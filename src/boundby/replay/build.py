@@ -102,6 +102,7 @@ def build_graph(timeline: Timeline) -> Graph:
         order=_event_order(nodes, on_node, launch, table.start_ns),
         node_kind=nodes.kind,
         is_init=np.isin(nodes.kind, (CallClass.ALLOC, CallClass.INIT)) | loads,
+        wait_is_open=on_node.is_open,
         call_row=_next_call(nodes),
         node_region=region.astype(np.int32),
         device=table.device,
@@ -152,6 +153,7 @@ def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
         queue_slot=np.append(waits.queue_slot, NONE)[nodes.call],
         queue_slot_lag=np.append(waits.queue_slot_lag, 0)[nodes.call],
         held_by_slot=np.append(waits.held_by_slot, False)[nodes.call],
+        is_open=np.append(waits.is_open, False)[nodes.call],
     )
 
 

@@ -1,4 +1,4 @@
-"""Replaying a graph under any costs: passes over its events until the order in which streams take turns stays."""
+"""Replaying a graph under any costs: its events in their measured order, or each in its turn."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array
-from boundby.native.forward import NEVER, Costs, Pass, find_late, forward
+from boundby.native.forward import NEVER, Costs, Pass, find_late, forward, in_turns
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
 
-# Passes at most where the order of operations depends on their times.
-MOST_PASSES = 8
-# Orders that are tried to learn what hangs on them.
-OTHER_PASSES = 4
 # The rules by which streams take turns hold if no operation moves by more than this part of the whole.
 TURNS_ERROR = 0.005
-# In the measured order it can be done, too: turns that take so much longer than that have lost their way.
-LOST_WAY = 0.97
 
 
 def calibrate(graph: Graph) -> Graph:
@@ -54,10 +48,13 @@ def _takes_turns(graph: Graph) -> bool:
     """True if streams share devices, and the rules by which they do give the measured times back."""
     if len(graph.links.lane_first) == 0:
         return False
-    first = forward(graph.links, graph.costs, graph.order)
-    second = forward(graph.links, graph.costs, _reorder(graph, graph.costs, first, graph.order))
-    span = int(first.end.max() - first.start.min())
-    return bool(np.abs(first.start - second.start).max() <= TURNS_ERROR * span)
+    measured, outcome = forward(graph.links, graph.costs, graph.order), _in_turns(graph, graph.costs)
+    span = int(measured.end.max() - measured.start.min())
+    return bool(np.abs(measured.start - outcome.start).max() <= TURNS_ERROR * span)
+
+
+def _in_turns(graph: Graph, costs: Costs) -> Pass:
+    return in_turns(graph.links, costs, graph.order, graph.following)
 
 
 def replay(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array]:
@@ -65,33 +62,18 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array]:
 
     Chains that follow nothing begin when their first node was measured to begin; all else follows from the costs.
     """
-    measured = forward(graph.links, costs, graph.order)
-    if not graph.takes_turns or costs.is_same(graph.costs):
-        return measured.start, measured.end
-    order = graph.order
-    for _ in range(MOST_PASSES):
-        outcome = forward(graph.links, costs, order, looks_ahead=True)
-        following = _reorder(graph, costs, outcome, order)
-        if (following == order).all():
-            break
-        order = following
-    else:  # where none is found that stays, none may run at once all the same
-        outcome = forward(graph.links, costs, order)
-    lengths = [int(found.end.max() - found.start.min()) for found in (measured, outcome)]  # turns are of operations
-    best = measured if lengths[0] < LOST_WAY * lengths[1] else outcome
-    return best.start, best.end
+    is_turned = graph.takes_turns and not costs.is_same(graph.costs)
+    outcome = _in_turns(graph, costs) if is_turned else forward(graph.links, costs, graph.order)
+    return outcome.start, outcome.end
 
 
-def replay_otherwise(graph: Graph, costs: Costs) -> list[tuple[Int64Array, Int64Array]]:
-    """The same with all operations in their measured order, and with streams that take their turns as work becomes
-    ready: which of the two holds after a change is open. Nothing, where streams do not share devices."""
-    if len(graph.links.lane_first) == 0 or costs.is_same(graph.costs):
-        return []
-    found, order = [], graph.order
-    for _ in range(OTHER_PASSES):
-        found.append(forward(graph.links, costs, order, looks_ahead=True))
-        order = _reorder(graph, costs, found[-1], order)
-    return [(each.start, each.end) for each in found]
+def replay_otherwise(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array] | None:
+    """The same with streams that take their turns as work becomes ready, where the rules for that do not give the
+    measured times back: which of the two holds after a change is open. None: no streams share a device, or they do."""
+    if graph.takes_turns or len(graph.links.lane_first) == 0:
+        return None
+    outcome = _in_turns(graph, costs)
+    return outcome.start, outcome.end
 
 
 def _measured_order(graph: Graph) -> Int32Array:
@@ -100,11 +82,6 @@ def _measured_order(graph: Graph) -> Int32Array:
     launched = np.append(links.node_begin_ns, NEVER)[links.launch]
     turn = np.maximum(links.start_ns, launched)
     return _ordered(graph, graph.costs, graph.order, links.node_begin_ns, links.node_end_ns, turn)
-
-
-def _reorder(graph: Graph, costs: Costs, outcome: Pass, order: Int32Array) -> Int32Array:
-    """The events in the order in which they came; those of one instant stay as they were."""
-    return _ordered(graph, costs, order, outcome.call_start, outcome.call_end, outcome.turn)
 
 
 def _ordered(

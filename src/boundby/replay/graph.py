@@ -13,7 +13,7 @@ import numpy as np
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
-from boundby.native.forward import Costs, Links
+from boundby.native.forward import Costs, Links, follow
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -44,6 +44,7 @@ class Graph:
     # nodes, by chain and start
     node_kind: Int8Array  # CallClass
     is_init: BoolArray
+    wait_is_open: BoolArray  # an allocation of which the times do not tell whether it waits for the device
     call_row: Int32Array  # the row in Calls of the call; of an instant that of the next call of its chain; NONE
     node_region: Int32Array
     # operations, by device and start
@@ -58,6 +59,11 @@ class Graph:
     piece_region: Int32Array
     contradictions: Contradictions = field(default_factory=Contradictions)
     takes_turns: bool = False  # where streams share a device, the order follows from the times; else it stays
+
+    @cached_property
+    def following(self) -> tuple[Int32Array, Int32Array]:
+        """What comes after each event of the order."""
+        return follow(self.links, self.order)
 
     @cached_property
     def launches(self) -> BoolArray:

@@ -20,7 +20,15 @@ from boundby.native.forward import Costs
 from boundby.replay.build import build_graph
 from boundby.replay.engine import replay, replay_otherwise
 from boundby.replay.graph import Graph
-from boundby.replay.removals import Change, Faster, Scope, Without, WithoutOpen, is_removal, window_scope
+from boundby.replay.removals import (
+    Change,
+    Faster,
+    Scope,
+    Without,
+    WithoutOpen,
+    is_removal,
+    window_scope,
+)
 from boundby.replay.trust import Open, find_doubts, find_open
 from boundby.results.report import CONFIDENCES, Doubt
 
@@ -86,8 +94,17 @@ def _as_slice(chosen: BoolArray) -> slice | npt.NDArray[np.intp]:
     return slice(first, last) if last - first == len(rows) else rows
 
 
-def _span_ns(start_ns: Int64Array, end_ns: Int64Array) -> int:
-    return int(end_ns.max() - start_ns.min()) if len(start_ns) else 0
+class _Outside(NamedTuple):
+    """Operations that an end of a device's window cuts: nanoseconds of each that lie before and after it."""
+
+    row: npt.NDArray[np.intp]
+    before_ns: Int64Array
+    after_ns: Int64Array
+
+
+def _outside(rows: npt.NDArray[np.intp], start: Int64Array, end: Int64Array, low_ns: int, high_ns: int) -> _Outside:
+    rows = rows[(start[rows] < low_ns) | (end[rows] > high_ns)]
+    return _Outside(rows, np.maximum(low_ns - start[rows], 0), np.maximum(end[rows] - high_ns, 0))
 
 
 class Predictor:
@@ -109,14 +126,17 @@ class Predictor:
             _as_slice((self.graph.device == device.index) & (end > device.low_ns) & (start < device.high_ns))
             for device in self.devices
         ]
-        stream = factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1]
-        self._streams = [stream[rows] for rows in self._rows]
+        self._outside = [
+            _outside(np.arange(len(start))[rows], start, end, device.low_ns, device.high_ns)
+            for rows, device in zip(self._rows, self.devices, strict=True)
+        ]
+        self._stream = factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1]
+        self._streams = [self._stream[rows] for rows in self._rows]
         self._floors_ns: list[int] = []
         self._floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
         # What the window holds before its first and after its last operation is not the device's to change.
         self.rest_ns = [
-            length_ns - _span_ns(start[rows], end[rows])
-            for length_ns, rows in zip(self.measured_ns, self._rows, strict=True)
+            length_ns - self._span_ns(start, end, number) for number, length_ns in enumerate(self.measured_ns)
         ]
         low, high = min(device.low_ns for device in self.devices), max(device.high_ns for device in self.devices)
         self.everywhere = window_scope(self.graph, low, high)
@@ -138,8 +158,8 @@ class Predictor:
         start, end = replay(self.graph, costs)
         is_less = all(is_removal(step.change) for step in steps)
         lengths = []
-        for number, (rows, measured) in enumerate(zip(self._rows, self.measured_ns, strict=True)):
-            length = self.rest_ns[number] + _span_ns(start[rows], end[rows])
+        for number, measured in enumerate(self.measured_ns):
+            length = self.rest_ns[number] + self._span_ns(start, end, number)
             floor = self._floor_ns(costs.duration_ns, number)
             self._note("shorter than its busiest stream", floor - length, measured)
             if is_less:
@@ -158,6 +178,13 @@ class Predictor:
                 costs = self._costs_without(change)  # many questions begin alike
             else:
                 costs = change(self.graph, costs, scope)
+        measured_ns = self.graph.costs.duration_ns
+        for row, before_ns, after_ns in self._outside if costs.duration_ns is not measured_ns else ():
+            if len(row):  # what lies outside of the window stays
+                part = (before_ns + after_ns) / np.maximum(measured_ns[row], 1)
+                duration_ns = costs.duration_ns.copy()
+                duration_ns[row] = before_ns + after_ns + (duration_ns[row] * (1 - part)).astype(np.int64)
+                costs = replace(costs, duration_ns=duration_ns)
         return costs
 
     def _note(self, law: str, excess_ns: int, window_ns: int) -> None:
@@ -223,9 +250,9 @@ class Predictor:
         What the trace leaves open may go with the change or stay. Where a device waits for something outside of the
         trace, that may take as long as before. A replay is no better than its model, in proportion to what is changed.
         """
-        leaves_input = not any(
-            "host_blocked" in step.change.causes for step in steps if isinstance(step.change, Without)
-        )
+        gone = {cause for step in steps if isinstance(step.change, Without) for cause in step.change.causes}
+        leaves_input = "host_blocked" not in gone
+        allocated_ns = self._allocated_otherwise_ns(steps, "sync" in gone) or predicted_ns
         open_ns, explained_ns = list(predicted_ns), self.measured_ns
         if self.open_share >= LEAST_OPEN:
             nothing_open = self.without_open if leaves_input else self._without_open_but_sleeps
@@ -235,7 +262,7 @@ class Predictor:
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
         changed_ns = self._changed_ns(costs)
         is_same_work = costs.duration_ns is self.graph.costs.duration_ns
-        otherwise = replay_otherwise(self.graph, costs)
+        otherwise = self._otherwise_ns(costs)
         loading = LOADING_ERROR * float(costs.call_ns[self.graph.is_init & self.everywhere.nodes].sum())
         ranges = []
         for position, predicted in enumerate(predicted_ns):
@@ -246,14 +273,14 @@ class Predictor:
                 other = open_ns[position] + measured - explained_ns[position]
                 low, high = min(predicted, other), max(predicted, other)
             elif is_of_kernels:  # what has gone of the device's time, and its delays in proportion, is all there is
-                gone = int((self.graph.costs.duration_ns - costs.duration_ns)[rows].sum())
-                most = min(gone, self.devices[position].busy.total)
+                less = int((self.graph.costs.duration_ns - costs.duration_ns)[rows].sum())
+                most = min(less, self.devices[position].busy.total)
                 low = max(low, min(predicted, measured - most - int(self._delays_ns(rows))))
+            low, high = min(low, allocated_ns[position]), max(high, min(allocated_ns[position], measured))
             busy = self.devices[position].busy.total if is_same_work else 0  # what is shown to overlap does
-            others = [self.rest_ns[position] + _span_ns(start[rows], end[rows]) for start, end in otherwise]
-            is_order_open = max((abs(other - predicted) for other in others), default=0) > MODEL_ERROR * predicted
-            for other in others:  # which work comes first is open, too
-                low, high = min(low, max(other, busy)), max(high, min(other, measured))
+            other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
+            is_order_open = abs(other - predicted) > MODEL_ERROR * predicted
+            low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open
             if leaves_input and measured > high:
                 high += int((measured - high) * self.open.held_up[position])
             if not is_of_kernels and self.open.delay_ns[rows].sum() >= SHARED * measured:
@@ -265,6 +292,36 @@ class Predictor:
             high = max(min(high + error, max(measured, predicted)), predicted)
             ranges.append(Range(max(low, 0), high, is_order_open))
         return ranges
+
+    def _allocated_otherwise_ns(self, steps: Sequence[Step], is_waitless: bool) -> list[int] | None:
+        """The windows if allocations of which it is open whether they wait do not where they are taken to, and do where
+        they are not; None: there are none."""
+        graph, measured = self.graph, self.graph.costs
+        if not graph.wait_is_open.any():
+            return None
+        taken = graph.wait_is_open & measured.waits
+        length_ns = graph.links.node_end_ns - graph.links.node_begin_ns
+        costs = replace(measured, waits=measured.waits & ~taken, call_ns=np.where(taken, length_ns, measured.call_ns))
+        for change, scope in steps:
+            costs = change(graph, costs, scope)
+        if is_waitless:
+            waits = np.where(graph.wait_is_open & ~taken & steps[-1].scope.nodes, self.open.call_ns, 0)
+            costs = replace(costs, call_ns=np.maximum(costs.call_ns - waits, 0))
+        start, end = replay(graph, costs)
+        return [self.rest_ns[number] + self._span_ns(start, end, number) for number in range(len(self.devices))]
+
+    def _otherwise_ns(self, costs: Costs) -> list[int]:
+        """By how much longer each device's window is where streams take turns by rules that the measured times do not
+        follow, than where they keep their order; nothing where they follow them."""
+        otherwise = replay_otherwise(self.graph, costs)
+        if otherwise is None:
+            return [0] * len(self.devices)
+        same = replay(self.graph, costs)
+        return [self._span_ns(*otherwise, number) - self._span_ns(*same, number) for number in range(len(self.devices))]
+
+    @cached_property
+    def _otherwise_unchanged_ns(self) -> list[int]:
+        return self._otherwise_ns(self.graph.costs)
 
     @cached_property
     def _dropped(self) -> float:
@@ -291,7 +348,19 @@ class Predictor:
         one after the other."""
         if duration_ns is self.graph.costs.duration_ns and number < len(self._floors_ns):
             return self._floors_ns[number]
-        return int(np.bincount(self._streams[number], duration_ns[self._rows[number]], minlength=1).max())
+        streams, (row, before_ns, after_ns) = self._streams[number], self._outside[number]
+        work_ns = np.bincount(streams, duration_ns[self._rows[number]], minlength=1)
+        np.subtract.at(work_ns, self._stream[row], before_ns + after_ns)
+        return int(work_ns.max())
+
+    def _span_ns(self, start_ns: Int64Array, end_ns: Int64Array, number: int) -> int:
+        """From the first operation of a device to the end of the last one, without what lies outside of its window."""
+        rows, (row, before_ns, after_ns) = self._rows[number], self._outside[number]
+        if len(row):
+            start_ns, end_ns = start_ns.copy(), end_ns.copy()
+            start_ns[row] += before_ns
+            end_ns[row] -= after_ns
+        return int(end_ns[rows].max() - start_ns[rows].min()) if len(start_ns[rows]) else 0
 
     def next_bounds(self, *steps: Step, left_ns: Sequence[int] | None = None) -> list[str | None]:
         """What would save most on each device once these changes are made, everywhere: waits of what is left

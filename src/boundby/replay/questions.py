@@ -58,7 +58,7 @@ def answer(
     """Predict a scenario for every device; ``inside`` limits it to some regions. Raises SelectionError."""
     terms = [term.strip() for term in scenario.split("+") if term.strip()]
     scope = predictor.scope(regions=inside)
-    steps = [Step(_change(term, predictor), scope) for term in terms]
+    steps = [Step(change, scope) for change in _at_once([_change(term, predictor) for term in terms])]
     if not steps:
         raise SelectionError("The scenario is empty.", f"Known: {FORMS}.")
     floors = [_floor(predictor, term, scope) for term in terms if term in OVERLAPPED]
@@ -122,6 +122,13 @@ def _windows(predictor: Predictor, steps: Sequence[Step]) -> list[int]:
 
 def _causes(change: Change) -> tuple[str, ...]:
     return change.causes if isinstance(change, Without) else ()
+
+
+def _at_once(changes: Sequence[Change]) -> list[Change]:
+    """All removals as one, then the rest: in which order they are named, and how often, says nothing."""
+    gone = tuple(dict.fromkeys(cause for change in changes for cause in _causes(change)))
+    rest = [change for change in changes if not isinstance(change, Without)]
+    return [Without(gone), *rest] if gone else rest
 
 
 def _at_least(windows: list[int], floors: Sequence[list[int]]) -> list[int]:

@@ -49,9 +49,11 @@ class Scope:
 
 
 def window_scope(graph: Graph, low: int, high: int) -> Scope:
-    """What lies in the window [low, high). On the host it begins with the call that launched its first operation."""
-    operations = (graph.links.start_ns >= low) & (graph.links.start_ns < high)
-    launch = graph.links.launch[operations]
+    """What lies in the window [low, high), or partly does. On the host it begins with the call that launched the first
+    operation that begins in it."""
+    start = graph.links.start_ns
+    operations = (start + np.maximum(graph.costs.duration_ns, 1) > low) & (start < high)
+    launch = graph.links.launch[operations & (start >= low)]
     launch = launch[launch >= 0]
     begin = int(graph.links.node_begin_ns[launch].min()) if len(launch) else low
     calls = (graph.links.node_begin_ns >= begin) & (graph.links.node_begin_ns < high)
@@ -65,13 +67,14 @@ def window_scope(graph: Graph, low: int, high: int) -> Scope:
 
 @dataclass(frozen=True)
 class Without:
-    """Nothing of these causes (keys of `Cause`) is left."""
+    """Nothing of these causes (keys of `Cause`) is left, in whatever order and however often they are named."""
 
     causes: tuple[str, ...]
 
     def __call__(self, graph: Graph, costs: Costs, scope: Scope) -> Costs:
-        for cause in self.causes:
-            costs = REMOVALS[cause].remove(graph, costs, scope)
+        for cause, removal in REMOVALS.items():
+            if cause in self.causes:
+                costs = removal.remove(graph, costs, scope)
         if set(self.causes) >= set(SCENARIOS["infinite_host"].causes) and scope.is_everything:
             costs = replace(costs, has_queue_limit=False)
         return costs

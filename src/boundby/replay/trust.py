@@ -39,7 +39,7 @@ class Open:
     sleep_ns: Int64Array  # of the interval before each node: asleep, for no known reason, while the device worked
     starved_ns: Int64Array  # asleep while the device idled
     lag_ns: Int64Array  # from the end of what each call waited for to its return, beyond what that takes
-    call_ns: Int64Array  # of calls that wait for nothing known, while the device worked
+    call_ns: Int64Array  # of calls that wait for nothing known, while the device worked; allocations may always do
     delay_ns: Int64Array  # in which the device idled although the operation was ready
     wait_inside_ns: Int64Array  # of a collective: beyond the shortest of its kind
     held_up: tuple[float, ...]  # per device: in how much of its window it waits for something outside of the trace
@@ -84,7 +84,11 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
         sleep_ns=sleep_ns,
         starved_ns=starved_ns,
         lag_ns=np.where(is_sync, np.maximum(costs.wait_lag_ns - MOST_RETURN_NS, 0), 0),
-        call_ns=np.where(is_long, np.minimum(called, costs.call_ns - int(usual)), still),
+        call_ns=np.select(
+            [is_long, graph.wait_is_open & ~costs.waits],
+            [np.minimum(called, costs.call_ns - int(usual)), np.minimum(called, costs.call_ns)],
+            still,
+        ),
         delay_ns=delay,
         wait_inside_ns=wait_inside_ns,
         held_up=tuple(held_up),

@@ -46,7 +46,8 @@ LEAST_ALLOCATIONS = 4
 
 class Waits(NamedTuple):
     """Per call (rows of Calls): what it waits for (``at[call]:at[call + 1]`` of ``what``), the lag from then to its
-    return, what it costs without the wait. ``queue_slot``: the operation that must have ended before it can launch."""
+    return, what it costs without the wait. ``queue_slot``: the operation that must have ended before it can launch.
+    ``is_open``: whether it waits at all, its times do not tell."""
 
     at: Int64Array
     what: Int64Array
@@ -56,13 +57,14 @@ class Waits(NamedTuple):
     queue_slot: Int64Array
     queue_slot_lag: Int64Array
     held_by_slot: BoolArray
+    is_open: BoolArray
 
 
 def find_waits(timeline: Timeline, points: Points, events: Events, queues: StreamQueues) -> Waits:
     """Syncs, stalled allocations, blocking and pageable copies, launches without room."""
     table, calls = timeline.trace.operations, timeline.calls
     start, end, kind = calls.start_ns, calls.end_ns, calls.kind
-    allocations = _waiting_allocations(timeline, points, queues)
+    allocations, is_open = _waiting_allocations(timeline, points, queues)
     edges = [_told_syncs(points, events, queues, start), _all_streams(points, allocations, queues, start)]
     edges[0] = _without_stale(edges[0], points, table.end_ns, start, end)
     edges = [_plausible(found, table.end_ns, end) for found in edges]
@@ -81,19 +83,22 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     usual = _usual_launch(timeline, waiting)
     slot, queue_slot_lag, held = _queue_slots(timeline, queues, usual)
     lag, cost = _lags(timeline, Edges(who, what), by_start, held, usual)
-    return Waits(at, what, by_start, lag, cost, slot, queue_slot_lag, held)
+    return Waits(at, what, by_start, lag, cost, slot, queue_slot_lag, held, is_open)
 
 
-def _waiting_allocations(timeline: Timeline, points: Points, queues: StreamQueues) -> npt.NDArray[np.intp]:
-    """Allocation calls that wait for the device, judged by function and region.
+def _waiting_allocations(
+    timeline: Timeline, points: Points, queues: StreamQueues
+) -> tuple[npt.NDArray[np.intp], BoolArray]:
+    """Allocation calls that wait for the device, judged by function and region; and of which that is open (a mask over
+    calls).
 
     None of a kind that returns before what was launched earlier is done. Where the calls themselves do not tell, those
-    that free device memory wait, as CUDA has it, and others do not.
+    that free device memory wait, as CUDA has it, and others that return sooner after the device is done than it took.
     """
     table, calls = timeline.trace.operations, timeline.calls
-    rows = np.flatnonzero(calls.kind == CallClass.ALLOC)
+    rows, is_open = np.flatnonzero(calls.kind == CallClass.ALLOC), np.zeros(len(calls), bool)
     if len(rows) == 0 or len(table) == 0:
-        return rows[:0]
+        return rows[:0], is_open
     start, end = calls.start_ns[rows], calls.end_ns[rows]
     edges = _all_streams(points, rows, queues, calls.start_ns)
     done = np.full(len(calls), NEVER)
@@ -111,27 +116,26 @@ def _waiting_allocations(timeline: Timeline, points: Points, queues: StreamQueue
         could = mine & (done > start)
         if could.any() and (done > end + CLOCK_ERROR_NS)[could].mean() > CONTRADICTED_FRACTION:
             continue
-        grows = _grows((end - start)[mine], np.maximum(done - start, 0)[mine])
-        waits[mine] = is_free[rows[mine][0]] if grows is None else grows
-    return rows[waits & (done <= end + CLOCK_ERROR_NS)]
+        length, pending = (end - start)[mine], np.maximum(done - start, 0)[mine]
+        grows = _grows(length, pending)
+        soon = median((length - pending)[pending > 0]) <= median(pending[pending > 0]) if could.any() else False
+        waits[mine] = grows if grows is not None else is_free[rows[mine][0]] or soon
+        is_open[rows[could]] = grows is None and not is_free[rows[mine][0]]
+    return rows[waits & (done <= end + CLOCK_ERROR_NS)], is_open
 
 
 def _grows(length: Int64Array, pending: Int64Array) -> bool | None:
-    """True if calls take longer by as much as the device has still to do when they begin; None: they do not tell.
-
-    Told by the slope of a straight line where the calls differ enough to determine one; else calls wait that return
-    sooner after the device is done than it took."""
+    """True if calls take longer by as much as the device has still to do when they begin, by the slope of a straight
+    line; None: they do not differ enough to determine one."""
     spread = pending - pending.mean()
     square = float((spread**2).sum())
-    if square > 0 and len(length) >= LEAST_ALLOCATIONS:
-        slope = float((spread * length).sum()) / square
-        rest = length - length.mean() - slope * spread
-        if (float((rest**2).sum()) / (len(length) - 2) / square) ** 0.5 < SLOPE_ERROR:
-            return slope > 1 / 2
-    could = pending > 0
-    if could.any() and median((length - pending)[could]) <= median(pending[could]):
-        return True
-    return None
+    if np.ptp(pending) <= MOST_CLOCK_ERROR_NS or len(length) < LEAST_ALLOCATIONS:  # clocks alone may differ so
+        return None
+    slope = float((spread * length).sum()) / square
+    rest = length - length.mean() - slope * spread
+    if (float((rest**2).sum()) / (len(length) - 2) / square) ** 0.5 >= SLOPE_ERROR:
+        return None
+    return slope > 1 / 2
 
 
 def _told_syncs(points: Points, events: Events, queues: StreamQueues, start: Int64Array) -> Edges:
