@@ -105,3 +105,17 @@ def test_operations_of_one_stream_at_once_make_no_window_longer() -> None:
     launch(program, 5_200, 5_210, 5_300)
     predictor = Predictor(build_timeline(program.trace(), parse_window("gpu")))
     assert predictor.without(("sync",)) <= predictor.measured_ns
+
+
+def test_of_operations_that_the_window_cuts_their_part_inside_counts() -> None:
+    program = Program()
+    launch(program, 0, 10, 1_000)
+    launch(program, 20, 1_000, 1_400)
+    predictor = Predictor(build_timeline(program.trace(), parse_window("400000ns:1300000ns")))
+    assert predictor.measured_ns == [900 * US]
+    assert predictor.rest_ns == [0]
+    everything = np.ones(2, bool)
+    assert predictor.without(("sync",)) == [900 * US]
+    assert predictor.windows(Step(Faster(everything, 2.0), predictor.everywhere)) == [450 * US]
+    assert predictor.without(("gpu_compute",))[0] <= 1 * US
+    assert not predictor.broken

@@ -338,6 +338,7 @@ def _elements(record: T) -> T:
 def _begins_at(link: Links, cost: Costs, now: Pass, node: int) -> int:
     """A node begins: after the one before it on its chain, its waker, and room in its stream's queue."""
     chain, waker, slot = link.chain[node], link.follows[node], link.queue_slot[node]
+    time: int
     if now.begun[chain]:
         time = now.clock[chain] + cost.interval_ns[node]
     else:  # a thread that another one began, or one that was there from the beginning
@@ -361,7 +362,7 @@ def _begin_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
 
 def _ends_at(link: Links, cost: Costs, now: Pass, node: int) -> int:
     """A node that waits ends: not before the operations it waits for."""
-    chain, done = link.chain[node], now.call_end[node]
+    chain, done = link.chain[node], int(now.call_end[node])
     if not cost.waits[node]:
         return done
     for edge in range(link.wait_at[node], link.wait_at[node + 1]):
