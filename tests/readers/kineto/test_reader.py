@@ -48,9 +48,11 @@ def test_a_bare_list_of_events_is_a_trace(tmp_path: Path) -> None:
     assert len(read_trace(path).operations) == 1
 
 
-def test_ids_below_zero_and_ranges_without_a_name(tmp_path: Path) -> None:
+def test_ids_below_zero_and_events_without_a_name(tmp_path: Path) -> None:
     data = json.loads(small().text())
     for event in data["traceEvents"]:
+        if event.get("cat") == "kernel":
+            event["name"] = 1e300
         if event.get("cat") in ("cpu_op", "user_annotation"):
             event["pid"], event["tid"] = -6, -7
             event.pop("name")
@@ -59,6 +61,7 @@ def test_ids_below_zero_and_ranges_without_a_name(tmp_path: Path) -> None:
     report = boundby.analyze(path)
     assert {name for region in report.regions for name in region.path} == {"(unnamed)"}
     trace = read_trace(path)
+    assert [trace.names[name] for name in trace.operations.name] == ["(unnamed)"]
     assert {(one.pid, one.tid) for one in trace.threads} >= {((1 << 32) - 6, (1 << 32) - 7)}
 
 

@@ -82,6 +82,8 @@ def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> Device:
     is_kernel = kind == KERNEL
     name = columns.events.name[rows].astype(np.int64)
     kernel = np.where(is_kernel, name, -1)
+    names = np.full(len(rows), -1, np.int32)
+    names[is_kernel] = columns.name_of(rows[is_kernel])
     copies = columns.each(np.where(is_kernel, -1, name), _copy, (-1, -1, -1))
     direction, source, target = np.array(copies, np.int8).reshape(-1, 3).T.copy()
     shapes, shape = _shapes(columns, rows, is_kernel)
@@ -97,7 +99,7 @@ def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> Device:
         stream=np.where(stream == MISSING, np.maximum(columns.events.tid[rows], 0), stream),
         correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
         kind=kinds.astype(np.int8),
-        name=columns.name(kernel),
+        name=names,
         bytes=np.where(raw["bytes"] == MISSING, 0, raw["bytes"]),
         direction=direction,
         source=source,
