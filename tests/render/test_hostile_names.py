@@ -1,13 +1,15 @@
-"""Names as weapons: every output of one trace in which every name is an attack, by every attack."""
+"""Names as weapons: every output of one report in which every name is an attack, by every attack; and of a profiler's
+trace, which holds more names (files of Python, modules, process groups), with all of them at once."""
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
-import shutil
 from collections.abc import Callable, Mapping
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,6 +20,7 @@ from boundby import api
 from boundby.cli import mcp
 from boundby.cli.job import render as job_output
 from boundby.compare import gate as gates
+from boundby.model.errors import UserError
 from boundby.render import figures, gate
 from boundby.render.comparison import html as comparison_html
 from boundby.render.comparison import markdown as comparison_markdown
@@ -26,6 +29,7 @@ from boundby.render.formats import FORMATS, Surface
 from boundby.render.html import fragment
 from boundby.results.comparison import Comparison
 from boundby.results.gate import GateResult
+from tests.readers.kineto.trace import PID, TID, Kineto
 from tests.support.export import Export
 from tests.support.training import MS, US
 
@@ -77,6 +81,32 @@ def export(attack: str, path: Path) -> Path:
     return made.write(path, "2026")
 
 
+def profiler_trace(path: Path) -> Path:
+    """A loop with a wait in each step: operators, modules, Python files, groups, kernels and devices are attacks."""
+    attacks = list(ATTACKS.values())
+    name = itertools.cycle(attacks)
+    groups = [{"pg_name": attack, "pg_desc": attack, "backend_config": attack, "ranks": [0, 1]} for attack in attacks]
+    about = {"rank": 0, "world_size": 2, "backend": next(name), "pg_config": groups}
+    devices = [{"id": 0, "name": next(name), "numSms": 108, "computeMajor": 8}]
+    made = Kineto(deviceProperties=devices, distributedInfo=about, trace_name=next(name), with_stack=1, record_shapes=1)
+    for step in range(len(attacks)):
+        at, attack = step * 10_000, next(name)
+        made.event("user_annotation", f"ProfilerStep#{step}", at, 9_900)
+        made.event("user_annotation", attack, at + 1, 9_800)
+        made.event("python_function", f"{attack}.py(7): {attack}", at + 2, 9_700, args={"Python id": step})
+        made.event("python_function", f"nn.Module: {attack}", at + 3, 9_600, args={"Python id": step + 100})
+        made.event("cpu_op", attack, at + 4, 9_500, args={"Input Dims": [[8, 8], [8, 8]], "Call stack": attack})
+        made.launch(at + 5, 2 * step)
+        group = {"Collective name": attack, "Process Group Name": attack, "dtype": attack, "Group size": 2}
+        made.kernel(at + 30, 3_000, 2 * step, f"ncclDevKernel {attack}" if step % 2 else attack, **group)
+        made.event("cuda_runtime", "cudaStreamSynchronize", at + 40, 3_100)
+        made.event("gpu_memcpy", attack, at + 3_200, 50, pid=0, tid=7, args={"device": 0, "stream": 7, "bytes": 8})
+    for kind in ("process_name", "process_labels", "thread_name"):
+        told = {"name": next(name), "labels": next(name)}
+        made.events.append({"ph": "M", "name": kind, "pid": PID, "tid": TID, "ts": 0, "args": told})
+    return made.write(path)
+
+
 def of_format(name: str) -> Callable[[api.Analysis, Path], str]:
     def render(analysis: api.Analysis, _: Path) -> str:
         made = FORMATS[name].render
@@ -92,11 +122,17 @@ def _gate(analysis: api.Analysis) -> GateResult:
     return gates.check(limits, analysis.report, steps=path)
 
 
-def _figure(analysis: api.Analysis, _: Path) -> str:
-    pytest.importorskip("matplotlib")
-    stream = io.BytesIO()
-    figures.save(figures.KINDS["regions"](analysis), stream, "svg")
-    return stream.getvalue().decode()
+def _figure(kind: str) -> Callable[[api.Analysis, Path], str]:
+    def render(analysis: api.Analysis, _: Path) -> str:
+        pytest.importorskip("matplotlib")
+        stream = io.BytesIO()
+        try:
+            figures.save(figures.KINDS[kind](analysis), stream, "svg")
+        except UserError as error:  # nothing to show
+            return f"<svg xmlns='http://www.w3.org/2000/svg'><desc>{escape(str(error))}</desc></svg>"
+        return stream.getvalue().decode()
+
+    return render
 
 
 def _perfetto(analysis: api.Analysis, _: Path) -> str:
@@ -119,7 +155,8 @@ def _job(kind: str) -> Callable[[api.Analysis, Path], str]:
             folder.mkdir()
             name = path.parent.name.replace("/", "").replace("\0", "")[:60]
             for rank in range(2):
-                shutil.copy(path, folder / f"{name} {rank}.sqlite")
+                copy = folder / f"{name} {rank}{path.suffix}"
+                copy.write_bytes(path.read_bytes().replace(b'"rank": 0', b'"rank": %d' % rank))
         return job_output(api.job(folder, workers=1), kind, Surface(100, None, unicode=True), ())
 
     return render
@@ -142,10 +179,19 @@ OUTPUTS: Mapping[str, Callable[[api.Analysis, Path], str]] = {
     "mcp.json": lambda _, path: mcp.analyze(str(path)),
     "mcp.region.json": lambda _, path: mcp.region(str(path), "*"),
     "mcp.what_if.json": lambda _, path: mcp.what_if(str(path), "no_sync"),
+    "mcp.finding.json": lambda _, path: mcp.finding(str(path), "sync"),
+    "mcp.instances.json": lambda a, path: mcp.instances(str(path), "/".join(a.report.regions[-1].path)),
     "mcp.compare.markdown": lambda _, path: mcp.compare(str(path), str(path)),
     "perfetto": _perfetto,
-    "figure.xml": _figure,
+    "figure.xml": _figure("regions"),
     **{f"job.{kind}": _job(kind) for kind in ("terminal", "markdown", "html", "json")},
+}
+
+
+#: Those that take longest, or show what the profiler's trace has alone: once.
+MORE: Mapping[str, Callable[[api.Analysis, Path], str]] = {
+    **OUTPUTS,
+    **{f"figure.{kind}.xml": _figure(kind) for kind in figures.KINDS},
 }
 
 
@@ -155,11 +201,27 @@ def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return api.Analysis(path), path
 
 
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[api.Analysis, Path]:
+    path = profiler_trace(tmp_path_factory.mktemp("profiled") / "trace.json")
+    return api.Analysis(path), path
+
+
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_a_name_is_text_and_nothing_else(output: str, attacked: tuple[api.Analysis, Path]) -> None:
     analysis, path = attacked
     assert len(analysis.report.regions) > 2
-    text = OUTPUTS[output](analysis, path)
+    check(output, OUTPUTS[output](analysis, path))
+
+
+@pytest.mark.parametrize("output", MORE)
+def test_so_are_all_names_of_a_profilers_trace(output: str, profiled: tuple[api.Analysis, Path]) -> None:
+    analysis, path = profiled
+    assert len(analysis.report.regions) > len(ATTACKS)
+    check(output, MORE[output](analysis, path))
+
+
+def check(output: str, text: str) -> None:
     kind = output.rpartition(".")[2]
     if kind != "csv":  # holds texts as they are, in quotes
         assert not OBEYED.search(text.replace("\r\n", "\n")), output
@@ -180,6 +242,15 @@ def test_a_name_is_text_and_nothing_else(output: str, attacked: tuple[api.Analys
         assert not re.search(r"^(::|##\[)", text, re.MULTILINE)
     if kind == "json" or output == "brief":
         assert json.loads(text)
+    if output.startswith("mcp."):  # it is said before the first name, and names stand in strings or in a fence
+        before, said, after = text.partition(mcp.NOTICE)
+        assert said
+        assert len(before) < 20
+    if output == "mcp.compare.markdown":
+        fence = "`" * max(map(len, re.findall("`+", after)))
+        assert after.startswith(f"\n\n{fence}markdown\n")
+        assert after.endswith(f"\n{fence}\n")
+        assert after.count(fence) == 2
     if output == "csv":
         for row in csv.reader(io.StringIO(text)):
             assert not [cell for cell in row if cell[:1] in tuple("=+@\t\r") and len(cell) > 1]

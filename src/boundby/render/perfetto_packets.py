@@ -18,7 +18,6 @@ from boundby.model.arrays import Int64Array
 from boundby.model.errors import UserError
 from boundby.model.intervals import first_free_lanes
 from boundby.render.text import clean
-from boundby.results.codec import valid
 
 BoolArray = npt.NDArray[np.bool_]
 Value = str | int | float | bool
@@ -217,9 +216,9 @@ class Writer:
         if name:
             packet.track_event.name = clean(name)
         for key, value in (arguments or {}).items():
-            annotation = packet.track_event.debug_annotations.add(name=valid(key))
+            annotation = packet.track_event.debug_annotations.add(name=clean(key))
             if isinstance(value, str):
-                annotation.string_value = valid(value)
+                annotation.string_value = clean(value)
             else:
                 kinds = {bool: "bool_value", int: "int_value", float: "double_value"}
                 setattr(annotation, kinds[type(value)], value)
