@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from dataclasses import fields
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boundby.attribution.account import account_device
 from boundby.attribution.host_state import HostState
-from boundby.attribution.timeline import Timeline, build_timeline
+from boundby.attribution.timeline import Timeline, build_timeline, part_of
 from boundby.attribution.windows import parse_window
 from boundby.correlation.correlate import correlate
 from boundby.correlation.logical_threads import find_logical_threads
@@ -104,3 +106,24 @@ def test_a_thread_has_a_state_before_the_first_instant_of_the_trace() -> None:
     calls = correlate(trace)
     states = HostState(trace, calls, find_logical_threads(trace, calls)).states(0)
     assert states.at(np.array([-(10**12), 0, 1_050])).tolist() == [Cause.CPU, Cause.CPU, Cause.CUDA_API]
+
+
+@settings(max_examples=40, deadline=None)
+@given(host_sequences(threads=2, devices=2, most=10), st.integers(0, 100))
+def test_a_part_of_a_window_is_as_accounted_for_alone(program: Program, place: int) -> None:
+    timeline = timeline_of(program)
+    for device in timeline.devices:
+        cut = device.low_ns + (device.high_ns - device.low_ns) * place // 100
+        for low, high in ((device.low_ns, cut), (cut, device.high_ns), (cut, (cut + device.high_ns) // 2)):
+            if low >= high:
+                continue
+            part = part_of(timeline, device, low, high).devices[0]
+            known = (timeline, device.operations, device.busy, low, high, timeline.losses, device.index)
+            account, gaps, withheld = account_device(*known)
+            for column in fields(account):
+                assert np.array_equal(getattr(part.segments.joined(), column.name), getattr(account.joined(), column.name))
+            for column in fields(gaps):
+                assert np.array_equal(getattr(part.gaps, column.name), getattr(gaps, column.name))
+            assert part.withheld.unsure_ns == withheld.unsure_ns
+            for one, other in zip(part.withheld[:2], withheld[:2], strict=True):
+                assert (one.by_cause() == other.by_cause()).all()

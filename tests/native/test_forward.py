@@ -46,11 +46,12 @@ def assert_same(links: Links, costs: Costs, order: Int32Array, *, calibrates: bo
 
     native = list(passes())
     first = native[0]
-    late = find_late(links, costs, first.call_start, first.call_end, first.turn)
+    times = first.call_start, first.call_end, first.turn if first.keeps_turns else first.start
+    late = find_late(links, costs, *times)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("boundby.native.forward.core", lambda: None)
         plain = list(passes())
-        assert np.array_equal(find_late(links, costs, first.call_start, first.call_end, first.turn), late)
+        assert np.array_equal(find_late(links, costs, *times), late)
     for one, other in zip(native, plain, strict=True):
         for field in fields(one):
             assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name

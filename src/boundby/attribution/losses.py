@@ -367,18 +367,20 @@ def withhold(context: TraceContext, losses: Losses, device: int, pieces: Segment
             pieces, taken = _replace(pieces, inside, _HOST_OWN, threads)
             called.append(taken)
     of_calls = segments.concatenate(_nothing(), *called)
-    return pieces, Withheld(work, of_calls, _unsure(context, losses, device, pieces))
+    unsure = unsure_ns(context, losses, device, int(pieces.start_ns[0]), int(pieces.end_ns.max())) if len(pieces) else 0
+    return pieces, Withheld(work, of_calls, unsure)
 
 
-def _unsure(context: TraceContext, losses: Losses, device: int, pieces: Segments) -> int:
-    """Nanoseconds, from the first of these pieces to the last, in which the processes of a device made calls that are
-    not on record."""
+def unsure_ns(context: TraceContext, losses: Losses, device: int, low: int, high: int) -> int:
+    """Nanoseconds of [low, high) in which the processes of a device made calls that are not on record."""
+    if not any(len(part.start) for part in losses.dark):
+        return 0
     process = unique(context.trace.operations.process[context.trace.operations.device == device])
     dark = [losses.dark[number] for number in process.tolist() if number >= 0]
-    if not len(pieces) or not dark:
+    if not dark:
         return 0
     every = union(np.concatenate([part.start for part in dark]), np.concatenate([part.end for part in dark]))
-    return clip(every, int(pieces.start_ns[0]), int(pieces.end_ns.max())).total
+    return clip(every, low, high).total
 
 
 def _nothing() -> Segments:

@@ -38,6 +38,12 @@ class Segments:
         key = self.region.astype(np.int64) * len(CAUSES) + self.cause
         return group_sums(key, self.length_ns, regions * len(CAUSES)).reshape(regions, len(CAUSES))
 
+    def between(self, low: int, high: int) -> Segments:
+        """The part in [low, high)."""
+        rows = slice(int(np.searchsorted(self.end_ns, low, "right")), int(np.searchsorted(self.start_ns, high, "left")))
+        start, end = np.maximum(self.start_ns[rows], low), np.minimum(self.end_ns[rows], high)
+        return Segments(start, end, self.cause[rows], self.region[rows], self.thread[rows])
+
     def joined(self) -> Segments:
         """Touching neighbours of one cause and region as one; of their threads the first is kept."""
         if not len(self):

@@ -8,12 +8,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from boundby.attribution import segments
 from boundby.attribution.account import account_device
 from boundby.attribution.context import DeviceOperations, TraceContext, operations_of
-from boundby.attribution.gaps import Gaps
+from boundby.attribution.gaps import Gaps, account_gaps
 from boundby.attribution.host_account import ThreadAccount, account_threads
 from boundby.attribution.host_state import HostState
-from boundby.attribution.losses import Losses, Withheld, find_losses
+from boundby.attribution.losses import Losses, Withheld, find_losses, unsure_ns
 from boundby.attribution.projection import project
 from boundby.attribution.regions import MOST_DEPTH, MOST_RECURSION, ROOT, Ownership, build_ownership, too_deep
 from boundby.attribution.segments import Segments
@@ -24,7 +25,7 @@ from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
 from boundby.model.arrays import BoolArray, Int64Array, pick, places, unique
 from boundby.model.errors import SelectionError
-from boundby.model.intervals import IntervalSet
+from boundby.model.intervals import IntervalSet, clip, complement
 from boundby.model.nesting import close_leaks
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -188,9 +189,30 @@ def _without(trace: Trace, deep: BoolArray) -> Trace:
 
 
 def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> Timeline:
-    """The same timeline with the account of one device alone, in [low, high) of its window."""
-    losses, of_device = timeline.losses, (device.operations, device.busy)
-    account, gaps, withheld = account_device(timeline, *of_device, low, high, losses, device.index)
+    """The same timeline with the account of one device alone, in [low, high) of its window: only the gaps in which that
+    begins or ends are divided anew."""
+    whole, losses = device.gaps, timeline.losses
+    near = whole.take(
+        slice(int(np.searchsorted(whole.end_ns, low, "right")), int(np.searchsorted(whole.start_ns, high)))
+    )
+    is_cut = (near.start_ns < low) | (near.end_ns > high)  # the first, the last, or none
+    cut = near.take(is_cut).intervals
+    inside = near.take(slice(int(is_cut[:1].sum()), len(near) - int(is_cut[-1:].sum())))
+    parts = [
+        (inside, *(part.between(*span) for part in (device.segments, *device.withheld[:2])))
+        for span in zip(*complement(cut, low, high), strict=True)
+    ]
+    if len(cut.start):
+        anew, pieces, withheld = account_gaps(
+            timeline, device.operations, clip(cut, low, high), low, losses, device.index
+        )
+        parts.append((anew, pieces, *withheld[:2]))
+    tables, *of_causes = zip(*parts, strict=True)
+    gaps = Gaps(*(np.concatenate([getattr(table, column.name) for table in tables]) for column in fields(Gaps)))
+    gaps = gaps.take(np.argsort(gaps.start_ns, kind="stable"))
+    account, work, calls = (segments.concatenate(*columns) for columns in of_causes)
+    span = (int(gaps.start_ns[0]), int(gaps.end_ns[-1])) if len(gaps) else (low, low)
+    withheld = Withheld(work, calls, unsure_ns(timeline, losses, device.index, *span))
     part = replace(device, low_ns=low, high_ns=high, segments=account, gaps=gaps, withheld=withheld)
     return replace(timeline, devices=(part,))
 

@@ -14,7 +14,7 @@ from boundby.attribution.regions import ROOT, Regions
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.correlate import Calls
 from boundby.evidence.operators import Operators, operators_of
-from boundby.model.arrays import unique
+from boundby.model.arrays import largest, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import count, duration
@@ -236,7 +236,7 @@ class RuleContext:
 
     def call_examples(self, rows: Rows) -> tuple[Example, ...]:
         """The longest of these calls."""
-        longest = rows[np.lexsort((rows, -self.call_ns[rows]))][:MOST_EXAMPLES].tolist()
+        longest = rows[largest(self.call_ns[rows], MOST_EXAMPLES, rows)].tolist()
         start_ns = self.calls.start_ns
         return tuple(Example(int(start_ns[call]), int(self.call_ns[call]), self.call_name(call)) for call in longest)
 

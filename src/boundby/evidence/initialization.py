@@ -74,6 +74,8 @@ def _extraordinary(length: Int, name: npt.NDArray[np.int32]) -> Bool:
 def progress_at(context: RuleContext, start_ns: Int) -> npt.NDArray[np.float64]:
     """How far the program had come at these instants: the share of its kernels that it had launched. By time, a program
     that loads for long and then computes would allocate for its first step in the middle."""
+    if not len(start_ns):
+        return np.empty(0, np.float64)
     calls = context.calls
     launches = unique(calls.of_operation[device_work(context).is_kernel & (calls.of_operation >= 0)])
     launched_ns = np.sort(calls.start_ns[launches])

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import factorize, median, unique
+from boundby.model.arrays import factorize, into_groups, median, order_statistics, unique
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 
@@ -145,21 +145,22 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
         if len(rows) < LEAST_ALIKE * LEAST_KINDS:
             continue
         kind = factorize(table.name[rows], table.shape[rows])[1].astype(np.intp)
-        duration = work.duration_ns[rows].astype(np.float64)
+        duration_ns = work.duration_ns[rows]
         part = np.minimum(
             (table.start_ns[rows] - device.low_ns) * PARTS // max(device.high_ns - device.low_ns, 1), PARTS - 1
         )
         kinds = int(kind.max()) + 1
-        count = np.zeros((kinds, PARTS))
-        count[:] = np.bincount(kind * PARTS + part, minlength=count.size).reshape(count.shape)
+        group = kind * PARTS + part
+        count = np.bincount(group, minlength=kinds * PARTS).reshape(kinds, PARTS)
         known = count >= LEAST_IN_PART
         everywhere = known.sum(axis=1) >= PARTS - 1  # what runs nearly all the time can be compared
         if everywhere.sum() < LEAST_KINDS:
             continue
         usual = np.full((kinds, PARTS), np.nan)
-        order = np.lexsort((duration, part, kind))
-        edges = np.append(0, np.cumsum(count.reshape(-1)))[:-1].astype(np.int64).reshape(kinds, PARTS)
-        usual[known] = duration[order][(edges + count.astype(np.int64) // 2)[known]]
+        stop, of_known = np.cumsum(count.reshape(-1)), np.flatnonzero(known)
+        begin, middle = (stop - count.reshape(-1))[of_known], (count.reshape(-1) // 2)[of_known, None]
+        sliced = into_groups(group, duration_ns, count.reshape(-1))
+        usual[known] = order_statistics(sliced, begin, stop[of_known], middle)[:, 0]
         relative = usual[everywhere] / np.nanmin(usual[everywhere], axis=1, keepdims=True)
         seen = ~np.isnan(relative).all(axis=0)
         of_part = np.full(PARTS, np.nanmin(relative))  # a part that shows nothing counts as the fastest
@@ -169,6 +170,7 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
         known_ratio = ratio[~np.isnan(ratio)]
         if len(known_ratio) < LEAST_KINDS or (known_ratio >= SLOWER).mean() < MOST_KINDS:
             continue
+        duration = duration_ns.astype(np.float64)
         extra = np.clip(duration / np.maximum(of_part[part] / of_part[fastest], 1) - duration, None, 0)
         compared = everywhere[kind]
         found.append(

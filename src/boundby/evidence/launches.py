@@ -153,7 +153,8 @@ def _repeating(token: Int, new_thread: Bool) -> Bool:
     start = np.arange(len(code))
     # No break inside, and no change of thread after the first.
     whole = (breaks[start + GRAM] == breaks[start + 1]) & (token[: len(code)] >= 0)
-    first = np.flatnonzero(whole & _is_frequent(code))
+    first = np.flatnonzero(whole)
+    first = first[_is_frequent(code[first])]
     edges = np.zeros(len(token) + 1, np.int64)
     np.add.at(edges, first, 1)
     np.add.at(edges, first + GRAM, -1)
@@ -162,7 +163,7 @@ def _repeating(token: Int, new_thread: Bool) -> Bool:
 
 def _is_frequent(code: npt.NDArray[np.uint64]) -> Bool:
     """Which of these values come `LEAST_TIMES` times or more."""
-    _, index = ranked(code)
+    _, index = ranked(code.view(np.int64))
     times = np.bincount(index)
     return (times >= LEAST_TIMES)[index]
 
@@ -234,6 +235,7 @@ def _period(token: Int) -> int:
 
 def _spread(thread: npt.NDArray[np.int32], sequence: Rows, part: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Give each call the part of the launch it is, or (queries, attributes, events) of the next one on its thread."""
-    following = np.searchsorted(sequence, np.arange(len(thread)))
+    following = np.append(0, np.cumsum(np.bincount(sequence, minlength=len(thread))))[:-1]
     is_same_thread = np.append(thread[sequence], -1)[following] == thread
-    return np.where(is_same_thread, np.append(part, np.int8(-1))[following], np.int8(-1))
+    found: npt.NDArray[np.int8] = np.where(is_same_thread, np.append(part, np.int8(-1))[following], np.int8(-1))
+    return found

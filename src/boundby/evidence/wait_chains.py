@@ -11,10 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext, once
+from boundby.evidence.operator_syncs import EVERY
 from boundby.evidence.waits import WaitKind, waits_of
-from boundby.model.arrays import unique
+from boundby.model.arrays import factorize, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
+from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -97,16 +99,13 @@ def wait_chain(context: RuleContext) -> Chain:
 def _names(context: RuleContext, rows: Rows) -> tuple[list[str], Rows]:
     """What waits are called, in order, and which of these each of them is."""
     waits = waits_of(context)
-    call_names = context.calls.name[waits.call[rows]].tolist()
-    made_by = [waits.operator[row] for row in rows.tolist()]
-    kinds = set(zip(made_by, call_names, strict=True))
-    told = {
-        (operator, name): plain_name(context.trace.names[name]) if operator is None else operator.label
-        for operator, name in kinds
-    }
-    names = sorted(set(told.values()))
-    number = {kind: names.index(name) for kind, name in told.items()}
-    return names, np.array([number[kind] for kind in zip(made_by, call_names, strict=True)], np.intp)
+    kinds, of_row = factorize(waits.operator[rows], context.calls.name[waits.call[rows]])
+    told = [
+        plain_name(context.trace.names[name]) if operator == NOTHING else EVERY[operator].label
+        for operator, name in kinds.tolist()
+    ]
+    names = sorted(set(told))
+    return names, np.array([names.index(name) for name in told], np.intp)[of_row]
 
 
 def _saved(context: RuleContext, rows: Sequence[Rows]) -> int:

@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
-from boundby.evidence.operator_syncs import TO_DEVICE, TO_HOST, OperatorSync, operator_sync
+from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
 from boundby.evidence.operators import source_of
 from boundby.model.arrays import factorize, grouped, pick, ranked, unique
 from boundby.model.causes import Cause
@@ -64,7 +64,7 @@ class Waits:
     incident: Int  # the same of waits for one thing: a copy and the sync right after it
     kind: Int  # WaitKind
     region: Int  # the innermost region that is the user's, not an operator
-    operator: tuple[OperatorSync | None, ...]
+    operator: Int  # that makes it, among operator_syncs.EVERY; NOTHING: none
 
     def of_kind(self, kind: WaitKind) -> Rows:
         return np.flatnonzero(self.kind == kind)
@@ -109,9 +109,7 @@ def waits_of(context: RuleContext) -> Waits:
     )
 
 
-def _kinds(
-    context: RuleContext, call: Rows, blocked: Int, held: Int
-) -> tuple[Int, Int, tuple[OperatorSync | None, ...]]:
+def _kinds(context: RuleContext, call: Rows, blocked: Int, held: Int) -> tuple[Int, Int, Int]:
     """What each wait is, what it belongs to, and the operator that makes it. Shapes (waits,)."""
     calls, table, operators = context.calls, context.operations, context.operators
     is_sync, is_allocation = calls.kind[call] == CallClass.SYNC, calls.kind[call] == CallClass.ALLOC
@@ -133,7 +131,7 @@ def _kinds(
     waited = np.bincount(of_incident, np.where(is_copy, ahead, blocked), minlength=1)
     stood = np.bincount(of_incident, held, minlength=1)
     is_copy &= (waited < AHEAD_SHARE * stood)[of_incident]
-    made_by: list[OperatorSync | None] = [None] * len(call)
+    made_by = np.full(len(call), NOTHING, np.int64)
     inside = np.flatnonzero((operators.of_range[call] >= 0) & ~is_allocation)
     cases, case_of = factorize(operators.chain_of_range[operators.of_range[call[inside]]], reads[inside], feeds[inside])
     sample = np.zeros(len(cases), np.int64)
@@ -144,11 +142,10 @@ def _kinds(
             alike = inside[case_of == case] if len(cases) > 1 else inside
             kind[alike] = WaitKind.OPERATOR
             is_copy[alike] &= operator in (TO_HOST, TO_DEVICE)
-            for each in alike.tolist():
-                made_by[each] = operator
+            made_by[alike] = EVERY.index(operator)
     kind[is_copy] = WaitKind.COPY
     kind[_is_taken_over(context)[call] & ~is_allocation] = WaitKind.TAKEN_OVER
-    return kind, incident, tuple(made_by)
+    return kind, incident, made_by
 
 
 def _busy(context: RuleContext) -> Coverage:
@@ -188,9 +185,9 @@ def _last_launch(context: RuleContext) -> Int:
     return np.where(last >= first_of_thread, last, NOTHING)
 
 
-def groups(context: RuleContext, rows: Rows, keys: Sequence[str]) -> list[Group]:
-    """Waits of one key in one region that are worth asking about, largest first; what is scattered over small
-    regions comes together, in the region that holds it.
+def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) -> list[Group]:
+    """Waits of one key (``keys``, and which of these each row has) in one region that are worth asking about, largest
+    first; what is scattered over small regions comes together, in the region that holds it.
 
     The account shows the gap right after a wait alone. What the host lost of its lead it may pay for later, so the time
     it was held counts as well, where the device was idle after a wait at all.
@@ -203,9 +200,8 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str]) -> list[Group]
         return bool(has_gap) and int(weight[chosen].sum()) >= ASK_SHARE * context.least_ns
 
     worth: list[tuple[str, int, Rows]] = []
-    of_key = np.array(keys, dtype=object)
     for key in sorted(set(keys)):
-        alike = rows[of_key == key]
+        alike = rows[np.isin(of_row, [number for number, name in enumerate(keys) if name == key])]
         regions, of_region = grouped(waits.region[alike])
         by_region = [(region, alike[place]) for region, place in zip(regions.tolist(), of_region, strict=True)]
         worth += [(key, region, inside) for region, inside in by_region if is_worth(inside)]

@@ -93,7 +93,8 @@ def grouped(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], list[npt.
     found, index = ranked(values)
     if len(found) == 0:
         return found, []
-    return found, np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
+    count = np.bincount(index)
+    return found, np.split(into_groups(index, np.arange(len(index)), count), np.cumsum(count)[:-1])
 
 
 def _few(flat: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], BoolArray, npt.NDArray[Any]]:
@@ -178,6 +179,15 @@ def places(
     found = np.empty(len(wanted), np.int64)
     run("boundby_places", int64(values), len(values), int64(wanted), len(wanted), side == "right", found)
     return found
+
+
+def largest(values: npt.NDArray[Any], most: int, ties: npt.NDArray[Any] | None = None) -> npt.NDArray[np.intp]:
+    """Where the largest values stand, largest first, of equals those with the least of ``ties``, else the first: so
+    many at most."""
+    rows = np.arange(len(values))
+    if len(rows) > most:
+        rows = np.flatnonzero(values >= np.partition(values, len(rows) - most)[len(rows) - most])
+    return rows[np.lexsort((rows if ties is None else ties[rows], -values[rows]))][:most]
 
 
 def rows_of(column: npt.NDArray[Any], value: int) -> slice:

@@ -41,7 +41,7 @@ typedef struct { /* Costs */
 typedef struct { /* Pass */
   const int32_t *order;
   int64_t events;
-  int64_t calibrates;
+  int64_t calibrates, keeps_turns;
   int64_t *delay_ns, *lead_ns;
   int64_t *begin_delay_ns, *end_delay_ns;
   int64_t *call_start, *call_end;
@@ -154,6 +154,7 @@ static inline void run_operation(const links_t *l, const costs_t *c, const pass_
   }
   p->start[row] = start;
   p->end[row] = start + c->duration_ns[row];
+  if (!p->keeps_turns) return;
   /* Its turn comes when it is ready and what nothing explains has passed; never before what it follows. */
   int64_t due = ready + delay < start ? ready + delay : start;
   if (node >= 0) due = later(due, p->call_start[node]);

@@ -149,6 +149,7 @@ class Pass(Record):
     order: Int32Array
     events: int
     calibrates: bool
+    keeps_turns: bool
     delay_ns: Int64Array
     lead_ns: Int64Array
     begin_delay_ns: Int64Array
@@ -157,7 +158,7 @@ class Pass(Record):
     call_end: Int64Array
     start: Int64Array
     end: Int64Array
-    turn: Int64Array  # when each operation has its turn on its device
+    turn: Int64Array  # when each operation has its turn on its device; empty where all have one of their own
     clock: Int64Array  # the state on the way: of chains, then of lanes
     begun: BoolArray
     lane_end: Int64Array
@@ -240,10 +241,12 @@ def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pas
         order=order,
         events=len(order),
         calibrates=calibrates,
+        keeps_turns=lanes > 0,
         **{name: np.zeros(operations if calibrates else 0, np.int64) for name in ("delay_ns", "lead_ns")},
         **{name: np.zeros(nodes if calibrates else 0, np.int64) for name in ("begin_delay_ns", "end_delay_ns")},
         **{name: np.zeros(nodes, np.int64) for name in ("call_start", "call_end")},
-        **{name: np.zeros(operations, np.int64) for name in ("start", "end", "turn")},
+        **{name: np.zeros(operations, np.int64) for name in ("start", "end")},
+        turn=np.zeros(operations if lanes else 0, np.int64),
         clock=np.zeros(links.chains, np.int64),
         begun=np.zeros(links.chains, np.bool_),
         lane_kind=np.zeros(lanes, np.int32),
@@ -267,6 +270,8 @@ def find_late(
 ) -> npt.NDArray[np.intp]:
     """Entries of ``wait_for`` for operations that have their turn only after the wait is over, though launched
     before."""
+    if len(turn) != links.operations:
+        raise ValueError("every operation has a turn")
     if core() is None:
         row, node = links.wait_for, links.waiting
         launched = np.append(call_start, NEVER)[links.launch]
@@ -428,6 +433,8 @@ def _run_operation(link: Links, cost: Costs, now: Pass, row: int) -> None:
         start += delay
     now.start[row] = start
     now.end[row] = start + cost.duration_ns[row]
+    if not now.keeps_turns:
+        return
     # Its turn comes when it is ready and what nothing explains has passed; never before what it follows.
     due = min(ready + delay, start)
     if node >= 0:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.attribution.gaps import Gaps
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import Int64Array, group_sums, heaviest
+from boundby.model.arrays import Int64Array, group_sums, heaviest, largest
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex, name_of
@@ -27,7 +27,7 @@ def longest_gaps(timeline: Timeline, index: RegionIndex) -> tuple[tuple[Gap, ...
     longest: list[tuple[int, int, int, int, DeviceTimeline]] = []  # -length, device, row of its gaps, operation before
     for device in timeline.devices:
         gaps = device.gaps
-        rows = np.lexsort((gaps.start_ns, -gaps.length_ns))[:MOST_GAPS]
+        rows = largest(gaps.length_ns, MOST_GAPS)
         before = _ended_at(device, gaps.start_ns[rows])
         columns = (-gaps.length_ns[rows]).tolist(), rows.tolist(), before.tolist()
         longest += [(length, device.index, row, ended, device) for length, row, ended in zip(*columns, strict=True)]

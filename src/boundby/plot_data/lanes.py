@@ -9,7 +9,7 @@ from boundby.attribution.host_account import ThreadAccount, sample_period
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import CpuEvidence
-from boundby.model.arrays import Int64Array, unique
+from boundby.model.arrays import Int64Array, group_sums, pick, places
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.plot_data.index import RegionIndex
@@ -75,12 +75,15 @@ def covered_span(account: ThreadAccount) -> tuple[int, int]:
 
 def cause_bins(segments: Segments, edges: Int64Array) -> CauseBins:
     """Nanoseconds of each cause between neighbouring edges; sums to the segments' time inside the edges."""
-    found = np.zeros((len(edges) - 1, len(CAUSES)), np.int64)
-    for cause in unique(segments.cause).tolist():
-        mine = segments.cause == cause
-        covered = Coverage(IntervalSet(segments.start_ns[mine], segments.end_ns[mine]))
-        found[:, cause] = np.diff(covered.until(edges))
-    return CauseBins(edges, found)
+    causes, bins = len(CAUSES), np.arange(len(edges))
+    begun = places(edges, segments.start_ns, side="right") * causes + segments.cause
+    until = np.cumsum(group_sums(begun, segments.length_ns, len(edges) * causes + causes).reshape(-1, causes), axis=0)[
+        :-1
+    ]
+    last = places(segments.start_ns, edges) - 1  # that began before each edge, and may go on beyond it
+    beyond = np.maximum(pick(segments.end_ns, last, 0) - edges, 0)
+    until[bins, pick(segments.cause, last, 0)] -= np.where(last >= 0, beyond, 0)
+    return CauseBins(edges, np.diff(until, axis=0))
 
 
 def _launching_thread(timeline: Timeline, rows: npt.NDArray[np.intp]) -> int | None:

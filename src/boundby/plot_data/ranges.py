@@ -112,10 +112,15 @@ def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex)
 
 def resolution_for(columns: Sequence[tuple[Int64Array, Int64Array]], span: int, most: int) -> int:
     """The finest resolution at which starts and ends of all lanes fall into at most ``most`` groups; 0: all alone."""
-    resolution = 0
-    while sum(len(groups_of(start, end, resolution)) for start, end in columns) > most:
-        resolution = max(2 * resolution, span >> 24, 1)
-    return resolution
+    if sum(len(start) for start, _ in columns) <= most:
+        return 0
+    finest = max(span >> 24, 1)
+    least, enough = 0, 62 - finest.bit_length()  # doublings of that: each leaves groups whole
+    while least < enough:
+        middle = (least + enough) // 2
+        groups = sum(len(groups_of(start, end, finest << middle)) for start, end in columns)
+        least, enough = (middle + 1, enough) if groups > most else (least, middle)
+    return finest << least
 
 
 def groups_of(start: Int64Array, end: Int64Array, resolution: int) -> Rows:

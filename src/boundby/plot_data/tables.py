@@ -140,6 +140,6 @@ def _in_windows(timeline: Timeline) -> npt.NDArray[np.bool_]:
     calls, process = timeline.calls, timeline.trace.process_of_thread
     inside = np.full(len(calls), not timeline.devices)
     for device in timeline.devices:
-        mine = np.isin(process[calls.thread], unique(device.operations.table.process))
+        mine = np.isin(process, unique(device.operations.table.process))[calls.thread]
         inside |= mine & (calls.start_ns >= device.low_ns) & (calls.start_ns <= device.high_ns)
     return inside

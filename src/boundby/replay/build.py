@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, factorize, unique
+from boundby.model.arrays import Int32Array, Int64Array, factorize, places, unique
 from boundby.native.forward import Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate
@@ -75,7 +75,7 @@ def build_graph(timeline: Timeline) -> Graph:
         launch=launch.astype(np.int32),
         from_call_end=streams.from_call_end,
         before=streams.before.astype(np.int32),
-        after_at=np.searchsorted(after.who, np.arange(len(table) + 1)).astype(np.int32),
+        after_at=places(after.who, np.arange(len(table) + 1)).astype(np.int32),
         after_what=after.what.astype(np.int32),
         start_ns=table.start_ns,
         unexplained_lead_ns=np.zeros(len(table), np.int64),
@@ -96,6 +96,7 @@ def build_graph(timeline: Timeline) -> Graph:
         unexplained_delay_ns=np.zeros(len(table), np.int64),
         duration_ns=table.end_ns - table.start_ns,
     )
+    by_cause = np.argsort(nodes.piece_cause, kind="stable")
     graph = Graph(
         links=links,
         costs=costs,
@@ -109,10 +110,10 @@ def build_graph(timeline: Timeline) -> Graph:
         op_kind=table.kind,
         is_communication=table.is_communication,
         op_region=timeline.launch_region.astype(np.int32),
-        piece_node=nodes.piece_node,
-        piece_ns=nodes.piece_ns,
-        piece_cause=nodes.piece_cause,
-        piece_region=nodes.piece_region,
+        piece_node=nodes.piece_node[by_cause],
+        piece_ns=nodes.piece_ns[by_cause],
+        piece_cause=nodes.piece_cause[by_cause],
+        piece_region=nodes.piece_region[by_cause],
     )
     return calibrate(reconcile(graph))  # what its rules leave unexplained
 

@@ -8,13 +8,12 @@ from dataclasses import field
 import numpy as np
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import FloatArray, Int64Array
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
-from boundby.replay.graph import Graph
 from boundby.replay.predictor import Predictor, Range, Step, most_saved
-from boundby.replay.removals import REMOVALS, Scope, Without
+from boundby.replay.removals import Scope, Without, held_by_region
 from boundby.results.report import Doubt
 
 # Regions below this share of the window are not replayed: they cannot save more than they hold.
@@ -63,7 +62,9 @@ class Filled:
 
 def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactuals:
     """Replay the trace without each cause. ``inclusive`` is the account by region, shape (regions, causes)."""
-    held = _worth_replaying(predictor.graph, predictor.everywhere, 0)
+    regions = len(predictor.timeline.ownership.regions)
+    held_ns = held_by_region(predictor.graph, predictor.everywhere, regions)
+    held = _worth_replaying(held_ns, 0)
     predicted = _scenarios(predictor, held)
     device = savings_by_cause(predictor, held)
     return Counterfactuals(
@@ -71,7 +72,7 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
         following={
             index: _following(predictor, position, device[index], held) for position, index in enumerate(device)
         },
-        region=_regions(predictor, inclusive, held),
+        region=_regions(predictor, inclusive, held, held_ns),
         predicted_ns=predicted,
         between=_ranges(predictor, predicted, held),
         doubts=predictor.doubts,
@@ -81,7 +82,9 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
 
 def savings_by_cause(predictor: Predictor, held: set[Cause] | None = None) -> dict[int, dict[str, int]]:
     """Savings by device index and cause: see `Counterfactuals`. ``held``: the causes that there is anything of."""
-    held = _worth_replaying(predictor.graph, predictor.everywhere, 0) if held is None else held
+    if held is None:
+        regions = len(predictor.timeline.ownership.regions)
+        held = _worth_replaying(held_by_region(predictor.graph, predictor.everywhere, regions), 0)
     without_sync = predictor.without(("sync",))
     device: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     for cause in REMOVABLE:
@@ -126,30 +129,33 @@ def _ranges(
     return found
 
 
-def _regions(predictor: Predictor, inclusive: Int64Array, held: set[Cause]) -> dict[int, dict[str, int]]:
-    """Savings inside each region that matters."""
+def _regions(
+    predictor: Predictor, inclusive: Int64Array, held: set[Cause], held_ns: FloatArray
+) -> dict[int, dict[str, int]]:
+    """Savings inside each region that matters. ``held_ns``: see `held_by_region`."""
     timeline = predictor.timeline
     at_most = _most_everywhere(predictor, held)
     regions: dict[int, dict[str, int]] = {}
     alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
     for number in _regions_that_matter(timeline, inclusive):
-        scope = predictor.scope(regions=timeline.ownership.regions.subtree(number))
+        inside = timeline.ownership.regions.subtree(number)
+        scope = predictor.scope(regions=inside)
         content = b"".join(np.packbits(mask).tobytes() for mask in (scope.nodes, scope.operations, scope.pieces))
         if content in alike:
             regions[number] = regions[alike[content]]
             continue
         alike[content] = number
-        worth = _worth_replaying(predictor.graph, scope, int(inclusive[number].sum()))
+        worth = _worth_replaying(held_ns[inside], int(inclusive[number].sum()))
         worth = {cause for cause in worth if at_most.get(cause, 0) >= LEAST_SAVED_SHARE * timeline.total_ns}
         saved = _region_savings(predictor, scope, worth)  # no more than the same cause saves everywhere
         regions[number] = {key: min(ns, at_most.get(Cause[key.upper()], 0)) for key, ns in saved.items()}
     return regions
 
 
-def _worth_replaying(graph: Graph, scope: Scope, total_ns: int) -> set[Cause]:
-    """Causes of which a region holds enough that removing them can save anything to speak of."""
-    held_ns = {cause: REMOVALS[cause.key].held_ns(graph, scope) for cause in REMOVABLE}
-    return {cause for cause in REMOVABLE if held_ns[cause] > 0 and held_ns[cause] >= CAUSE_SHARE * total_ns}
+def _worth_replaying(held_ns: FloatArray, total_ns: int) -> set[Cause]:
+    """Causes of which regions (rows of `held_by_region`) hold enough that removing them can save anything."""
+    held = zip(REMOVABLE, held_ns.sum(axis=0).tolist(), strict=True)
+    return {cause for cause, ns in held if ns > 0 and ns >= CAUSE_SHARE * total_ns}
 
 
 def _most_everywhere(predictor: Predictor, held: set[Cause]) -> dict[Cause, int]:
@@ -169,12 +175,12 @@ def _region_savings(predictor: Predictor, scope: Scope, worth: set[Cause]) -> di
     """Savings of removals inside one region only: its waits, and every other cause once its waits are gone. Of
     several devices, which run at the same time, the one that saves most."""
     saved = dict.fromkeys((cause.key for cause in REMOVABLE), 0)
-    waitless = predictor.measured_ns
+    waitless, no_waits = predictor.measured_ns, Step(Without(("sync",)), scope)
     if Cause.SYNC in worth:
-        waitless = predictor.without(("sync",), scope)
+        waitless = predictor.windows(no_waits)
         saved[Cause.SYNC.key] = most_saved(predictor.measured_ns, waitless)
     for cause in sorted(worth - {Cause.SYNC}):
-        saved[cause.key] = most_saved(waitless, predictor.without(("sync", cause.key), scope))
+        saved[cause.key] = most_saved(waitless, predictor.windows(no_waits, Step(Without((cause.key,)), scope)))
     return saved
 
 

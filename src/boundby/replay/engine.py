@@ -88,13 +88,9 @@ def _ordered(
     graph: Graph, costs: Costs, order: Int32Array, call_start: Int64Array, call_end: Int64Array, turn: Int64Array
 ) -> Int32Array:
     """The events in the order of these times, in which calls return after what they wait for has had its turn."""
-    is_operation, is_end = order < 0, (order & 1) == 1
-    row, node = np.where(is_operation, ~order, 0), np.where(is_operation, 0, order >> 1)
-    time: Int64Array = _before_returns(graph, costs, call_start, call_end, turn)[row]
-    if len(call_start):
-        of_node = np.where(is_end, call_end[node], call_start[node])
-        time = np.where(is_operation, time, 2 * of_node)
-    ordered: Int32Array = order[np.argsort(time, kind="stable")]
+    of_nodes = 2 * np.stack((call_start, call_end), axis=1).reshape(-1)
+    time = np.concatenate((of_nodes, _before_returns(graph, costs, call_start, call_end, turn)[::-1]))
+    ordered: Int32Array = order[np.argsort(time[order], kind="stable")]  # what is negative counts from the end
     return ordered
 
 

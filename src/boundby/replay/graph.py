@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, rows_of
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.native.forward import Costs, Links, follow
@@ -52,7 +52,7 @@ class Graph:
     op_kind: Int8Array
     is_communication: BoolArray
     op_region: Int32Array
-    # pieces of the intervals before nodes
+    # pieces of the intervals before nodes, by cause
     piece_node: Int32Array
     piece_ns: Int64Array
     piece_cause: Int8Array
@@ -81,10 +81,17 @@ class Graph:
         """Shape (operations,)."""
         return self.op_kind >= OpKind.MEMCPY
 
-    def pieces_of(self, cause: Cause) -> Int32Array:
-        """The pieces of intervals of this cause, in order."""
-        return self._pieces[cause]
+    @cached_property
+    def syncs(self) -> Int64Array:
+        """Nodes whose call only waits."""
+        return np.flatnonzero(self.node_kind == CallClass.SYNC)
 
     @cached_property
-    def _pieces(self) -> list[Int32Array]:
-        return [np.flatnonzero(self.piece_cause == cause).astype(np.int32) for cause in Cause]
+    def launched_by_waits(self) -> Int64Array:
+        """Operations whose launching call waits."""
+        launch = self.links.launch
+        return np.flatnonzero((launch >= 0) & np.append(self.costs.waits, False)[launch])
+
+    def pieces_of(self, cause: Cause) -> slice:
+        """The pieces of intervals of this cause."""
+        return rows_of(self.piece_cause, cause)

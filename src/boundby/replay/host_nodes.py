@@ -14,7 +14,7 @@ import numpy.typing as npt
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, unique
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, places, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
 from boundby.model.records import dataclass
@@ -265,7 +265,7 @@ def _last_end(timeline: Timeline, members: npt.NDArray[np.intp], time: Int64Arra
     ends = np.sort(np.concatenate([timeline.calls.end_ns[timeline.calls.rows_of(int(member))] for member in members]))
     if len(ends) == 0:
         return np.full(len(time), never, np.int64)
-    place = np.searchsorted(ends, time, side="right")
+    place = places(ends, time, side="right")
     return np.concatenate((np.array([never], np.int64), ends))[place]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, Int64Array, factorize
+from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
 from boundby.model.causes import REMOVABLE
 from boundby.model.intervals import contains
 from boundby.model.units import percent
@@ -144,7 +144,7 @@ class Predictor:
         self.broken: dict[
             str, float
         ] = {}  # by law: by how much of a window replays broke it at most, and were put right
-        self._costs_without = lru_cache(maxsize=2)(self._remove_everywhere)
+        self._costs_without = lru_cache(maxsize=2)(self._remove)
 
     def windows(self, *steps: Step) -> list[int]:
         """Length of each device's window in nanoseconds after these changes, one after the other."""
@@ -174,8 +174,8 @@ class Predictor:
         """What everything costs after these changes."""
         costs = self.graph.costs
         for position, (change, scope) in enumerate(steps):
-            if position == 0 and isinstance(change, Without) and scope is self.everywhere:
-                costs = self._costs_without(change)  # many questions begin alike
+            if position == 0 and isinstance(change, Without):
+                costs = self._costs_without(change, scope)  # many questions begin alike
             else:
                 costs = change(self.graph, costs, scope)
         measured_ns = self.graph.costs.duration_ns
@@ -191,8 +191,8 @@ class Predictor:
         if excess_ns > LAW_SLACK * window_ns:
             self.broken[law] = max(self.broken.get(law, 0.0), excess_ns / max(window_ns, 1))
 
-    def _remove_everywhere(self, change: Without) -> Costs:
-        return change(self.graph, self.graph.costs, self.everywhere)
+    def _remove(self, change: Without, scope: Scope) -> Costs:
+        return change(self.graph, self.graph.costs, scope)
 
     def without(
         self, causes: Sequence[str], scope: Scope | None = None, *, first: tuple[str, ...] | None = None
@@ -349,7 +349,7 @@ class Predictor:
         if duration_ns is self.graph.costs.duration_ns and number < len(self._floors_ns):
             return self._floors_ns[number]
         streams, (row, before_ns, after_ns) = self._streams[number], self._outside[number]
-        work_ns = np.bincount(streams, duration_ns[self._rows[number]], minlength=1)
+        work_ns = group_sums(streams, duration_ns[self._rows[number]], int(self._stream.max(initial=0)) + 1)
         np.subtract.at(work_ns, self._stream[row], before_ns + after_ns)
         return int(work_ns.max())
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.model.arrays import Int32Array, Int64Array
 from boundby.native.forward import Costs, Links
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
 from boundby.replay.graph import Contradictions, Graph
@@ -67,8 +67,10 @@ def reconcile(graph: Graph) -> Graph:
         launch_latency_ns=latency,
         switch_ns=switch,
     )
-    is_end = (graph.order >= 0) & ((graph.order & 1) == 1)
-    order = graph.order[~(is_end & is_lost[np.where(is_end, graph.order >> 1, 0)])] if len(is_lost) else graph.order
+    order = graph.order
+    if is_lost.any():
+        is_end = (order >= 0) & ((order & 1) == 1)
+        order = order[~(is_end & is_lost[np.where(is_end, order >> 1, 0)])]
     early = np.where(has_call, np.maximum(-latency, 0), 0)
     if len(graph.links.before):
         late = np.where(graph.links.before >= 0, end[graph.links.before], NEVER)
@@ -109,9 +111,13 @@ def _reconciled(
 ) -> tuple[Int32Array, Int64Array]:
     """What nodes come after, where that was done when they began (give or take the error of the clocks); and lags that
     fit in between."""
-    slack = np.where(what >= 0, begin - done[what], 0) if len(done) else np.zeros(len(what), np.int64)
-    is_kept: BoolArray = (what >= 0) & (slack >= -MOST_CLOCK_ERROR_NS)  # when a held call begins is known about as well
-    return np.where(is_kept, what, np.int32(NONE)), np.where(is_kept, np.minimum(lag, slack), lag)
+    rows = np.flatnonzero(what >= 0)
+    slack = begin[rows] - done[what[rows]]
+    is_kept = slack >= -MOST_CLOCK_ERROR_NS  # when a held call begins is known about as well
+    what, lag = what.copy(), lag.copy()
+    what[rows[~is_kept]] = NONE
+    lag[rows[is_kept]] = np.minimum(lag[rows], slack)[is_kept]
+    return what, lag
 
 
 def _reconciled_waits(links: Links, costs: Costs, start: Int64Array, end: Int64Array) -> _Waits:

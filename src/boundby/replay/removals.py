@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, Int64Array, median
-from boundby.model.causes import Cause
+from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array, group_sums, median
+from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.native.forward import Costs
@@ -87,7 +87,7 @@ class FasterHost:
     factor: float
 
     def __call__(self, graph: Graph, costs: Costs, scope: Scope) -> Costs:
-        saved = _pieces(graph, Cause.CPU, scope)
+        saved = costs.interval_ns - _without_pieces(graph, costs, Cause.CPU, scope)
         return replace(costs, interval_ns=costs.interval_ns - saved + (saved / self.factor).astype(np.int64))
 
 
@@ -152,41 +152,35 @@ def is_removal(change: Change) -> bool:
 
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Blocking calls return at once; copies stay on the device. Allocations keep their own time."""
-    is_sync = scope.nodes & (graph.node_kind == CallClass.SYNC)
-    return replace(
-        costs,
-        waits=costs.waits & ~scope.nodes,
-        call_ns=np.where(is_sync, 0, costs.call_ns),
-    )
+    call = costs.call_ns.copy()
+    call[graph.syncs[scope.nodes[graph.syncs]]] = 0
+    return replace(costs, waits=costs.waits & ~scope.nodes, call_ns=call)
 
 
 def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Launch-class calls that do not wait, dispatch between calls and launch latency take no time."""
-    call = np.where(scope.nodes & graph.launches & ~costs.waits, 0, costs.call_ns)
-    if costs.waits.any():  # what a waiting call launches still comes after that call's own work
-        own = np.append(np.where(costs.waits, costs.call_ns, 0), 0)[graph.links.launch]
-        arrival = np.minimum(costs.launch_latency_ns, np.where(graph.links.from_call_end, 0, own))
-    else:
-        arrival = np.minimum(costs.launch_latency_ns, 0)
+    latency = costs.launch_latency_ns.copy()
+    np.minimum(latency, 0, out=latency, where=scope.operations)
+    # What a waiting call launches still comes after that call's own work.
+    rows = graph.launched_by_waits
+    rows = rows[scope.operations[rows] & costs.waits[graph.links.launch[rows]] & ~graph.links.from_call_end[rows]]
+    latency[rows] = np.minimum(costs.launch_latency_ns[rows], costs.call_ns[graph.links.launch[rows]])
     return replace(
         costs,
-        call_ns=call,
+        call_ns=np.where(scope.nodes & graph.launches & ~costs.waits, 0, costs.call_ns),
         interval_ns=_without_pieces(graph, costs, Cause.CUDA_API, scope),
-        launch_latency_ns=np.where(scope.operations, arrival, costs.launch_latency_ns),
+        launch_latency_ns=latency,
     )
-
-
-def _pieces(graph: Graph, cause: Cause, scope: Scope) -> Int64Array:
-    mine = graph.pieces_of(cause)
-    mine = mine[scope.pieces[mine]]
-    return np.bincount(graph.piece_node[mine], graph.piece_ns[mine], minlength=graph.links.nodes).astype(np.int64)
 
 
 def _without_pieces(graph: Graph, costs: Costs, cause: Cause, scope: Scope) -> Int64Array:
     """The intervals before nodes without their pieces of a cause."""
-    if not len(graph.pieces_of(cause)):
+    pieces = graph.pieces_of(cause)
+    mine = scope.pieces[pieces]
+    if not mine.any():
         return costs.interval_ns
-    left: Int64Array = costs.interval_ns - _pieces(graph, cause, scope)
+    left: Int64Array = costs.interval_ns.copy()
+    np.subtract.at(left, graph.piece_node[pieces][mine], graph.piece_ns[pieces][mine])
     return left
 
 
@@ -256,50 +250,69 @@ def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     )
 
 
-def _pieces_ns(graph: Graph, cause: Cause, scope: Scope) -> int:
-    mine = graph.pieces_of(cause)
-    return int(graph.piece_ns[mine[scope.pieces[mine]]].sum())
+def _summed(region: Int32Array, ns: Int64Array, where: BoolArray, regions: int) -> Int64Array:
+    return group_sums(region[where], ns[where], regions)
 
 
-def _waits_ns(graph: Graph, scope: Scope) -> float:
+def _pieces_ns(cause: Cause) -> Callable[[Graph, Scope, int], Int64Array]:
+    def held_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
+        mine = graph.pieces_of(cause)
+        return _summed(graph.piece_region[mine], graph.piece_ns[mine], scope.pieces[mine], regions)
+
+    return held_ns
+
+
+def _calls_ns(graph: Graph, where: BoolArray, regions: int) -> Int64Array:
+    return _summed(graph.node_region, graph.costs.call_ns, where, regions)
+
+
+def _operations_ns(graph: Graph, where: BoolArray, regions: int) -> Int64Array:
+    return _summed(graph.op_region, graph.costs.duration_ns, where, regions)
+
+
+def _waits(graph: Graph, scope: Scope, regions: int) -> FloatArray:
     """Where anything waits, removing that is worth a replay: what it costs shows only there."""
-    return math.inf if graph.costs.waits[scope.nodes].any() else 0
+    waits = np.bincount(graph.node_region[scope.nodes & graph.costs.waits], minlength=regions)
+    return np.where(waits > 0, math.inf, 0.0)
 
 
-def _launching_ns(graph: Graph, scope: Scope) -> int:
-    calls_ns = graph.costs.call_ns[scope.nodes & ~graph.is_init].sum()
-    return int(calls_ns + graph.costs.launch_latency_ns[scope.operations].sum()) + _pieces_ns(
-        graph, Cause.CUDA_API, scope
-    )
+def _launching_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
+    own_ns = _calls_ns(graph, scope.nodes & ~graph.is_init, regions)
+    latency_ns = _summed(graph.op_region, graph.costs.launch_latency_ns, scope.operations, regions)
+    return own_ns + latency_ns + _pieces_ns(Cause.CUDA_API)(graph, scope, regions)
 
 
-def _init_ns(graph: Graph, scope: Scope) -> int:
-    return int(graph.costs.call_ns[scope.nodes & graph.is_init].sum()) + _pieces_ns(graph, Cause.INIT, scope)
-
-
-def _operations_ns(graph: Graph, mine: BoolArray) -> int:
-    return int(graph.costs.duration_ns[mine].sum())
+def _init_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
+    own_ns = _calls_ns(graph, scope.nodes & graph.is_init, regions)
+    return own_ns + _pieces_ns(Cause.INIT)(graph, scope, regions)
 
 
 class Removal(NamedTuple):
-    """How one cause is removed, and how much of it there is to remove, in nanoseconds."""
+    """How one cause is removed, and how much of it there is to remove in each of so many regions, in nanoseconds."""
 
     remove: Callable[[Graph, Costs, Scope], Costs]
-    held_ns: Callable[[Graph, Scope], float]
+    held_ns: Callable[[Graph, Scope, int], Int64Array | FloatArray]
 
 
 #: By key of every cause in `boundby.model.causes.REMOVABLE`.
 REMOVALS: dict[str, Removal] = {
-    "sync": Removal(_without_sync, _waits_ns),
+    "sync": Removal(_without_sync, _waits),
     "cuda_api": Removal(_without_launching, _launching_ns),
-    "cpu": Removal(_without_cpu, lambda graph, scope: _pieces_ns(graph, Cause.CPU, scope)),
-    "host_blocked": Removal(_without_sleep, lambda graph, scope: _pieces_ns(graph, Cause.HOST_BLOCKED, scope)),
+    "cpu": Removal(_without_cpu, _pieces_ns(Cause.CPU)),
+    "host_blocked": Removal(_without_sleep, _pieces_ns(Cause.HOST_BLOCKED)),
     "init": Removal(_without_init, _init_ns),
     "gpu_compute": Removal(
-        _without_compute, lambda graph, scope: _operations_ns(graph, scope.operations & graph.computes)
+        _without_compute, lambda graph, scope, size: _operations_ns(graph, scope.operations & graph.computes, size)
     ),
     "gpu_comm": Removal(
-        _without_comm, lambda graph, scope: _operations_ns(graph, scope.operations & graph.is_communication)
+        _without_comm, lambda graph, scope, size: _operations_ns(graph, scope.operations & graph.is_communication, size)
     ),
-    "gpu_copy": Removal(_without_copies, lambda graph, scope: _operations_ns(graph, scope.operations & graph.copies)),
+    "gpu_copy": Removal(
+        _without_copies, lambda graph, scope, size: _operations_ns(graph, scope.operations & graph.copies, size)
+    ),
 }
+
+
+def held_by_region(graph: Graph, scope: Scope, regions: int) -> FloatArray:
+    """How much of each of REMOVABLE there is to remove in each region, shape (regions, causes)."""
+    return np.stack([REMOVALS[cause.key].held_ns(graph, scope, regions) for cause in REMOVABLE], axis=1).astype(float)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int64Array, median, quantile, unique
+from boundby.model.arrays import BoolArray, Int64Array, median, places, quantile, unique
 from boundby.model.records import dataclass
 from boundby.trace.tables import Operations
 
@@ -61,7 +61,7 @@ class StreamQueues:
         if self.count == 0:
             return np.full(len(key), NONE, np.int64)
         wanted = key * self._stride + np.clip(time - self._low, 0, self._stride - 1)
-        place = np.searchsorted(self._sorted, wanted, side="left") + step
+        place = places(self._sorted, wanted) + step
         found = self._order[np.clip(place, 0, len(self._order) - 1)]
         good = (place >= 0) & (place < len(self._order)) & (key >= 0) & (self.key[found] == key)
         return np.where(good, found, NONE)

@@ -54,7 +54,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     same = np.append(False, links.chain[1:] == links.chain[:-1])[: links.nodes]
     begin = np.where(same, np.append(0, links.node_end_ns[:-1])[: links.nodes], links.node_begin_ns)
     end = links.node_begin_ns
-    asleep = graph.piece_cause == Cause.HOST_BLOCKED
+    asleep = graph.pieces_of(Cause.HOST_BLOCKED)
     slept = np.bincount(graph.piece_node[asleep], graph.piece_ns[asleep], minlength=links.nodes).astype(np.int64)
     worked, called = np.zeros(links.nodes, np.int64), np.zeros(links.nodes, np.int64)
     delay = np.zeros(links.operations, np.int64)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.host_state import FULL_QUEUE_DEPTH
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, median, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, median, places, unique
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
@@ -78,7 +78,7 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     who, what = (np.concatenate(columns) for columns in zip(*edges, strict=True))
     order = np.lexsort((what, who))
     who, what = who[order], what[order]
-    at = np.searchsorted(who, np.arange(len(calls) + 1))
+    at = places(who, np.arange(len(calls) + 1))
     waiting = np.diff(at) > 0
     usual = _usual_launch(timeline, waiting)
     slot, queue_slot_lag, held = _queue_slots(timeline, queues, usual)
@@ -254,7 +254,7 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
         call = calls.of_operation[order]
         last = np.append(call[1:] != call[:-1], True)  # of several operations of a call the one that ends last
         order, call = order[last], call[last]
-        finished = np.searchsorted(np.maximum.accumulate(table.end_ns[order]), calls.end_ns[call], side="right")
+        finished = places(np.maximum.accumulate(table.end_ns[order]), calls.end_ns[call], side="right")
         place = np.arange(len(call))
         depth = place + 1 - finished
         is_stuck = timeline.host_state.queue_full[call] & (depth >= FULL_QUEUE_DEPTH)

@@ -241,7 +241,7 @@ def calls_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: int
 def calls_of(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> npt.NDArray[np.intp]:
     """The calls of these processes that start in [low, high]."""
     calls = timeline.calls
-    mine = np.isin(timeline.trace.process_of_thread[calls.thread], processes)
+    mine = np.isin(timeline.trace.process_of_thread, processes)[calls.thread]
     return np.flatnonzero(mine & (calls.start_ns >= low) & (calls.start_ns <= high))
 
 

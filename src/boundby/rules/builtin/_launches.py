@@ -7,7 +7,7 @@ import numpy as np
 from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.launches import Launches, Part, launches
-from boundby.model.arrays import median
+from boundby.model.arrays import largest, median
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.results.report import Example
@@ -86,7 +86,7 @@ class LaunchSet:
         """The longest waits of the host from one launch to the next."""
         start_ns, gap_ns = self.context.calls.start_ns[self.of.call], self.of.gap_ns
         later = self.rows[gap_ns[self.rows] >= 0]
-        longest = later[np.lexsort((later, -gap_ns[later]))][:MOST_EXAMPLES].tolist()
+        longest = later[largest(gap_ns[later], MOST_EXAMPLES)].tolist()
         names = [kernel_name(self.context, int(self.of.operation[row])) for row in longest]
         return tuple(
             Example(int(start_ns[row] - gap_ns[row]), int(gap_ns[row]), f"from the launch before to that of {name}")

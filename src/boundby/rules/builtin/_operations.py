@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
-from boundby.model.arrays import grouped, unique
+from boundby.model.arrays import grouped, largest, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import bandwidth, count, duration, size
@@ -53,7 +53,7 @@ class OperationSet:
 
     def examples(self) -> tuple[Example, ...]:
         """The longest of them."""
-        longest = self.rows[np.lexsort((self.rows, -self.duration_ns))][:MOST_EXAMPLES]
+        longest = self.rows[largest(self.duration_ns, MOST_EXAMPLES, self.rows)]
         start_ns, length_ns = self.context.operations.start_ns, device_work(self.context).duration_ns
         return tuple(
             Example(int(start_ns[row]), int(length_ns[row]), self.name_of(int(row))) for row in longest.tolist()

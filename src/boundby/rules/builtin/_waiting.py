@@ -12,6 +12,9 @@ from boundby.model.records import dataclass
 from boundby.rules.rule import Match
 from boundby.trace.vocabulary.cuda import plain_name
 
+#: Keys of waits, and which of these each has.
+Keys = tuple[list[str], Rows]
+
 
 @dataclass(frozen=True)
 class Words:
@@ -22,23 +25,22 @@ class Words:
     evidence: Mapping[str, object] = field(default_factory=dict)
 
 
-def calls_of(context: RuleContext, rows: Rows) -> list[str]:
+def calls_of(context: RuleContext, rows: Rows) -> Keys:
     """The names of the calls that wait, as keys of groups."""
     numbers, of_row = ranked(context.calls.name[waits_of(context).call[rows]])
-    names = [plain_name(context.trace.names[number]) for number in numbers.tolist()]
-    return [names[place] for place in of_row.tolist()]
+    return [plain_name(context.trace.names[number]) for number in numbers.tolist()], of_row
 
 
 def matches(
     context: RuleContext,
     kind: WaitKind,
-    keys: Callable[[RuleContext, Rows], list[str]],
+    keys: Callable[[RuleContext, Rows], Keys],
     words: Callable[[RuleContext, Group], Words],
     least: float = 1,
 ) -> Iterator[Match]:
     """Waits of one kind, alike ones (by their key) of a region together, if they come ``least`` times or more."""
     rows = waits_of(context).of_kind(kind)
-    for group in groups(context, rows, keys(context, rows)):
+    for group in groups(context, rows, *keys(context, rows)):
         if group.incidents < least:
             continue
         saving_ns, single = saving(context, group)

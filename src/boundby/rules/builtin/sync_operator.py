@@ -8,7 +8,7 @@ from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.operator_syncs import EVERY
 from boundby.evidence.waits import Group, WaitKind, waits_of
 from boundby.model.causes import Cause
-from boundby.rules.builtin._waiting import Words, matches
+from boundby.rules.builtin._waiting import Keys, Words, matches
 from boundby.rules.rule import Match, Rule
 
 _BY_KEY = {one.key: one for one in EVERY}
@@ -24,9 +24,8 @@ def check(context: RuleContext) -> Iterator[Match]:
     yield from matches(context, WaitKind.OPERATOR, _keys, _words)
 
 
-def _keys(context: RuleContext, rows: Rows) -> list[str]:
-    operators = (waits_of(context).operator[row] for row in rows.tolist())
-    return [operator.key if operator is not None else "" for operator in operators]
+def _keys(context: RuleContext, rows: Rows) -> Keys:
+    return [operator.key for operator in EVERY], waits_of(context).operator[rows]
 
 
 def _words(context: RuleContext, group: Group) -> Words:

@@ -10,7 +10,7 @@ from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.waits import Group, WaitKind, waits_of
 from boundby.model.causes import Cause
 from boundby.model.units import duration, size
-from boundby.rules.builtin._waiting import Words, matches
+from boundby.rules.builtin._waiting import Keys, Words, matches
 from boundby.rules.rule import Match, Rule
 
 _PYTHON = ("Keep the host side in pinned memory, made once, and copy asynchronously on a stream",)
@@ -22,8 +22,8 @@ def check(context: RuleContext) -> Iterator[Match]:
     return matches(context, WaitKind.PAGEABLE, _keys, _words)
 
 
-def _keys(_: RuleContext, rows: Rows) -> list[str]:
-    return ["copy"] * len(rows)
+def _keys(_: RuleContext, rows: Rows) -> Keys:
+    return ["copy"], np.zeros(len(rows), np.intp)
 
 
 def _words(context: RuleContext, group: Group) -> Words:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.waits import Group, WaitKind
 from boundby.model.causes import Cause
-from boundby.rules.builtin._waiting import Words, matches
+from boundby.rules.builtin._waiting import Keys, Words, matches
 from boundby.rules.rule import Match, Rule
 
 _OTHER = (
@@ -25,8 +27,8 @@ def check(context: RuleContext) -> Iterator[Match]:
     return matches(context, WaitKind.READBACK, _keys, _words)
 
 
-def _keys(_: RuleContext, rows: Rows) -> list[str]:
-    return ["read"] * len(rows)
+def _keys(_: RuleContext, rows: Rows) -> Keys:
+    return ["read"], np.zeros(len(rows), np.intp)
 
 
 def _words(context: RuleContext, group: Group) -> Words:
