@@ -57,6 +57,7 @@ class HostState:
         self._process_busy: dict[int, IntervalSet] = {}
         self._elsewhere: dict[int, list[int]] = {}
         self._running: dict[int, StepFunction] = {}
+        self._idle: dict[int, IntervalSet] = {}
         self._compilations = Compilations(trace, calls)
         self._waits_until = _implicit_waits(trace, calls)
         self._stalls = stalled_allocations(calls, self._busy_of, trace)
@@ -118,6 +119,16 @@ class HostState:
             return self.blocked(thread)
         sets = [self.blocked(int(member)) for member in members]
         return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))
+
+    def idle(self, thread: int) -> IntervalSet:
+        """When a thread waits for the device or sleeps: its last state goes on for ever."""
+        if thread not in self._idle:
+            states, waits = self.states(thread), self.waiting(thread)
+            resting = np.isin(states.value, (int(Cause.HOST_BLOCKED), ELSEWHERE, int(Cause.SYNC)))
+            until = np.append(states.time[1:], np.iinfo(np.int64).max)
+            start = np.concatenate((states.time[resting], waits.start))
+            self._idle[thread] = union(start, np.concatenate((until[resting], waits.end)))
+        return self._idle[thread]
 
     def states(self, thread: int) -> StepFunction:
         """The thread's state over time as Cause numbers (or ELSEWHERE), as if the device had been idle."""

@@ -265,9 +265,12 @@ def heaviest(
     group: npt.NDArray[Any], value: npt.NDArray[Any], weight: npt.NDArray[Any], groups: int
 ) -> npt.NDArray[np.int64]:
     """The value that holds most of each group's weight, of equals the smallest; shape (groups,), 0 for empty ones."""
+    prevailing = np.zeros(groups, np.int64)
+    if len(value) and bool((value == value[0]).all()):
+        prevailing[group] = value[0]
+        return prevailing
     pairs, of_row = factorize(group, value)
     total = group_sums(of_row, weight, len(pairs))
-    prevailing = np.zeros(groups, np.int64)
     order = np.lexsort((-pairs[:, 1], total))  # the last write wins
     prevailing[pairs[order, 0]] = pairs[order, 1]
     return prevailing

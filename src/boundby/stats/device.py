@@ -75,6 +75,7 @@ class KernelFigures:
     latency_median_ns: Float
     latency_p95_ns: Float
     queue_median: Float
+    queue_most: int | None  # of all
 
 
 def kernel_figures(timeline: Timeline, chosen: OperationSet) -> KernelFigures:
@@ -95,6 +96,7 @@ def kernel_figures(timeline: Timeline, chosen: OperationSet) -> KernelFigures:
         latency_median_ns=latency[0],
         latency_p95_ns=latency[1],
         queue_median=quantiles(regions, chosen.region[launched], chosen.queue[launched], (0.5,))[0],
+        queue_most=int(chosen.queue.max()) if (chosen.queue >= 0).any() else None,
     )
 
 

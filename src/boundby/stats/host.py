@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.host_account import sample_period
-from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
@@ -50,14 +49,8 @@ def logical_thread_active(timeline: Timeline, thread: int, low: int, high: int) 
             if rows.start == rows.stop:
                 continue
             first, last = max(low, int(calls.start_ns[rows.start])), min(high, int(calls.end_ns[rows.stop - 1]))
-        states = hosts.states(member)
-        resting = np.isin(states.value, (int(Cause.HOST_BLOCKED), ELSEWHERE, int(Cause.SYNC)))
-        until = np.append(states.time[1:], high)
-        rest = union(states.time[resting], until[resting])
-        waits = hosts.waiting(member)
-        idle = union(np.concatenate((rest.start, waits.start)), np.concatenate((rest.end, waits.end)))
         if last > first:
-            sets.append(complement(idle, first, last))
+            sets.append(complement(hosts.idle(member), first, last))
     if not sets:
         return IntervalSet(np.empty(0, np.int64), np.empty(0, np.int64))
     return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))

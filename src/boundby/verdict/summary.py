@@ -96,8 +96,13 @@ def _device(
     predictor: Predictor | None,
 ) -> DeviceReport:
     trace, span = timeline.trace, (device.low_ns, device.high_ns)
-    chosen = operations_in_windows(timeline, [device])
-    chosen = replace(chosen, region=np.zeros_like(chosen.region))  # everything at the root
+    count, kernels = int(figures.operation_count[ROOT]), figures.kernels
+    copies, longest = figures.copies, figures.top_kernels
+    if len(timeline.devices) > 1:  # else the root holds just this device's
+        chosen = operations_in_windows(timeline, [device])
+        chosen = replace(chosen, region=np.zeros_like(chosen.region))  # everything at the root
+        count, kernels = len(chosen.rows), kernel_figures(timeline, chosen)
+        copies, longest = copies_by_region(timeline, chosen), top_kernels(timeline, chosen)
     thread = launching_thread(timeline.calls, device)
     cpu = logical_thread_cpu_time(timeline, thread, *span) if thread is not None else None
     active = logical_thread_active(timeline, thread, *span).total if thread is not None else None
@@ -105,14 +110,14 @@ def _device(
     calls = calls_between(timeline, processes, *span)
     rows = calls_of(timeline, processes, *span)
     activity = _activity(
-        kernel_figures(timeline, chosen),
+        kernels,
         ROOT,
         gaps=device_gaps(device),
-        memcpy=copies_by_region(timeline, chosen)[ROOT],
+        memcpy=copies[ROOT],
         api=(calls.count, calls.total_ns),
         sync=(calls.syncs, calls.blocked_ns),
         over_ns=device.high_ns - device.low_ns if trace.captured.cuda_api else 0,
-        tops=(top_kernels(timeline, chosen)[ROOT], top_calls(timeline, rows, np.zeros(len(rows), np.int64))[ROOT]),
+        tops=(longest[ROOT], top_calls(timeline, rows, np.zeros(len(rows), np.int64))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
     filled = replayed.filled
@@ -120,7 +125,7 @@ def _device(
     case = Case(
         time=_time(device.segments.by_cause()),
         host_active_ns=active or 0,
-        operations=len(chosen.rows),
+        operations=count,
         api=activity["api"],
         sync=activity["sync"],
         memcpy=activity["memcpy"],
@@ -185,7 +190,7 @@ def _device(
         startup_ns=max(device.low_ns - trace.span_ns[0], 0),
         shutdown_ns=max(trace.span_ns[1] - device.high_ns, 0),
         time=_by_key(case.time),
-        queue_depth_max=int(chosen.queue.max()) if (chosen.queue >= 0).any() else None,
+        queue_depth_max=kernels.queue_most,
         cpu_utilization=utilization,
         host_active_ns=active,
         verdict=verdict,
