@@ -120,10 +120,9 @@ def test_a_part_of_a_window_is_as_accounted_for_alone(program: Program, place: i
             part = part_of(timeline, device, low, high).devices[0]
             known = (timeline, device.operations, device.busy, low, high, timeline.losses, device.index)
             account, gaps, withheld = account_device(*known)
-            for column in fields(account):
-                assert np.array_equal(getattr(part.segments.joined(), column.name), getattr(account.joined(), column.name))
-            for column in fields(gaps):
-                assert np.array_equal(getattr(part.gaps, column.name), getattr(gaps, column.name))
+            for one, other in ((part.segments.joined(), account.joined()), (part.gaps, gaps)):
+                for column in fields(other):
+                    assert np.array_equal(getattr(one, column.name), getattr(other, column.name))
             assert part.withheld.unsure_ns == withheld.unsure_ns
-            for one, other in zip(part.withheld[:2], withheld[:2], strict=True):
-                assert (one.by_cause() == other.by_cause()).all()
+            for mine, alone in zip(part.withheld[:2], withheld[:2], strict=True):
+                assert (mine.by_cause() == alone.by_cause()).all()
