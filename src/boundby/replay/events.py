@@ -113,7 +113,6 @@ def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> 
     if len(chosen) == 0 or queues.count == 0:
         return Events(_edges([]), _edges([]), told)
     chosen = chosen[np.lexsort((calls.start_ns[chosen], points.process[chosen]))]
-    last_key = _last_stream(timeline, chosen, queues)
     key = np.array(
         [
             _key(queues, int(points.device[row]), int(points.process[row]), int(points.stream[row]))
@@ -121,12 +120,13 @@ def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> 
         ],
         np.int64,
     )
-    is_record = points.command[chosen] == Command.RECORD
     time = calls.start_ns[chosen]
-    untold = is_record & (points.stream[chosen] < 0)
+    untold = (points.command[chosen] != Command.EVENT_SYNC) & (points.stream[chosen] < 0)
     if untold.any():
-        key = np.where(untold, last_key, key)
-        key = _guess_streams(timeline, points, queues, chosen, key, untold)
+        is_record = points.command[chosen] == Command.RECORD
+        last_key, next_key = _streams_beside(timeline, chosen, queues)
+        key = np.where(untold, np.where(is_record, last_key, next_key), key)
+        key = _guess_streams(timeline, points, queues, chosen, key, untold & is_record)
     tail, head = queues.tail(key, time), queues.head(key, time)
     followed = _Followed(queues)
     for row, command, process, thread, event, stream, at, last, following in zip(
@@ -163,7 +163,9 @@ def _guess_streams(
     calls, table = timeline.calls, timeline.trace.operations
     place = np.where(untold, np.arange(len(chosen)), -1)
     latest = np.maximum.accumulate(place)  # the record before each command
-    waits = np.flatnonzero((points.command[chosen] == Command.STREAM_WAIT) & (latest >= 0))
+    waits = np.flatnonzero(
+        (points.command[chosen] == Command.STREAM_WAIT) & (points.event[chosen] >= 0) & (latest >= 0)
+    )
     waits = waits[calls.thread[chosen[waits]] == calls.thread[chosen[latest[waits]]]]
     time = calls.start_ns[chosen]
     following = queues.head(key[waits], time[waits])
@@ -193,6 +195,7 @@ class _Followed:
         self.launched = queues.launched
         self.key = queues.key
         self.recorded: dict[tuple[int, int], tuple[int, ...]] = {}  # (process, event): what it waits for
+        self.latest: dict[int, tuple[int, ...]] = {}  # thread: its latest record
         self.unnamed: dict[int, tuple[int, ...]] = {}  # thread: its latest record of an event not told
         self.pending: dict[int, tuple[int, int, tuple[int, ...]]] = {}  # stream: since when, before what, for what
         self.operations: list[tuple[int, int]] = []
@@ -203,13 +206,14 @@ class _Followed:
         since, _, waits = self.pending.get(stream, (0, NONE, ()))
         if waits and (last < 0 or self.launched[last] < since):
             found += waits  # nothing was launched since the stream began to wait: so does the event
+        self.latest[thread] = found
         if event >= 0:
             self.recorded[process, event] = found
         else:
             self.unnamed[thread] = found
 
     def stream_wait(self, process: int, thread: int, event: int, stream: int, at: int, following: int) -> None:
-        found = self.recorded.get((process, event))
+        found = self.latest.get(thread) if event < 0 else self.recorded.get((process, event))
         if found is None:
             found = self.unnamed.get(thread, ())
         found = tuple(row for row in found if self.key[row] != stream)
@@ -242,16 +246,25 @@ def _key(queues: StreamQueues, device: int, process: int, stream: int) -> int:
     return found[0] if len(found) == 1 else NONE
 
 
-def _last_stream(timeline: Timeline, chosen: npt.NDArray[np.intp], queues: StreamQueues) -> Int64Array:
-    """For each of these calls the stream on which its thread had launched last; NONE."""
+def _streams_beside(
+    timeline: Timeline, chosen: npt.NDArray[np.intp], queues: StreamQueues
+) -> tuple[Int64Array, Int64Array]:
+    """For each of these calls the stream on which its thread had launched last, and the one on which it launches next;
+    NONE."""
     calls = timeline.calls
     key = np.full(len(calls), NONE, np.int64)
     has_call = calls.of_operation >= 0
     key[calls.of_operation[has_call]] = queues.key[has_call]
-    filled = np.where(key >= 0, np.arange(len(calls)), -1)
-    latest = np.maximum.accumulate(filled)[chosen]
-    good = (latest >= 0) & (calls.thread[np.maximum(latest, 0)] == calls.thread[chosen])
-    return np.where(good, key[np.maximum(latest, 0)], NONE)
+    place = np.arange(len(calls))
+    last = np.maximum.accumulate(np.where(key >= 0, place, -1))[chosen]
+    following = np.minimum.accumulate(np.where(key >= 0, place, len(calls))[::-1])[::-1][chosen]
+
+    def on_thread(found: npt.NDArray[np.intp]) -> Int64Array:
+        inside = (found >= 0) & (found < len(calls))
+        row = np.where(inside, found, 0)
+        return np.where(inside & (calls.thread[row] == calls.thread[chosen]), key[row], NONE)
+
+    return on_thread(last), on_thread(following)
 
 
 def default_stream_edges(trace: Trace, queues: StreamQueues, before: Int64Array) -> Edges:
