@@ -8,6 +8,7 @@ from boundby.api import Analysis
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.correlation.clock import estimate_shift
+from boundby.correlation.cpu_evidence import gather_evidence, lifetime
 from boundby.model.causes import CAUSES
 from boundby.trace.tables import MemoryKind
 from tests.support.program import Program
@@ -187,3 +188,19 @@ def test_a_clock_that_may_be_ahead_leaves_nothing_sure() -> None:
     assert device.verdict.confidence == "low"
     assert "the device's clock may be ahead" in " ".join(device.verdict.reasons)
     assert {item.confidence for item in analysis.what_if} <= {"low"}
+
+
+def test_who_is_first_seen_leaving_the_cpu_was_on_it_from_the_beginning() -> None:
+    """A capture range that begins while two threads run; a thread first seen coming to the CPU may be a new one."""
+    program = Program(threads=3, processes=1)
+    launch(program, 0, 10, 20)
+    launch(program, 900, 910, 1_000)
+    program.switches += [(5 * US, 0, False), (890 * US, 0, True), (700 * US, 1, False), (600 * US, 2, True)]
+    trace = program.trace()
+    ran = [gather_evidence(trace, number).on_cpu for number in range(3)]
+    assert [[(int(a) // US, int(b) // US) for a, b in zip(one.start, one.end, strict=True)] for one in ran if one] == [
+        [(890, 1_000)],  # the first switch of all: nothing was recorded before it
+        [(5, 700)],
+        [(600, 1_000)],
+    ]
+    assert lifetime(trace, 1) == (5 * US, 700 * US)

@@ -68,8 +68,9 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
         last = max(trace.span_ns[1], int(time[-1]))
         # A thread last seen leaving the CPU may have ended: it is not known to sleep after that.
         until = np.append(time[1:], last if is_in[-1] else time[-1])
-        # Before the first switch the thread was in the other state, but since when is not known.
-        on, off = union(time[is_in], until[is_in]), union(time[~is_in], until[~is_in])
+        was_in = np.array([] if is_in[0] else [_on_since(trace, thread, int(time[0]))], np.int64)
+        on = union(np.append(was_in, time[is_in]), np.append(time[: len(was_in)], until[is_in]))
+        off = union(time[~is_in], until[~is_in])
         is_thinned = bool(np.count_nonzero(is_in[1:] == is_in[:-1]) > max(MOST_REPEATED * (len(is_in) - 1), 1))
     if trace.captured.osrt:
         calls = trace.os_calls.of_thread(thread)
@@ -80,6 +81,14 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
             short = rest.end - rest.start <= LONGEST_PREEMPTED_NS
             preempted = IntervalSet(rest.start[short], rest.end[short])
     return CpuEvidence(on, off, in_call, None, preempted, is_thinned)
+
+
+def _on_since(trace: Trace, thread: int, first_ns: int) -> int:
+    """Since when a thread was on the CPU that is first seen leaving it at ``first_ns``: since the recording began, as
+    one that is new comes to it first; or since its last OS call on record that blocks."""
+    calls = trace.os_calls.of_thread(thread)
+    ends = calls.end_ns[(trace.sleep_kind[calls.name] >= 0) & (calls.end_ns <= first_ns)]
+    return max(trace.schedule.begin_ns, int(ends.max(initial=trace.schedule.begin_ns)))
 
 
 def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:
@@ -130,4 +139,6 @@ def lifetime(trace: Trace, thread: int) -> tuple[int, int] | None:
     switches = trace.schedule.rows_of(thread)
     if switches.stop > switches.start and trace.schedule.is_in[switches.stop - 1]:
         bounds.append(trace.span_ns[1])  # still on a CPU when the trace ended
+    if switches.stop > switches.start and not trace.schedule.is_in[switches.start]:
+        bounds.append(_on_since(trace, thread, int(trace.schedule.start_ns[switches.start])))
     return (min(bounds), max(bounds)) if bounds else None

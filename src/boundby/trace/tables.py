@@ -293,6 +293,11 @@ class Schedule(Table):
     thread: Int32Array
     is_in: BoolArray
 
+    @cached_property
+    def begin_ns(self) -> int:
+        """When the recording of switches began, as far as they tell: the first of any thread."""
+        return int(self.start_ns.min())
+
 
 @dataclass(frozen=True)
 class Samples(Table):

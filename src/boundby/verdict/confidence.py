@@ -14,6 +14,8 @@ from boundby.verdict.bound import CLOSE, LEAST_SAVING, Case, Decision, host_toge
 UNEXPLAINED_SOME = 0.05
 UNEXPLAINED_MUCH = 0.20
 PROFILER_SOME = 0.05
+# Ready work waits so long for nothing on record: somebody else has a share of the device, and of what would be saved.
+MUCH_DEVICE_WAIT = 0.10
 GUESSED_HOST = 0.10  # host time split into cpu and blocked without scheduling data
 MUCH_PREEMPTED = 0.10  # others on the machine then decide as much as the program
 FEW_OPERATIONS = 20  # fewer are an anecdote
@@ -44,7 +46,8 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         part = percent(case.preempted_ns / case.window_ns)
         yield 1, f"{part} of the time the host's thread was runnable and waited for a core (preempted)"
     if case.unreliable is not None and case.captured.cuda_api:
-        yield 1, f"the trace cannot be replayed reliably: {case.unreliable}"
+        is_shared = case.share(Cause.DEVICE_WAIT) >= MUCH_DEVICE_WAIT
+        yield 2 if is_shared else 1, f"the trace cannot be replayed reliably: {case.unreliable}"
     if (overhead := case.share(Cause.PROFILER)) >= PROFILER_SOME:
         yield 1, f"{percent(overhead)} of the time is the profiler's own"
     if case.is_clock_shifted:
