@@ -1,4 +1,4 @@
-"""Ranges nested without end: recursion folds, depth is bounded, and sums stay exact."""
+"""Ranges nested without end, or of names without end: recursion folds, depth and count are bounded, sums stay exact."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from benchmarks.shapes import STEP_NS, Export, deep
 
 from boundby.api import Analysis
+from boundby.attribution import regions, timeline
 from boundby.attribution.regions import MOST_DEPTH, MOST_RECURSION
 from boundby.results.report import Report
 from tests.support.invariants import check_invariants
@@ -34,7 +35,7 @@ def paths(report: Report) -> set[str]:
 
 
 def warnings(report: Report) -> list[str]:
-    return [item.message for item in report.trace.warnings if item.code == "deep-ranges"]
+    return [item.message for item in report.trace.warnings if item.code in ("deep-ranges", "many-regions")]
 
 
 @pytest.mark.parametrize("period", [1, 2, 3])
@@ -64,3 +65,22 @@ def test_usual_depths_are_left_alone(tmp_path: Path) -> None:
     report = analysed(nested("step", "model", "block", "block", "block", "linear"), tmp_path / "a.sqlite")
     assert len(paths(report)) == 6
     assert not warnings(report)
+
+
+def test_paths_are_counted_and_the_longest_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids that are no numbers: of 60 requests each, which hold a part, and of the loop around them."""
+    for module in (regions, timeline):
+        monkeypatch.setattr(module, "MOST_REGIONS", 30)
+    export = Export()
+    export.range(0, 61 * STEP_NS, "serve")
+    words = ["".join(chr(ord("a") + number // 5**place % 5) for place in range(3)) for number in range(60)]
+    for number, word in enumerate(words):
+        at = number * STEP_NS
+        export.range(at, at + 7_000 + number, f"request-{word}")
+        export.range(at, at + 3_000, f"part-{word}")
+        export.launch(at + 100)
+    report = analysed(export, tmp_path / "a.sqlite")
+    assert paths(report) == {"serve", *(f"serve/request-{word}" for word in words[-28:])}
+    (warning,) = warnings(report)
+    assert warning.startswith("92 of 121 NVTX ranges are none of the 30 paths that take longest")
+    assert report.regions[0].kernels.count == 60

@@ -20,6 +20,9 @@ ROOT = 0
 #: Ranges that lie deeper, or in so many of their own name, count to the range that they lie in: recursion makes no
 #: longer paths, and no program is annotated by hand to such a depth.
 MOST_DEPTH, MOST_RECURSION = 64, 3
+#: Regions beyond these, longest first, count to the one that they lie in: names with ids that do not fold make one of
+#: every range, of which nobody reads so many, and each takes half a millisecond.
+MOST_REGIONS = 10_000
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,20 @@ def too_deep(regions: Regions, *, fold: bool = True) -> npt.NDArray[np.bool_]:
         of_own_name[rows] += label[above] == label[rows]
         above = regions.parent[above]
     return ((regions.depth > MOST_DEPTH) | (of_own_name >= MOST_RECURSION))[regions.of_range]
+
+
+def too_many(regions: Regions, lengths_ns: Int64Array) -> npt.NDArray[np.bool_]:
+    """Mask over ranges, which are this long: those of regions beyond `MOST_REGIONS`."""
+    if len(regions) <= MOST_REGIONS:
+        return np.zeros(len(lengths_ns), bool)
+    total = np.zeros(len(regions), np.int64)
+    np.add.at(total, regions.of_range, lengths_ns)
+    kept = np.zeros(len(regions), bool)
+    kept[np.lexsort((np.arange(len(regions)), regions.depth, -total))[: MOST_REGIONS - 1]] = True
+    kept[ROOT] = True
+    for rows in regions._levels:
+        kept[rows] &= kept[regions.parent[rows]]
+    return ~kept[regions.of_range]
 
 
 @dataclass(frozen=True)

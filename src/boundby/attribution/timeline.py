@@ -16,14 +16,24 @@ from boundby.attribution.host_account import ThreadAccount, account_threads
 from boundby.attribution.host_state import HostState
 from boundby.attribution.losses import Losses, Withheld, find_losses, unsure_ns
 from boundby.attribution.projection import project
-from boundby.attribution.regions import MOST_DEPTH, MOST_RECURSION, ROOT, Ownership, build_ownership, too_deep
+from boundby.attribution.regions import (
+    MOST_DEPTH,
+    MOST_RECURSION,
+    MOST_REGIONS,
+    ROOT,
+    Ownership,
+    Regions,
+    build_ownership,
+    too_deep,
+    too_many,
+)
 from boundby.attribution.segments import Segments
 from boundby.attribution.waits import CallWaits, wait_table
 from boundby.attribution.windows import Window, device_window, empty_window, host_window
 from boundby.correlation.clock import LEAST_LAUNCHED, MOST_LATENCY_NS, NO_SHIFT, ClockShift, estimate_shift
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
-from boundby.model.arrays import BoolArray, Int64Array, pick, places, unique
+from boundby.model.arrays import Int64Array, pick, places, unique
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet, clip, complement
 from boundby.model.nesting import close_leaks
@@ -129,8 +139,8 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     if find and (found := add_found(trace, calls, logical_threads)) is not trace:
         trace, logical_threads = found, find_logical_threads(found, calls)
     ownership = build_ownership(trace, logical_threads, fold=fold)
-    if (deep := too_deep(ownership.regions, fold=fold)).any():
-        trace = _without(trace, deep)
+    while (bounded := _without_excess(trace, ownership.regions, fold=fold)) is not None:
+        trace = bounded
         logical_threads = find_logical_threads(trace, calls)
         ownership = build_ownership(trace, logical_threads, fold=fold)
     host_state = HostState(trace, calls, logical_threads)
@@ -178,14 +188,19 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     )
 
 
-def _without(trace: Trace, deep: BoolArray) -> Trace:
-    """The trace without ranges that lie too deep."""
-    text = (
-        f"{int(deep.sum()):,} of {len(deep):,} NVTX ranges lie more than {MOST_DEPTH} deep or in more than "
-        f"{MOST_RECURSION - 1} others of their name: they are counted with the range that they lie in."
-    )
-    warnings = (*trace.warnings, TraceWarning("deep-ranges", text))
-    return replace(trace, ranges=trace.ranges.take(~deep), warnings=warnings)
+def _without_excess(trace: Trace, regions: Regions, *, fold: bool) -> Trace | None:
+    """The trace without ranges that lie too deep or, where none does, are of too many regions; None: it has neither."""
+    code, left_out = "deep-ranges", too_deep(regions, fold=fold)
+    what = f"lie more than {MOST_DEPTH} deep or in more than {MOST_RECURSION - 1} others of their name"
+    if not left_out.any():
+        code, left_out = "many-regions", too_many(regions, trace.ranges.end_ns - trace.ranges.start_ns)
+        what = f"are none of the {MOST_REGIONS:,} paths that take longest (ids in names that do not fold make new ones)"
+    if not left_out.any():
+        return None
+    count = f"{int(left_out.sum()):,} of {len(left_out):,} NVTX ranges"
+    text = f"{count} {what}: they are counted with the range that they lie in."
+    warnings = (*trace.warnings, TraceWarning(code, text))
+    return replace(trace, ranges=trace.ranges.take(~left_out), warnings=warnings)
 
 
 def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> Timeline:
