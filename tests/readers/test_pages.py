@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +119,26 @@ def test_real_exports_read_alike(name: str) -> None:
     except InputError:
         return  # says so elsewhere
     assert outcomes.count("same") == len(outcomes), outcomes
+
+
+@needs_core
+def test_room_for_texts_grows_with_what_is_short(tmp_path: Path) -> None:
+    """Many short texts take no gigabyte, few long ones (some on pages of their own) no table of millions."""
+    for texts in ([f"{row:x}" for row in range(40_000)], ["y" * 90_000 + str(row) for row in range(40)]):
+        path = tmp_path / f"{len(texts)}.sqlite"
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(f"CREATE TABLE {TABLE} (start INTEGER, eventType INTEGER, text TEXT)")
+            connection.executemany(f"INSERT INTO {TABLE} VALUES (1, 59, ?)", [(text,) for text in texts])
+        with open_readonly(path) as open_:
+            reader = Database(open_, path)._pages
+            assert reader is not None
+            tracemalloc.start()
+            found = reader.texts(TABLE, "text")
+            most = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert found is not None
+        assert [found.distinct[place].decode() for place in found.number.tolist()] == texts
+        assert most < 40_000_000
 
 
 @needs_core

@@ -191,7 +191,7 @@ class PageReader:
                 state[[At.ROWS, At.DEFERRED]] = 0
         if texts is not None:
             ends = ask.text_end[: state[At.TEXTS]].tolist()
-            whole = ask.texts.tobytes()
+            whole = ask.texts[: ends[-1] if ends else 0].tobytes()
             texts += [whole[low:high] for low, high in zip([0, *ends], ends, strict=False)]
 
     def _shape(self, table: str) -> _Shape | None:
@@ -302,10 +302,11 @@ def _add_text(ask: Leaves, text: bytes) -> tuple[Leaves, int]:
 
 
 def _with_more_room(ask: Leaves) -> Leaves:
-    """Room for twice as many texts and four times their bytes; the texts known stay."""
+    """Room for twice as many texts or, where there is that, four times their bytes; the texts known stay."""
     known = int(ask.state[At.TEXTS])
-    slots = empty_slots(2 * ask.slots_size)
-    texts = np.empty(4 * ask.texts_size, np.int8)
+    is_many = 2 * (known + 1) > ask.slots_size
+    slots = empty_slots((1 + is_many) * ask.slots_size)
+    texts = np.empty((1 if is_many else 4) * ask.texts_size, np.int8)
     text_end = np.empty(len(slots), np.int64)
     used = int(ask.text_end[known - 1]) if known else 0
     texts[:used], text_end[:known] = ask.texts[:used], ask.text_end[:known]
