@@ -272,12 +272,12 @@ def tops(report: Report) -> tuple[tuple[Top, ...], tuple[Top, ...]]:
 
 def region_sums(report: Report, min_share: float | None = None) -> list[tuple[str, ...]]:
     """Of each region shown that launches or calls: its label, indented; kernels, their time, the name with most of it;
-    the same of CUDA calls, what they waited included."""
+    the same of CUDA calls, what they waited included: all of the window, as the sums of devices are."""
     found: list[tuple[str, ...]] = []
     for row in select(report, min_share).rows:
         kernels, calls = row.region.kernels, row.region.api
-        if kernels.count or calls.calls:
-            each = ((kernels.count, kernels.total_ns, kernels.top), (calls.calls, calls.total_ns, calls.top))
+        if kernels.count or calls.in_window[0]:
+            each = ((kernels.count, kernels.total_ns, kernels.top), (*calls.in_window, calls.top))
             cells = [(units.count(n), units.duration(ns), clean(top[0].name) if top else "") for n, ns, top in each]
             found.append((f"{'  ' * row.depth}{row.label}", *cells[0], *cells[1]))
     return found
@@ -330,10 +330,14 @@ def _tree(named: list[RegionReport], shown: set[int]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
+_ENGINE = "autograd::engine::evaluate_function: "
+
+
 def _row(region: RegionReport, outer: Row | None) -> Row:
     """The domain is named where it is another than around it."""
     start, around = (len(outer.region.path), outer.region.domain) if outer else (0, "")
-    label = "/".join(part_name(part) for part in region.path[start:])
+    # PyTorch's engine wraps each backward operator in a range of its own: what tells them apart comes first.
+    label = "/".join(part_name(part).replace(_ENGINE, "engine: ") for part in region.path[start:])
     if _domain(region.domain) != _domain(around):
         label = f"{label} [{_domain(region.domain)}]"
     return Row(region, outer.depth + 1 if outer else 0, label, region.share, region.time)

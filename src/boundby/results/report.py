@@ -235,7 +235,15 @@ class ApiCalls:
     calls: Annotated[Natural, "How many."]
     total_ns: Annotated[Natural, "Time inside them, nanoseconds."]
     per_ms: Annotated[NonNegative | None, "Calls per millisecond of host time."]
-    top: Annotated[tuple[Top, ...], LATER, "Calls with most time, by name, waits for the device included."] = ()
+    top: Annotated[tuple[Top, ...], LATER, "Of the window: calls with most time, by name, waits included."] = ()
+    window_calls: Annotated[Natural | None, LATER, NO_COLUMN, "How many of them the analysis window holds."] = None
+    window_ns: Annotated[Natural | None, LATER, NO_COLUMN, "Time inside those, nanoseconds."] = None
+
+    @property
+    def in_window(self) -> tuple[int, int]:
+        """How many of them the analysis window holds, and their time: what stands beside sums of the window."""
+        calls, total_ns = self.window_calls, self.window_ns
+        return (self.calls, self.total_ns) if calls is None or total_ns is None else (calls, total_ns)
 
     @property
     @derived(after="top", is_key=False)

@@ -100,7 +100,7 @@ def measure(timeline: Timeline) -> Figures:
         open_instances=open_instances,
         root_active_ns=_root_active(timeline),
         top_kernels=top_kernels(timeline, chosen),
-        top_calls=top_calls(timeline, calls_in_windows(timeline)),
+        top_calls=top_calls(timeline, calls_in_windows(timeline, of_devices=True)),
         missing=_missing(timeline),
         preempted_ns=_preempted(timeline),
         works=works(timeline),

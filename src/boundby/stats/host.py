@@ -28,6 +28,8 @@ class HostFigures:
 
     api_calls: Int
     api_ns: Int
+    window_calls: Int  # of the calls those that start in a device's window
+    window_ns: Int
     syncs: Int
     blocked_ns: Int  # waiting for the device
     os_blocked_ns: dict[str, Int]  # the region's own threads asleep in the operating system, by what for
@@ -101,6 +103,7 @@ def host_figures(timeline: Timeline) -> HostFigures:
     own_os = {what: np.zeros(size, np.int64) for what in SLEEPS}
     spans = _spans(timeline)
     calls = _calls_by_region(timeline, calls_in_windows(timeline))
+    shown = _calls_by_region(timeline, calls_in_windows(timeline, of_devices=True))
     low, high = min(trace.span_ns[0], *(s[0] for s in spans)), max(trace.span_ns[1], *(s[1] for s in spans))
     active_of: dict[int, Coverage] = {}
     for thread in _active_threads(trace):
@@ -122,6 +125,8 @@ def host_figures(timeline: Timeline) -> HostFigures:
     return HostFigures(
         api_calls=calls[0],
         api_ns=calls[1],
+        window_calls=shown[0],
+        window_ns=shown[1],
         syncs=calls[2],
         blocked_ns=calls[3],
         os_blocked_ns={what: regions.accumulate(values) for what, values in own_os.items()},
@@ -133,9 +138,11 @@ def host_figures(timeline: Timeline) -> HostFigures:
     )
 
 
-def calls_in_windows(timeline: Timeline) -> npt.NDArray[np.intp]:
-    """Rows of the calls that regions count."""
-    return np.flatnonzero(_within(timeline.calls.start_ns, _spans(timeline)))
+def calls_in_windows(timeline: Timeline, *, of_devices: bool = False) -> npt.NDArray[np.intp]:
+    """Rows of the calls that regions count: with their instances, of which some begin before the first GPU work.
+    ``of_devices``: only those that start in a device's window, as sums of the window count them."""
+    windows = [(device.low_ns, device.high_ns) for device in timeline.devices] if of_devices else []
+    return np.flatnonzero(_within(timeline.calls.start_ns, windows or _spans(timeline)))
 
 
 def _spans(timeline: Timeline) -> list[tuple[int, int]]:

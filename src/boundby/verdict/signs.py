@@ -94,7 +94,7 @@ def _compute(measured: _Measured) -> Iterator[Sign]:
 def _api(measured: _Measured) -> Iterator[Sign]:
     api, sync = measured.part.api, measured.part.sync
     yield measured.cpu("CPU busy over 90 %", low=BUSY_CPU)
-    calling = max(api.total_ns - sync.blocked_ns, 0) / measured.total_ns
+    calling = max(api.in_window[1] - sync.blocked_ns, 0) / measured.total_ns
     rate = "not captured" if api.per_ms is None else f"{api.per_ms:.3g} calls per ms, {percent(calling)} of the time"
     is_met = None if api.per_ms is None else calling >= MUCH_CALLING
     yield Sign("the host calls CUDA without pause", rate, is_met)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
@@ -114,7 +114,7 @@ def _device(
         ROOT,
         gaps=device_gaps(device),
         memcpy=copies[ROOT],
-        api=(calls.count, calls.total_ns),
+        api=[calls.count, calls.total_ns] * 2,
         sync=(calls.syncs, calls.blocked_ns),
         over_ns=device.high_ns - device.low_ns if trace.captured.cuda_api else 0,
         tops=(longest[ROOT], top_calls(timeline, rows, np.zeros(len(rows), np.int64))[ROOT]),
@@ -429,7 +429,9 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
             int(projected.gap_count[region]), int(projected.gap_ns[region]), int(projected.longest_gap_ns[region])
         ),
         memcpy=figures.copies[region],
-        api=(int(host.api_calls[region]), int(host.api_ns[region])),
+        api=tuple(
+            map(int, (column[region] for column in (host.api_calls, host.api_ns, host.window_calls, host.window_ns)))
+        ),
         sync=(int(host.syncs[region]), int(host.blocked_ns[region])),
         over_ns=host_ns if timeline.trace.captured.cuda_api else 0,
         tops=(figures.top_kernels[region], figures.top_calls[region]),
@@ -501,13 +503,13 @@ def _activity(
     *,
     gaps: Gaps,
     memcpy: Mapping[str, Copies],
-    api: tuple[int, int],
+    api: Sequence[int],
     sync: tuple[int, int],
     over_ns: int,
     tops: tuple[tuple[Top, ...], tuple[Top, ...]],
 ) -> _Activity:
-    """``api`` and ``sync``: count and nanoseconds. ``over_ns``: the host time that rates are of; 0: they have none.
-    ``tops``: kernels and calls with most time."""
+    """``api`` and ``sync``: count and nanoseconds; of calls then those of the window, too. ``over_ns``: the host time
+    that rates are of; 0: they have none. ``tops``: kernels and calls with most time."""
     median, p95 = _number(kernels.latency_median_ns[row]), _number(kernels.latency_p95_ns[row])
     count = int(kernels.graphs[row])
     graphs = Kernels(count, int(kernels.graph_ns[row]), _number(kernels.graph_median_ns[row])) if count else None
@@ -517,7 +519,7 @@ def _activity(
             int(kernels.count[row]), int(kernels.total_ns[row]), _number(kernels.median_ns[row]), tops[0]
         ),
         "graphs": graphs,
-        "api": ApiCalls(*api, _per_ms(api[0], over_ns), tops[1]),
+        "api": ApiCalls(*api[:2], _per_ms(api[0], over_ns), tops[1], *api[2:]),
         "sync": Syncs(*sync, _per_ms(sync[0], over_ns)),
         "memcpy": memcpy,
         "launch_latency": None if median is None or p95 is None else LaunchLatency(median, p95),
