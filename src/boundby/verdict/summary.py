@@ -519,7 +519,7 @@ def _activity(
             int(kernels.count[row]), int(kernels.total_ns[row]), _number(kernels.median_ns[row]), tops[0]
         ),
         "graphs": graphs,
-        "api": ApiCalls(*api[:2], _per_ms(api[0], over_ns), tops[1], *api[2:]),
+        "api": ApiCalls(api[0], api[1], _per_ms(api[0], over_ns), tops[1], api[2], api[3]),
         "sync": Syncs(*sync, _per_ms(sync[0], over_ns)),
         "memcpy": memcpy,
         "launch_latency": None if median is None or p95 is None else LaunchLatency(median, p95),
