@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from boundby.capture.launcher import complaints, launcher_environment, read_notes
 from boundby.capture.locate import Nsys
+from boundby.trace.stacks import LINE_MARK
 from tests.support.nsys import REPOSITORY
 from tests.support.profiling import Profiler
 
@@ -311,6 +314,9 @@ def test_a_real_recording_holds_them(nsys: Nsys, tmp_path: Path, capfd: pytest.C
     assert found["layers.0"] == 10  # forward and backward
     assert "--torch-ops" not in ran.err
     assert ran.facts["torch_ops"] is True
+    marks = "SELECT count(*) FROM NVTX_EVENTS LEFT JOIN StringIds ON textId = id WHERE coalesce(text, value) LIKE ?"
+    with contextlib.closing(sqlite3.connect(ran.folder / "report.sqlite")) as export:
+        assert export.execute(marks, (f"{LINE_MARK}%",)).fetchone()[0] > 0
 
 
 @needs_torch

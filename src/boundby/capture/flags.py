@@ -56,6 +56,8 @@ REFUSED = {
     "start-later": "Nobody would start the recording. Use --delay or --capture-range.",
     "help": "For help: nsys profile --help.",
 }
+#: With these nsys takes Python stacks itself.
+PYTHON_STACKS = frozenset({"python-backtrace", "python-sampling"})
 _FLAG = re.compile(r"^\s*(?:\([A-Za-z ]+\)\s*)?(?:-\w,\s*)?--([a-z][a-z0-9-]*)", re.MULTILINE)
 _TRACE = re.compile(
     r"^\s*(?:-t,\s*)?--trace=(.*?)(?=^\s*(?:\([A-Za-z ]+\)\s*)?(?:-\w,\s*)?--[a-z]|\Z)", re.MULTILINE | re.DOTALL
@@ -74,6 +76,8 @@ class Options:
     """``nvtx:NAME``, ``cudaProfilerApi``, or ``steps``: the active ones of boundby.annotate.steps."""
     nsys_args: tuple[str, ...] = ()
     """Passed to ``nsys profile`` as they are; they win over boundby's own."""
+    lines: bool = True
+    """Mark which line of Python each thread of a torch program is at."""
     is_rank: bool = False
     """One of several that are recorded side by side."""
 

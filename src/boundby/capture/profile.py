@@ -232,8 +232,11 @@ def record_once(
         notes = private / "torch-ops"
         env = {**os.environ, **chosen.environment}
         marks_collectives = request.place is not None and not look_at_machine().gpus
-        if request.torch_ops or marks_collectives:
-            env = launcher.launcher_environment(env, notes, operators=request.torch_ops, collectives=marks_collectives)
+        has_lines = request.options.lines and not flags.flag_names(chosen.arguments) & flags.PYTHON_STACKS
+        if request.torch_ops or marks_collectives or has_lines:
+            env = launcher.launcher_environment(
+                env, notes, operators=request.torch_ops, collectives=marks_collectives, lines=has_lines
+            )
         given = handover.prepare(private, env)
         name = f"boundby-{uuid.uuid4().hex[:12]}"
         command = flags.command_line(nsys, chosen, made.path.absolute() / "report", name, support)

@@ -79,6 +79,11 @@ Exit codes: docs/exit-codes.md
     "it. Costs 8 to 9 us a range with a CPU build of torch: see docs/profile.md.",
 )
 @click.option(
+    "--no-lines",
+    is_flag=True,
+    help="Do not mark 50 times a second which line of Python a torch program is at; waits then have no source lines.",
+)
+@click.option(
     "--trace",
     metavar="KINDS",
     help="What to trace, as nsys calls it, with commas between: cuda,cudnn,cublas,nvtx,osrt, and with MPI mpi,ucx, "
@@ -120,6 +125,7 @@ def profile(
     force: bool,
     in_job: bool,
     torch_ops: bool,
+    no_lines: bool,
     trace: str | None,
     delay: float,
     duration: float | None,
@@ -155,6 +161,7 @@ def profile(
         duration_s=duration,
         capture_range=capture_range,
         nsys_args=_split(nsys_args),
+        lines=not no_lines,
     )
     given = {"--trace": trace, "--delay": delay or None, "--duration": duration, "--capture-range": capture_range}
     given |= {"--nsys-args": nsys_args or None, "--nsys": str(nsys) if nsys else None, "--window": options.window}
@@ -166,7 +173,7 @@ def profile(
         )
     if ranks.is_launcher(program) and not in_job:
         words = [f"{name}={value}" for name, value in given.items() if value is not None]
-        words += ["--torch-ops"] * torch_ops + ["--force"] * force
+        words += ["--torch-ops"] * torch_ops + ["--no-lines"] * no_lines + ["--force"] * force
         return _run_job(Request(program, wanted, output, force, nsys), words, options, format_name, view)
     place = JobPlace.in_environment(os.environ)
     if place.rank is None and in_job:

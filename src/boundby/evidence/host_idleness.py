@@ -331,7 +331,7 @@ def hot_functions(context: RuleContext, rows: Rows, threads: Iterable[int] | Non
 def is_seen(context: RuleContext) -> bool:
     """Whether the trace tells if the host computed or slept; else its own code is all that can be said."""
     captured = context.trace.captured
-    return captured.cpu_scheduling or captured.osrt or captured.cpu_samples or captured.python_stacks
+    return captured.cpu_scheduling or captured.osrt or captured.cpu_samples or len(context.trace.python_frames) > 0
 
 
 def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]:

@@ -8,6 +8,7 @@ makes, or that a release of memory right after it would make in its stead.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -16,7 +17,7 @@ import numpy as np
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
 from boundby.evidence.operators import source_of
-from boundby.model.arrays import factorize, grouped, pick, ranked, unique
+from boundby.model.arrays import factorize, grouped, pick, places, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
@@ -24,6 +25,7 @@ from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example
 from boundby.stats.device import SMALL_COPY_BYTES
+from boundby.trace.stacks import StackSource
 from boundby.trace.tables import Direction, OpKind
 from boundby.trace.vocabulary.cuda import CallClass, cuda_name
 
@@ -38,6 +40,7 @@ MOST_GROUPS = 8
 # least saving worth telling on.
 ASK_SHARE = 0.25
 MOST_EXAMPLES = 3
+MOST_LOOKED_AT = 256  # waits of a group whose lines are looked up
 
 
 class WaitKind(IntEnum):
@@ -253,6 +256,23 @@ def evidence(context: RuleContext, group: Group) -> dict[str, object]:
         "gpu_idle_right_after_ns": group.idle_ns,
         "calls": dict(sorted(by_call.items(), key=lambda item: (-item[1], item[0]))),
     }
+
+
+def lines(context: RuleContext, group: Group) -> dict[str, int]:
+    """Lines of the program's own Python that these waits were seen at, and how many of them, most first: of the longest
+    `MOST_LOOKED_AT`, those whose stack is on record (a sampled one is of few)."""
+    waits = waits_of(context)
+    call = waits.call[group.rows[np.lexsort((group.rows, -waits.held_ns[group.rows]))]]
+    trace, calls = context.trace, context.calls
+    if trace.captured.python_stacks and not len(trace.python_frames):
+        stacks, is_seen = trace.backtraces.load(), np.zeros(len(call), bool)
+        for thread in unique(calls.thread[call]).tolist():
+            rows = np.flatnonzero(calls.thread[call] == thread)
+            time = stacks.events.start_ns[stacks.rows(StackSource.PYTHON, thread)]
+            is_seen[rows] = places(time, calls.end_ns[call[rows]]) > places(time, calls.start_ns[call[rows]])
+        call = call[is_seen]
+    seen = Counter(line for one in call[:MOST_LOOKED_AT].tolist() for line in source_of(context.timeline, one, 1))
+    return {line: times for line, times in sorted(seen.items(), key=lambda item: (-item[1], item[0])) if ":" in line}
 
 
 def examples(context: RuleContext, group: Group) -> tuple[Example, ...]:

@@ -90,7 +90,7 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     free_from = np.where(same, np.append(0, end[:-1])[: len(end)], start)
     high = np.where(is_woken, np.maximum(np.minimum(until, start), np.minimum(free_from, start)), start)
     pieces = _pieces(timeline, np.minimum(free_from, high), high, thread, wakeups)
-    if not (timeline.trace.captured.osrt or timeline.trace.captured.python_stacks):
+    if not (timeline.trace.captured.osrt or len(timeline.trace.python_frames)):
         pieces = _elastic(timeline, chain, start, end, row[order] >= 0, follows, lag, pieces)
     return HostNodes(
         chain=chain.astype(np.int32),

@@ -17,6 +17,9 @@ from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from boundby.model.errors import InputError
 from boundby.model.records import dataclass
 
+#: The text of an NVTX mark that ``boundby profile`` writes of a thread's Python line begins so; JSON follows.
+LINE_MARK = "boundby.line "
+
 
 class StackSource(IntEnum):
     """What a backtrace was taken of."""

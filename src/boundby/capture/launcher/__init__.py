@@ -1,4 +1,5 @@
-"""``--torch-ops``: ranges for operators, modules, data and optimizer of a torch program that says nothing itself.
+"""What runs beside a torch program that says nothing itself: the lines that its threads are at, and with
+``--torch-ops`` ranges for operators, modules, data and optimizer.
 
 The command is left as it is. Two environment variables reach every Python that it starts, torchrun's workers
 too: ``PYTHONPATH`` leads to ``inject/sitecustomize.py``, which Python runs at its start and which waits there for
@@ -36,12 +37,12 @@ class Note:
 
 
 def launcher_environment(
-    env: Mapping[str, str], notes: Path, *, operators: bool = True, collectives: bool = False
+    env: Mapping[str, str], notes: Path, *, operators: bool = True, collectives: bool = False, lines: bool = False
 ) -> dict[str, str]:
-    """``env`` with the launcher in it: for ranges of operators and modules, and of collectives where no device shows
-    them."""
+    """``env`` with the launcher in it: for ranges of operators and modules, of collectives where no device shows them,
+    and for marks of the lines that threads are at."""
     path = os.pathsep.join(filter(None, (str(INJECTED), env.get("PYTHONPATH", ""))))
-    wanted = ",".join(["operators"] * operators + ["collectives"] * collectives)
+    wanted = ",".join(["operators"] * operators + ["collectives"] * collectives + ["lines"] * lines)
     return {**env, "PYTHONPATH": path, NOTES_VARIABLE: str(notes), WANTED_VARIABLE: wanted}
 
 

@@ -4,11 +4,13 @@ nsys writes one row a frame, tied to its event by an id: COMPOSITE_EVENTS.id -> 
 CUDA and OS calls -> CUDA_CALLCHAINS and OSRT_CALLCHAINS (0: none was taken). Context switches carry no backtrace in any
 version seen. Python stacks (--python-backtrace, --python-sampling) are NVTX marks in a domain of nsys' own, with the
 frames in a payload; only exports that hold payloads as JSON (jsonText) hold them, and nsys 2024.2 and older drop them.
+What ``boundby profile`` marks itself (`LINE_MARK`) is in exports of every version.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -21,10 +23,11 @@ from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import domain_names
 from boundby.readers.nsys.identity import Identities, NamePool
 from boundby.trace.facts import TraceWarning
-from boundby.trace.stacks import Backtraces, Frames, StackEvents, StackSource, no_backtraces
+from boundby.trace.stacks import LINE_MARK, Backtraces, Frames, StackEvents, StackSource, no_backtraces
 
 PYTHON_DOMAIN = "Python Backtrace"  # nsys 2023.4 to 2024.2 create it for both Python options
 _MARK = 34
+_RECORDED = "boundby-run"  # the script that `boundby profile` has nsys start
 
 _CHAINS: tuple[tuple[StackSource, str, str, str], ...] = (
     (StackSource.SAMPLE, "COMPOSITE_EVENTS", "id", "SAMPLING_CALLCHAINS"),
@@ -65,7 +68,7 @@ def holds(database: Database) -> tuple[bool, bool]:
         and database.holds(table)
         for _, events, link, table in _CHAINS
     )
-    return chains, next(_python_marks(database), None) is not None
+    return chains, next(_every_python_mark(database), None) is not None
 
 
 def lost_python_stacks(database: Database) -> tuple[TraceWarning, ...]:
@@ -135,10 +138,38 @@ def _python_marks(database: Database) -> Iterator[tuple[int, int, str]]:
             yield start, tid, payload
 
 
+def _line_marks(database: Database) -> Iterator[tuple[int, int, str]]:
+    """The same of what ``boundby profile`` marked in a program that it recorded: the thread stands in the JSON."""
+    if not database.has("META_DATA_CAPTURE", "value") or not database.has("NVTX_EVENTS", "globalTid"):
+        return
+    if not list(database.rows(f"SELECT 1 FROM META_DATA_CAPTURE WHERE value LIKE '%/{_RECORDED}' LIMIT 1")):
+        return  # looking through all marks takes time
+    inline, by_id = (database.optional("NVTX_EVENTS", column) for column in ("text", "textId"))
+    rows = database.rows(
+        f"SELECT start, globalTid, {inline}, {by_id} FROM NVTX_EVENTS NOT INDEXED WHERE eventType = {_MARK}"
+    )
+    thread_of: dict[str, int | None] = {}
+    for start, tid, text, number in list(rows):
+        payload = database.text(number, text) or ""
+        if not (isinstance(start, int) and isinstance(tid, int) and payload.startswith(LINE_MARK)):
+            continue
+        payload = payload.removeprefix(LINE_MARK)
+        if payload not in thread_of:
+            found = re.match(r'\{"tid": (\d{1,8}),', payload)
+            thread_of[payload] = int(found[1]) if found else None
+        if (thread := thread_of[payload]) is not None:
+            yield start, tid & ~0xFFFFFF | thread & 0xFFFFFF, payload
+
+
+def _every_python_mark(database: Database) -> Iterator[tuple[int, int, str]]:
+    yield from _python_marks(database)
+    yield from _line_marks(database)
+
+
 def _read_python(database: Database, names: NamePool) -> _Part | None:
     starts, tids, chains, flat = [], [], [], []
     number_of: dict[str, int] = {}  # equal payloads are equal stacks; 0: nothing could be read
-    for start, tid, payload in _python_marks(database):
+    for start, tid, payload in _every_python_mark(database):
         if payload not in number_of:
             frames = python_frames(payload)
             number_of[payload] = len(number_of) + 1 if frames else 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, saving, waits_of
+from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, lines, saving, waits_of
 from boundby.model.arrays import ranked
 from boundby.model.records import dataclass
 from boundby.rules.rule import Match
@@ -14,6 +15,11 @@ from boundby.trace.vocabulary.cuda import plain_name
 
 #: Keys of waits, and which of these each has.
 Keys = tuple[list[str], Rows]
+WHERE = (
+    "To see which line waits: record with boundby profile, which marks it, or torch.cuda.set_sync_debug_mode('warn')"
+)
+MOST_LINES = 5
+MOSTLY, NEARLY_ALL = 0.5, 0.9  # of the waits that were seen at a line
 
 
 @dataclass(frozen=True)
@@ -44,16 +50,25 @@ def matches(
         if group.incidents < least:
             continue
         saving_ns, single = saving(context, group)
-        told = words(context, group)
+        told, at = words(context, group), lines(context, group)
+        seen = {"lines": dict(itertools.islice(at.items(), MOST_LINES))} if at else {}
+        where = () if at else context.program.pick((), torch=(WHERE,))
         yield Match(
             region=group.region,
-            title=told.title,
-            evidence={**told.evidence, **evidence(context, group), **single},
+            title=f"{told.title}{_at(at)}",
+            evidence={**told.evidence, **evidence(context, group), **single, **seen},
             saving_ns=saving_ns,
-            advice=(*told.advice, *_together_advice(context, single)),
+            advice=(*told.advice, *_together_advice(context, single), *where),
             examples=examples(context, group),
             instances=group.incidents,
         )
+
+
+def _at(lines: Mapping[str, int]) -> str:
+    """``, at loss (train.py:42)``: the line of most of the waits that were seen at one; empty where they are spread."""
+    line, times = next(iter(lines.items()), ("", 0))
+    share = times / max(sum(lines.values()), 1)
+    return f", {'' if share >= NEARLY_ALL else 'mostly '}at {line}" if share >= MOSTLY else ""
 
 
 def _together_advice(context: RuleContext, single: Mapping[str, object]) -> tuple[str, ...]:

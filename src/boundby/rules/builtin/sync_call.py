@@ -35,7 +35,6 @@ _ADVICE = (
 )
 # Devices that differ by this much from their mean make the host wait whatever it calls.
 UNEVEN = 1.2
-_WHERE = "To see which line waits: torch.cuda.set_sync_debug_mode('warn'), or capture with boundby profile --torch-ops"
 
 
 def check(context: RuleContext) -> Iterator[Match]:
@@ -50,9 +49,7 @@ def _words(context: RuleContext, group: Group) -> Words:
             "The GPUs have unequal work, and the host waits for the slower one: see gpu-balance. Without the wait the "
             "next one takes its place"
         )
-    return Words(
-        f"{group.key} makes the host wait {group.costs}", (advice, *(context.program.pick([], torch=[_WHERE])))
-    )
+    return Words(f"{group.key} makes the host wait {group.costs}", (advice,))
 
 
 RULE = Rule(

@@ -19,7 +19,6 @@ _OTHER = (
 _TORCH = (
     "Keep the value on the device and read it once every N steps: no .item(), float(t), if t: or print(t) in the step; "
     "torch.where in place of a branch",
-    "To see which line asks: torch.cuda.set_sync_debug_mode('warn'), or capture with boundby profile --torch-ops",
 )
 
 

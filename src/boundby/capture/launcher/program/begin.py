@@ -21,7 +21,8 @@ def begin(notes: str) -> None:
     torch: Any = sys.modules["torch"]
     outcome = {"torch": str(getattr(torch, "__version__", "")), "ranges": "none", "operators": "none", "problem": ""}
     try:
-        make_importable()
+        if os.environ.get("BOUNDBY_TORCH_RANGES") != "lines":
+            make_importable()
         _hook_up(torch, outcome, notes)
     except Exception as error:
         if os.environ.get("BOUNDBY_DEBUG"):
@@ -36,6 +37,11 @@ def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
     if (settings := torch_profiler.settings()) is not None:
         _profile(torch, settings, notes)
         return
+    wanted = os.environ.get("BOUNDBY_TORCH_RANGES", "operators").split(",")
+    if "lines" in wanted:
+        _begin_lines(torch)
+    if wanted == ["lines"]:
+        return
     from boundby.annotate import backend
 
     from . import loops
@@ -45,7 +51,6 @@ def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
     outcome["ranges"] = backend()
     if outcome["ranges"] == "none":
         return
-    wanted = os.environ.get("BOUNDBY_TORCH_RANGES", "operators").split(",")
     if "collectives" in wanted:
         when_imported("torch.distributed", loops.mark_collectives)
     if "operators" not in wanted:
@@ -57,6 +62,14 @@ def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
         when_imported("torch.autograd.profiler", loops.mark_record_functions)
     when_imported("torch.utils.data.dataloader", lambda: loops.mark_loaders(operators))
     when_imported("torch.optim.optimizer", loops.mark_optimizers)
+
+
+def _begin_lines(torch: Any) -> None:
+    """Nobody asked for lines: where they cannot be had, nothing is said."""
+    from . import lines
+
+    with contextlib.suppress(Exception):
+        lines.begin(torch)
 
 
 def _profile(torch: Any, settings: dict[str, Any], notes: str) -> None:
