@@ -39,7 +39,7 @@ def test_invariants(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "window"),
-    zip([name for name in READABLE if not name.startswith(SLOW)], itertools.cycle(["all", "20%", "middle"])),
+    list(zip([name for name in READABLE if not name.startswith(SLOW)], itertools.cycle(["all", "20%", "middle"]))),
 )
 def test_invariants_in_other_windows(name: str, window: str) -> None:
     """Each trace in one of them, in turns: each window is looked at in ten."""
