@@ -44,7 +44,12 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         yield 1, "neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked"
     if case.share(Cause.CPU) and case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
         part = percent(case.preempted_ns / case.window_ns)
-        yield 1, f"{part} of the time the host's thread was runnable and waited for a core (preempted)"
+        # Of a thread that sleeps in OS calls as well, some of these may be missing: a sleep without its call looks so.
+        is_open = any(case.blocked_on.values()) and decision.bound in (Cause.CPU.key, Cause.HOST_BLOCKED.key)
+        yield (
+            2 if is_open else 1,
+            f"{part} of the time the host's thread was runnable and waited for a core (preempted)",
+        )
     if case.unreliable is not None and case.captured.cuda_api:
         is_shared = case.share(Cause.DEVICE_WAIT) >= MUCH_DEVICE_WAIT
         yield 2 if is_shared else 1, f"the trace cannot be replayed reliably: {case.unreliable}"
