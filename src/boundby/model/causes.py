@@ -25,10 +25,8 @@ class Cause(IntEnum):
     PROFILER = 9
     UNATTRIBUTED = 10
 
-    @property
-    def key(self) -> str:
-        """The name used in JSON, CSV and SQLite: ``gpu_compute``, ``sync``, ..."""
-        return self.name.lower()
+    def __init__(self, _: int) -> None:
+        self.key = self._name_.lower()  #: the name used in JSON, CSV and SQLite: ``gpu_compute``, ``sync``, ...
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,9 @@ class _Late:
 _MAKING = threading.RLock()
 
 
+_Rest = tuple[dict[str, object], tuple[tuple[str, Callable[[], object]], ...]]
+
+
 class _Layout:
     """The fields of a class in order, what makes their defaults, and which are given by place, compared and shown."""
 
@@ -77,6 +80,7 @@ class _Layout:
         for name, annotation in vars(cls).get("__annotations__", {}).items():
             if "ClassVar" not in str(annotation).partition("[")[0]:
                 self._add(name, vars(cls).get(name, dataclasses.MISSING), by_name=cls.__kw_only__)
+        self.rests: dict[tuple[object, ...], _Rest] = {}  # by what is given
         self.by_place = tuple(name for name, by_name in self.names.items() if not by_name)
         self.compared = tuple(name for name in self.names if name not in self.silent["compare"])
         self.shown = tuple(name for name in self.names if name not in self.silent["repr"])
@@ -94,18 +98,17 @@ class _Layout:
         if default is not dataclasses.MISSING:
             self.values[name] = default
 
-    def complete(self, cls: type, state: dict[str, object], given: int) -> None:
-        """Add the defaults. Raises TypeError where what was given are not the fields."""
-        known = len(state) == given and state.keys() <= self.names.keys()
-        for name, value in self.values.items():
-            state.setdefault(name, value)
-        for name, make in self.makers.items():
-            if name not in state:
-                state[name] = make()
-        if not known or len(state) != len(self.names):
-            missing = ", ".join(name for name in self.names if name not in state)
+    def rest(self, cls: type, by_place: int, *named: str) -> _Rest:
+        """What completes a record that is made of so many values by place and these by name: defaults, and what makes
+        them. Raises TypeError where these are not the fields."""
+        given = [*self.by_place[:by_place], *named]
+        values = {name: value for name, value in self.values.items() if name not in given}
+        makers = {name: make for name, make in self.makers.items() if name not in given}
+        missing = ", ".join(name for name in self.names if name not in {*given, *values, *makers})
+        if missing or by_place > len(self.by_place) or len({*given} & self.names.keys()) < by_place + len(named):
             wants = f"{cls.__qualname__}{self.signature()}"
             raise TypeError(f"{wants} got other arguments" + (f": {missing} missing" if missing else ""))
+        return values, tuple(makers.items())
 
     def signature(self) -> inspect.Signature:
         """What tools show of the class."""
@@ -120,10 +123,16 @@ class _Layout:
 
 def _fill(self: Any, *values: object, **named: object) -> None:
     layout, state = self.__layout__, self.__dict__
-    state.update(zip(layout.by_place, values, strict=False), **named)
-    given = len(values) + len(named)
-    if given != len(layout.names) or (named and state.keys() != layout.names.keys()):
-        layout.complete(self.__class__, state, given)
+    given = (len(values), *named)  # where a record is made, its fields stand in the same order each time
+    rest = layout.rests.get(given)
+    if rest is None:
+        rest = layout.rests[given] = layout.rest(self.__class__, *given)
+    state.update(rest[0])
+    if values:
+        state.update(zip(layout.by_place, values, strict=False))
+    state.update(named)
+    for name, make in rest[1]:
+        state[name] = make()
     if layout.finishes:
         self.__post_init__()
 

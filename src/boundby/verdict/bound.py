@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
@@ -82,7 +83,7 @@ class Case:
     silent_ns: int = 0  # from where its calls stop on record to the end of the trace, while ranges that call go on
     stretched: str | None = None  # why the window holds hardly any of the work
 
-    @property
+    @cached_property
     def window_ns(self) -> int:
         return sum(self.time.values())
 
@@ -115,7 +116,7 @@ def decide(case: Case) -> Decision:
     if case.replayed is not None:
         savings = _ranked(case.replayed)
     else:
-        savings = _bounded(_savings(case.time, case.host_active_ns), case.most)
+        savings = _ranked(_bounded(_savings(case.time, case.host_active_ns), case.most))
     is_busy = any(case.time[cause] for cause in BUSY_CAUSES)
     if is_saturated(case.time, case.replayed) if case.is_saturated is None else case.is_saturated and is_busy:
         return _decide_saturated(case, savings)
@@ -178,7 +179,7 @@ def busiest(time: Mapping[Cause, int]) -> Cause:
     return max(BUSY_CAUSES, key=lambda cause: (time[cause], -cause))
 
 
-def _worth_naming(savings: tuple[Saving, ...], window_ns: int) -> str | None:
+def _worth_naming(savings: Sequence[Saving], window_ns: int) -> str | None:
     """The best cause, if it is worth a name."""
     return savings[0].cause if savings and savings[0].saving_ns >= LEAST_SAVING * window_ns else None
 
@@ -188,7 +189,7 @@ def _ranked(savings: Mapping[str, int]) -> tuple[Saving, ...]:
     return tuple(sorted(found, key=lambda saving: (-saving.saving_ns, saving.cause)))
 
 
-def _savings(time: Mapping[Cause, int], host_active_ns: int) -> tuple[Saving, ...]:
+def _savings(time: Mapping[Cause, int], host_active_ns: int) -> dict[str, int]:
     window = sum(time.values())
     headroom = max(0, window - time[Cause.SYNC] - host_active_ns - time[Cause.HOST_BLOCKED])
     busy = sum(time[cause] for cause in BUSY_CAUSES)
@@ -196,13 +197,11 @@ def _savings(time: Mapping[Cause, int], host_active_ns: int) -> tuple[Saving, ..
     for cause in BUSY_CAUSES:
         share = time[cause] / busy if busy else 0.0
         savings[cause.key] = min(time[cause], round(headroom * share))
-    return _ranked(savings)
+    return savings
 
 
-def _bounded(savings: tuple[Saving, ...], most: Mapping[str, int] | None) -> tuple[Saving, ...]:
-    if most is None:
-        return savings
-    return _ranked({saving.cause: min(saving.saving_ns, most.get(saving.cause, 0)) for saving in savings})
+def _bounded(savings: dict[str, int], most: Mapping[str, int] | None) -> dict[str, int]:
+    return savings if most is None else {cause: min(ns, most.get(cause, 0)) for cause, ns in savings.items()}
 
 
 def _next(time: Mapping[Cause, int], removed: str, host_active_ns: int) -> str | None:
@@ -215,4 +214,6 @@ def _next(time: Mapping[Cause, int], removed: str, host_active_ns: int) -> str |
         return busiest(rest).key
     # Waiting is overlapped away, not worked away; every other host cause leaves the host's own time too.
     active = host_active_ns - (time[cause] if cause in _HOST_WORK else 0)
-    return _worth_naming(_savings(rest, max(active, 0)), sum(rest.values()))
+    savings = _savings(rest, max(active, 0))
+    best = min(savings, key=lambda cause: (-savings[cause], cause))
+    return _worth_naming([Saving(best, savings[best])], sum(rest.values()))

@@ -543,7 +543,7 @@ def _all_saturated(timeline: Timeline, replayed: Counterfactuals) -> bool:
 
 
 def _time(by_cause: npt.NDArray[np.int64]) -> dict[Cause, int]:
-    return {cause: int(by_cause[cause]) for cause in CAUSES}
+    return dict(zip(CAUSES, by_cause.tolist(), strict=True))
 
 
 def _by_key(time: Mapping[Cause, int]) -> dict[str, int]:
