@@ -57,6 +57,16 @@ def test_cpu_or_gpu() -> None:
     assert [point.size for point in result.points] == [16, 256]
 
 
+def test_a_training_sweep(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    program = example("training_sweep")
+    monkeypatch.setattr(program, "STEPS", 3)
+    by_width, by_length = program.main(sizes=(4,), steps=(3, 40), budget_s=20.0)
+    assert [point.size for point in by_width.points] == [4]
+    little, more = (point.cpu_quality for point in by_length.points)
+    assert little < more <= 1.0
+    assert "ACCURACY" in capsys.readouterr().out
+
+
 def test_the_loss_is_the_same_in_every_step(capsys: pytest.CaptureFixture[str]) -> None:
     told = example("segmentation_loss").main(budget_s=0.05)
     assert len(told) == 4

@@ -124,12 +124,9 @@ class Subject:
         if not mine:
             return None
         best = max(mine, key=lambda item: 2 * (item.saving_ns or (0, 0))[0] + (item.saving_ns or (0, 0))[1])
-        depth = len(best.region or ())
-        place = (
-            f"{'.../' if depth > 2 else ''}{'/'.join(best.region[-2:])}: " if best.region and not self.is_part else ""
-        )
+        place = "" if self.is_part else _in(best)
         action = best.advice[0] if best.advice else ""
-        return Told(f"{place}{best.title}", best.saving_ns, action, f"boundby explain {best.rule}", rank=FOUND)
+        return Told(f"{best.title}{place}", best.saving_ns, action, f"boundby explain {best.rule}", rank=FOUND)
 
     def tells(self, rule: str) -> bool:
         """Whether this rule has found anything, be it a note that saves nothing."""
@@ -295,7 +292,7 @@ def _response(subject: Subject, bound: str, remedy: patterns.Remedy, told: Told)
         id=f"{bound}.{remedy.id}",
         title=remedy.title,
         saving_ns=told.saving_ns,
-        because=told.because,
+        because=told.because if told.applies else f"nothing to do here: {told.because}",
         action=told.action if program.understands(told.action) else "",
         needs=remedy.needs,
         caution=remedy.caution,
@@ -868,6 +865,11 @@ def _best_findings(subject: Subject) -> Iterator[FirstResponse]:
         yield _of_finding(item, "unknown", "the best finding, though no cause stands out", subject)
 
 
+def _in(item: Finding) -> str:
+    """Where a finding lies, behind its title: `` (in step/loss)``."""
+    return f" (in {'/'.join(item.region[-2:])})" if item.region else ""
+
+
 def _remedy_of(item: Finding, subject: Subject) -> str:
     """What the page of some pattern calls the response that this finding numbers; empty where none does."""
     alone = replace(subject, findings=(item,), predictor=None)
@@ -880,7 +882,7 @@ def _remedy_of(item: Finding, subject: Subject) -> str:
 
 
 def _of_finding(item: Finding, prefix: str, because: str, subject: Subject | None = None) -> FirstResponse:
-    told = f"{'/'.join(item.region[-2:])}: {item.title}" if item.region else item.title
+    told = f"{item.title}{_in(item)}"
     remedy = _remedy_of(item, subject) if subject is not None else ""
     return FirstResponse(
         f"{prefix}.{item.rule}",

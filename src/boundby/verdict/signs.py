@@ -123,7 +123,7 @@ def _cpu(measured: _Measured) -> Iterator[Sign]:
 
 
 def _blocked(measured: _Measured) -> Iterator[Sign]:
-    yield measured.cpu("the launching thread sleeps", high=LOW_UTILIZATION)
+    yield measured.cpu("the launching thread runs little: under 80 %", high=LOW_UTILIZATION)
     yield measured.gpu("GPU busy under 80 %", high=LOW_UTILIZATION)
     yield measured.mean_gap("long gaps", low=LONG_GAP_NS)
 

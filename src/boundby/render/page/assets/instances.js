@@ -12,9 +12,9 @@
     option.value = String(number);
     select.append(option);
   });
-  // First shown: the region with the most time among those repeated often enough to be steps.
-  const often = plotData.instances.findIndex((series) => series.n >= 3);
-  let chosen = Math.max(often, 0), which = "h", charts = [];
+  // First shown: the region with the most time among those repeated often enough to be steps, and that launch work if any do.
+  const often = [true, false].map((works) => plotData.instances.findIndex((series) => series.n >= 3 && (!works || series.p))).find((at) => at >= 0) ?? 0;
+  let chosen = often, which = "h", charts = [];
 
   const powers = (_, values) => values.map((value) => (value === null ? "" : page.duration(value)));
 

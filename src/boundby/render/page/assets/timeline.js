@@ -170,10 +170,10 @@
     const stepped = uPlot.paths.stepped({ align: 1 });
     const base = common(width);
     const utilization = {
-      ...base, height: UTILIZATION,
+      ...base, height: lines.length ? UTILIZATION : 1, // nothing to draw: no empty axes
       scales: { ...base.scales, y: { range: [0, 1.04] } },
-      axes: [{ ...axis(true), values: () => [], size: 4, ticks: { show: false } },
-             { ...axis(true), size: gutter(), splits: () => [0, 0.25, 0.5, 0.75, 1], values: (_, values) => values.map((value) => `${Math.round(value * 100)} %`), space: 18 }],
+      axes: [{ ...axis(lines.length > 0), values: () => [], size: 4, ticks: { show: false } },
+             { ...axis(lines.length > 0), size: gutter(), splits: () => [0, 0.25, 0.5, 0.75, 1], values: (_, values) => values.map((value) => `${Math.round(value * 100)} %`), space: 18 }],
       series: [{}, ...lines.map((line) => ({
         label: line.name, stroke: page.color(line.color), width: line.color === "--cpu" ? 1.5 : 1.25, paths: stepped, points: { show: false },
         fill: line.color === "--gpu" && lines.filter((other) => other.color === "--gpu").length === 1 ? `${page.color("--gpu")}33` : undefined,
