@@ -208,16 +208,16 @@ class EventScanner:
             raise NotJsonError(self._before, is_cut=True)
         if self._rest.strip(b" \t\r\n\0"):
             raise NotJsonError(self._before, is_cut=False)
-        columns = [np.concatenate(parts) for parts in zip(*self._columns, strict=True)]
-        entries = [np.concatenate(parts) for parts in zip(*self._entries, strict=True)]
-        return _events(columns, entries, self._keys, tuple(map(_unescape, self._index)), self._top)
+        texts = tuple(map(_unescape, self._index))
+        self._index.clear()  # what is put together is given back at once: twice is not to be in memory
+        arguments = _by_key(self._keys, [_joined(self._entries) for _ in _ENTRIES])
+        columns = {name: _joined(self._columns) for name in _COLUMNS}
+        return Events(**columns, texts=texts, top=self._top, _arguments=arguments)
 
 
-def _events(
-    columns: Sequence[Any], entries: Sequence[Any], keys: Sequence[str], texts: tuple[str, ...], top: dict[str, Any]
-) -> Events:
-    named = dict(zip(_COLUMNS, columns, strict=True))
-    return Events(**named, texts=texts, top=top, _arguments=_by_key(keys, entries))
+def _joined(parts: Sequence[list[np.ndarray[Any, Any]]]) -> Any:
+    """The first column of all parts, which is taken from them."""
+    return np.concatenate([part.pop(0) for part in parts])
 
 
 def _by_key(keys: Sequence[str], entries: Sequence[np.ndarray[Any, Any]]) -> dict[str, Any]:
@@ -302,10 +302,10 @@ def plain(text: bytes, keys: Iterable[str]) -> Events:
         values = (ord(event["ph"]), number_of(event.get("cat")), number_of(event.get("name")), *who, *times)
         for column, what in zip(columns, values, strict=True):
             column.append(what)
-    arrays = [np.array(column, kind) for column, kind in zip(columns, _COLUMN_TYPES, strict=True)]
+    arrays = {name: np.array(column, kind) for name, column, kind in zip(_COLUMNS, columns, _COLUMN_TYPES, strict=True)}
     of_entries = [np.array(column, kind) for column, kind in zip(entries, _ENTRY_TYPES, strict=True)]
     beside = {key: _numbers(value) for key, value in top.items() if key != "traceEvents"}
-    return _events(arrays, of_entries, keys, tuple(index), beside)
+    return Events(**arrays, texts=tuple(index), top=beside, _arguments=_by_key(keys, of_entries))
 
 
 class _Number(str):

@@ -8,6 +8,7 @@ says when that was.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -133,12 +134,15 @@ def build(events: Events, shown: Path, path: str) -> Trace:
     hosts = _Hosts(_renumber(raw, ids), _told_names(columns))
     origin_ns, span_ns = _rebase(raw)
     process_of = _owners(raw[CALLS], hosts)
-    device = gpu_operations(columns, raw[OPERATIONS], process_of(raw[OPERATIONS]["correlationId"]))
-    calls = _calls(columns, raw[CALLS])
-    ranges, arguments = _ranges(columns, raw[RANGES])
     cycles = _cycles(columns, raw)
     cut = _cut_steps(columns, raw, cycles)
-    frames = _intervals(columns, raw[FRAMES], raw[FRAMES]["globalTid"])
+    # What has become a table is given back: twice is not to be in memory.
+    of_device = raw.pop(OPERATIONS)
+    device = gpu_operations(columns, of_device, process_of(of_device["correlationId"]))
+    calls = _calls(columns, raw.pop(CALLS))
+    ranges, arguments = _ranges(columns, raw.pop(RANGES))
+    of_frames = raw.pop(FRAMES)
+    frames = _intervals(columns, of_frames, of_frames["globalTid"])
     overheads = _overheads(columns, raw[OVERHEADS], calls)
     operators = unique(columns.name(events.name[columns.kind == OPERATOR])).tolist()
     points = _points(columns, raw[SYNCS], process_of, device.gpus.of(devices_of(columns, raw[SYNCS]["row"])))
@@ -226,7 +230,8 @@ def _raw_tables(columns: Columns) -> tuple[dict[str, Raw], npt.NDArray[np.int64]
 
 def _unsigned(ids: Int64Array) -> Int64Array:
     """Ids below 0 as what they were before somebody took their 32 bits for a signed number."""
-    return np.where((ids < 0) & (ids != MISSING), ids & 0xFFFFFFFF, ids)
+    is_signed = (ids < 0) & (ids != MISSING)
+    return np.where(is_signed, ids & 0xFFFFFFFF, ids) if is_signed.any() else ids
 
 
 def as_double(time_ns: Int64Array) -> Int64Array:
@@ -312,6 +317,8 @@ def _cycles(columns: Columns, raw: dict[str, Raw]) -> tuple[Cycle, ...]:
     rows, numbers = _steps(columns, table)
     if len(set(table["globalTid"][rows].tolist())) != 1:
         return ()  # steps of several threads are no schedule's order
+    if all(after == before + 1 for before, after in itertools.pairwise(numbers)):
+        return ()
     timed = [one for what, one in raw.items() if what != OVERHEADS]
     start = np.concatenate([one["start"] for one in timed])
     until = np.concatenate([one.get("end", one["start"]) for one in timed])
