@@ -13,11 +13,13 @@ from boundby.evidence.transfers import bandwidth_of
 from boundby.model.arrays import grouped, largest, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
-from boundby.model.units import bandwidth, count, duration, size
+from boundby.model.units import bandwidth, count, duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match
 from boundby.trace.tables import Direction
 
+# Where less of the time lies in the region that is named as the place, the title says so.
+MOSTLY_INSIDE = 0.95
 _WAY = {Direction.HTOD: "host to device", Direction.DTOH: "device to host"}
 
 
@@ -98,6 +100,9 @@ class OperationSet:
         """The match on all of them, or on so many ``instances``."""
         instances = len(self) if instances is None else instances
         region, examples = self.region, self.examples()
+        inside = self.context.timeline.ownership.regions.subtree(region)[self.context.timeline.launch_region[self.rows]]
+        if (part := float(self.duration_ns[inside].sum()) / max(self.total_ns, 1)) < MOSTLY_INSIDE:
+            title += f"; {percent(part)} of that in this region"
         return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns)
 
 

@@ -133,7 +133,9 @@ def where_and_when(context: RuleContext, place: Place) -> str:
     ``: 617 ms in 2 places: LOAD 600 ms, FIT 17.0 ms``."""
     if not place.parts:
         between = neighbours(context, place.rows) if place.region == ROOT else ""
-        return f"{f' {between}' if between else ''}: {times(place)}"
+        threads = len(unique(host_pieces(context).thread[place.rows]))
+        together = f", {threads} threads together" if threads > 1 and len(context.timeline.devices) > 1 else ""
+        return f"{f' {between}' if between else ''}: {times(place)}{together}"
     named = [f"{_name(context, part)} {duration(part.total_ns)}" for part in place.parts[:MOST_NAMED]]
     more = len(place.parts) - len(named)
     return (

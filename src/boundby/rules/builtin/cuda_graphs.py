@@ -16,6 +16,11 @@ MOST_OF_ALL = 0.9
 # So many kinds of sequences are shown as evidence.
 _MOST_KINDS = 5
 
+_WITH_RANKS = (
+    "DistributedDataParallel under graphs: wrap the model in a side stream, run at least 11 steps before the capture, "
+    "and set TORCH_NCCL_ASYNC_ERROR_HANDLING=0; a step that torch.compile splits at its hooks is several graphs",
+)
+
 
 def _check(context: RuleContext) -> Iterator[Match]:
     repeating = launched(context, Part.REPEATING)
@@ -31,6 +36,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if repeating.between_ns is not None:
         pace += f", {duration(repeating.between_ns)} of host time each"
     small = repeating.small_share or 0.0
+    communicates = bool(context.operations.is_communication.any())
     batch = (
         f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: a "
         "larger batch costs them next to nothing",
@@ -66,6 +72,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     f"nowait): each region is a launch (now {pace})",
                 ),
             ),
+            *(context.program.pick((), torch=_WITH_RANKS) if communicates else ()),
             *(batch if small >= RULE.threshold(context, "small_fraction") else ()),
         ),
     )
