@@ -223,16 +223,18 @@ def table(folder: Path) -> str:
 def write_samples(folder: Path, into: Path = SAMPLES) -> None:
     """What boundby says of each pattern, for people who have no report at hand."""
     into.mkdir(exist_ok=True)
+    reports = {"pytorch_profiler": SAMPLES.parent / "simulated_sync.pt.trace.json.gz"}
     for story in stories():
         case = Case(story.name, story.before, Machine(host_jitter=0.05, device_jitter=0.01), 1)
-        export = folder / f"{story.name}.sqlite"
-        write_export(case.run(), export, "2023")
-        analysis = api.examine(export)
-        report = replace(analysis.report, trace=replace(analysis.report.trace, path=export.name))
-        text = markdown.render(report).replace(str(folder) + "/", "")
-        (into / f"{story.name}.md").write_text(text, encoding="utf-8")
+        reports[story.name] = folder / f"{story.name}.sqlite"
+        write_export(case.run(), reports[story.name], "2023")
+    for name, path in reports.items():
+        analysis = api.examine(path)
+        report = replace(analysis.report, trace=replace(analysis.report.trace, path=path.name))
+        text = markdown.render(report).replace(f"{path.parent}/", "")
+        (into / f"{name}.md").write_text(text, encoding="utf-8")
         html = page.render(report, analysis.plot_data, next_bounds=analysis.next_bounds)
-        (into / f"{story.name}.html").write_text(html.replace(str(folder) + "/", ""), encoding="utf-8")
+        (into / f"{name}.html").write_text(html.replace(f"{path.parent}/", ""), encoding="utf-8")
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ BECAUSE_COLUMN = 44  # narrower, the reason reads better on a line of its own
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
 HOST_TIMES = "A time in parentheses is the host's: the account holds none of that region."
-NOT_CAPTURED = "NOT CAPTURED: what cannot be told, and why, or what {} captures it with"
+NOT_CAPTURED = "NOT CAPTURED: what that hides, and how {} captures it, or why it did not"
 _BUSY = {cause.key for cause in BUSY_CAUSES}
 
 

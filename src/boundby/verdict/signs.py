@@ -70,14 +70,15 @@ def card(pattern: str, part: Part) -> Card:
 
 
 def _stands(pattern: str, measured: _Measured, missing: list[Sign]) -> str:
-    """``Not the classic picture (GPU busy over 90 %: 61 %), but without kernel time 38 % less is more than ...``"""
+    """``Not the classic picture (GPU busy over 90 %: 61 %); the verdict stands because without kernel time ...``"""
     verdict = measured.part.verdict
     lacking = "; ".join(f"{sign.name}: {sign.value}" for sign in missing)
     best = {saving.cause: saving.saving_ns for saving in verdict.savings}
     text = f"Not the classic picture ({lacking})"
     if best.get(pattern, 0) <= 0:
         return f"{text}."
-    saved = change(-best[pattern] / measured.total_ns)
+    left_ns = verdict.without_ns if pattern == verdict.bound else None  # as the headline tells it
+    saved = change(-best[pattern] / measured.total_ns if left_ns is None else left_ns / measured.total_ns - 1)
     more = "" if verdict.mixed_of else ", more than without any other cause"
     text += f"; the verdict stands because {WITHOUT[pattern]} the time changes by {saved}{more}"
     return f"{text} ({'replayed' if verdict.decided_by == 'replay' else 'by the account'})."
