@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 
 
 class KernelKind(IntEnum):
@@ -96,6 +97,7 @@ _INNER = (
 _MOST_LABEL = 60
 
 
+@lru_cache(maxsize=1 << 14)
 def kind_of_kernel(name: str) -> KernelKind:
     """The kind of a kernel by its demangled name."""
     return next((kind for kind, pattern in _KINDS if pattern.search(name)), KernelKind.OTHER)
@@ -116,6 +118,7 @@ def is_library_kernel(name: str) -> bool:
     return bool(_LIBRARY_KERNEL.search(name))
 
 
+@lru_cache(maxsize=1 << 14)
 def kernel_label(name: str) -> str:
     """A kernel's name as people say it: no return type, no template arguments, no parameters, no namespaces; what an
     elementwise kernel computes in brackets. ``vectorized_elementwise_kernel (Mul)``."""

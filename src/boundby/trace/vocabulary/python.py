@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from boundby.model.records import dataclass
 from boundby.trace.vocabulary.os import SLEEPS
@@ -45,7 +45,7 @@ class Frame:
         """``step (train.py:31)``, ``Tensor.item``."""
         return f"{self.function} ({self.file.rsplit('/', 1)[-1]}:{self.line})" if self.line else self.function
 
-    @property
+    @cached_property
     def distance(self) -> int:
         """How far from the program's own code: 0 its own, 1 a library of models or servers, 2 a framework or Python."""
         if not self.line or _FRAMEWORKS.match(self.file):
