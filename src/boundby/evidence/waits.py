@@ -276,7 +276,8 @@ def lines(context: RuleContext, group: Group) -> dict[str, int]:
             time = stacks.events.start_ns[stacks.rows(StackSource.PYTHON, thread)]
             is_seen[rows] = places(time, calls.end_ns[call[rows]]) > places(time, calls.start_ns[call[rows]])
         call = call[is_seen]
-    seen = Counter(line for one in call[:MOST_LOOKED_AT].tolist() for line in source_of(context.timeline, one, 1))
+    looked_at = (line for one in call[:MOST_LOOKED_AT].tolist() for line in source_of(context.timeline, one, 1))
+    seen = Counter(re.sub(r"^<module> \((.+)\)$", r"\1", line) for line in looked_at)
     return {line: times for line, times in sorted(seen.items(), key=lambda item: (-item[1], item[0])) if ":" in line}
 
 

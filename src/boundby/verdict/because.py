@@ -36,7 +36,7 @@ def _busy(case: Case) -> str:
 
 
 def _per(case: Case) -> str:
-    return f" per instance, {case.instances:,} instances" if case.instances > 1 else ""
+    return f" in each of {case.instances:,} instances" if case.instances > 1 else ""
 
 
 def _each(case: Case, cause: Cause) -> str:

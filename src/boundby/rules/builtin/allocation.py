@@ -47,7 +47,7 @@ def _advice(program: Program, call: str) -> tuple[str, ...]:
             "loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where shapes vary",
             "Run the largest batch first, so that later ones find their memory there",
         ),
-        cudf=("rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool",),
+        cudf=("rmm.reinitialize(pool_allocator=True) before the first data frame: allocations then come from a pool",),
         python=(f"{again}: write into arrays that are there (out=), or let a memory pool of the library hold them",),
         directives=(f"{again}: one data region around the loop (enter data, exit data) in place of one in each turn",),
         julia=(f"{again}: write into arrays that are there (.=, mul!)",),

@@ -232,7 +232,7 @@ def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
             *_compiling(context, part.rows),
             later,
         )
-    pool = "rmm.reinitialize(pool_allocator=True) before the first frame: allocations then come from a pool"
+    pool = "rmm.reinitialize(pool_allocator=True) before the first data frame: allocations then come from a pool"
     once = "Allocate and pin once, before what counts, at the largest size that will come"
     return context.program.pick(once, cudf=pool), later
 
