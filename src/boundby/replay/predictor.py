@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
-from boundby.model.causes import REMOVABLE
+from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import contains
 from boundby.model.units import percent
 from boundby.native.forward import Costs
@@ -51,6 +51,8 @@ MODEL_ERROR = 0.05
 # Delays of work that was ready, for so much of a window, look like a device that is shared with another process. Who
 # shares one gets another share of it once its own pace changes: by up to so many times these delays (as simulated).
 SHARED, SHARED_DELAYS = 0.02, 4
+# Threads that sleep for so much of the window matter to it, and so does who wakes them.
+MUCH_SLEPT = 0.05
 # Where dependencies were dropped, since measured times contradict them, as many others may not be known.
 CHANCE = 3
 # Loading code and allocating take another time in every run (a real pair: a third less); so much of it is left open.
@@ -64,7 +66,7 @@ class Range(NamedTuple):
 
     low_ns: int
     high_ns: int
-    is_order_open: bool = False  # much hangs on which stream's work comes first, and the rules for that do not hold
+    is_order_open: bool = False  # much hangs on which stream's work comes first, or who wakes whom, which is not known
 
     @property
     def confidence(self) -> str:
@@ -279,8 +281,10 @@ class Predictor:
             low, high = min(low, allocated_ns[position]), max(high, min(allocated_ns[position], measured))
             busy = self.devices[position].busy.total if is_same_work else 0  # what is shown to overlap does
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
-            is_order_open = abs(other - predicted) > MODEL_ERROR * predicted
+            is_order_open = self._is_waker_open or abs(other - predicted) > MODEL_ERROR * predicted
             low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open
+            if self._shares_room:  # more overlap than was measured may not be possible
+                high = max(high, min(busy, measured))
             if leaves_input and measured > high:
                 high += int((measured - high) * self.open.held_up[position])
             if not is_of_kernels and self.open.delay_ns[rows].sum() >= SHARED * measured:
@@ -322,6 +326,19 @@ class Predictor:
     @cached_property
     def _otherwise_unchanged_ns(self) -> list[int]:
         return self._otherwise_ns(self.graph.costs)
+
+    @cached_property
+    def _shares_room(self) -> bool:
+        return len(self.graph.links.lane_first) > 0
+
+    @cached_property
+    def _is_waker_open(self) -> bool:
+        """Whether several threads sleep for long, and only context switches tell of it: not who woke them."""
+        graph, captured = self.graph, self.timeline.trace.captured
+        if captured.osrt or captured.python_stacks or graph.links.chains < 2:
+            return False
+        slept = graph.pieces_of(Cause.HOST_BLOCKED)
+        return bool(graph.piece_ns[slept].sum() > MUCH_SLEPT * max(self.measured_ns, default=1))
 
     @cached_property
     def _dropped(self) -> float:

@@ -278,7 +278,8 @@ def _waits(graph: Graph, scope: Scope, regions: int) -> FloatArray:
 
 def _launching_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
     own_ns = _calls_ns(graph, scope.nodes & ~graph.is_init, regions)
-    latency_ns = _summed(graph.op_region, graph.costs.launch_latency_ns, scope.operations, regions)
+    late_ns = np.maximum(graph.costs.launch_latency_ns, 0)  # clocks err: some seem to arrive before they are sent
+    latency_ns = _summed(graph.op_region, late_ns, scope.operations, regions)
     return own_ns + latency_ns + _pieces_ns(Cause.CUDA_API)(graph, scope, regions)
 
 
