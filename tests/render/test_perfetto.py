@@ -222,7 +222,7 @@ def test_without_the_package_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(UserError, match="perfetto package") as caught:
         perfetto.write(io.BytesIO(), NO_REPORT, built(nothing()))
-    assert "boundby[perfetto]" in caught.value.next_step
+    assert "pip install perfetto" in caught.value.next_step
 
 
 def nothing() -> Trace:

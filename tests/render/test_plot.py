@@ -188,7 +188,7 @@ def test_figures_need_matplotlib_only_when_drawn(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(UserError, match="matplotlib") as caught:
         figures.account(reports.sample())
-    assert "boundby[plot]" in caught.value.next_step
+    assert "pip install matplotlib" in caught.value.next_step
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

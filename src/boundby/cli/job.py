@@ -39,7 +39,7 @@ FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="A dask scheduler whose workers see the same files, or 'local' to start one; needs boundby[cluster].",
+    help="A dask scheduler whose workers see the same files, or 'local' to start one; needs the package distributed.",
 )
 @click.option(
     *("-s", "--sort"),

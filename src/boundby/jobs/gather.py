@@ -181,7 +181,7 @@ def _on_cluster(
     try:
         import distributed
     except ImportError:
-        raise ToolError("dask.distributed is not installed.", 'pip install "boundby[cluster]"') from None
+        raise ToolError("dask.distributed is not installed.", "pip install distributed") from None
     dask: Any = distributed
     cluster: Any = None
     if scheduler == "local":

@@ -34,7 +34,7 @@ def protos() -> Any:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
     except ImportError as error:
         message = "Writing a Perfetto trace needs the perfetto package, which is not installed."
-        raise UserError(message, "Run: pip install 'boundby[perfetto]'") from error
+        raise UserError(message, "Run: pip install perfetto") from error
     return perfetto_trace_pb2
 
 

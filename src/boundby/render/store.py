@@ -96,7 +96,7 @@ def _sqlite_utils() -> ModuleType:
         import sqlite_utils
     except ImportError as error:
         message = "Saving to a database needs sqlite-utils, which is not installed."
-        raise UserError(message, "Run: pip install 'boundby[sqlite]'") from error
+        raise UserError(message, "Run: pip install sqlite-utils") from error
     return sqlite_utils
 
 

@@ -85,7 +85,7 @@ def from_dict(data: object, *kinds: type[S], where: str = "This") -> S:
         raise InputError(f"{where} is a {written or 'report'}, not a result of {command}.", how)
     if version > kind.format_version:
         message = f"{where} has format_version {version}; this boundby reads up to {kind.format_version}."
-        raise InputError(message, "Update boundby: pip install --upgrade boundby")
+        raise InputError(message, "Update boundby (git pull, then pip install .)")
     try:
         return from_plain(kind, data)
     except ValueError as error:

@@ -72,9 +72,7 @@ def frame(report: Report, table: str) -> pd.DataFrame:
     try:
         import pandas as pd
     except ImportError as error:
-        raise UserError(
-            "A frame needs pandas, which is not installed.", "Run: pip install 'boundby[frames]'"
-        ) from error
+        raise UserError("A frame needs pandas, which is not installed.", "Run: pip install pandas") from error
     found = rows(report, table)
     series = {}
     for name, kind in columns(table).items():

@@ -99,7 +99,7 @@ def _torch(workload: Workload) -> Any:
         free = ", ".join(other.name for other in WORKLOADS if not other.needs_torch)
         raise WorkloadError(
             f"The workload {workload.name} needs PyTorch, which is not installed for {sys.executable}.",
-            f"Install it (pip install 'boundby[torch]'), or take one that does without: {free}.",
+            f"Install it (pip install torch), or take one that does without: {free}.",
         )
     import torch
 

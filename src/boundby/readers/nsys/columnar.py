@@ -158,5 +158,5 @@ def _pyarrow() -> Any:
     except ImportError:
         raise ToolError(
             "Reading a folder of Arrow or Parquet files needs pyarrow, which is not installed.",
-            "Run: pip install 'boundby[arrow]'. Or export as SQLite: nsys export --type sqlite REPORT.nsys-rep",
+            "Run: pip install pyarrow. Or export as SQLite: nsys export --type sqlite REPORT.nsys-rep",
         ) from None

@@ -72,9 +72,7 @@ def matplotlib() -> Any:
     try:
         import matplotlib as package
     except ImportError as error:
-        raise UserError(
-            "Figures need matplotlib, which is not installed.", "Run: pip install 'boundby[plot]'"
-        ) from error
+        raise UserError("Figures need matplotlib, which is not installed.", "Run: pip install matplotlib") from error
     return package
 
 
