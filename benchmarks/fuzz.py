@@ -54,6 +54,7 @@ from boundby.simulate.jobs import Job, Plant, simulate, write_export
 
 MOST_BYTES = 1_200_000  # of a source: thousands of copies are to be looked at
 LONGEST_S, MOST_MEMORY = 60, 2 << 30
+PART_OF_JOBS = 0.25  # of the ranks of a real job that is read
 TELL_EVERY = 500
 WHOLE_EVERY = 10
 TOGETHER = 20  # cases in one process: what they share costs a fifth
@@ -153,13 +154,24 @@ def results(folder: Path, traces: Path | None) -> list[Path]:
     return found
 
 
-def jobs(folder: Path, _traces: Path | None) -> list[Path]:
+def jobs(folder: Path, traces: Path | None) -> list[Path]:
     plans = (Job(data=3, steps=4, layers=2, plants=(Plant("slow_input", 2, 0.4),)), Job(data=2, steps=3, layers=2))
     for number, job in enumerate(plans):
         (folder / f"job{number}").mkdir()
         for run in simulate(job):
             write_export(run, folder / f"job{number}" / f"rank_{run.rank}.sqlite")
-    return [folder / f"job{number}" for number in range(len(plans))]
+    for packed in sorted(traces.glob("kineto/job_*/*.json.gz")) if traces else ():
+        (folder / packed.parent.name).mkdir(exist_ok=True)
+        trace = json.loads(gzip.decompress(packed.read_bytes()))
+        (folder / packed.parent.name / packed.stem).write_text(json.dumps(_begin(trace)))
+    return sorted(path for path in folder.iterdir() if path.is_dir())
+
+
+def _begin(trace: dict[str, Any]) -> dict[str, Any]:
+    """The first part of a trace: of all of it, thousands of copies would take days."""
+    times = sorted(event["ts"] for event in trace["traceEvents"] if "ts" in event)
+    until = times[int(len(times) * PART_OF_JOBS)]
+    return {**trace, "traceEvents": [one for one in trace["traceEvents"] if one.get("ts", until) <= until]}
 
 
 def _small(folder: Path | None, pattern: str, most: int = MOST_BYTES) -> list[Path]:
@@ -179,7 +191,7 @@ def _damage_result(path: Path, chance: random.Random) -> None:
 def _damage_ranks(folder: Path, chance: random.Random) -> None:
     ranks = sorted(folder.iterdir())
     for path in chance.sample(ranks, chance.randint(1, len(ranks))):
-        damage(path, chance)
+        (damage if path.suffix == ".sqlite" else _damage_text)(path, chance)
 
 
 KINDS: Mapping[str, Kind] = {
