@@ -282,6 +282,8 @@ class Predictor:
             busy = self.devices[position].busy.total if is_same_work else 0  # what is shown to overlap does
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
             is_order_open = self._is_waker_open or abs(other - predicted) > MODEL_ERROR * predicted
+            if self._shares_room and not self.graph.takes_turns:  # by what rule they share it is not known
+                is_order_open |= abs(measured - predicted) > LEAST_BOUND * measured
             low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open
             if self._shares_room:  # more overlap than was measured may not be possible
                 high = max(high, min(busy, measured))
