@@ -193,7 +193,7 @@ def test_everything_gone_leaves_only_the_device_switching() -> None:
     assert known.window(EVERYTHING) == 19 * Machine().switch_ns
 
 
-@pytest.fixture(scope="module", params=[seed for seed in range(120) if generate(seed).is_plain])
+@pytest.fixture(scope="module", params=[seed for seed in range(60) if generate(seed).is_plain])
 def plain(request: pytest.FixtureRequest) -> Case:
     return generate(request.param)
 
