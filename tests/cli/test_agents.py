@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from boundby import api
 from boundby.cli.main import main
+from boundby.model.scenarios import SCENARIOS
 from boundby.render import brief
 from boundby.results.report import Report
 from tests.support import reports
@@ -70,7 +72,9 @@ def test_the_brief_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_tools_of_mcp() -> None:
     pytest.importorskip("mcp")
-    from boundby.cli.mcp import MOST_CHARACTERS, server
+    from boundby.cli.mcp import MOST_CHARACTERS, server, what_if
+
+    assert set(SCENARIOS) <= set(re.findall(r"\w+", what_if.__doc__ or ""))
 
     made = server()
     assert [tool.name for tool in asyncio.run(made.list_tools())] == [
