@@ -39,9 +39,6 @@ MOST_GROUPS = 8
 # Waits share what they cost: without its neighbours one may save more than its own time. Ask from this part of the
 # least saving worth telling on.
 ASK_SHARE = 0.25
-# Where the device idles right after these waits for less than this part of the least that they would save, the rest
-# comes of the order of later events alone: then what is shown is the least.
-SHOWN_PART = 0.5
 MOST_EXAMPLES = 3
 MOST_LOOKED_AT = 256  # waits of a group whose lines are looked up
 
@@ -244,10 +241,8 @@ def saving(context: RuleContext, group: Group) -> tuple[SavingNs, dict[str, obje
     is_other[of_group] = False
     others = context.saving((Cause.SYNC.key,), calls=every[is_other[every]])
     last = 0 if together is None or others is None else max(sum(together) - sum(others), 0) // 2
-    low, high = alone if alone[1] >= context.least_ns else (min(alone[0], last), max(alone[1], last))
-    if group.idle_ns < SHOWN_PART * low:
-        low = group.idle_ns
-    return (low, high), {"saving_alone_ns": sum(alone) // 2, "saving_after_other_waits_ns": last}
+    both = alone if alone[1] >= context.least_ns else (min(alone[0], last), max(alone[1], last))
+    return both, {"saving_alone_ns": sum(alone) // 2, "saving_after_other_waits_ns": last}
 
 
 def evidence(context: RuleContext, group: Group) -> dict[str, object]:
