@@ -35,6 +35,8 @@ COLUMNS = {
 _STEPS = """
 import json, resource, sys, time
 from boundby.api import Analysis
+from boundby.cli.main import keep_freed_memory
+keep_freed_memory()
 steps, before = {"start": time.process_time()}, time.process_time()
 analysis = Analysis(sys.argv[1])
 for step in ("trace", "timeline", "stats", "predictor", "replayed", "devices", "regions", "report", "plot_data"):
