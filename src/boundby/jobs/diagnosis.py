@@ -323,6 +323,8 @@ class _Search:
         chance: list[Chance] = []
         for _ in range(_MOST_ROUNDS):  # what is mended may have hidden something else, and the rest is then the whole
             left_ns = self._length()
+            if left_ns <= 0:  # nothing is left that anybody could hold up
+                break
             self.least_ns = LEAST_SHARE * left_ns
             known = frozenset(one for each in culprits for one in each.ranks if each.kind != "link")
             added = self._extras()
