@@ -72,7 +72,7 @@ def _file_of(path: Path) -> tuple[Path, str, tuple[TraceWarning, ...]]:
         return file, str(file.parent), ()
     if cycles := cycles_of(one.name for one in path.iterdir()):
         others = ", ".join(name for name in cycles if name != file.name)
-        text = f"{file.name} was taken, the last of the cycles that one process recorded: {others} are others."
+        text = f"{file.name} was taken, the last of the cycles that one process recorded; not read: {others}."
         return file, str(file), (TraceWarning("cycles", text),)
     text = f"boundby profile did not make the folder {path}: {file.name}, the only report in it, was taken."
     return file, str(file), (TraceWarning("folder", text),)

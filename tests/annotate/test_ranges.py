@@ -125,7 +125,7 @@ def test_what_cannot_be_marked_is_refused() -> None:
         nvtx_range("class")(Model)
     with pytest.raises(TypeError, match="needs a name"):
         nvtx_range(add)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="'blueish' is no colour"):
+    with pytest.raises(ValueError, match="'blueish' is not a colour"):
         nvtx_range("x", color="blueish")
 
 

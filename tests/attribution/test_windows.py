@@ -49,9 +49,9 @@ def test_skipped_instances_are_not_counted() -> None:
     ("window", "skip", "words"),
     [
         ("nvtx:nothing", 0, "No NVTX range matches"),
-        ("sometime", 0, "no window"),
+        ("sometime", 0, "not a window"),
         ("5s:1s", 0, "ends before it starts"),
-        ("1x:2s", 0, "no time"),
+        ("1x:2s", 0, "not a time"),
         ("gpu", 5, "cannot be skipped|No range repeats"),
         ("gpu", -1, "negative"),
         ("nvtx:step 2", 1, "only 1 instances"),

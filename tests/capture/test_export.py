@@ -157,7 +157,7 @@ def test_a_truncated_report(nsys: Nsys, nvtx_report: Path, tmp_path: Path, part:
     whole = nvtx_report.read_bytes()
     report = tmp_path / "cut.nsys-rep"
     report.write_bytes(whole[: int(part * len(whole)) if part < 1 else int(part)])
-    with pytest.raises(InputError, match="truncated, damaged or no nsys report"):
+    with pytest.raises(InputError, match="truncated, damaged or not an nsys report"):
         export_sqlite(report, tmp_path / "out.sqlite", nsys)
     assert names(tmp_path) == ["cut.nsys-rep"]
 
@@ -168,7 +168,7 @@ def test_a_truncated_report(nsys: Nsys, nvtx_report: Path, tmp_path: Path, part:
         (None, "does not exist"),
         (b"", "is empty"),
         (b"SQLite format 3\0 and more", "is a SQLite file already"),
-        (b"step,time\n1,2\n" * 1000, "no nsys report"),
+        (b"step,time\n1,2\n" * 1000, "not an nsys report"),
     ],
 )
 def test_what_is_no_report(nsys: Nsys, tmp_path: Path, content: bytes | None, said: str) -> None:
@@ -288,5 +288,5 @@ def test_a_raw_stream_needs_the_importer_of_its_nsys(
         export_sqlite(stream, tmp_path / "out.sqlite", alone)
     cut = tmp_path / "cut.qdstrm"
     cut.write_bytes(stream.read_bytes()[:10_000])
-    with pytest.raises(InputError, match="truncated, damaged or no nsys report"):
+    with pytest.raises(InputError, match="truncated, damaged or not an nsys report"):
         export_sqlite(cut, tmp_path / "out.sqlite", nsys)

@@ -120,7 +120,7 @@ def test_the_older_name_of_a_flag(tmp_path: Path) -> None:
 def test_without_a_gpu_one_line_says_so(new: Nsys) -> None:
     chosen = made(machine=CPU, nsys=new)
     assert [str(lack) for lack in chosen.lacks] == [
-        "without GPU data: no NVIDIA GPU is to be seen here, so the report tells only of the host"
+        "without GPU data: no NVIDIA GPU is visible here, so the report covers the host only"
     ]
     assert "--trace=cuda,cudnn,cublas,nvtx,osrt" in chosen.arguments  # it costs nothing, and the eye may be wrong
 

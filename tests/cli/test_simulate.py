@@ -86,8 +86,8 @@ def test_a_program_of_ones_own(boundby: Boundby, tmp_path: Path, own: Path, name
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nothing", "gives no program"),
-        ("absent", "gives no program"),
+        ("nothing", "returns no program"),
+        ("absent", "returns no program"),
         ("failing", "failed: RuntimeError: oh"),
         ("leaving", "failed: SystemExit: 3"),
         ("stuck", "waits for signals that never come: thread 0 in 'godot'"),

@@ -51,10 +51,10 @@ def test_what_a_limit_says(text: str, scope: str | None, quantity: str, operator
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "is no limit"),
-        ("step.time", "is no limit"),
-        ("step.time < fast", "is no limit"),
-        ("step.time =< 3 ms", "is no limit"),
+        ("", "is not a limit"),
+        ("step.time", "is not a limit"),
+        ("step.time < fast", "is not a limit"),
+        ("step.time =< 3 ms", "is not a limit"),
         ("step.time < 3", "needs a unit. Write one of ns us"),
         ("step.time < 3 parsecs", "has the unit 'parsecs'"),
         ("step.tme < 3 ms", "no quantity 'step.tme'. Did you mean time"),
@@ -220,7 +220,7 @@ def test_a_budget() -> None:
     [
         ("", "holds no limit"),
         ("limits = []", "holds no limit"),
-        ("limits = [", "is no TOML"),
+        ("limits = [", "is not TOML"),
         ("limits = 'x'", "line 1: limits is not a list of strings"),
         ("\nlimits = [1]", "line 2: limits is not"),
         ("\n\nlimit = 3", "line 3: limit is not a list of tables"),
@@ -248,7 +248,7 @@ def test_a_budget_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Cannot read the budget"):
         budget.read(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="no text"):
+    with pytest.raises(InputError, match="not text"):
         budget.read(tmp_path / "bad.toml")
 
 

@@ -65,7 +65,7 @@ def test_of_several_methods_the_last_counts() -> None:
 
 
 def test_only_latencies_compare() -> None:
-    with pytest.raises(MeasureError, match="no latency but Throughput"):
+    with pytest.raises(MeasureError, match="Only latencies can be compared, not Throughput"):
         compare(made.latency(), made.throughput())
 
 

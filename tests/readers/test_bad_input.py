@@ -97,7 +97,7 @@ def test_every_command_says_it(command: str, tmp_path: Path, capfd: pytest.Captu
 
 
 def test_a_nul_in_the_name() -> None:
-    assert "no file name" in failure(Path("a\0b.sqlite")).message
+    assert "not a file name" in failure(Path("a\0b.sqlite")).message
 
 
 def test_the_sentence_names_the_file_the_user_gave(tmp_path: Path) -> None:

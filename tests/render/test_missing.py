@@ -46,7 +46,7 @@ def test_the_option_fits_the_nsys(version: str | None, option: str) -> None:
 def test_a_flag_that_was_given_is_not_told_again() -> None:
     base = reports.sample()
     why = {
-        "cuda": "no NVIDIA GPU is to be seen here",
+        "cuda": "no NVIDIA GPU is visible here",
         "nvtx": "none was opened: annotate",
         "cpu_scheduling": "the container forbids it",
     }

@@ -28,11 +28,11 @@ def test_the_nearest_file_above_counts(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[tool.boundby]\ndisabled = []", "has no key 'disabled'"),
-        ("[tool.boundby]\ndisable = 'a'", "is no list of rules"),
-        ("[tool.boundby]\ndisable = [1]", "is no list of rules"),
-        ("[tool.boundby]\nthresholds = 3", "is no table"),
-        ("[tool.boundby]\nthresholds.a = 3", "is no table"),
-        ("[tool]\nboundby = 3", "is no table"),
+        ("[tool.boundby]\ndisable = 'a'", "is not a list of rules"),
+        ("[tool.boundby]\ndisable = [1]", "is not a list of rules"),
+        ("[tool.boundby]\nthresholds = 3", "is not a table"),
+        ("[tool.boundby]\nthresholds.a = 3", "is not a table"),
+        ("[tool]\nboundby = 3", "is not a table"),
         ("[tool.boundby", "cannot be read"),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_case_survives_json(tmp_path: Path) -> None:
 def test_what_is_no_case_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "case.json"
     path.write_text(text)
-    with pytest.raises(InputError, match="no case"):
+    with pytest.raises(InputError, match="not a saved case"):
         cases.load(path)
-    with pytest.raises(InputError, match="no case"):
+    with pytest.raises(InputError, match="not a saved case"):
         cases.load(tmp_path / "absent.json")

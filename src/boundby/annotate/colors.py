@@ -29,4 +29,4 @@ def argb(color: str | int | None) -> int | None:
         return OPAQUE | NAMES[color.lower()]
     if found := _HEX.fullmatch(color):
         return OPAQUE | int(found[1], 16)
-    raise ValueError(f"{color!r} is no colour that is known here. Use one of {', '.join(NAMES)}, or '#rrggbb'.")
+    raise ValueError(f"{color!r} is not a colour known here. Use one of {', '.join(NAMES)}, or '#rrggbb'.")

@@ -55,14 +55,14 @@ def parse_window(text: str, skip_first: int = 0) -> Window:
             return Window("span", bounds[0], bounds[1], skip_first=skip_first)
         raise SelectionError(f"The window {text!r} ends before it starts.", "Give START:END with START < END.")
     raise SelectionError(
-        f"{text!r} is no window.", "Use gpu, all, START:END (such as 1.5s:2s or 200ms:), or nvtx:NAME."
+        f"{text!r} is not a window.", "Use gpu, all, START:END (such as 1.5s:2s or 200ms:), or nvtx:NAME."
     )
 
 
 def _time(text: str) -> int:
     match = _TIME.match(text)
     if not match:
-        raise SelectionError(f"{text!r} is no time.", "Write a number with ns, us, ms or s, such as 1.5s.")
+        raise SelectionError(f"{text!r} is not a time.", "Write a number with ns, us, ms or s, such as 1.5s.")
     whole, unit = match.groups()
     return round(float(whole) * _UNIT_NS[unit]) if "." in whole else int(whole) * _UNIT_NS[unit]
 

@@ -134,7 +134,9 @@ def _round_trip(nsys: Nsys, here: Machine, python: Python | None) -> RoundTrip:
         folder = RunFolder(Path(place), True)
         ran = record_once(request, nsys, support, plan, folder, lambda _: None, start_limit_s=START_LIMIT_S)
         if ran.started and ran.exit_code:
-            raise ToolError(f"The program ended with exit code {ran.exit_code} under nsys.", "Does it run without?")
+            raise ToolError(
+                f"The program ended with exit code {ran.exit_code} under nsys.", "Does it run without nsys?"
+            )
         export_report(find_report(folder, ran, request.options, nsys), folder.export, nsys)
         ranges = count_rows(folder.export, "NVTX_EVENTS", "eventType = 59")
         has_nvtx = python is not None and "nvtx" in python.packages

@@ -99,7 +99,7 @@ def _read_header(report: Path) -> bytes:
     except OSError as error:
         raise InputError(f"{report} cannot be read: {error.strerror}.", "Give a report file.") from error
     if not header:
-        raise InputError(f"{report} is empty.", "Was the capture cut short? Capture anew.")
+        raise InputError(f"{report} is empty.", "Was the capture cut short? Capture again.")
     if header.startswith(SQLITE_MAGIC):
         raise InputError(f"{report} is a SQLite file already.", "There is nothing to export: open it as it is.")
     return header
@@ -160,7 +160,7 @@ def _move(exported: Path, destination: Path) -> None:
     try:
         os.link(exported, destination)  # unlike a rename, it never replaces
     except FileExistsError:
-        raise OutputError(f"{destination} has come to exist during the export.", "Name another file.") from None
+        raise OutputError(f"{destination} appeared during the export.", "Name another file.") from None
     except OSError:  # a file system without links
         if os.path.lexists(destination):
             raise OutputError(f"{destination} exists already.", "Name another file.") from None

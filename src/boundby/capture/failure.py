@@ -134,8 +134,8 @@ def _plain_cause(finished: Finished, report: Path, nsys: Nsys, exactly: bool = F
     if needed and nsys.version and version_numbers(needed)[:3] > nsys.version_tuple[:3]:
         return _too_new(report, needed, nsys, exactly)
     if _NOT_WHOLE.search(finished.text):
-        problem = f"{report} is truncated, damaged or no nsys report. {last_lines(finished)}"
-        return InputError(problem, "Copy it again, or capture anew.")
+        problem = f"{report} is truncated, damaged or not an nsys report. {last_lines(finished)}"
+        return InputError(problem, "Copy it again, or capture again.")
     return None
 
 
@@ -143,7 +143,7 @@ def _killed(finished: Finished, report: Path) -> UserError:
     if finished.signal_number == signal.SIGXFSZ:
         problem = f"The export of {report.name} is larger than the file size limit of this shell."
         return OutputError(problem, "Raise the limit: ulimit -f.")
-    problem = f"nsys was killed by {finished.signal_name} at work on {report.name}. {last_lines(finished)}"
+    problem = f"nsys was killed by {finished.signal_name} while working on {report.name}. {last_lines(finished)}"
     if finished.signal_number == signal.SIGKILL:
         return ToolError(problem, "The system does that when memory runs out: export where there is more.")
     return ToolError(problem, "Try again, or with another version of nsys: name it with --nsys.")

@@ -123,7 +123,7 @@ def probe_support(nsys: Nsys) -> Support:
     try:
         answer = run_child([nsys.path, "profile", "--help"], env=os.environ, timeout_s=HELP_TIMEOUT_S, lines_kept=None)
     except (ChildTimeoutError, OSError) as error:
-        raise ToolError(f"{nsys.path} does not tell its options ({error}).", "Name another with --nsys.") from error
+        raise ToolError(f"{nsys.path} does not list its options ({error}).", "Name another with --nsys.") from error
     return read_help(answer.text)
 
 
@@ -235,7 +235,7 @@ def why_no_scheduling(support: Support, machine: Machine, nsys: Nsys) -> str | N
 
 def _gpu(options: Options, support: Support, machine: Machine, nsys: Nsys, lacks: list[Lack]) -> list[str]:
     if not machine.gpus:
-        lacks.append(Lack("GPU data", "no NVIDIA GPU is to be seen here", "tells only of the host", "cuda"))
+        lacks.append(Lack("GPU data", "no NVIDIA GPU is visible here", "covers the host only", "cuda"))
         return []
     arguments = ["--cuda-graph-trace=node"]
     if "cuda-graph-trace" not in support.flags and support.flags:

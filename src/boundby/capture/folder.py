@@ -115,7 +115,7 @@ def find_in_folder(folder: Path) -> Path:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         raise InputError(
             f"{folder} holds {len(found)} reports ({', '.join(names[:3])}{more}), and boundby profile did not make it.",
-            "Name the report, or several of them, each for itself. The ranks of one job: boundby job FOLDER",
+            "Name one report, or several, each by its own path. The ranks of one job: boundby job FOLDER",
         )
     for files in found.values():
         return min(files, key=lambda path: (*REPORT_SUFFIXES, path.suffix.lower()).index(path.suffix.lower()))

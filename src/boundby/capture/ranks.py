@@ -144,7 +144,7 @@ def _before_programs(program: Sequence[str], inside: Sequence[str]) -> tuple[str
             at += 1
     if len(changed) == len(program):
         raise UserError(
-            f"Where the options of {program[0]} end and the program begins cannot be told.",
+            f"Cannot tell where the options of {program[0]} end and the program begins.",
             f"Start boundby inside: {program[0]} ... boundby profile -o FOLDER -- PROGRAM; then: boundby job FOLDER",
         )
     return tuple(changed)

@@ -30,7 +30,7 @@ FORMATS = ("terminal", "markdown", "html", "json")
     "--fail-on",
     metavar="CONDITION",
     multiple=True,
-    help="Exit with 1 if this holds: 'regression > 5 %', 'step.time > 12 ms', 'findings.new.high > 0', or in a word "
+    help="Exit with 1 if this holds: 'regression > 5 %', 'step.time > 12 ms', 'findings.new.high > 0', or one word: "
     "regression, new-findings. Can be repeated.",
 )
 @gating.gate_options
@@ -56,7 +56,7 @@ def compare(
     """Say what changed from the run BEFORE to the run AFTER.
 
     Each is anything that "boundby analyze" takes, or its result saved as JSON. Regions are matched by path, and by
-    likeness where they were renamed; a change is called significant only if it exceeds what instances differ anyway.
+    similarity where they were renamed; a change is called significant only if it exceeds how instances differ anyway.
     Two folders of ranks, or two job.json, are compared as jobs.
 
     \b

@@ -47,7 +47,7 @@ Exit codes:
 def doctor(
     python: Path | None, nsys: Path | None, quick: bool, format_name: str, output: Path | None, view: View
 ) -> int:
-    """Check whether recording works here, and say what to do where not.
+    """Check whether recording works here, and say what to do where it does not.
 
     Looks at nsys and records a second with it; at the nvtx package, at what kernel, container and driver permit, at
     the GPU, torch and the disk. Nothing is changed.

@@ -34,7 +34,7 @@ FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
 @click.option("-o", "--output", type=FILE, help="Write to this file (.html .md .json .txt .pftrace say the format).")
 @click.option(
-    "--workers", metavar="N", type=click.IntRange(min=1), help="Local processes that read; without it one a core."
+    "--workers", metavar="N", type=click.IntRange(min=1), help="Local processes that read, by default one per core."
 )
 @click.option(
     "--scheduler",
@@ -45,16 +45,16 @@ FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
     *("-s", "--sort"),
     type=click.Choice(("rank", "own", "transfer", "waits", "others-wait")),
     default="rank",
-    help="What ranks are shown by; by rank of more than 16 those that stand out.",
+    help="How ranks are sorted; by rank, of more than 16 only those that stand out are shown.",
 )
 @click.option(
     "--pages",
     type=click.Choice(PAGES),
     default="named",
-    help="With -o job.html: make pages of ranks that have none, of the ranks shown one by one, of all, or of none.",
+    help="With -o job.html: make pages for ranks that have none: for those shown one by one, for all, or for none.",
 )
 @analysis_options("nsys", "keep_export")
-@view_options(*PLAIN, "full", "top", full="Every rank and every prediction.", top="So many ranks.")
+@view_options(*PLAIN, "full", "top", full="Every rank and every prediction.", top="Show N ranks.")
 def job(
     reports: tuple[Path, ...],
     format_name: str | None,
@@ -68,7 +68,7 @@ def job(
 ) -> int:
     """Say what a job of many ranks is bound by, and who holds up whom.
 
-    REPORTS are one report a rank (nsys or PyTorch profiler), a folder of them, or one report of several processes.
+    REPORTS are one report per rank (nsys or PyTorch profiler), a folder of them, or one report of several processes.
 
     \b
     boundby job rank*.nsys-rep

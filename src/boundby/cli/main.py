@@ -85,7 +85,7 @@ def _names_a_report(word: str) -> bool:
 def cli(ctx: click.Context) -> None:
     """Say what a GPU program is bound by, where, why, and what to change.
 
-    Reads reports of NVIDIA Nsight Systems (.nsys-rep, .qdrep, or their SQLite export).
+    Reads reports of NVIDIA Nsight Systems (.nsys-rep, .qdrep, or their SQLite export) and PyTorch profiler traces.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

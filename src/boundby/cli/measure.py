@@ -36,7 +36,7 @@ class _MeasureGroup(click.Group):
 
 @click.group(cls=_MeasureGroup, epilog=outcome.EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 def measure() -> None:
-    """Time a function or a model as it should be done.
+    """Time a function or a model properly.
 
     "boundby measure TARGET" is short for "boundby measure latency TARGET"; its options are in "boundby measure latency
     --help".
@@ -138,11 +138,11 @@ def _moded(command: Command) -> Command:
 @click.option("--method", type=click.Choice(METHODS), help="How to time a GPU; all: side by side. [event].")
 @click.option("--graph", is_flag=True, help="Capture a CUDA graph and time its replay.")
 @click.option("--flush-l2", is_flag=True, help="Empty the GPU's L2 cache before each call.")
-@click.option("--fresh-inputs", is_flag=True, help="Give each call a copy of the inputs of its own.")
+@click.option("--fresh-inputs", is_flag=True, help="Give each call its own copy of the inputs.")
 @click.option("--no-warmup", is_flag=True, help="Leave out warm-up, to see what that does.")
 @click.option("--samples", type=click.IntRange(min=1), help="The least number of samples. [30].")
 @click.option("--precision", type=click.FloatRange(min=0.001), help="Half width of the interval, in percent. [1].")
-@click.option("--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), help="The longest to sample. [5].")
+@click.option("--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), help="The longest time to sample. [5].")
 @_moded
 @_shown
 def latency(
@@ -283,7 +283,7 @@ def devices(
     budget: float,
     show: Show,
 ) -> None:
-    """Hold TARGET on the CPU against TARGET on the GPU.
+    """Compare TARGET on the CPU with TARGET on the GPU.
 
     At growing sizes, with and without copies to the GPU and back, and from which size on the GPU pays. TARGET returns a
     callable and inputs, as for throughput; or it is a function of a size and a device (a model's width, a training

@@ -19,7 +19,9 @@ Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
 FILE = click.Path(path_type=Path)
-WINDOW_HELP = "The time to account for: first to last GPU work, the whole trace, a span in seconds, or one NVTX range."
+WINDOW_HELP = (
+    "The time to account for: first to last GPU work, the whole trace, a span such as 1.5s:2s, or one NVTX range."
+)
 
 
 def _fraction(_context: click.Context, _option: click.Parameter, percent: float | None) -> float | None:
@@ -29,7 +31,7 @@ def _fraction(_context: click.Context, _option: click.Parameter, percent: float 
 def _byte_count(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text or "", re.IGNORECASE)
     if text is not None and found is None:
-        raise click.BadParameter(f"{text!r} is no size: write such as 4G or 500M.")
+        raise click.BadParameter(f"{text!r} is not a size: write it as 4G or 500M.")
     return None if found is None else int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
 
 
@@ -83,14 +85,15 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         help="Find no iterations and phases where a program has no NVTX ranges.",
     ),
     "show_all": partial(
-        click.option, "--all", "show_all", is_flag=True, help="Findings that save less than 1 % as well, each in full."
+        click.option, "--all", "show_all", is_flag=True, help="Also findings that save less than 1 %, each in full."
     ),
     "max_memory": partial(
         click.option,
         "--max-memory",
         metavar="SIZE",
         callback=_byte_count,
-        help="Memory it may take, such as 4G, by default 80 % of the machine's: of more, the last part is read.",
+        help="Most memory to use, such as 4G, by default 80 % of the machine's: if that is too little, the "
+        "last part is read.",
     ),
     "disable": partial(
         click.option, "--disable", metavar="RULE", multiple=True, help="Leave out this rule; can be repeated."

@@ -30,7 +30,7 @@ Exit codes:
   0    all went well
   1    a limit is broken (check, compare)
   2    bad input or usage
-  3    a limit cannot be told from what was recorded (check, compare)
+  3    a limit cannot be checked with what was recorded (check, compare)
   70   a bug in boundby
   130  interrupted
   141  the reader of the output went away

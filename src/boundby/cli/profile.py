@@ -62,13 +62,13 @@ Exit codes: docs/exit-codes.md
     "--torch-steps",
     metavar="WAIT,WARMUP,ACTIVE",
     default="1,1,3",
-    help="With torch: the steps to let pass, to warm up with, and to record; 1,1,3 if not given.",
+    help="With torch: how many steps to wait, to warm up and to record; 1,1,3 if not given.",
 )
 @click.option(
     "--torch-record",
     metavar="KINDS",
     default="stacks,shapes,memory",
-    help="With torch: what else to record, with commas between: stacks,shapes,memory if not given; none: nothing.",
+    help="With torch: what else to record, separated by commas: stacks,shapes,memory if not given; none: nothing.",
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder of -o.")
 @click.option("--in-job", is_flag=True, hidden=True, help="A launcher has started this: record one of its ranks.")
@@ -86,7 +86,7 @@ Exit codes: docs/exit-codes.md
 @click.option(
     "--trace",
     metavar="KINDS",
-    help="What to trace, as nsys calls it, with commas between: cuda,cudnn,cublas,nvtx,osrt, and with MPI mpi,ucx, "
+    help="What to trace, as nsys calls it, separated by commas: cuda,cudnn,cublas,nvtx,osrt, and with MPI mpi,ucx, "
     "if not given.",
 )
 @click.option(
@@ -101,8 +101,8 @@ Exit codes: docs/exit-codes.md
 @click.option(
     "--capture-range",
     metavar="nvtx:NAME|cudaProfilerApi|steps",
-    help="Record only the first NVTX range of this name, what lies between cudaProfilerStart and -Stop, or the active "
-    "steps of boundby.annotate.steps. The program then runs on to its end.",
+    help="Record only the first NVTX range of this name, what lies between cudaProfilerStart and cudaProfilerStop, or "
+    "the active steps of boundby.annotate.steps. The program then runs on to its end.",
 )
 @click.option(
     "--nsys-args",
@@ -240,7 +240,9 @@ def _join(place: Path, options: AnalysisOptions, format_name: str, view: View) -
 
     found = ranks.recorded(place)
     if not found:
-        raise InputError(f"No rank left a recording in {place}.", "Does the program start? boundby doctor looks, too.")
+        raise InputError(
+            f"No rank left a recording in {place}.", "Does the program start? boundby doctor checks the rest."
+        )
     told = f"open {found[0] / 'report.html'}, or: boundby {found[0]} --full"
     if len(found) > 1:
         told = _tell_job(place, options, format_name, view)
@@ -311,14 +313,14 @@ def _rhythm(steps: str, record: str) -> Rhythm:
     kinds = {kind.strip() for kind in record.split(",") if kind.strip()} - {"none"}
     if wrong := kinds - {"stacks", "shapes", "memory"}:
         raise click.BadParameter(
-            f"{sorted(wrong)[0]!r} is none of stacks, shapes, memory.", param_hint="--torch-record"
+            f"{sorted(wrong)[0]!r} is not one of stacks, shapes, memory.", param_hint="--torch-record"
         )
     try:
         wait, warmup, active = (int(part) for part in steps.split(","))
     except ValueError:
         wait = warmup = active = -1
     if min(wait, warmup, active - 1) < 0:
-        raise click.BadParameter(f"{steps!r} is not WAIT,WARMUP,ACTIVE, as 1,1,3 is.", param_hint="--torch-steps")
+        raise click.BadParameter(f"{steps!r} is not WAIT,WARMUP,ACTIVE, such as 1,1,3.", param_hint="--torch-steps")
     return Rhythm(wait, warmup, active, "stacks" in kinds, "shapes" in kinds, "memory" in kinds)
 
 
@@ -381,7 +383,7 @@ def _check_range(capture_range: str | None) -> None:
     kind, _, name = capture_range.partition(":")
     if kind != "nvtx" or not name:
         raise click.BadParameter(
-            f"{capture_range!r} is none of nvtx:NAME, cudaProfilerApi and steps.", param_hint="--capture-range"
+            f"{capture_range!r} is not nvtx:NAME, cudaProfilerApi or steps.", param_hint="--capture-range"
         )
 
 

@@ -53,7 +53,7 @@ def rules(group: str | None, as_json: bool, output: Path | None, view: View) -> 
 
 @click.command("explain", epilog=outcome.EPILOG)
 @click.argument("rule", metavar="PATTERN|RULE")
-@click.option("--markdown", is_flag=True, help="As Markdown, as it stands in docs/rules.")
+@click.option("--markdown", is_flag=True, help="As Markdown, as it is in docs/rules.")
 @json_option
 @output_option
 @view_options(*PLAIN, width="Columns to fill. [the terminal's, at most 100]")
@@ -61,7 +61,7 @@ def explain(rule: str, markdown: bool, as_json: bool, output: Path | None, view:
     """Explain PATTERN|RULE: what a verdict names, or what a finding rests on.
 
     Of a pattern (sync, cuda_api, cpu, gpu_compute, input, copy, comm, init): its picture, its classic signs and what
-    to try first. Of a rule: what it finds, how it tells, what to do, what disproves it.
+    to try first. Of a rule: what it finds, how it knows, what to do, what disproves it.
 
     \b
     boundby explain sync

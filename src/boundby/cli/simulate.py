@@ -24,7 +24,7 @@ DEFAULT_STEPS = 20
 
 @click.command(epilog=outcome.EPILOG)
 @click.option("--pattern", metavar="NAME", help="A program that boundby knows; see --list.")
-@click.option("--program", metavar="FILE.py:make", help="A program of your own: a function that returns it.")
+@click.option("--program", metavar="FILE.py:make", help="Your own program: a function that returns it.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The export to write, such as out.sqlite.")
 @click.option("--seed", type=int, default=0, help="Draws sizes and jitter; the same seed gives the same export.")
 @click.option("--steps", type=click.IntRange(min=1), help=f"How many steps of a pattern run. [{DEFAULT_STEPS}].")
@@ -62,7 +62,7 @@ def simulate(
     if output is None and not truth:
         raise click.UsageError("Give -o FILE to write the export, or --truth to see the answer.")
     if program is not None and steps is not None:
-        raise click.UsageError("--steps goes with --pattern: a program of your own says itself how often it loops.")
+        raise click.UsageError("--steps goes with --pattern: your own program itself says how often it loops.")
     case = _pattern(pattern, seed, steps or DEFAULT_STEPS) if pattern is not None else _load(program or "", seed)
     _run(case, output, schema, truth=truth, as_json=as_json, quiet=view.quiet)
 
@@ -146,10 +146,10 @@ def _load(place: str, seed: int) -> Case:
         found = runpy.run_path(file).get(name)
         made = found() if callable(found) else None
     except (Exception, SystemExit) as error:
-        raise InputError(f"{place} failed: {type(error).__name__}: {error}.", "Mend it and run again.") from error
+        raise InputError(f"{place} failed: {type(error).__name__}: {error}.", "Correct it and run again.") from error
     if isinstance(made, Program):
         return Case(name, made, Machine(), seed)
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Program) and isinstance(made[1], Machine):
         return Case(name, *made, seed)
     hint = "The function takes nothing and returns a boundby.simulate.program.Program, or that and a Machine."
-    raise InputError(f"{place} gives no program.", hint)
+    raise InputError(f"{place} returns no program.", hint)

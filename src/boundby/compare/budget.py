@@ -31,7 +31,7 @@ def read(path: Path) -> Budget:
     except OSError as error:
         raise InputError(f"Cannot read the budget {path}: {error.strerror}.", "Check the name.") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"The budget {path} is no text.", "Give a TOML file.") from error
+        raise InputError(f"The budget {path} is not text.", "Give a TOML file.") from error
     return loads(text, str(path))
 
 
@@ -63,7 +63,7 @@ def _toml(text: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{name} is no TOML: {error}.", _EXAMPLE) from error
+        raise InputError(f"{name} is not TOML: {error}.", _EXAMPLE) from error
 
 
 def _limit(text: str, name: str, item: Mapping[str, Any]) -> Limit:

@@ -86,7 +86,7 @@ def parse(text: str, *, fails: bool = False, optional: bool = False, reason: str
     """Read a limit. Raises LimitError."""
     found = _LIMIT.fullmatch(text)
     if found is None:
-        raise LimitError(f"{text!r} is no limit.", "Write QUANTITY OPERATOR VALUE, such as 'step.time < 12 ms'.")
+        raise LimitError(f"{text!r} is not a limit.", "Write QUANTITY OPERATOR VALUE, such as 'step.time < 12 ms'.")
     scope, quantity = _split(text, found["quoted"], found["left"].strip())
     definition = QUANTITIES[quantity]
     if scope is not None and definition.of_region is None and definition.of_change is None:

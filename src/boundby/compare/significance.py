@@ -108,7 +108,7 @@ def adjust(found: Sequence[tuple[Significance, float | None]]) -> list[Significa
 def _decided(item: Significance, p_value: float) -> Significance:
     change = item.change or 0.0
     if p_value >= LEVEL:
-        return _with(item, "same", p_value, "within what instances differ anyway")
+        return _with(item, "same", p_value, "within the usual spread of instances")
     if abs(change) < LEAST_CHANGE:
         return _with(item, "same", p_value, f"a change below {LEAST_CHANGE:.0%} is none that two runs can show")
     return _with(item, "faster" if change < 0 else "slower", p_value, "")

@@ -107,7 +107,7 @@ class Place:
 def host_pieces(context: RuleContext) -> HostPieces:
     """All pieces, each with the rule that speaks of it. CannotCheckError where nothing tells what the host did."""
     if not len(context.calls) and context.timeline.devices:
-        raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells what the host did")
+        raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows what the host did")
     columns: list[list[Int]] = [[np.empty(0, np.int64)] * 6]
     for device in context.timeline.devices:
         parts = device.segments

@@ -43,7 +43,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         why = " ".join((*left_out, *problems))
         raise InputError(
             f"A job has at least two ranks, and {path} holds {len(kept)}. {why}".strip(),
-            "Give one report a rank, or a folder of them.",
+            "Give one report per rank, or a folder of them.",
         )
     diagnosis, job = diagnose(kept, aligned)
     diagnosis = replace(diagnosis, culprits=tuple(_folded(diagnosis.culprits)))

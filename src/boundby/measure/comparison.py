@@ -62,7 +62,7 @@ def _latency(result: Result) -> Latency:
         return result.latencies[-1]
     if isinstance(result, Latency):
         return result
-    raise MeasureError(f"What is to be compared is no latency but {type(result).__name__}.", "Compare two latencies.")
+    raise MeasureError(f"Only latencies can be compared, not {type(result).__name__}.", "Compare two latencies.")
 
 
 def _compared(a: Latency, b: Latency, confidence: float, rounds: int) -> Comparison:

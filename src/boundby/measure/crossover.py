@@ -159,7 +159,7 @@ def _gpu(gpu: str | Device | None) -> Device | None:
     if gpu is not None:
         found = device_module.choose(gpu)
         if not found.is_asynchronous:
-            raise MeasureError("The CPU cannot be held against itself.", "Choose a GPU, such as cuda.")
+            raise MeasureError("The CPU cannot be compared with itself.", "Choose a GPU, such as cuda.")
         return found
     torch = torch_modes.loaded()
     return device_module.choose("cuda") if torch is not None and torch.cuda.is_available() else None

@@ -25,4 +25,4 @@ def next_step(error: BaseException) -> str:
     """What to do about an error that the measured code raised."""
     if any(text in str(error) for text in _NO_GPU):
         return "There is no GPU here: put inputs and model on the CPU, or run it where there is one."
-    return "Mend it, and measure again."
+    return "Correct it, and measure again."

@@ -110,7 +110,7 @@ def of_procedure(latency: Latency) -> Iterator[Mistake]:
     if number == 1:
         yield Mistake(
             "one-sample",
-            "There is one sample only: nothing tells how far it can be off.",
+            "There is one sample only: nothing shows how far off it can be.",
             "Give more time (budget) or more samples.",
         )
     elif number < FEW_SAMPLES:

@@ -137,7 +137,7 @@ def find(place: str) -> Callable[..., Any]:
             raise TargetError(f"There is no {name} in {where}.", _suggestion(module, name))
         found = getattr(found, part)
     if not callable(found):
-        raise TargetError(f"{place} is no function but {type(found).__name__}.", _suggestion(module, ""))
+        raise TargetError(f"{place} is not a function but {type(found).__name__}.", _suggestion(module, ""))
     function: Callable[..., Any] = found
     return function
 
@@ -162,7 +162,7 @@ def _file(where: str) -> ModuleType:
     name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"measured_{abs(hash(path))}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise TargetError(f"{where} is no Python file.", _FORM)
+        raise TargetError(f"{where} is not a Python file.", _FORM)
     module, loader = importlib.util.module_from_spec(spec), spec.loader
     sys.modules[name] = module  # dataclasses and pickle look there
     try:
@@ -224,7 +224,7 @@ def _raised(place: str, error: BaseException) -> TargetError:
     """One sentence with the kind of the error, its first line, and where it was raised in the target's own code."""
     if isinstance(error, SyntaxError):
         return TargetError(
-            f"{error.filename}, line {error.lineno}, is no Python: {error.msg}.", "Mend it, and try again."
+            f"{error.filename}, line {error.lineno}, is not valid Python: {error.msg}.", "Correct it, and try again."
         )
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     what = f"{type(error).__name__}: {first}" if first else type(error).__name__

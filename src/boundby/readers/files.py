@@ -60,7 +60,7 @@ def first_bytes(path: Path, count: int = 100) -> bytes:
     try:
         status = path.stat()
     except ValueError:  # a NUL in the name
-        raise InputError(f"{str(path)!r} is no file name.", "Check the path.") from None
+        raise InputError(f"{str(path)!r} is not a file name.", "Check the path.") from None
     except FileNotFoundError:
         link = f" (a link to {path.readlink()})" if path.is_symlink() else ""
         raise InputError(f"{path}{link} does not exist.", "Check the path.") from None
@@ -70,7 +70,7 @@ def first_bytes(path: Path, count: int = 100) -> bytes:
         raise InputError(f"{path} is a folder.", "Name a report in it: a .nsys-rep file or its .sqlite export.")
     if not stat.S_ISREG(status.st_mode):
         raise InputError(
-            f"{path} is no ordinary file: a report cannot be read from a pipe or a device.",
+            f"{path} is not a regular file: a report cannot be read from a pipe or a device.",
             "Write it to a file first, and name that.",
         )
     if status.st_size == 0:

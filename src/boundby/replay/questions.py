@@ -151,7 +151,7 @@ def _change(term: str, predictor: Predictor) -> Change:
         return Without(SCENARIOS[name].causes)
     match = _FASTER.match(term)
     if not match:
-        raise SelectionError(f"{term!r} is no scenario.", f"Known: {FORMS}.")
+        raise SelectionError(f"{term!r} is not a scenario.", f"Known: {FORMS}.")
     if float(match["factor"]) <= 0:
         raise SelectionError(f"K of {term!r} must be above 0.", f"It says how many times as fast: {match[1]}=2.")
     if match[1] == "cpu":

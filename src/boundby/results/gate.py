@@ -26,7 +26,7 @@ class LimitResult:
     kept: Annotated[bool, "Whether it was kept."]
     unit: Annotated[str, OneOf(("ns", "fraction", "count", "per_ms", "bytes")), "Of the measured values."]
     message: Annotated[str, "What was measured, in a sentence."]
-    measured: Annotated[tuple[Measured, ...], "The values it was held against."] = ()
+    measured: Annotated[tuple[Measured, ...], "The values it was compared with."] = ()
     reason: Annotated[str, "Why the limit is there, in its author's words."] = ""
     skipped: Annotated[bool, "Optional, and nothing to hold it against."] = False
     untold: Annotated[bool, "Neither kept nor broken: what was recorded does not tell."] = False

@@ -89,7 +89,7 @@ def from_dict(data: object, *kinds: type[S], where: str = "This") -> S:
     try:
         return from_plain(kind, data)
     except ValueError as error:
-        raise InputError(f"{where} is not a whole result of {command}: {error}.", how) from error
+        raise InputError(f"{where} is not a complete result of {command}: {error}.", how) from error
 
 
 def loads(text: str, *kinds: type[S], where: str = "This") -> S:
@@ -97,7 +97,7 @@ def loads(text: str, *kinds: type[S], where: str = "This") -> S:
     try:
         data: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is no JSON.", f"Write one with: {kinds[0].written_by}") from error
+        raise InputError(f"{where} is not JSON.", f"Write one with: {kinds[0].written_by}") from error
     return from_dict(data, *kinds, where=where)
 
 
@@ -108,5 +108,5 @@ def load(path: str | PathLike[str], *kinds: type[S]) -> S:
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}.", "Check the name.") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no JSON.", f"Write one with: {kinds[0].written_by}") from error
+        raise InputError(f"{path} is not JSON.", f"Write one with: {kinds[0].written_by}") from error
     return loads(text, *kinds, where=str(path))

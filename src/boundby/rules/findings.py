@@ -143,7 +143,7 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
     if severity == "low" and saving is not None and saving[1] >= HIGH_SHARE * context.longest_window_ns:
         severity = "medium"
     if severity not in SEVERITIES:
-        raise ValueError(f"{severity!r} is no severity")
+        raise ValueError(f"{severity!r} is not a severity")
     examples = sorted(match.examples, key=lambda item: (-item.duration_ns, item.start_ns, item.what))[:MOST_EXAMPLES]
     return Finding(
         rule=rule.id,

@@ -96,16 +96,16 @@ def read_config(folder: Path) -> dict[str, Any]:
             import tomli as tomllib
         data = tomllib.loads(text)
     except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {error}.", "Mend it, or run boundby elsewhere.") from error
+        raise InputError(f"{file} cannot be read: {error}.", "Correct it, or run boundby elsewhere.") from error
     tool = data.get("tool", {})
     found: object = tool.get("boundby", {}) if isinstance(tool, dict) else {}
     if not isinstance(found, dict):
-        raise InputError(f"[tool.boundby] in {file} is no table.", "See docs/findings.md.")
+        raise InputError(f"[tool.boundby] in {file} is not a table.", "See docs/findings.md.")
     if unknown := sorted(set(found) - set(_KEYS)):
         raise InputError(f"[tool.boundby] in {file} has no key {unknown[0]!r}.", f"Keys: {', '.join(_KEYS)}.")
     disable, thresholds = found.get("disable", []), found.get("thresholds", {})
     if not isinstance(disable, list) or not all(isinstance(name, str) for name in disable):
-        raise InputError(f"disable in {file} is no list of rules.", 'Write: disable = ["trace-no-nvtx"].')
+        raise InputError(f"disable in {file} is not a list of rules.", 'Write: disable = ["trace-no-nvtx"].')
     if not isinstance(thresholds, dict) or not all(isinstance(values, dict) for values in thresholds.values()):
-        raise InputError(f"thresholds in {file} is no table.", "Write: thresholds.RULE.NAME = VALUE.")
+        raise InputError(f"thresholds in {file} is not a table.", "Write: thresholds.RULE.NAME = VALUE.")
     return {"disable": disable, "thresholds": thresholds}

@@ -62,7 +62,7 @@ def load(path: Path) -> Case:
         return loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"{path} is no case of a simulated program: {error}.", "Give a file that was saved."
+            f"{path} is not a saved case of a simulated program: {error}.", "Give a file that was saved."
         ) from error
 
 

@@ -280,7 +280,7 @@ def _flat(body: Iterable[object]) -> Iterator[Instruction]:
         elif isinstance(part, Iterable) and not isinstance(part, str | bytes):
             yield from _flat(part)
         else:
-            raise TypeError(f"{part!r} is no instruction")
+            raise TypeError(f"{part!r} is not an instruction")
 
 
 def _problems(program: Program) -> Iterator[str]:

@@ -240,7 +240,7 @@ class _Writer:
                 return self.mark(found, path, turn, Do.WAIT_EVENT, "cudaStreamWaitEvent")
             case Launch() | GraphLaunch() | Copy() | Memset():
                 return self.launch(found, path)
-        raise TypeError(f"{found!r} is no instruction")
+        raise TypeError(f"{found!r} is not an instruction")
 
     def sync(self, found: Sync, path: Path, turn: int) -> Step:
         wait = {"device": Wait.DEVICE, "stream": Wait.STREAM, "event": Wait.EVENT}[found.what]

@@ -82,7 +82,7 @@ def _pieces(path: Path, shown: Path) -> Iterator[tuple[bytes, int]]:
 def _broken(shown: Path, error: NotJsonError) -> InputError:
     if error.is_cut:
         return InputError(f"{shown} is cut short: its JSON ends in the middle.", _COPY_AGAIN)
-    return InputError(f"{shown} is damaged: what follows its first {error.at:,} bytes is no JSON.", _COPY_AGAIN)
+    return InputError(f"{shown} is damaged: what follows its first {error.at:,} bytes is not JSON.", _COPY_AGAIN)
 
 
 def _check(shown: Path, events: Events) -> None:

@@ -347,7 +347,7 @@ def _of_cycles(trace: Trace) -> tuple[TraceWarning, ...]:
         for cycle in trace.cycles
         if cycle != main
     ]
-    text = f"Judged are steps {main}, recorded apart from {', '.join(apart)}."
+    text = f"Steps {main} are analysed, recorded apart from {', '.join(apart)}."
     return (TraceWarning("cycles", text),) if apart else ()
 
 
@@ -368,7 +368,7 @@ def _cut_steps(columns: Columns, raw: dict[str, Raw], cycles: tuple[Cycle, ...])
 
 
 def _of_cut_steps(cut: list[str]) -> tuple[TraceWarning, ...]:
-    text = f"The recording began or ended within {', '.join(cut)}: told apart from the whole steps."
+    text = f"The recording began or ended within {', '.join(cut)}: kept apart from the whole steps."
     return (TraceWarning("step-cut", text),) if cut else ()
 
 

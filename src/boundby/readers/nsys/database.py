@@ -152,7 +152,7 @@ def explain(path: Path, error: Exception) -> InputError:
     if "interrupted" in text:
         return InputError(f"{path} takes longer to read than any export of its size.", export_again(path))
     if "prohibited" in text or "not authorized" in text or "unsafe use" in text:
-        return InputError(f"{path} is no export: its schema does more than hold tables.", export_again(path))
+        return InputError(f"{path} is not an export: its schema holds more than tables.", export_again(path))
     reason = " ".join(text.split())
     reason = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
     return InputError(f"{path} is damaged (SQLite says: {reason}).", export_again(path))

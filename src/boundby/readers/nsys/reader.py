@@ -182,8 +182,8 @@ def _check_columns(database: Database) -> None:
         missing = [column for column in columns if table in database.tables and not database.has(table, column)]
         if missing:
             raise InputError(
-                f"{database.path} is no export that boundby can read: "
-                f"its table {table} has no column {' and none '.join(missing)}.",
+                f"{database.path} is not an export that boundby can read: "
+                f"its table {table} has no column {' or '.join(missing)}.",
                 export_again(database.path),
             )
     named = [table for table, columns in _REQUIRED.items() if "nameId" in columns and table in database.tables]

@@ -42,7 +42,7 @@ def third_party() -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:
             continue
         for rule in rules:
             if rule.id in taken:
-                broken.append(NotChecked(rule.id, f"{point.value} gives a rule of a name that is taken"))
+                broken.append(NotChecked(rule.id, f"{point.value} gives a rule whose name is taken"))
                 continue
             taken.add(rule.id)
             found.append(rule)
@@ -77,7 +77,7 @@ def _load(point: EntryPoint) -> list[Rule]:
     rules = [loaded] if isinstance(loaded, Rule) else list(loaded() if callable(loaded) else loaded)
     for rule in rules:
         if not isinstance(rule, Rule):
-            raise TypeError(f"{rule!r} is no Rule")
+            raise TypeError(f"{rule!r} is not a Rule")
         if rule.group not in GROUPS:
             raise ValueError(f"the group of {rule.id} is {rule.group!r}, not one of {', '.join(GROUPS)}")
         if not rule.disproof:  # OSError where the page is missing

@@ -25,7 +25,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             continue
         link = link_rate(context, device)
         if link is None:
-            raise CannotCheckError(f"the trace does not tell how {context.trace.gpus[device].name} is attached")
+            raise CannotCheckError(f"the trace does not say how {context.trace.gpus[device].name} is attached")
         most = RULE.threshold(context, "rate_fraction") * link[0]
         slow = [
             way

@@ -16,7 +16,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 def _check(context: RuleContext) -> Iterator[Match]:
     pieces, captured = host_pieces(context), context.trace.captured
     if not captured.nvtx and not len(pieces.of_kind(Idleness.INPUT)):
-        raise CannotCheckError("the trace holds no NVTX ranges that tell where input is fetched")
+        raise CannotCheckError("the trace holds no NVTX ranges that show where input is fetched")
     for place in places(context, pieces.of_kind(Idleness.INPUT)):
         asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
         others = workers(context, pieces.intervals(place.rows))

@@ -16,7 +16,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if small is None:
         return
     if small.small_share is None:
-        raise CannotCheckError("the trace tells no launch shapes, or not how many multiprocessors the GPU has")
+        raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
     if not small.are_small or small.median_ns > RULE.threshold(context, "kernel_ns"):
         return
     yield small.match(

@@ -19,7 +19,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if work.busy_kernels_ns() < context.least_ns:
         return
     if not (work.threads[work.is_kernel] > 0).any():
-        raise CannotCheckError("the trace tells no launch shapes")
+        raise CannotCheckError("the trace holds no launch shapes")
     kernels = KernelSet(
         context,
         small_block_rows(context),

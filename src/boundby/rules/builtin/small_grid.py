@@ -30,7 +30,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if int(work.exposed_ns[long_enough].sum()) < context.least_ns:
         return
     if not ((work.blocks > 0) & (work.multiprocessors > 0))[long_enough].any():
-        raise CannotCheckError("the trace tells no launch shapes, or not how many multiprocessors the GPU has")
+        raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
     alone = _kernels(context, small_grid_rows(context))
     yield from _beside(context, np.setdiff1d(few_block_rows(context), alone.rows))
     share = RULE.threshold(context, "share_fraction")

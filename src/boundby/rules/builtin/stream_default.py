@@ -81,7 +81,7 @@ def _roles(context: RuleContext, process: int, stream: Int) -> tuple[Bool, Bool]
 
 def _check(context: RuleContext) -> Iterator[Match]:
     if not len(context.calls):
-        raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells when an operation was launched")
+        raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows when an operation was launched")
     calls = context.trace.api.name
     waits = int(context.names_where(calls, lambda name: plain_name(name).endswith("StreamWaitEvent"))[calls].sum())
     worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)

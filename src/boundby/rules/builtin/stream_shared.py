@@ -20,13 +20,13 @@ _SMALL = 0.5
 def _check(context: RuleContext) -> Iterator[Match]:
     calls, table, work = context.calls, context.operations, device_work(context)
     if not len(calls):
-        raise CannotCheckError("the trace holds no CUDA API calls, so nothing tells which thread launched what")
+        raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows which thread launched what")
     rows = np.flatnonzero(work.is_kernel & (calls.of_operation >= 0))
     leader = context.timeline.logical_threads.leader[calls.thread[calls.of_operation[rows]]]
     if len(unique(leader)) < 2:
         return
     if not (work.blocks[rows] > 0).any() or not (work.multiprocessors[rows] > 0).any():
-        raise CannotCheckError("the trace tells no launch shapes, so not whether kernels would fit side by side")
+        raise CannotCheckError("the trace holds no launch shapes, so not whether kernels would fit side by side")
     is_small = (work.blocks[rows] > 0) & (work.blocks[rows] <= _SMALL * work.multiprocessors[rows])
     key = np.stack((table.device[rows], table.process[rows], table.stream[rows]), axis=1)
     streams, of_row = np.unique(key, axis=0, return_inverse=True)

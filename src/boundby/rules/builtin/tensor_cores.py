@@ -64,7 +64,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         capability = trace.gpu_facts[device].capability if trace.gpu_facts else (0, 0)
         gpu = trace.gpus[device].name
         if capability == (0, 0):
-            raise CannotCheckError(f"the trace does not tell the compute capability of {gpu}")
+            raise CannotCheckError(f"the trace does not give the compute capability of {gpu}")
         if capability < _FIRST_WITH_TENSOR_CORES or _NO_TENSOR_CORES.search(gpu):
             continue
         if kind == KernelKind.MATMUL_TF32:
