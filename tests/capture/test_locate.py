@@ -127,7 +127,7 @@ def test_one_that_hangs_is_given_up(tmp_path: Path, env: dict[str, str], monkeyp
     # The shell stays between us and what hangs, as a wrapper script of an installation does.
     hanging.write_text("#!/bin/sh\n/bin/sleep 60\necho late\n")
     hanging.chmod(0o755)
-    with pytest.raises(ToolError, match="did not tell its version"):
+    with pytest.raises(ToolError, match="did not report its version"):
         find_nsys(hanging, env=env, root=tmp_path)
 
 

@@ -94,7 +94,7 @@ def test_what_is_not_permitted_is_left_out_and_told(new: Nsys) -> None:
     assert texts == [
         "without CPU scheduling and samples: kernel.perf_event_paranoid is 4, above 2, so the report cannot tell "
         "surely whether the host computes or sleeps",
-        "without GPU metrics: the driver forbids it, so the report will not tell how well running kernels fill the GPU",
+        "without GPU metrics: the driver forbids it, so the report will not show how well running kernels fill the GPU",
     ]
 
 

@@ -244,7 +244,7 @@ def _gpu(here: _Here) -> Answer:
     if shutil.which("nvidia-smi") is not None or driver is not None:
         advice = "Does nvidia-smi work? In a container: start it with --gpus all (and the NVIDIA container toolkit)."
         return "warning", "a driver but no GPU", advice
-    return "note", "no NVIDIA GPU or driver: recordings tell only of the host"
+    return "note", "no NVIDIA GPU or driver: recordings cover the host only"
 
 
 def _counters(here: _Here) -> Answer:

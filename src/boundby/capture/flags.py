@@ -254,7 +254,7 @@ def _gpu(options: Options, support: Support, machine: Machine, nsys: Nsys, lacks
     if name is not None and reason is None and name not in flag_names(options.nsys_args):
         reason = why_no_metrics(nsys, name)
     if reason is not None:
-        lacks.append(Lack("GPU metrics", reason, "will not tell how well running kernels fill the GPU", "gpu_metrics"))
+        lacks.append(Lack("GPU metrics", reason, "will not show how well running kernels fill the GPU", "gpu_metrics"))
         return arguments
     return [*arguments, f"--{name}=all", f"--gpu-metrics-frequency={GPU_METRICS_HZ}"]
 

@@ -128,7 +128,7 @@ def probe(path: Path, found_in: str, env: Mapping[str, str] = os.environ) -> Nsy
     try:
         answer = run_child([path.absolute(), "--version"], env=env, timeout_s=VERSION_TIMEOUT_S)
     except ChildTimeoutError:
-        return Unusable(path, found_in, f"it did not tell its version within {VERSION_TIMEOUT_S:.0f} s")
+        return Unusable(path, found_in, f"it did not report its version within {VERSION_TIMEOUT_S:.0f} s")
     except OSError as error:
         return Unusable(path, found_in, f"it cannot be run ({error.strerror})")
     said = answer.text

@@ -181,7 +181,7 @@ def _module(where: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (where == error.name or where.startswith(f"{error.name}.")):
             raise TargetError(
-                f"There is no module {where}.", f"{_FORM} Modules are looked for here and where Python does."
+                f"There is no module {where}.", f"{_FORM} Modules are looked for here and on Python's path."
             ) from error
         raise _raised(where, error) from error
     except (Exception, SystemExit) as error:
