@@ -206,7 +206,7 @@ def _run(request: Request, nsys: Nsys, support: Support, full: Plan, made: RunFo
         if not _may_try_again(ran, request):
             return ran, full
     plain = flags.plain(request.options, full)
-    say(f"nsys would not start with all that was asked for: only plain traces. {failure.last_lines(ran.said)}")
+    say(f"nsys would not start with all that was asked for, so only the plain traces. {failure.last_lines(ran.said)}")
     return record_once(request, nsys, support, plain, made, say), plain
 
 
