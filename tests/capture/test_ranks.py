@@ -104,7 +104,7 @@ def test_torchrun_is_left_as_it_is_and_starts_its_ranks_through_a_script(tmp_pat
 
 
 def test_where_the_program_begins_is_not_guessed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be told"):
+    with pytest.raises(UserError, match="Cannot tell where"):
         ranks.launch(["srun", "--multi-prog", "programs.conf"], [], tmp_path)
 
 

@@ -98,7 +98,7 @@ def test_a_missing_report(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
 
 def test_bad_saved_results(runs: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for text, words in (
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("{}", "not a result of boundby analyze"),
         ("[]", "holds 0 results"),
         ("7", "not a result"),

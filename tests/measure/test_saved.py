@@ -42,7 +42,7 @@ def test_infinite_numbers_survive() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no JSON"),
+        ("", "not JSON"),
         ("[]", "holds 0 results"),
         ('{"kind": "report"}', "not a result of boundby measure"),
         (render(made.latency()).replace('"format_version": 1', '"format_version": 2'), "has format_version 2"),
@@ -61,7 +61,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Cannot read"):
         load(tmp_path / "none.json")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="no JSON"):
+    with pytest.raises(InputError, match="not JSON"):
         load(tmp_path / "bytes.json")
     with pytest.raises(OutputError):
         save(made.latency(), tmp_path / "no" / "folder.json")

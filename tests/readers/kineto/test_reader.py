@@ -158,7 +158,7 @@ def test_work_is_told_by_sizes(tmp_path: Path) -> None:
     [
         (small().text()[:-40].encode(), "cut short"),
         (gzip.compress(small().text().encode())[:-20], "cut short"),
-        (small().text().replace('"traceEvents": [', '"traceEvents": [ oops').encode(), "no JSON"),
+        (small().text().replace('"traceEvents": [', '"traceEvents": [ oops').encode(), "not JSON"),
         (b'{"schemaVersion": 1, "traceEvents": []}', "holds no event"),
         (b'{"answer": 42}', "without the events"),
     ],
