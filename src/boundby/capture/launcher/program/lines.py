@@ -20,7 +20,7 @@ from typing import Any
 
 Place = tuple[tuple[CodeType, int], ...]
 
-PREFIX = "boundby.line "
+PREFIX = "boundby.line "  # `boundby.trace.stacks.LINE_MARK`: the program may run where boundby is not installed
 PERIOD_S = 0.02  # a look takes some 20 us of the interpreter's lock: a thousandth of the time
 MOST_THREADS = 4  # the main thread first: others rarely launch
 MOST_OWN, DEEPEST = 3, 60  # frames of the program's own code that are told, and frames that are looked at
@@ -43,7 +43,7 @@ class LineSampler:
         os.register_at_fork(
             before=self._writing.acquire, after_in_parent=self._writing.release, after_in_child=self._writing.release
         )
-        atexit.register(self._stop.set)
+        atexit.register(self.stop)
         self._thread.start()
 
     def stop(self) -> None:
