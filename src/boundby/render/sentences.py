@@ -60,7 +60,8 @@ def outlook(verdict: Verdict, window_ns: int) -> str:
         return ""
     if verdict.without_ns is not None:
         saved = window_ns - verdict.without_ns
-    text = f"At most, {WITHOUT[main]}: {_saving(saved, window_ns)}"
+    without = WITHOUT[main]
+    text = f"{without[0].upper()}{without[1:]}: {_saving(saved, window_ns)}"
     if verdict.bound == "mixed" and verdict.runner_up in WITHOUT:
         return f"{text}; {WITHOUT[verdict.runner_up]}: {_saving(verdict.runner_up_saving_ns or 0, window_ns)}."
     if verdict.bound_next in BOUND_LABEL and verdict.bound_next not in ("unknown", "hidden"):
