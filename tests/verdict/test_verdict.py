@@ -139,6 +139,12 @@ def test_missing_data_lowers_the_confidence_and_is_named() -> None:
     few = replace(known, operations=8, has_cpu_evidence=False)
     assert level(few) == "medium"  # few operations say little of a device, not of a host
     assert level(replace(known, captured=replace(ALL, cuda_api=False))) == "low"
+    assert level(replace(known, unreliable="it is cut", calls_lost_fraction=0.08)) == "low"
+    busy = replace(known, time=account(gpu_compute=700, cpu=300), host_active_ns=200_000_000)
+    assert level(replace(busy, unreliable="it is cut")) == "low"
+    sleeping = replace(known, time=account(gpu_compute=300, host_blocked=700), host_active_ns=200_000_000)
+    assert level(sleeping) == "high"
+    assert level(replace(sleeping, unwoken_ns=600 * MS)) == "low"  # who ended its waits is not there
 
 
 def test_unattributed_time_lowers_the_confidence() -> None:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from boundby.model.arrays import unique
-from boundby.model.intervals import EMPTY, IntervalSet, contains, subtract, union
+from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, subtract, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS
@@ -17,6 +17,9 @@ from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
 LONGEST_PREEMPTED_NS = 200_000_000
 # Of a thread's context switches, so many may repeat the one before: a lost row or two.
 MOST_REPEATED = 0.02
+# Of its CUDA calls, so many may begin while it is off the CPU; of OS calls that it sleeps in, for longer than a spin
+# lasts, so much of the time may be spent on it. (Measured on whole traces: nothing, and 0.05 %.)
+MOST_CALLS_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEEP_NS = 0.02, 0.10, 100_000
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class CpuEvidence:
     in_blocking_call: IntervalSet | None
     shown: IntervalSet | None = None  # all the time of which anything is known; None: that is not told
     preempted: IntervalSet = EMPTY  # off the CPU, but in no OS call: runnable, and waiting for a core
-    is_thinned: bool = False  # context switches are missing: it leaves the CPU twice, or comes to it twice
+    is_thinned: bool = False  # context switches are missing: it leaves the CPU twice, or calls while it is off it
 
     @property
     def is_known(self) -> bool:
@@ -80,6 +83,13 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
             rest = subtract(off, union(calls.start_ns, calls.end_ns))
             short = rest.end - rest.start <= LONGEST_PREEMPTED_NS
             preempted = IntervalSet(rest.start[short], rest.end[short])
+        if on is not None and off is not None:
+            begins = trace.api.of_thread(thread).start_ns
+            called_off = np.count_nonzero(contains(off, begins) >= 0) > max(MOST_CALLS_OFF_CPU * len(begins), 1)
+            start, end = calls.start_ns[blocks], calls.end_ns[blocks]
+            long = end - start >= LEAST_SLEEP_NS
+            slept_on = int(Coverage(on).within(start[long], end[long]).sum())
+            is_thinned = is_thinned or bool(called_off or slept_on > MOST_SLEPT_ON_CPU * int((end - start)[long].sum()))
     return CpuEvidence(on, off, in_call, None, preempted, is_thinned)
 
 

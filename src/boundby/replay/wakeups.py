@@ -16,10 +16,8 @@ from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, median, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.os import SLEEPS
+from boundby.trace.vocabulary.os import SLEEPS, WAKE_LIMIT_NS
 
-# From the waker's signal to the run of the thread it woke: a few microseconds, some tens on a busy machine.
-WAKE_LIMIT_NS = 60_000
 # Where no wake-up of the process shows how long it takes.
 USUAL_WAKE_NS = 10_000
 # A region is where a thread takes its batches if that many of the times it does lie in it.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
+from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import Timeline
 from boundby.model.causes import CAUSES
 from boundby.model.records import dataclass
@@ -25,6 +28,7 @@ from boundby.stats.host import (
     launching_thread,
     logical_thread_active,
     preempted,
+    unwoken,
 )
 from boundby.stats.instances import Series, host_series, projected_series
 from boundby.stats.memory import memory_of
@@ -60,6 +64,7 @@ class Figures:
     memory: list[RegionMemory | None]
     backward_kernels_ns: Int
     preempted_ns: Int  # with descendants
+    unwoken_ns: Int
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,8 @@ def measure(timeline: Timeline) -> Figures:
         top_kernels=top_kernels(timeline, chosen),
         top_calls=top_calls(timeline, calls_in_windows(timeline, of_devices=True)),
         missing=_missing(timeline),
-        preempted_ns=_preempted(timeline),
+        preempted_ns=_of_accounts(timeline, preempted),
+        unwoken_ns=_of_accounts(timeline, unwoken),
         works=works(timeline),
         device_memory=device_memory,
         memory=memory,
@@ -119,11 +125,11 @@ def exclusive_account(timeline: Timeline) -> Int:
     return exclusive
 
 
-def _preempted(timeline: Timeline) -> Int:
+def _of_accounts(timeline: Timeline, part: Callable[[Timeline, Segments], Int]) -> Int:
     accounts = [part.segments for part in timeline.devices] + [part.segments for part in timeline.threads]
     total = np.zeros(len(timeline.ownership.regions), np.int64)
     for segments in accounts:
-        total += preempted(timeline, segments)
+        total += part(timeline, segments)
     return timeline.ownership.regions.accumulate(total)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,14 +11,14 @@ from boundby.attribution.host_account import sample_period
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
-from boundby.correlation.cpu_evidence import sleeps_of
+from boundby.correlation.cpu_evidence import lifetime, sleeps_of
 from boundby.model.arrays import places, sorted_distinct, unique
 from boundby.model.causes import Cause
-from boundby.model.intervals import Coverage, IntervalSet, clip, complement, intersect, overlay, union
+from boundby.model.intervals import EMPTY, Coverage, IntervalSet, clip, complement, intersect, overlay, union
 from boundby.model.records import dataclass
 from boundby.stats.spread import sums
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.os import SLEEPS
+from boundby.trace.vocabulary.os import HAND_OVER, SLEEPS, WAKE_LIMIT_NS
 
 Int = npt.NDArray[np.int64]
 
@@ -256,14 +258,43 @@ def staging_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: i
 
 def preempted(timeline: Timeline, segments: Segments) -> Int:
     """Of this account, nanoseconds by region in which the responsible thread was runnable and waited for a core."""
+    return _of_account(timeline, segments, Cause.CPU, lambda thread: timeline.host_state.evidence(thread).preempted)
+
+
+def unwoken(timeline: Timeline, segments: Segments) -> Int:
+    """The same, in which it waited for another thread of its process, of which none on record can have ended the wait:
+    whoever did, at work or asleep itself meanwhile, is not there."""
+    return _of_account(timeline, segments, Cause.HOST_BLOCKED, lambda thread: _waits_for_nobody(timeline, thread))
+
+
+def _of_account(timeline: Timeline, segments: Segments, cause: Cause, of: Callable[[int], IntervalSet]) -> Int:
     total = np.zeros(len(timeline.ownership.regions), np.int64)
-    own = np.flatnonzero((segments.cause == Cause.CPU) & (segments.thread >= 0))
+    own = np.flatnonzero((segments.cause == cause) & (segments.thread >= 0))
     for thread in unique(segments.thread[own]).tolist():
         mine = own[segments.thread[own] == thread]
-        waiting = timeline.host_state.evidence(thread).preempted
-        pieces = overlay(IntervalSet(segments.start_ns[mine], segments.end_ns[mine]), waiting)
+        pieces = overlay(IntervalSet(segments.start_ns[mine], segments.end_ns[mine]), of(thread))
         np.add.at(total, segments.region[mine[pieces.left]], pieces.end - pieces.start)
     return total
+
+
+def _waits_for_nobody(timeline: Timeline, thread: int) -> IntervalSet:
+    """Condition waits without a time limit at whose end all other threads of the process slept, or were not there."""
+    trace = timeline.trace
+    if not trace.captured.osrt or trace.is_told_by_frames:
+        return EMPTY
+    calls = trace.os_calls.of_thread(thread)
+    handed = np.array([bool(HAND_OVER.search(name)) for name in trace.names] or [False], bool)[calls.name]
+    begin, end = calls.start_ns[handed], calls.end_ns[handed]
+    alone = end > begin
+    for other in np.flatnonzero(trace.process_of_thread == trace.threads[thread].process).tolist():
+        life = lifetime(trace, other)
+        if other == thread or life is None or not alone.any():
+            continue
+        evidence = timeline.host_state.evidence(other)
+        since = np.maximum(end - WAKE_LIMIT_NS, life[0])
+        until = np.minimum(end, life[1])
+        alone &= (until < since) | (Coverage(evidence.away).within(since, np.maximum(until, since)) >= until - since)
+    return union(begin[alone], end[alone])
 
 
 def blocked_inside(timeline: Timeline, thread: int, covered: IntervalSet) -> dict[str, int]:

@@ -18,6 +18,8 @@ PROFILER_SOME = 0.05
 MUCH_DEVICE_WAIT = 0.10
 GUESSED_HOST = 0.10  # host time split into cpu and blocked without scheduling data
 MUCH_PREEMPTED = 0.10  # others on the machine then decide as much as the program
+SOME_CALLS_LOST = 0.05  # as many waits may be lost among them, and nothing replays
+MUCH_UNWOKEN = 0.25  # of the time that the host slept: who did not appear may as well have computed
 FEW_OPERATIONS = 20  # fewer are an anecdote
 # What the device idles for (or the host waits in) by a host cause is what shows it: where that is less than this part
 # of what its removal would save, the rest is drawn from the replay's order of events alone.
@@ -45,14 +47,25 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if case.share(Cause.CPU) and case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
         part = percent(case.preempted_ns / case.window_ns)
         # Of a thread that sleeps in OS calls as well, some of these may be missing: a sleep without its call looks so.
-        is_open = any(case.blocked_on.values()) and decision.bound in (Cause.CPU.key, Cause.HOST_BLOCKED.key)
+        named = {decision.bound, *(decision.mixed_of or ())}
+        is_open = any(case.blocked_on.values()) and bool(named & {Cause.CPU.key, Cause.HOST_BLOCKED.key})
         yield (
             2 if is_open else 1,
             f"{part} of the time the host's thread was runnable and waited for a core (preempted)",
         )
+    if Cause.HOST_BLOCKED.key in (decision.bound, *(decision.mixed_of or ())) and (
+        case.unwoken_ns > MUCH_UNWOKEN * case.time[Cause.HOST_BLOCKED]
+    ):
+        yield 2, "the thread that the host waits for is not on record: it may have worked or slept"
+    if case.is_cpu_thinned and decision.host_limit_fraction is None:
+        yield 2, "context switches are missing: when the host computed, slept or waited for another thread is not sure"
     if case.unreliable is not None and case.captured.cuda_api:
         is_shared = case.share(Cause.DEVICE_WAIT) >= MUCH_DEVICE_WAIT
-        yield 2 if is_shared else 1, f"the trace cannot be replayed reliably: {case.unreliable}"
+        # Nothing then shows how far host and device hide behind each other, nor what lost calls waited for.
+        named = {decision.bound, *(decision.mixed_of or ())}
+        is_open = bool(named & {cause.key for cause in BUSY_CAUSES}) or case.calls_lost_fraction >= SOME_CALLS_LOST
+        is_open &= decision.host_limit_fraction is None
+        yield 2 if is_shared or is_open else 1, f"the trace cannot be replayed reliably: {case.unreliable}"
     if (overhead := case.share(Cause.PROFILER)) >= PROFILER_SOME:
         yield 1, f"{percent(overhead)} of the time is the profiler's own"
     if case.is_clock_shifted:

@@ -50,6 +50,7 @@ from boundby.stats.host import (
     logical_thread_cpu_time,
     preempted,
     staging_between,
+    unwoken,
 )
 from boundby.stats.instances import instances as instances_of
 from boundby.stats.spread import Spread
@@ -141,6 +142,7 @@ def _device(
         host_together_ns=replayed.together_ns(device.index, device.high_ns - device.low_ns) if savings else None,
         unreliable=replayed.unreliable,
         preempted_ns=int(preempted(timeline, device.segments).sum()),
+        unwoken_ns=int(unwoken(timeline, device.segments).sum()),
         is_cpu_thinned=thread is not None and timeline.host_state.evidence(thread).is_thinned,
         lost_work=_time(device.withheld.work.by_cause()),
         lost_calls=_time(device.withheld.calls.by_cause()),
@@ -460,6 +462,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         most={saving.cause: saving.saving_ns for saving in parent.verdict.savings} if parent else None,
         is_saturated=shared.is_saturated if savings else None,
         preempted_ns=int(figures.preempted_ns[region]),
+        unwoken_ns=int(figures.unwoken_ns[region]),
         is_cpu_thinned=shared.is_cpu_thinned,
         lost_work=_time(figures.missing.work_ns[region]),
         lost_calls=_time(figures.missing.calls_ns[region]),

@@ -26,6 +26,11 @@ _BLOCKED_ON: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
 )
 
+#: Calls that sleep until another thread ends it; those that give up after a time may end by themselves.
+HAND_OVER = re.compile(r"cond_wait|barrier_wait|sem_wait")
+#: From a waker's signal to the run of the thread it woke: a few microseconds, some tens on a busy machine.
+WAKE_LIMIT_NS = 60_000
+
 #: What a call can block on; `sleep_kind` counts in this order.
 SLEEPS: tuple[str, ...] = tuple(sorted(what for what, _ in _BLOCKED_ON))
 
