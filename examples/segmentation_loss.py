@@ -4,8 +4,8 @@ Every class of an image has its own mean loss; pixels labelled IGNORED do not co
 quality beside the time), and removes one kind of wait for the device:
 
 0. loops over images and classes, with ``unique``, ``nonzero`` and ``item``: a wait each
-1. boolean masks in place of ``nonzero``: fewer waits, as the size of a mask's result is still read back
-2. ``torch.where`` in place of masks: sizes are known beforehand, only the loss is read back
+1. boolean masks instead of ``nonzero``: fewer waits, as the size of a mask's result is still read back
+2. ``torch.where`` instead of masks: sizes are known beforehand, only the loss is read back
 3. one pass over all classes by ``one_hot`` and sums, and the loss stays on the device
 
     python examples/segmentation_loss.py

@@ -401,7 +401,7 @@ def load(
 ) -> Report:
     """A report, however it comes: analysed already, saved as JSON, or anything that ``analyze`` takes.
 
-    Raises UserError; SelectionError where a saved result would have to be analysed anew.
+    Raises UserError; SelectionError where a saved result would have to be analysed again.
     """
     if isinstance(source, Report):
         return source

@@ -39,7 +39,7 @@ class AnalysisOptions:
     disable: tuple[str, ...] = ()
     """Rules to leave out."""
     thresholds: Mapping[str, Mapping[str, float]] | None = None
-    """By rule, then name, in place of the rule's own."""
+    """By rule, then name, instead of the rule's own."""
     show_all: bool = False
     """Findings below 1 % of the window too."""
 

@@ -185,7 +185,7 @@ def test_a_saving_beside_waits_says_what_it_is_measured_from() -> None:
         savings=(Saving("sync", 1_300_000_000), Saving("gpu_copy", 500_000_000)),
     )
     text = terminal.render(replace(base, devices=(replace(base.devices[0], verdict=verdict),)))
-    assert "With the waits gone, without copy time: another -9.2 %." in text
+    assert "Next best, once the waits are gone: without copy time, another -9.2 %." in text
     verdict = replace(verdict, bound="cpu", saving_ns=1_300_000_000, without_ns=None)
     text = terminal.render(replace(base, devices=(replace(base.devices[0], verdict=verdict),)))
     assert "Next best: without copy time, -9.2 %." in text  # of the program as it ran, as every number is

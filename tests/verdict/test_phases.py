@@ -24,4 +24,4 @@ def test_what_follows_the_first_steps(first_us: int, bounds: list[str], tmp_path
     [device] = boundby.analyze(path).devices
     assert device.verdict.bound == ("cpu" if bounds else "gpu_compute")
     assert [phase.bound for phase in device.phases] == bounds
-    assert ("from there on" in phases(device)) is bool(bounds)
+    assert ("after that" in phases(device)) is bool(bounds)

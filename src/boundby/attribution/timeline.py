@@ -205,7 +205,7 @@ def _without_excess(trace: Trace, regions: Regions, *, fold: bool) -> Trace | No
 
 def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> Timeline:
     """The same timeline with the account of one device alone, in [low, high) of its window: only the gaps in which that
-    begins or ends are divided anew."""
+    begins or ends are divided again."""
     whole, losses = device.gaps, timeline.losses
     near = whole.take(
         slice(int(np.searchsorted(whole.end_ns, low, "right")), int(np.searchsorted(whole.start_ns, high)))

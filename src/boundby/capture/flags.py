@@ -53,7 +53,7 @@ SHORT = {
 REFUSED = {
     "output": "boundby chooses where the report goes: give the folder with -o.",
     "session-new": "boundby names the session itself.",
-    "start-later": "Nobody would start the recording. Use --delay or --capture-range.",
+    "start-later": "Nothing would start the recording. Use --delay or --capture-range.",
     "help": "For help: nsys profile --help.",
 }
 #: With these nsys takes Python stacks itself.

@@ -12,7 +12,7 @@ import re
 import sqlite3
 from pathlib import Path
 
-#: Put in place of every character. A text of the same length is written over the old one; a shorter one would leave
+#: Put instead of every character. A text of the same length is written over the old one; a shorter one would leave
 #: parts of that in the file.
 MASK = "*"
 #: Where the copies lie: the environment is among the first things that nsys writes.

@@ -154,7 +154,7 @@ def _one(
     with view.progress() as progress:
         analysis = api.examine(target.inputs[number], options, progress=progress)
     if reason := why_not():
-        view.note(f"no native core ({reason}): plain Python replayed, which says the same but takes longer")
+        view.note(f"no native core ({reason}): using plain Python, which gives the same result but takes longer")
     if together is not None:
         together.append(analysis.report)
     else:

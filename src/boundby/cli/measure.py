@@ -263,7 +263,7 @@ def throughput(
 @click.option("--size", "sizes", type=click.IntRange(min=1), multiple=True, help="A size to measure; can be repeated.")
 @click.option("--gpu", metavar="cuda|cuda:N", help="The GPU. [the current one, if there is one].")
 @click.option(
-    "--quality", metavar="TARGET", help="A function from a result to a figure of how good it is, told beside the times."
+    "--quality", metavar="TARGET", help="A function that says as a number how good a result is; shown beside the times."
 )
 @click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is].")
 @click.option("--rtol", type=float, default=1e-3, help="Results may differ by this part of the value. [0.001].")

@@ -35,7 +35,7 @@ def _byte_count(_context: click.Context, _option: click.Parameter, text: str | N
     return None if found is None else int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
 
 
-#: What a report is analysed by. A command may say something else in place of a help text.
+#: What a report is analysed by. A command may say something else instead of a help text.
 _ANALYSIS: dict[str, Callable[..., Decorator]] = {
     "window": partial(
         click.option, "--window", metavar="gpu|all|START:END|nvtx:NAME", default="gpu", help="As for analyze."
@@ -82,7 +82,7 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         click.option,
         "--no-find",
         is_flag=True,
-        help="Find no iterations and phases where a program has no NVTX ranges.",
+        help="Do not look for iterations and phases where a program has no NVTX ranges.",
     ),
     "show_all": partial(
         click.option, "--all", "show_all", is_flag=True, help="Also findings that save less than 1 %, each in full."
@@ -152,7 +152,7 @@ def json_option(command: Command) -> Command:
 
 
 def output_option(command: Command) -> Command:
-    """``-o FILE``, in place of standard output; the command gets ``output``."""
+    """``-o FILE``, instead of standard output; the command gets ``output``."""
     return click.option(*("-o", "--output"), type=FILE, help="Write to this file; .json says the format.")(command)
 
 

@@ -59,7 +59,7 @@ boundby plot report.sqlite --kind timeline --size slide -o timeline.png
 )
 @click.option("--width", metavar="INCHES", type=click.FloatRange(2, 60), help="Another width.")
 @click.option(
-    "--height", metavar="INCHES", type=click.FloatRange(1, 60), help="A height, in place of what the content needs."
+    "--height", metavar="INCHES", type=click.FloatRange(1, 60), help="A height, instead of what the content needs."
 )
 @click.option("--font", metavar="POINTS", type=click.FloatRange(4, 40), help="Another size of text.")
 @click.option("--dpi", type=click.IntRange(50, 1200), default=200, help="Pixels per inch of a .png. [200]")

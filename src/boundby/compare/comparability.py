@@ -112,7 +112,7 @@ def _steps(steps: tuple[Part, Part] | None) -> Iterator[Doubt]:
 
 
 def _found(before: Report, after: Report) -> Iterator[Doubt]:
-    """Regions that boundby found have its names, given anew in each report."""
+    """Regions that boundby found have its names, given again in each report."""
     one, other = (
         {region.path: region.instances for region in report.regions if region.found} for report in (before, after)
     )

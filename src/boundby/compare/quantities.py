@@ -97,7 +97,7 @@ def _new(severity: str | None) -> Quantity:
 
 
 def _regression(change: RegionChange) -> Number:
-    """By how much typical instances became slower; 0 where that is not significant, None where it cannot be told."""
+    """By how much typical instances became slower; 0 where that is not significant, None where that is not known."""
     found = change.significance
     if found.status in ("too_few", "not_tested"):
         return None

@@ -88,7 +88,7 @@ def significance(before: Sequence[int], after: Sequence[int], series: str) -> tu
     )
     if _separation(*found.effective) >= LEVEL:
         worth = min(found.effective)
-        reason = f"instances drift together: {min(counts)} tell no more than {worth:.0f} independent ones, too few"
+        reason = f"instances drift together: {min(counts)} are worth {worth:.0f} independent ones, too few"
         return _with(made, "too_few", made.p_value, reason), None
     return made, found.p_value
 
@@ -110,7 +110,7 @@ def _decided(item: Significance, p_value: float) -> Significance:
     if p_value >= LEVEL:
         return _with(item, "same", p_value, "within the usual spread of instances")
     if abs(change) < LEAST_CHANGE:
-        return _with(item, "same", p_value, f"a change below {LEAST_CHANGE:.0%} is none that two runs can show")
+        return _with(item, "same", p_value, f"two runs cannot show a change below {LEAST_CHANGE:.0%}")
     return _with(item, "faster" if change < 0 else "slower", p_value, "")
 
 

@@ -100,7 +100,7 @@ def _join(
     wanted = wanted_process.astype(np.int64) * stride + wanted_correlation
     asked = (wanted_correlation != NO_CORRELATION) & (wanted_process >= 0)
     low, high = int(key.min()), int(key.max())
-    if low >= 0 and high <= _DENSE * len(key):  # numbers that run on: a table in place of a search
+    if low >= 0 and high <= _DENSE * len(key):  # numbers that run on: a table instead of a search
         row_of = np.full(high + 2, -1, np.int64)
         for chosen in (~launches, launches):
             rows = np.flatnonzero(chosen)[::-1]

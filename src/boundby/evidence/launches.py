@@ -24,7 +24,7 @@ LEAST_TIMES = 3
 LEAST_LAUNCHES = 10
 # Graphs of more launches than this are cut: a loop of one kernel has no natural length.
 MOST_LAUNCHES = 1_000
-# A stretch begins anew if so many of its launches are those of the turn before.
+# A stretch begins again if so many of its launches are those of the turn before.
 ALIKE = 0.95
 # Host time between two launches counts as the cost of launching up to this; beyond, the host did something else.
 MOST_BETWEEN_NS = 1_000_000
@@ -218,8 +218,8 @@ def _turns(launched: Int, unit: Int) -> int:
 
 
 def _period(token: Int) -> int:
-    """After how many launches all of a stretch begins anew (a pass of equal layers and what is around them begins
-    anew after the pass, not after a layer): its own length if it never does."""
+    """After how many launches all of a stretch begins again (a pass of equal layers and what is around them begins
+    again after the pass, not after a layer): its own length if it never does."""
     if (token[1:] == token[:-1]).all():  # one kernel again and again
         return min(len(token), MOST_LAUNCHES)
     gram = token[:GRAM]

@@ -28,7 +28,7 @@ NONZERO = OperatorSync(
     "the host has to know how many elements there are",
     (
         "Keep the shape: compute on all elements and choose with torch.where(mask, x, 0), or multiply by the mask, "
-        "in place of gathering with nonzero's indices",
+        "instead of gathering with nonzero's indices",
         "Careful: a sparse mask can be worth its sync, if few elements are left and what follows is costly",
     ),
 )
@@ -38,7 +38,7 @@ UNIQUE = OperatorSync(
     ("aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive"),
     "the host has to know how many distinct values there are",
     (
-        "Count over a fixed number of classes in place of unique: x.flatten().sort().values, then "
+        "Count over a fixed number of classes instead of unique: x.flatten().sort().values, then "
         "torch.searchsorted(sorted, torch.arange(classes + 1, device=x.device)).diff()",
         "Work on all classes at once (scatter_add, one_hot) instead of looping over the labels that are present",
     ),

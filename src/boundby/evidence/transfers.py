@@ -77,7 +77,7 @@ def _returning(context: RuleContext, large: Bool) -> tuple[Rows, int]:
     """Copies of one size that go to the host and back again and again, and how often they come back.
 
     A copy to the device counts as coming back if it begins after one to the host has ended and before the host could
-    have written as many bytes anew, and a kernel runs before the next one to the host. The first way in and the last
+    have written as many bytes again, and a kernel runs before the next one to the host. The first way in and the last
     way out are not among them: those have to be.
     """
     work, table = device_work(context), context.operations

@@ -1,6 +1,6 @@
 """Which wait takes another's place: waits taken out one after the other, by replay.
 
-Where one wait goes, the next often waits in its stead, so that each alone seems to cost nothing. What counts is the
+Where one wait goes, the next often waits instead, so that each alone seems to cost nothing. What counts is the
 chain: which to take out first, which then, and what all of them save.
 """
 
@@ -50,7 +50,7 @@ class Chain:
 
     @property
     def text(self) -> str:
-        """``torch.nonzero, then torch.unique, then a boolean index wait in its stead: 62 ms in all``; empty for one."""
+        """``torch.nonzero, then torch.unique, then a boolean index wait instead: 62 ms in all``; empty for one."""
         if len(self.links) < 2:
             return ""
         steps = [f"{link.name} ({duration(link.saved_ns)})" for link in self.links]

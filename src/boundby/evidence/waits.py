@@ -2,7 +2,7 @@
 
 A wait belongs to the most specific rule: that of the operator it was made by, else of what it is (an allocation that
 stalls, a value read back, a pageable copy), else of the call itself. No rule speaks of a wait that a copy's own length
-makes, or that a release of memory right after it would make in its stead.
+makes, or that a release of memory right after it would make instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from boundby.trace.stacks import StackSource
 from boundby.trace.tables import Direction, OpKind
 from boundby.trace.vocabulary.cuda import CallClass, cuda_name
 
-# Calls that wait for the device whenever it is busy: without the wait before them, they would wait in its stead.
+# Calls that wait for the device whenever it is busy: without the wait before them, they would wait instead.
 _FREES = re.compile(r"^cu(?:da)?(?:Free(?:Host|Array)?|MemFree(?:Host)?|HostUnregister|MemHostUnregister|DeviceReset)$")
 # A call that was held for a copy waited, if it was held this part of its time by what came before the copy. Else the
 # copy itself is the matter, and rules on copies speak of it.
@@ -52,7 +52,7 @@ class WaitKind(IntEnum):
     PAGEABLE = 3  # before a copy of pageable memory
     CALL = 4  # nothing more special
     COPY = 5  # for the copy's own length: no rule on waits
-    TAKEN_OVER = 6  # a release right after it would wait in its stead: no rule
+    TAKEN_OVER = 6  # a release right after it would wait instead: no rule
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) 
 def saving(context: RuleContext, group: Group) -> tuple[SavingNs, dict[str, object]]:
     """What a program without these waits would save, and how that is known, for evidence.
 
-    Where one wait goes, the next often waits in its stead. Waits that save next to nothing alone, but do once all
+    Where one wait goes, the next often waits instead. Waits that save next to nothing alone, but do once all
     others are gone as well, are told with both figures.
     """
     waits = waits_of(context)

@@ -388,7 +388,7 @@ def _doubts(
     if alone and parts < alone / 2:
         doubts.append(f"only {units.percent(parts / alone)} of the ranks' collectives could be matched")
     if diagnosis.steps < 3:
-        doubts.append(f"{units.plural(diagnosis.steps, 'step')} cannot tell a habit from an exception")
+        doubts.append(f"{units.plural(diagnosis.steps, 'step')} are too few to tell a habit from an exception")
     return doubts
 
 
@@ -401,7 +401,7 @@ def _notes(
     ]
     apart = max(skew) - min(skew)
     if apart > _LEAST_EXCESS_SHARE * diagnosis.length_ns:
-        notes.append(f"The ranks' reports begin {units.duration(apart)} apart: that is no straggling, and is left out.")
+        notes.append(f"The ranks' reports begin {units.duration(apart)} apart: not a straggler's doing, and left out.")
     if missing:
         shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
         notes.append(f"No report was given of {units.plural(len(missing), 'rank')}: {shown}.")

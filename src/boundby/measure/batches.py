@@ -120,7 +120,7 @@ class _Search:
         if not self._good():
             least = min(self.points.values(), key=lambda point: point.size)
             raise MeasureError(
-                f"Already a batch of {least.size} takes {duration(least.median_ns)}, more than the latency limit.",
+                f"Even a batch of {least.size} takes {duration(least.median_ns)}, more than the latency limit.",
                 "Raise the limit, or begin with a smaller batch.",
             )
         for _ in range(_REFINEMENTS):
@@ -163,7 +163,7 @@ class _Search:
             Mistake(
                 "throughput-disagrees",
                 f"At batch size {size:,} the search measured {table.samples_per_s:,.3g} samples/s, {len(runs)} longer "
-                f"runs {', '.join(f'{point.samples_per_s:,.3g}' for point in runs)}: the middle one is told.",
+                f"runs {', '.join(f'{point.samples_per_s:,.3g}' for point in runs)}: the middle one is reported.",
                 "Something else uses the machine, or its clocks are not steady: measure again when it is quiet.",
             ),
         )
@@ -284,7 +284,7 @@ class _Search:
 
     def _nothing(self, start: int) -> None:
         raise MeasureError(
-            f"Already a batch of {start} does not fit into the memory of {self.device.name}.",
+            f"Even a batch of {start} does not fit into the memory of {self.device.name}.",
             "Begin with a smaller batch, or use a smaller model.",
         )
 

@@ -98,7 +98,7 @@ def _mistakes(comparison: Comparison) -> Iterator[Mistake]:
         difference = units.change(comparison.ratio - 1).lstrip("+-")
         yield Mistake(
             "not-significant",
-            f"The two do not differ significantly: the difference of {difference} is within what the samples vary by.",
+            f"The two do not differ significantly: the difference of {difference} is within the samples' own spread.",
             "Do not report it as a gain or a loss. More samples may tell (a larger budget).",
         )
     alike = (

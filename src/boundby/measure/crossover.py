@@ -61,9 +61,9 @@ def devices(
         fn: a function that works where its inputs are, or a module, which is copied to the GPU.
         inputs: those of one batch; their first dimension is repeated to make other sizes.
         make_inputs: makes the inputs of a given size instead (a tuple, or a single one), on the CPU.
-        make: in place of ``fn`` and inputs, for sizes that are no batch (a model's width, a training loop's length):
+        make: instead of ``fn`` and inputs, for sizes that are no batch (a model's width, a training loop's length):
             makes what is timed for a size and a device ("cpu", "cuda:0"), a callable, or one and its inputs (fn, (x,)).
-        quality: says how good a result is (a loss, an accuracy); told beside the times, for results that need not be
+        quality: says how good a result is (a loss, an accuracy); shown beside the times, for results that need not be
             equal.
         build: makes the function for a device ("cpu", "cuda:0") where ``fn`` cannot simply be copied.
         sizes: default: 1, 4, 16, ... until a call takes a second on the CPU, or the budget is used up.

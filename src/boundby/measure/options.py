@@ -42,13 +42,13 @@ class Options:
         if self.spelt_method not in (*METHODS, WALL, None):
             raise MeasureError(f"There is no method {self.method!r}.", f"Choose one of {', '.join(METHODS)}.")
         if not 0 < self.confidence < 1:
-            raise MeasureError(f"A confidence of {self.confidence} is none.", "Give a number between 0 and 1, as 0.95.")
+            raise MeasureError(f"{self.confidence} is not a confidence.", "Give a number between 0 and 1, as 0.95.")
         if not (self.precision > 0 and 0 < self.budget_s < float("inf")):
-            raise MeasureError("Precision and budget must be more than nothing.", "Such as 0.01 and 5 seconds.")
+            raise MeasureError("Precision and budget must be more than 0.", "Such as 0.01 and 5 seconds.")
         if min(self.min_samples, self.max_samples, self.calls_per_sample or 1) < 1 or self.calls_per_sample == 0:
             raise MeasureError("Numbers of samples and calls must be 1 or more.", "Such as 30.")
         if self.warmup is not True and self.warmup < 0:
-            raise MeasureError("Warm-up cannot be less than no calls.", "Give a number of calls, or True.")
+            raise MeasureError("Warm-up cannot be fewer than 0 calls.", "Give a number of calls, or True.")
         if self.graph and self.fresh_inputs:
             raise MeasureError("A graph replays on the inputs it was captured with.", "Leave out fresh inputs.")
 

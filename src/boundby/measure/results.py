@@ -61,7 +61,7 @@ class DeviceState:
     memory_clock_mhz: float | None = None
     throttling: tuple[str, ...] | None = None  # reasons that hold the clock down now; () none
     performance_state: int | None = None  # P0 is the fastest
-    persistence_mode: bool | None = None  # off: the driver is loaded anew for the first program, which takes a second
+    persistence_mode: bool | None = None  # off: the driver is loaded again for the first program, which takes a second
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ Function = Callable[..., object]
 
 #: A block takes at least this long: the clock costs about 100 ns, which is then a two-thousandth.
 MIN_BLOCK_NS = 200_000
-#: How far a block's size may be off after warm-up before it is chosen anew.
+#: How far a block's size may be off after warm-up before it is chosen again.
 _BLOCK_SLACK = 2.0
 MAX_CALLS_PER_SAMPLE = 1_000_000
 #: Inputs made ahead for one block, where each call gets its own.

@@ -1,6 +1,6 @@
 """Results <-> JSON. A saved result can be shown, drawn and compared again.
 
-``figures`` beside the raw numbers (median, percentiles, ...) are for readers of the file; loading works them out anew.
+``figures`` beside the raw numbers (median, percentiles, ...) are for readers of the file; loading works them out again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When has a series of times settled? Change detection, in place of a fixed number of warm-up calls.
+"""When has a series of times settled? Change detection, instead of a fixed number of warm-up calls.
 
 The rule is the marginal standard error rule (MSER; White, "An effective truncation heuristic for bias reduction in
 simulation output", 1997): leave out the first d values, for the d that makes the squared standard error of the mean

@@ -147,7 +147,7 @@ def batch_size(inputs: object) -> int | None:
 
 
 def resized(inputs: Any, size: int) -> Any:
-    """``inputs`` with ``size`` in place of the batch dimension, by repeating (or leaving out) samples.
+    """``inputs`` with ``size`` instead of the batch dimension, by repeating (or leaving out) samples.
 
     Every tensor or array whose first dimension is the batch size changes; the rest stays.
     """

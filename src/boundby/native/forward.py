@@ -143,7 +143,7 @@ class Pass(Record):
 
     ``order``: 2 * node begins it, 2 * node + 1 ends one that waits, ~row is an operation. ``calibrates``: everything
     happens when it was measured, and what its dependencies leave unexplained of that is written down (``delay_ns`` and
-    ``lead_ns`` of operations, ``begin_delay_ns`` and ``end_delay_ns`` of nodes) in place of being replayed.
+    ``lead_ns`` of operations, ``begin_delay_ns`` and ``end_delay_ns`` of nodes) instead of being replayed.
     """
 
     order: Int32Array
@@ -334,7 +334,7 @@ def _happen(link: Links, cost: Costs, now: Pass, event: int) -> None:
 
 
 def _elements(record: T) -> T:
-    """The record with memory views in place of its arrays: elements are quicker to get at, and plain integers."""
+    """The record with memory views instead of its arrays: elements are quicker to get at, and plain integers."""
     columns = {field.name: getattr(record, field.name) for field in fields(record)}
     views = {name: column.data for name, column in columns.items() if isinstance(column, np.ndarray)}
     return replace(record, **views)

@@ -1,11 +1,12 @@
 """Report -> a short JSON for agents and scripts: what decides, with ids that stay and the command behind each number.
 
-At most `MOST_CHARACTERS`, about 1,500 tokens: lists get shorter, and say so, until it fits.
+At most `MOST_CHARACTERS` and fewer than 1,500 tokens: lists get shorter, and say so, until it fits.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -16,10 +17,16 @@ from boundby.render.text import clean, region_name, shorten
 from boundby.results.report import DeviceReport, Finding, FirstResponse, RegionReport, Report, ThreadReport, Top
 from boundby.results.saved import escaped
 
-MOST_CHARACTERS = 4_000  # JSON full of figures holds 2.7 to 3 of them in a token
+MOST_CHARACTERS = 4_000
+MOST_TOKENS = (
+    1_350  # by `tokens`, which comes out up to 3.5 % too low on briefs of real traces: fewer than 1,500 in truth
+)
+LONGEST_PATH = 200  # characters
 MOST_TEXT = 160  # characters of one sentence
 LEAST_SHARE = 0.005
 Json = dict[str, Any]
+# What a tokenizer of o200k_base or cl100k_base takes for one token, or nearly: a word, three digits, a run of signs.
+_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^\x00-\x7f]+|[^\w\s]+|_|\n")
 # How many of each list, from generous to sparse: the first that fits is taken.
 _STEPS: tuple[Mapping[str, int], ...] = (
     {"devices": 4, "first": 4, "findings": 5, "regions": 8, "kernels": 5, "calls": 3, "text": MOST_TEXT},
@@ -35,9 +42,22 @@ def render(report: Report) -> str:
     for most in _STEPS:
         lines = [f"{json.dumps(key)}:{_dumps(value)}" for key, value in brief(report, most).items()]
         text = "{" + ",\n".join(lines) + "}\n"
-        if len(text) <= MOST_CHARACTERS:
-            return text
+        if len(text) <= MOST_CHARACTERS and tokens(text) <= MOST_TOKENS:
+            break
     return text
+
+
+def tokens(text: str) -> float:
+    """About how many tokens a text is: within 5 % of the larger count of o200k_base and cl100k_base on real briefs."""
+    return sum(_tokens(piece[0]) for piece in _PIECE.finditer(text))
+
+
+def _tokens(piece: str) -> float:
+    if not piece.isascii():
+        return 0.8 * len(piece.encode())
+    if piece.isalpha():
+        return 1 if len(piece) <= 8 else 2 if len(piece) <= 14 else -(-len(piece) // 4)
+    return 0.5 if piece == "_" else 1 if piece.isdigit() else -(-len(piece) // 3)
 
 
 def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
@@ -50,7 +70,7 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
     kernels, calls = view.tops(report)
     return {
         "brief": 1,
-        "report": clean(report.trace.path),
+        "report": shorten(clean(report.trace.path), LONGEST_PATH),
         "program": _text(report.trace.command or "", most),
         "gpu": sorted({clean(device.name) for device in report.devices}),
         "verdicts": [_part(part, most) for part in parts[: most["devices"]]],
@@ -67,11 +87,11 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
             "regions": max(sum(bool(region.path) for region in report.regions) - most["regions"], 0),
         },
         "commands": {
-            "all": f"boundby analyze {name} --format json",
-            "region": f"boundby analyze {name} --format json --region PATH",
+            "all": "boundby analyze REPORT --format json",
+            "region": "boundby analyze REPORT --format json --region PATH",
             "finding": "boundby explain RULE (a finding's id up to @)",
             "first": "boundby explain PATTERN (an id up to the dot)",
-            "what_if": f"boundby what-if {name} -s SCENARIO",
+            "what_if": "boundby what-if REPORT -s SCENARIO",
         },
     }
 
@@ -107,7 +127,8 @@ def _response(one: FirstResponse, name: str, most: Mapping[str, int]) -> Json:
 
 
 def _finding(item: Finding, most: Mapping[str, int]) -> Json:
-    told: Json = {"id": clean(item.id or item.rule), "severity": item.severity, "saves_ms": _range(item.saving_ns)}
+    identity = shorten(clean(item.id or item.rule), LONGEST_PATH)
+    told: Json = {"id": identity, "severity": item.severity, "saves_ms": _range(item.saving_ns)}
     return {**told, "what": _text(item.title, most), "do": _text(item.advice[0] if item.advice else "", most)}
 
 

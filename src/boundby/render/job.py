@@ -59,7 +59,7 @@ def headline(job: JobReport) -> str:
     if job.missing:
         ranks = f"{len(job.ranks) + len(job.missing)} ranks, of which {len(job.ranks)} are here,"
     if verdict.bound == "unknown":
-        return f"What bounds the job of {ranks} cannot be told: {clean(verdict.because)}."
+        return f"It is not known what bounds the job of {ranks}: {clean(verdict.because)}."
     return f"The job of {ranks} is {bound}: {clean(verdict.because)}."
 
 
@@ -125,8 +125,8 @@ def told(job: JobReport, one: Straggler) -> str:
 def nobody(job: JobReport) -> str:
     """What is said where nothing holds the job up."""
     if job.verdict.bound == "unknown":
-        return "None of the ranks here, as far as can be told: what others hold up cannot be seen."
-    return "Nobody: no rank, stage or link takes longer than those that do the same, by what the job would gain."
+        return "None of the ranks here, as far as these reports show: what others hold up cannot be seen."
+    return "Nobody: no rank, stage or link is so much slower than its peers that the job would gain."
 
 
 def scenario(one: JobWhatIf) -> str:
@@ -165,7 +165,7 @@ def terminal(job: JobReport, *, width: int = 100, unicode: bool = True, look: Lo
         *_wrapped(" · ".join(facts(job)) if unicode else "; ".join(facts(job)), width),
     ]
     if job.verdict.reasons:
-        lines += _wrapped("Not surer, because " + "; ".join(clean(one) for one in job.verdict.reasons) + ".", width)
+        lines += _wrapped("Confidence limited: " + "; ".join(clean(one) for one in job.verdict.reasons) + ".", width)
     lines += ["", "WHO HOLDS IT UP"]
     for number, one in enumerate(job.stragglers, 1):
         lines += _wrapped(f"{number}. {told(job, one)}", width, 3)
@@ -229,7 +229,7 @@ def render_markdown(job: JobReport, look: Look = STANDING_OUT) -> str:
     """The job as GitHub-flavoured Markdown."""
     lines = [f"### {markdown.escape(headline(job))}", "", markdown.escape(" · ".join(facts(job))), ""]
     if job.verdict.reasons:
-        lines += [markdown.escape("Not surer, because " + "; ".join(job.verdict.reasons) + "."), ""]
+        lines += [markdown.escape("Confidence limited: " + "; ".join(job.verdict.reasons) + "."), ""]
     lines += [f"{number}. {markdown.escape(told(job, one))}" for number, one in enumerate(job.stragglers, 1)]
     lines += [f"- {markdown.escape(told(job, one))}" for one in job.extras]
     if not job.stragglers:

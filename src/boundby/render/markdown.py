@@ -258,9 +258,7 @@ def _checklists(report: Report) -> Iterable[str]:
 def _not_captured(report: Report) -> str:
     rows = [(escape(gap.kind), escape(gap.cost), escape(gap.reason) or code(gap.flag)) for gap in not_captured(report)]
     lacking = (
-        table(("not captured", "so it cannot be told", f"why, or with {captured_by(report)}"), "lll", rows)
-        if rows
-        else ""
+        table(("not captured", "what that hides", f"why, or with {captured_by(report)}"), "lll", rows) if rows else ""
     )
     unchecked = findings.could_not_check(report.not_checked, every=report.analysis.show_all)
     skipped = "\n".join(f"- Could not check {code(rules)}, because {escape(reason)}" for reason, rules in unchecked)

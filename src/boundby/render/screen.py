@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from boundby.model import units
@@ -47,7 +48,7 @@ CALLS_DECIDE = 0.05  # of the window in API calls or waits: then calls are shown
 
 @dataclass(frozen=True)
 class Options:
-    """What a user asked for. ``top``: rows of each table, in place of what fits; ``sort``: what regions go by."""
+    """What a user asked for. ``top``: rows of each table, instead of what fits; ``sort``: what regions go by."""
 
     min_share: float | None = None
     top: int | None = None
@@ -107,7 +108,7 @@ def _in_full(account: Account, face: Face) -> list[Text]:
 
 
 def _first(account: Account, face: Face) -> list[Text]:
-    """``First: ... saves X-Y``, and the step as code: at most three lines."""
+    """``First: ... saves X-Y``, and the step as code: at most four lines, so that a command can be copied."""
     told = sentences.first(account.responses, account.whole_ns)
     if not told:
         return []
@@ -115,14 +116,14 @@ def _first(account: Account, face: Face) -> list[Text]:
     lines = _cut(face.wrapped(told, first=Text("First: ", style=style)), 2, face)
     action = clean(account.responses[0].action or account.responses[0].command)
     arrow = face.line(f"       {face.arrow} ")
-    return [*lines, *_cut(face.wrapped(action, first=arrow, style=DIM), 1, face)] if action else lines
+    return [*lines, *_cut(face.wrapped(action, first=arrow, style=DIM), 2, face)] if action else lines
 
 
 def _cut(lines: list[Text], most: int, face: Face) -> list[Text]:
     """The first lines; an ellipsis where more would follow."""
     if len(lines) <= most:
         return lines
-    last = lines[most - 1]
+    last = Text.assemble(lines[most - 1], " ", lines[most][len(lines[most].plain) - len(lines[most].plain.lstrip()) :])
     return [*lines[: most - 1], face.line(last[: max(face.width - len(face.ellipsis), 0)], (face.ellipsis, DIM))]
 
 
@@ -144,8 +145,11 @@ def _regions(report: Report, face: Face, options: Options, room: int) -> list[Te
         label = Text.assemble(indent, (face.fit(row.label, name - len(indent)), style))
         lines.append(face.line(pad(label, name), "  ", face.row(columns, row)))
     left = sum(1 for region in report.regions if region.path) - sum(row.is_judged for row in rows)
-    if left:
-        lines.append(face.line((f"{units.plural(left, 'more region')}: --full, or --top N", DIM)))
+    notes = [f"{units.plural(left, 'more region')}: --full, or --top N"] if left else []
+    if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
+        notes.append("? after a bound: low confidence")
+    if notes:
+        lines.append(face.line((". ".join(notes), DIM)))
     return lines
 
 
@@ -218,15 +222,16 @@ def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Col
 
 
 def _findings(report: Report, face: Face, options: Options) -> list[Text]:
-    """The best ones, two lines each."""
+    """The best ones, two lines each; advice that stands on top already is not said again."""
     worth = [item for item in report.findings if item.severity != findings.NOTE]
     shown = worth[: options.top or MOST_FINDINGS]
     if not shown:
         return face.wrapped(findings.nothing_found(report))[:1] + _notes(report, face)
     width = natural("SAVES", (findings.saves(item) for item in shown))
     lines = [face.heading(f"FINDINGS ({len(worth)})  {'SAVES':>{max(width - 1, 5)}}")]
+    said = {one.action for device in report.devices for one in device.first_responses[:1]}
     for rank, item in enumerate(shown, 1):
-        lines += _finding(rank, item, width, face)
+        lines += _finding(rank, item, width, face)[: 1 if item.advice[:1] and item.advice[0] in said else 2]
     return lines
 
 
@@ -242,11 +247,20 @@ def _finding(rank: int, item: Finding, width: int, face: Face) -> list[Text]:
     told, room = clean(item.title), max(face.width - head.cell_len, 20)
     if item.region:  # behind the title, which is what is read
         where = f" (in {face.fit(part_name(item.region[-1]), MOST_WHERE)})"
-        told = f"{face.fit(told, max(room - len(where), 20))}{where}"
-    told = face.fit(told, room)
+        told = f"{_begin(told, max(room - len(where), 20), face)}{where}"
+    told = _begin(told, room, face)
     advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"
     below = _cut(face.wrapped(advice, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM), 1, face)
     return [face.line(head, told), *below]
+
+
+def _begin(text: str, width: int, face: Face) -> str:
+    """As many words from the beginning as fit: a sentence that is cut in its middle says nothing."""
+    text = face.safe(text)
+    if cell_len(text) <= width:
+        return text
+    kept = set_cell_size(text, width - cell_len(face.ellipsis))
+    return f"{kept.rpartition(' ')[0].rstrip(' ,;:(') or kept}{face.ellipsis}"
 
 
 def _tops(report: Report, face: Face, options: Options) -> list[Text]:

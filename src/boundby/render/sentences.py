@@ -43,7 +43,7 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headlin
     """The verdict as the first sentence anybody reads."""
     verb = "are" if plural else "is"
     if verdict.bound == "unknown" and verdict.why_not:
-        return Headline(f"What {subject} {verb} bound by ", "CANNOT BE TOLD", ".", "unknown")
+        return Headline("The trace ", "CANNOT TELL", f" what {subject} {verb} bound by.", "unknown")
     if verdict.bound == "unknown":
         return Headline(f"{subject} {'have' if plural else 'has'} ", "NO DOMINANT CAUSE", ".", "unknown")
     if verdict.bound == "mixed" and verdict.mixed_of:
@@ -109,7 +109,9 @@ def next_best(verdict: Verdict, window_ns: int, alone_ns: int | None = None) -> 
         return ""
     what = WITHOUT[verdict.runner_up]
     saved = change(saving_ns, window_ns)
-    return f"With the waits gone, {what}: another {saved}." if is_after else f"Next best: {what}, {saved}."
+    return (
+        f"Next best{', once the waits are gone' if is_after else ''}: {what}, {'another ' if is_after else ''}{saved}."
+    )
 
 
 def change(saving_ns: int, window_ns: int) -> str:
@@ -138,10 +140,10 @@ def phases(device: DeviceReport) -> str:
         return ""
     first, second = device.phases[0], device.phases[-1]
     one, other = (BOUND_LABEL.get(phase.bound, phase.bound) for phase in (first, second))
-    at = f"{second.window.start_ns / 1e9:.3f} s of the trace's clock"
+    at = f"{second.window.start_ns / 1e9:.3f} s on the trace's clock"
     if one == other:
-        return f"The program changes: {one} both until {at} and from there on, but not in all."
-    return f"The program changes: {one} until {at}, {other} from there on."
+        return f"The program changes: {one} both until {at} and after it, but not over the whole."
+    return f"The program changes: {one} until {at}, {other} after that."
 
 
 def because(verdict: Verdict) -> str:

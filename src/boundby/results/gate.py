@@ -14,7 +14,7 @@ class Measured:
     """One value that a limit was held against."""
 
     subject: Annotated[str, "Region or device; empty: the whole."]  # "step/loss", "GPU 0"
-    value: Annotated[float | None, "null: it cannot be told."]
+    value: Annotated[float | None, "null: it is not known."]
     kept: Annotated[bool, "Whether this one kept the limit."]
 
 

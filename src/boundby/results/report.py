@@ -380,7 +380,7 @@ class Verdict:
     why_not: Annotated[
         str | None,
         LATER,
-        "Of unknown: why it cannot be told, and the capture that would tell; null where no cause stands out.",
+        "Of unknown: why the trace cannot tell, and the capture that would; null where no cause stands out.",
         NO_COLUMN,
     ] = None
     saving_range_ns: Annotated[

@@ -239,7 +239,7 @@ PATTERNS: Mapping[str, Pattern] = {
     "cpu": Pattern("Long host work before a few kernels.", "cpu", _cpu),
     "blocked": Pattern("Slow files before a few kernels.", "host_blocked", _blocked),
     "init": Pattern("Memory is allocated and freed in every step.", "init", _init),
-    "healthy": Pattern("Nothing to mend: a busy GPU, input prefetched.", "gpu_compute", _healthy, healthy=True),
+    "healthy": Pattern("Nothing to fix: a busy GPU, input prefetched.", "gpu_compute", _healthy, healthy=True),
     "autograd": Pattern("Tiny kernels from two threads in turns.", "cuda_api", _autograd),
     "feeding": Pattern("A data thread that decodes too slowly.", "cpu", _feeding),
     "streams": Pattern("Copies, kernels and communication on streams of their own.", "gpu_comm", _streams),

@@ -294,7 +294,7 @@ class Export:
         empty_tables: bool = False,
         page_size: int = 4096,
     ) -> Path:
-        """Write the file anew and return its path.
+        """Write the file and return its path.
 
         ``shuffle``: a seed that permutes rows, tables and the numbers of texts. ``shift``: added to all times.
         ``drop``: tables and ``table.column`` to leave out, ``*.column`` from all. ``empty_tables``: not lazily.

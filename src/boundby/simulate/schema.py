@@ -184,7 +184,7 @@ def write_tables(
     empty_tables: bool,
     page_size: int,
 ) -> Path:
-    """Write the file anew, as ``Export.write`` says."""
+    """Write the file, as ``Export.write`` says."""
     order = list(schema.items())
     chance = None if shuffle is None else random.Random(shuffle)
     if chance:

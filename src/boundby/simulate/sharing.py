@@ -127,7 +127,7 @@ class Device:
             self.ends(task, task.due)
 
     def change_rates(self, time: int) -> None:
-        """Work out anew how fast every kernel goes, and when it will end."""
+        """Work out again how fast every kernel goes, and when it will end."""
         moves = [not self.machine.slice_ns or task.key[0] == self.turn for task in self.running]
         total = sum(_need(task) for task, is_moving in zip(self.running, moves, strict=True) if is_moving)
         for task, is_moving in zip(self.running, moves, strict=True):

@@ -318,7 +318,7 @@ def find_loop(tokens: Ints, start_ns: Ints, syncs_before: Ints, *, from_start: b
     """The outermost loop that most of the launches lie in, or None.
 
     ``tokens``, ``start_ns``: of each launch, in order of time. ``syncs_before``: how many blocking syncs came before.
-    ``from_start``: nothing is known of what came before, so that the first launch may be in the midst of an iteration.
+    ``from_start``: nothing is known of what came before, so that the first launch may be in the middle of an iteration.
     """
     if len(tokens) < LEAST_LAUNCHES:
         return None
@@ -445,7 +445,7 @@ def _is_cut_off(loop: Loop) -> bool:
 
 
 def _turn_to_end(loop: Loop, start_ns: Ints) -> Loop:
-    """Where launches begin in the midst of the loop, and end in the midst by that begin: the longer pause decides.
+    """Where launches begin in the middle of the loop, and end in the midst by that begin: the longer pause decides.
 
     A capture may start anywhere, and the program may have run to the end of its loop.
     """

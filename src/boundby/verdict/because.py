@@ -60,7 +60,7 @@ def _host_limit(decision: Decision) -> str:
     if limit is None:
         return ""
     if limit < LEAST_SAVING:
-        return "; removing it alone gains nothing, other work covers it"
+        return "; removing it alone gains nothing, since other work covers it"
     rest = percent(1 - limit) if 1 - limit > LEAST_TOLD else "under 1 %"
     return f"; without the GPU's work {rest} of the time would be left"
 

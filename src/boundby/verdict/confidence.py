@@ -86,7 +86,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if (unshown := _unshown(case, decision)) is not None:
         yield 2, f"the device hardly idles here for {SHORT_LABEL[unshown.key]}: what it would save lies elsewhere"
     if decision.why_not is not None:
-        yield 2, "it cannot be told"
+        yield 2, "no verdict can be given"
     elif decision.bound == "unknown":
         yield 1, "no cause stands out"
     elif decision.mixed_of is None and decision.host_limit_fraction is None and len(decision.savings) > 1:
@@ -94,7 +94,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
             yield 1, "the host's causes together would save more"
         best, second = decision.savings[:2]
         if (rival := _rival(case, decision)) is not None:
-            yield 2, f"what the trace leaves open may turn it: {SHORT_LABEL[rival]} may save as much"
+            yield 2, f"what the trace leaves open may change it: {SHORT_LABEL[rival]} may save as much"
         elif best.saving_ns - second.saving_ns < CLOSE * case.window_ns:
             yield 1, f"{SHORT_LABEL[second.cause]} is close behind"
 

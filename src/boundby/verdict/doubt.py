@@ -1,7 +1,7 @@
 """Whether a verdict would stand whatever the records that are missing would have said; if not, why none is given.
 
 Time that lost operations may have filled is put on the device's side, on the host's, or where the account would have
-had it, and each of these cases is decided anew: a verdict that is not the same in all of them is none.
+had it, and each of these cases is decided again: a verdict that is not the same in all of them is none.
 """
 
 from __future__ import annotations

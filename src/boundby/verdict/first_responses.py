@@ -207,7 +207,7 @@ def _notes(subject: Subject) -> Iterator[str]:
             yield (
                 f"a timer on the host around {region.path[-1]} without a synchronization would show"
                 f" {duration(host_ns)} (enqueueing), while its work on the device takes {duration(device_ns)}: a"
-                f" speed-up of {device_ns / host_ns:.0f} times told that way is none."
+                f" speed-up of {device_ns / host_ns:.0f} times measured like that is not real."
                 " Measure with events, or boundby measure"
             )
             return
@@ -320,7 +320,7 @@ def _lower_precision(subject: Subject) -> Told | None:
         return Told(IN_GRAPHS)
     half, matrix = subject.kind_share(*_HALF), subject.kind_share(*MATMULS, *ATTENTIONS)
     if matrix < MATRIX_SHARE:
-        because = "hardly a matrix kernel by name: halving the bytes may still help kernels that move data"
+        because = "hardly any matrix kernels by name: halving the bytes may still help kernels that move data"
         return Told(f"no number: {because}")
     if half > matrix / 2:
         return Told(f"{percent(half)} of kernel time runs on tensor cores in 16 bits already", applies=False)
@@ -359,7 +359,7 @@ def _better_kernels(subject: Subject) -> Told | None:
     gpu = subject.part.name if isinstance(subject.part, DeviceReport) else ""
     if not re.fullmatch(r"\w+", top[0].name) or gpu.startswith(("AMD", "Instinct")):
         return told
-    return told._replace(action=f"ncu --set full -k {top[0].name} -c 1 PROGRAM tells what limits it (Nsight Compute)")
+    return told._replace(action=f"ncu --set full -k {top[0].name} -c 1 PROGRAM shows what limits it (Nsight Compute)")
 
 
 def _bigger_gpu(subject: Subject) -> Told | None:
@@ -376,7 +376,7 @@ def _bigger_gpu(subject: Subject) -> Told | None:
     if bigger is None:
         return Told(f"boundby's table holds no bigger GPU than {today.name}", applies=False)
     if subject.predictor is None:
-        return Told("no number: the trace cannot be replayed to be trusted")
+        return Told("no number: a replay of this trace cannot be trusted")
     return _on_another(subject, today, bigger, precision)
 
 
@@ -780,7 +780,7 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
     if span := _SPAN.search(part.verdict.why_not or ""):
         yield FirstResponse(
             "unknown.span",
-            "Judge the span that holds the work",
+            "Analyse only the span that holds the work",
             because="nearly all of this window is one gap",
             needs="nothing",
             caution="the gap itself is the question",
@@ -808,14 +808,14 @@ def _capture(context: RuleContext) -> Iterator[FirstResponse]:
         return
     lacking = [
         flag
-        for flag, is_there in (
-            ("--trace=cuda", captured.cuda_api),
-            ("--trace=osrt", captured.osrt),
-            ("--cpuctxsw=process-tree", captured.cpu_scheduling),
+        for flag, kind, is_there in (
+            ("CUDA calls", "cuda", captured.cuda_api),
+            ("OS calls", "osrt", captured.osrt),
+            ("CPU scheduling", "cpu_scheduling", captured.cpu_scheduling),
         )
-        if not is_there
+        if not is_there and kind not in context.trace.not_recorded  # the same again would not record it either
     ]
-    yield from _capture_again(lacking, "under nsys", f"--nsys-args '{' '.join(lacking)}'")
+    yield from _capture_again(lacking, "under nsys", "")
 
 
 def _capture_again(lacking: Sequence[str], how: str, options: str) -> Iterator[FirstResponse]:
@@ -826,7 +826,7 @@ def _capture_again(lacking: Sequence[str], how: str, options: str) -> Iterator[F
             because=f"the trace cannot tell more without {', '.join(lacking)}",
             needs=f"another run {how}",
             caution="the run cannot be repeated",
-            command=f"boundby profile {options} -- PROGRAM",
+            command=f"boundby profile {options}-- PROGRAM",
         )
 
 
@@ -844,7 +844,7 @@ def _profile_more(context: RuleContext) -> Iterator[FirstResponse]:
         if not is_there
     ]
     nsys = "" if context.trace.is_of_amd else ", or under nsys, which knows what the operating system does too"
-    yield from _capture_again(lacking, f"under torch.profiler{nsys}", "--with torch --torch-record stacks,shapes")
+    yield from _capture_again(lacking, f"under torch.profiler{nsys}", "--with torch --torch-record stacks,shapes ")
 
 
 def _with_best_finding(
@@ -856,13 +856,13 @@ def _with_best_finding(
         return made
     weight = 2 * best.saving_ns[0] + best.saving_ns[1] if best.saving_ns else 0
     most = max((-_rank(one)[1] for one in told if _rank(one)[0] < BOUGHT), default=0)
-    other = _of_finding(best, "finding", "the best finding, though not of the verdict's kind", subject)
+    other = _of_finding(best, "finding", "of another kind than the verdict", subject)
     return (other, *made) if weight > most else (*made[:1], other, *made[1:])
 
 
 def _best_findings(subject: Subject) -> Iterator[FirstResponse]:
     for item in [item for item in subject.findings if item.saving_ns and item.severity != "note"][:2]:
-        yield _of_finding(item, "unknown", "the best finding, though no cause stands out", subject)
+        yield _of_finding(item, "unknown", "the best finding", subject)
 
 
 def _in(item: Finding) -> str:

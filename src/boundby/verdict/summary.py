@@ -310,7 +310,7 @@ def _stretched(device: DeviceTimeline) -> str | None:
     side, strays = "after" if is_early else "before", plural(int(few.sum()), "operation")
     return (
         f"{share} of the window is one gap {side} {strays} of {len(late):,}: the work lies in {span}. "
-        f"Judge that: --window {span}"
+        f"Analyse that: --window {span}"
     )
 
 

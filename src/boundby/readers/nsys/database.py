@@ -186,7 +186,7 @@ def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
         shutil.copyfile(log, copy.with_name(copy.name + "-wal"))
     except OSError as error:
         raise InputError(
-            f"{path} has a write-ahead log, and no room was found to copy both ({os.strerror(error.errno or 0)}).",
+            f"{path} has a write-ahead log, and there is no room to copy both ({os.strerror(error.errno or 0)}).",
             f"Free some space in {folder.parent}, or set TMPDIR to a folder with room.",
         ) from error
     return copy

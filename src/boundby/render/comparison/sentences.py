@@ -60,9 +60,7 @@ def headline(device: DeviceChange, comparison: Comparison) -> str:
     if units.duration(one.each_ns) == units.duration(other.each_ns):
         times = f"{units.duration(other.each_ns)}{per}"
     if device.why_not is not None:
-        return (
-            f"Whether {clean(other.name)} is faster cannot be told: {clean(device.why_not)}.{_steps_told(comparison)}"
-        )
+        return f"Whether {clean(other.name)} is faster is not known: {clean(device.why_not)}.{_steps_told(comparison)}"
     if not comparison.is_one_program:
         return f"{clean(other.name)}, in another program: {times}."
     if 0 < abs(device.change or 0) < ONE_RUN and not _is_significant(comparison):

@@ -17,7 +17,7 @@ from boundby.rules.rule import Threshold
 from boundby.trace.tables import OpKind
 
 SMALL_GRID = "small-grid"
-KERNEL_NS = Threshold("kernel_ns", 20_000, "ns", "Shorter kernels are a matter of launching: see launch-overhead.")
+KERNEL_NS = Threshold("kernel_ns", 20_000, "ns", "Shorter kernels are limited by launching: see launch-overhead.")
 FILL = Threshold("fill_fraction", 0.5, "blocks per multiprocessor", "Above half, filling the rest gains little.")
 ALONE = Threshold("alone_fraction", 0.9, "fraction", "Kernels that run together fill the GPU together.")
 # So many different shapes are shown as evidence.

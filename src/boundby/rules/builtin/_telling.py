@@ -96,9 +96,7 @@ def early_advice(context: RuleContext) -> tuple[str, ...]:
     )
     return (
         f"It lies before most of the kernels, so most likely it is a cost of first calls ({what}), which a longer run "
-        f"pays no "
-        f"more often: "
-        "run each shape once before what counts, and keep the process alive",
+        "does not pay again: run each shape once before what counts, and keep the process alive",
         "The rest without it: boundby analyze --window START:END, or --skip-first K",
     )
 

@@ -41,7 +41,7 @@ def _advice(program: Program, call: str) -> tuple[str, ...]:
         )
     again = "Allocate before the loop and use the memory again"
     return program.pick(
-        (f"{again}, or take it from a pool: cudaMallocAsync and cudaFreeAsync in place of {call}",),
+        (f"{again}, or take it from a pool: cudaMallocAsync and cudaFreeAsync instead of {call}",),
         torch=(
             "PyTorch's allocator calls cudaMalloc only for memory it does not hold: no torch.cuda.empty_cache() in the "
             "loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where shapes vary",
@@ -49,7 +49,7 @@ def _advice(program: Program, call: str) -> tuple[str, ...]:
         ),
         cudf=("rmm.reinitialize(pool_allocator=True) before the first data frame: allocations then come from a pool",),
         python=(f"{again}: write into arrays that are there (out=), or let a memory pool of the library hold them",),
-        directives=(f"{again}: one data region around the loop (enter data, exit data) in place of one in each turn",),
+        directives=(f"{again}: one data region around the loop (enter data, exit data) instead of one in each turn",),
         julia=(f"{again}: write into arrays that are there (.=, mul!)",),
     )
 

@@ -80,6 +80,6 @@ RULE = Rule(
     needs=("memcpy",),
     thresholds=(
         Threshold("rate_fraction", 0.4, "fraction of the link's rate", "Half is common with 8 lanes or a busy host."),
-        Threshold("most", 4.0, "times", "More than that a better link seldom brings."),
+        Threshold("most", 4.0, "times", "A better link seldom brings more than that."),
     ),
 )

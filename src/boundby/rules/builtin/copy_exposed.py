@@ -57,8 +57,8 @@ def _advice(context: RuleContext, parts: list[tuple[str, CopySet]]) -> tuple[str
     if way == "on the device":
         return (
             context.program.pick(
-                "Let the next kernel read where the data lie, in place of copying them first",
-                torch="Avoid the copy: views in place of .contiguous(), .clone() and cat; write into slices of one "
+                "Let the next kernel read where the data lie, instead of copying them first",
+                torch="Avoid the copy: views instead of .contiguous(), .clone() and cat; write into slices of one "
                 "tensor",
             ),
         )
@@ -80,7 +80,7 @@ RULE = Rule(
     needs=("memcpy",),
     is_last=True,
     thresholds=(
-        Threshold("share_fraction", 0.10, "fraction of the window", "From a tenth on, copies always deserve a word."),
+        Threshold("share_fraction", 0.10, "fraction of the window", "From a tenth on, exposed copies always matter."),
         Threshold("small_bytes", 65_536, "bytes", "Below, a copy is latency, not bandwidth."),
     ),
 )

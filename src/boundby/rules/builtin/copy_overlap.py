@@ -27,7 +27,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     most = min(copies.saving_without(Cause.GPU_COPY)[1], kernels_ns)
     yield copies.match(
         f"{counted(len(copies), 'pinned copy takes', 'pinned copies take')} turns with kernels: "
-        f"{duration(copies.exposed_ns)} of copying is hidden behind none",
+        f"{duration(copies.exposed_ns)} of copying overlaps none of them",
         copies.evidence(turns=turns, hidden_fraction=round(hidden, 4), kernels_between_ns=kernels_ns),
         (round(RULE.threshold(context, "hidden_least") * most), most),
         (
@@ -77,9 +77,9 @@ RULE = Rule(
     check=_check,
     needs=("memcpy", "kernels"),
     thresholds=(
-        Threshold("count", 5, "copies", "Fewer are no loop."),
-        Threshold("turns", 5, "count", "So often copies and kernels must alternate for prefetching to apply."),
+        Threshold("count", 5, "copies", "Fewer do not make a loop."),
+        Threshold("turns", 5, "count", "Copies and kernels must alternate this often for prefetching to apply."),
         Threshold("hidden_fraction", 0.33, "fraction", "Copies that are hidden for more overlap already."),
-        Threshold("hidden_least", 0.5, "fraction", "Of what could be hidden; the first and last never are."),
+        Threshold("hidden_least", 0.5, "fraction", "Of what could be hidden; the first and last copies never are."),
     ),
 )

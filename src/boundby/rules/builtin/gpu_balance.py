@@ -55,8 +55,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
             f"other "
             f"is busy {percent(int(busy.sum()) / max(context.window_ns, 1))} of the time",
             {"gpus_listed": len(gpus), "gpus_used": len(used), "unused": [gpu.name for gpu in idle]},
-            "If they are free, independent work (batches, requests, parameters) can run there; they may also be "
-            "others'",
+            "If they are free, independent work (batches, requests, parameters) can run there; they may also "
+            "belong to others",
             region=ROOT,
         )
 

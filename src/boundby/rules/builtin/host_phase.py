@@ -72,7 +72,5 @@ RULE = Rule(
     group="host",
     check=_check,
     needs=("cuda_api",),
-    thresholds=(
-        Threshold("removed_least", 0.5, "fraction", "Run beside the GPU, some of it usually stays on the path."),
-    ),
+    thresholds=(Threshold("removed_least", 0.5, "fraction", "Some of it usually stays on the critical path."),),
 )

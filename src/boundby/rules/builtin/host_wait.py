@@ -120,6 +120,6 @@ RULE = Rule(
     thresholds=(
         Threshold("named_fraction", 0.5, "fraction", "What covers less than half of the sleep does not explain it."),
         Threshold("gil_fraction", 0.5, "fraction", "Most of the waits must be for the lock before it is blamed."),
-        Threshold("removed_least", 0.5, "fraction", "Some of a wait usually stays."),
+        Threshold("removed_least", 0.5, "fraction", "Part of a wait usually remains."),
     ),
 )

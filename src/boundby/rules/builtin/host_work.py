@@ -62,7 +62,7 @@ def _warm_advice(context: RuleContext) -> tuple[str, ...]:
 def _advice(context: RuleContext, hot: str, *, is_sampled: bool) -> tuple[str, ...]:
     where = "this code" if hot in ("", short_symbol(PYTHON_CODE)) else hot
     if context.program.is_python:
-        rest = "vectorise what remains in place of Python loops"
+        rest = "vectorise the rest instead of looping in Python"
         capture = "--sample=process-tree --python-sampling=true"
     else:
         rest = "let several threads share what remains"

@@ -95,7 +95,7 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
     if occupancy is not None:
         evidence["theoretical_occupancy_fraction"] = round(occupancy.fraction, 4)
         evidence["occupancy_limited_by"] = occupancy.limit
-    scale = f"For scale: twice as fast, it would save {duration(saved_ns)}; whether it can be, only ncu tells"
+    scale = f"For scale: twice as fast, it would save {duration(saved_ns)}; only ncu can tell if that is possible"
     return hot.match(
         f"{label}{f', {versions} versions together, takes' if versions > 1 else ' takes'} {percent(share)} of the sum "
         f"of all kernels' durations: {count(len(hot))} x "
@@ -126,11 +126,11 @@ def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ..
     work, name = device_work(context), context.trace.names[context.operations.name[row]]
     plain = re.match(r"\w+", label)
     profile = (
-        f"ncu --set full --launch-count 3 --kernel-name regex:{plain[0] if plain else 'KERNEL'} PROGRAM tells whether "
+        f"ncu --set full --launch-count 3 --kernel-name regex:{plain[0] if plain else 'KERNEL'} PROGRAM shows whether "
         "memory, arithmetic or latency limits it: near the peak of one of them, only less work helps"
     )
     if is_library_kernel(name):
-        less = "It is a library's kernel: what can change is the call (its shapes, layout, precision), not the kernel"
+        less = "It is a library's kernel: you can change the call (its shapes, layout, precision), not the kernel"
         return (less, *context.program.pick((), torch=("torch.compile may fuse it with its neighbours",)))
     threads = int(work.blocks[row]) * int(work.threads[row])
     few = 0 < threads < RULE.threshold(context, "filling_threads") * int(work.multiprocessors[row])
@@ -150,7 +150,7 @@ RULE = Rule(
         Threshold("share_fraction", 0.4, "fraction of kernel time", "Below, no single kernel decides."),
         Threshold("own_fraction", 0.3, "fraction of kernel time", "A kernel of the program's own can be worked on."),
         Threshold("window_fraction", 0.2, "fraction of the window", "Below, kernels are not what takes the time."),
-        Threshold("medium_fraction", 0.4, "fraction of the window", "A program that is mostly one kernel hangs on it."),
+        Threshold("medium_fraction", 0.4, "fraction of the window", "A program of mostly one kernel depends on it."),
         Threshold("filling_threads", 2_048, "threads per multiprocessor", "As many as one holds at a time, at most."),
         Threshold("occupancy_fraction", 0.25, "fraction of warps", "Above a quarter, occupancy is seldom the limit."),
     ),

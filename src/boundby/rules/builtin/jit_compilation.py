@@ -75,14 +75,14 @@ def _advice(context: RuleContext, who: tuple[str, ...]) -> tuple[str, ...]:
         torch="Keep what was compiled for the next run: TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR on a disk that "
         "stays"
         if by_torch
-        else f"{who[0] if who else 'The compiler'} compiles in each process anew: keep the process for several jobs, "
+        else f"{who[0] if who else 'The compiler'} compiles again in each process: keep the process for several jobs, "
         "or compile ahead of time what its kernels do",
         julia="Compile once, before what counts (a first call of each function and type)",
         directives="Compile for this GPU (-gpu=cc90 with nvc and nvfortran), so that the driver has no PTX to compile",
     )
     again = program.pick(
-        "Run each shape once before what counts; a new shape or type is compiled anew",
-        torch="Run each shape once before what counts. New shapes compile anew: "
+        "Run each shape once before what counts; a new shape or type is compiled again",
+        torch="Run each shape once before what counts. New shapes are compiled again: "
         + ("TORCH_LOGS=recompiles says why, torch.compile(dynamic=True) or padding" if by_torch else "padding")
         + " to a few lengths avoids it",
     )
@@ -106,7 +106,7 @@ def _tried(kernels: KernelSet, tried: Autotuning) -> Match:
         (
             "It happens once for each new key (shape, dtype): keep the result (TRITON_CACHE_AUTOTUNING=1, or "
             "triton.autotune(..., cache_results=True)), or fix the best configuration, once it is known",
-            "Keys that hold a length (sequence, batch) tune anew for each: round it, or leave it out of the key",
+            "Keys that hold a length (sequence, batch) are tuned again for each: round it, or leave it out of the key",
         ),
         cost_ns=kernels.total_ns,
     )
@@ -120,8 +120,8 @@ RULE = Rule(
     check=_check,
     needs=("kernels", "cuda_api"),
     thresholds=(
-        Threshold("late_fraction", 0.25, "fraction of the kernels", "What comes after the first quarter is no start."),
-        Threshold("again_count", 10, "stretches", "A handful is what a short run compiles at all."),
+        Threshold("late_fraction", 0.25, "fraction of the kernels", "After the first quarter it is not start-up."),
+        Threshold("again_count", 10, "stretches", "Even a short run compiles a handful."),
         Threshold("again_fraction", 0.25, "fraction", "A late single stretch is one shape; a quarter late is a habit."),
     ),
 )

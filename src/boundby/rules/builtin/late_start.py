@@ -143,7 +143,7 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
     if context.program.is_torch and uploaded >= _MODEL_BYTES:
         return (
             f"{named.name} runs on the CPU for {duration(named.covered_ns)}, then uploads {size(uploaded)} from "
-            'pageable memory: build the model on the GPU, with torch.device("cuda"): model = Model(...), in place of '
+            'pageable memory: build the model on the GPU, with torch.device("cuda"): model = Model(...), instead of '
             "Model(...).to('cuda'); with a checkpoint, build on device \"meta\" and load it to the GPU",
             profile,
         )
@@ -174,6 +174,6 @@ RULE = Rule(
     needs=("kernels",),
     thresholds=(
         Threshold("startup_ns", 2e9, "ns", "Importing a framework and making a context take one or two seconds."),
-        Threshold("startup_fraction", 0.25, "fraction of the run", "Less is seldom what a run is waited for."),
+        Threshold("startup_fraction", 0.25, "fraction of the run", "Less is seldom what keeps people waiting."),
     ),
 )

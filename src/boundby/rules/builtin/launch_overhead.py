@@ -42,10 +42,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 ),
                 torch=(
                     "torch.compile(function) fuses small operations, so that there are fewer to launch",
-                    "Work on whole tensors in place of Python loops over rows, samples or parameters",
+                    "Work on whole tensors instead of Python loops over rows, samples or parameters",
                 ),
                 python=(
-                    "Work on whole arrays in place of Python loops over rows or samples, and let the library fuse "
+                    "Work on whole arrays instead of Python loops over rows or samples, and let the library fuse "
                     "what is "
                     "elementwise (jax.jit, cupy.fuse)",
                 ),

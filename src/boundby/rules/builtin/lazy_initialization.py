@@ -112,7 +112,7 @@ def _others(context: RuleContext, part: _Part, match: Match) -> Match:
 
 _RUNTIME = (
     "The OpenMP or OpenACC runtime makes these calls itself, at its first use of the device and once per process: the "
-    "program can hardly change it, and a longer run pays it no more often",
+    "program can hardly change it, and a longer run does not pay it again",
 )
 
 
@@ -233,7 +233,7 @@ def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
             later,
         )
     pool = "rmm.reinitialize(pool_allocator=True) before the first data frame: allocations then come from a pool"
-    once = "Allocate and pin once, before what counts, at the largest size that will come"
+    once = "Allocate and pin once, before what counts, at the largest size that will be needed"
     return context.program.pick(once, cudf=pool), later
 
 

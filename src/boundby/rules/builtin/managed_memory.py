@@ -64,7 +64,7 @@ RULE = Rule(
     check=_check,
     needs=("memcpy",),
     thresholds=(
-        Threshold("count", 10, "count", "A few migrations are a beginning, not a habit."),
+        Threshold("count", 10, "count", "A few migrations happen at any start."),
         Threshold("avoided_least", 0.3, "fraction", "The bytes still have to travel, though in larger pieces."),
         Threshold("avoided_most", 1.0, "fraction", "Prefetched ahead, they hide behind kernels."),
     ),

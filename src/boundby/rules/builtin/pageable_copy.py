@@ -27,7 +27,7 @@ _UPLOADS: dict[str, tuple[str, ...]] = {
         "uploaded column by column from pageable memory",
     ),
     "directives": (
-        "Fill the arrays on the device (a target loop that initializes them) in place of on the host",
+        "Fill the arrays on the device (a target loop that initializes them) instead of on the host",
         "Arrays that must come from the host: allocate them pinned (cudaMallocHost; nvc and nvc++: -gpu=pinned)",
     ),
     "python": (
@@ -44,12 +44,12 @@ _PINNED: dict[str, tuple[str, ...]] = {
         "Back to the host: copy into a tensor made once with torch.empty(shape, pin_memory=True)",
     ),
     "directives": (
-        "Allocate the mapped arrays pinned: cudaMallocHost in place of malloc, or nvc and nvc++ with -gpu=pinned",
+        "Allocate the mapped arrays pinned: cudaMallocHost instead of malloc, or nvc and nvc++ with -gpu=pinned",
     ),
     "python": ("Keep the host side in pinned memory, made once (cupyx.zeros_pinned in CuPy), and copy asynchronously",),
     "cpp": (
         "Allocate the host side with cudaMallocHost, once, and copy with cudaMemcpyAsync on a stream",
-        "Memory that is there already: cudaHostRegister(pointer, bytes, cudaHostRegisterDefault), once",
+        "Memory that exists already: cudaHostRegister(pointer, bytes, cudaHostRegisterDefault), once",
     ),
 }
 

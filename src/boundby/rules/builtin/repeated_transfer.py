@@ -50,5 +50,5 @@ RULE = Rule(
     cause=Cause.GPU_COPY,
     check=_check,
     needs=("memcpy",),
-    thresholds=(Threshold("returns", 3, "count", "Twice can be a beginning and an end."),),
+    thresholds=(Threshold("returns", 3, "count", "Twice can be the start and the end."),),
 )

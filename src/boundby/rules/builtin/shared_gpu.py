@@ -61,7 +61,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         yield Match(
             region=ROOT,
             title=f"kernels of the same grid take up to {percent(slow.ratio - 1)} longer at one time than at another, "
-            f"{slow.kinds} kinds alike: lower clocks, or somebody else on GPU {gpus[slow.device].id}",
+            f"{slow.kinds} kinds alike: lower clocks, or another program on GPU {gpus[slow.device].id}",
             evidence={
                 "slower_by": round(slow.ratio, 3),
                 "kinds_of_kernels": slow.kinds,

@@ -55,7 +55,7 @@ RULE = Rule(
         COUNT,
         SHARE,
         SMALL,
-        Threshold("kernel_ns", 10_000, "ns", "Longer kernels are no matter of launching: see small-grid."),
+        Threshold("kernel_ns", 10_000, "ns", "Longer kernels are not limited by launching: see small-grid."),
         Threshold("avoided_least", 0.25, "fraction", "A batch a third larger saves a quarter of the launches."),
         Threshold("avoided_most", 0.5, "fraction", "A batch twice as large halves the launches."),
     ),

@@ -56,7 +56,7 @@ RULE = Rule(
     needs=("kernels",),
     thresholds=(
         Threshold("share_fraction", 0.02, "fraction of the window", "Below, full warps would gain too little."),
-        Threshold("full_least", 1.5, "times", "Work that lanes share need not become as many times faster."),
+        Threshold("full_least", 1.5, "times", "Work that lanes share does not speed up in proportion."),
         Threshold("full_most", 8.0, "times", "Memory limits a kernel long before all lanes of 32 count."),
     ),
 )

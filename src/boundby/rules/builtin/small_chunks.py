@@ -66,7 +66,7 @@ RULE = Rule(
     needs=("kernels", "cuda_api", "memcpy"),
     thresholds=(
         Threshold("share_fraction", 0.3, "fraction of the window", "Below, launching is not what takes the time."),
-        Threshold("copies", 4, "count", "Fewer copies of one size are no cutting up."),
+        Threshold("copies", 4, "count", "Fewer copies of one size are not chunks of one."),
         Threshold("avoided_least", 0.2, "fraction", "First calls, streams and memory take their time at any size."),
         Threshold("avoided_most", 0.9, "fraction", "Some calls always remain."),
     ),

@@ -75,7 +75,7 @@ def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:
         None,  # what runs beside them hides it, or some of it
         (
             *_advice(beside),
-            "What runs beside them hides them now: it has to be shorter as well before the program is",
+            "What runs beside them hides them now: it must get shorter too before the program does",
         ),
         severity="low",
     )
@@ -88,8 +88,8 @@ def _advice(kernels: KernelSet) -> tuple[str, ...]:
         return (f"{launches}: split its work into smaller blocks, at least two a multiprocessor",)
     return (
         context.program.pick(
-            f"{launches}: it is a library's, so give it more to do in one call (a larger batch, batched calls)",
-            torch=f"{launches}: it is a library's, so give it more to do in one call: a larger batch, or batched calls "
+            f"{launches}: it is a library's: give it more to do in one call (a larger batch, batched calls)",
+            torch=f"{launches}: it is a library's: give it more to do in one call: a larger batch, or batched calls "
             "(torch.bmm, torch.stack, vmap) instead of a loop over samples",
         ),
     )

@@ -108,14 +108,13 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 saving_ns=(0, most),
                 advice=(
                     context.program.pick(
-                        "Put no work on the default stream beside others: compile with nvcc --default-stream "
+                        "Keep work off the default stream: compile with nvcc --default-stream "
                         "per-thread, "
                         "or make the other streams with cudaStreamNonBlocking",
-                        torch="Put no work on the default stream beside others: with torch.cuda.stream(s): for all of "
-                        "it",
-                        python="Put no work on the default stream beside others: give all of it streams of its own",
-                        directives="Put no work on the default queue beside others: async(queue) on all of it",
-                        julia="Put no work on the default stream beside others: tasks have streams of their own",
+                        torch="Keep work off the default stream: with torch.cuda.stream(s): for all of it",
+                        python="Keep work off the default stream: give all of it streams of its own",
+                        directives="Keep work off the default queue: async(queue) on all of it",
+                        julia="Keep work off the default stream: tasks have streams of their own",
                     ),
                     "What is gained depends on whether their kernels fit on the GPU together: test it",
                 ),

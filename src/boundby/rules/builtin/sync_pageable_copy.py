@@ -15,7 +15,7 @@ from boundby.rules.rule import Match, Rule
 
 _PYTHON = ("Keep the host side in pinned memory, made once, and copy asynchronously on a stream",)
 _TORCH = ("Pin the host's memory and do not block: DataLoader(pin_memory=True), x.to(device, non_blocking=True)",)
-_OTHER = ("Pin the host's memory once: cudaMallocHost, or cudaHostRegister for memory that is there already",)
+_OTHER = ("Pin the host's memory once: cudaMallocHost, or cudaHostRegister for memory that exists already",)
 
 
 def check(context: RuleContext) -> Iterator[Match]:

@@ -40,7 +40,7 @@ def check(context: RuleContext) -> Iterator[Match]:
     worst = np.lexsort((first, -took))[:3].tolist()
     yield Match(
         region=context.place(context.timeline.call_region[first], took),
-        title=f"{context.call_name(first[worst[0]])} is asked {asked:,} times in {len(first):,} loops, "
+        title=f"{context.call_name(first[worst[0]])} is called {asked:,} times in {len(first):,} loops, "
         f"{duration(int(took.sum()))} in all",
         evidence={
             "calls": asked,
@@ -87,7 +87,7 @@ RULE = Rule(
             "calls",
             20,
             "count",
-            "A framework asks for a few events when it reuses memory; a loop asks dozens of times.",
+            "A framework queries a few events when it reuses memory; a loop queries dozens of times.",
         ),
     ),
 )

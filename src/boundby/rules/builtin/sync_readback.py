@@ -18,7 +18,7 @@ _OTHER = (
 )
 _TORCH = (
     "Keep the value on the device and read it once every N steps: no .item(), float(t), if t: or print(t) in the step; "
-    "torch.where in place of a branch",
+    "torch.where instead of a branch",
 )
 
 

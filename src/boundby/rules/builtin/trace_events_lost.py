@@ -30,7 +30,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             f"events are missing: {messages[0][:160].rstrip('.')}",
             {"messages": messages, "count": len(messages)},
             "Capture a shorter time (--duration, or --capture-range around some steps), export again, and compare: "
-            "gaps in this trace may be events that were lost",
+            "gaps in this trace may be lost events",
             instances=len(messages),
         )
 
@@ -41,7 +41,7 @@ def _is_loss(message: str) -> bool:
 
 RULE = Rule(
     id="trace-events-lost",
-    title="Events were lost or rows are damaged: gaps may be none",
+    title="Events were lost or rows are damaged: gaps may not be real",
     group="trace",
     check=_check,
     needs=("kernels",),

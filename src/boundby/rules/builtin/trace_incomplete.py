@@ -42,9 +42,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 RULE = Rule(
     id="trace-incomplete",
-    title="Data that were not captured leave much of the time unexplained",
+    title="Data that was not captured leaves much of the time unexplained",
     group="trace",
     check=_check,
     needs=("kernels",),
-    thresholds=(Threshold("share", 0.10, "fraction", "Less unexplained time cannot turn a clear verdict round."),),
+    thresholds=(Threshold("share", 0.10, "fraction", "Less unexplained time cannot overturn a clear verdict."),),
 )

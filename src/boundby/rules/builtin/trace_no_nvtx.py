@@ -37,7 +37,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 RULE = Rule(
     id="trace-no-nvtx",
-    title="No NVTX ranges: times cannot be told of parts of the program",
+    title="No NVTX ranges: time cannot be given to parts of the program",
     group="trace",
     check=_check,
     needs=("kernels",),

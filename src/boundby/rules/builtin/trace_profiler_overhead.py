@@ -43,6 +43,6 @@ RULE = Rule(
     check=_check,
     needs=("kernels",),
     thresholds=(
-        Threshold("share", 0.05, "fraction", "Below, it changes no verdict: causes are told apart from 3 % on."),
+        Threshold("share", 0.05, "fraction", "Below, it changes no verdict: causes within 3 % count as alike."),
     ),
 )

@@ -13,7 +13,7 @@ from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
 
 _TORCH = (
-    "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) in place of "
+    "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) instead of "
     "q @ k.transpose(-2, -1), mask, softmax and @ v",
     "A custom mask goes in as attn_mask=; in 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the "
     "memory-efficient one",
@@ -43,7 +43,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         (
             *context.program.pick(
                 (
-                    "A fused attention kernel in place of products, scale, mask and softmax: FlashAttention, cuDNN's, "
+                    "A fused attention kernel instead of products, scale, mask and softmax: FlashAttention, cuDNN's, "
                     "CUTLASS'",
                 ),
                 torch=_TORCH,
@@ -65,7 +65,7 @@ RULE = Rule(
     thresholds=(
         Threshold("count", 3, "count", "One or two may be anything; layers and steps repeat attention."),
         Threshold("share_fraction", 0.02, "fraction of kernel time", "Below, the change is not worth testing."),
-        Threshold("fused_least", 2.0, "times", "Short sequences leave the fused kernel little to win."),
+        Threshold("fused_least", 2.0, "times", "Short sequences leave the fused kernel little to gain."),
         Threshold("fused_most", 20.0, "times", "Fused, these steps cost next to nothing beside the products."),
     ),
 )

@@ -15,8 +15,8 @@ from boundby.rules.rule import Match, Rule, Threshold
 # PyTorch's optimizers with one kernel for many tensors; the others have foreach=True.
 FUSED = ("AdamW", "Adam", "SGD", "Adagrad")
 _DROP = (
-    "optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0, drops gradients in place of filling them: "
-    "no kernel at all, and the first accumulation writes in place of adding"
+    "optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0, drops gradients instead of filling them: "
+    "no kernel at all, and the first accumulation writes instead of adding"
 )
 _NAMED = re.compile(r"Optimizer\.step#(\w+)\.step")
 
@@ -36,7 +36,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         saving_ns,
         (
             *context.program.pick(
-                ("One kernel that updates all parameters, given a list of their addresses, in place of one for each",),
+                ("One kernel that updates all parameters, given a list of their addresses, instead of one for each",),
                 torch=(_DROP,)
                 if _fills(path)
                 else (

@@ -11,9 +11,9 @@ from boundby.evidence.repetition import repeated_regions
 from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
 
-_FEW: tuple[str, ...] = ("Record more steps: the account is of these few, and one odd step weighs much",)
+_FEW: tuple[str, ...] = ("Record more steps: the account is of these few, and one odd step distorts it",)
 _DIFFERENT = (
-    "Look at a slow and a fast one apart: boundby analyze --window START:END with the times of the examples",
+    "Look at a slow and a fast one separately: boundby analyze --window START:END with the times of the examples",
     "Different shapes or data: give them different range names, so that each has an account of its own",
 )
 

@@ -40,7 +40,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         yield Match(
             region=item.region,
             title=f"the first {which} {each}, the other {count(len(item.steady_ns))} {duration(usual)} (median): an "
-            "average over all tells of neither",
+            "average over all describes neither",
             evidence={
                 "instances": len(item.length_ns),
                 "warm_up_instances": item.warm_up,
@@ -87,6 +87,6 @@ RULE = Rule(
     thresholds=(
         Threshold("slower", SLOWER, "times the median", "Ordinary steps differ by less."),
         Threshold("excess_fraction", 0.01, "fraction of the window", "Less changes no average that matters."),
-        Threshold("told_fraction", 0.5, "fraction of the excess", "What is mostly loading is told as loading, once."),
+        Threshold("told_fraction", 0.5, "fraction of the excess", "What is mostly loading is reported as that, once."),
     ),
 )

@@ -73,7 +73,7 @@ def _begin_lines(torch: Any) -> None:
 
 
 def _profile(torch: Any, settings: dict[str, Any], notes: str) -> None:
-    """PyTorch's own profiler records in place of nsys."""
+    """PyTorch's own profiler records instead of nsys."""
     from .profiler import TorchProfiler
 
     made = TorchProfiler(torch, settings, lambda problem: note(notes, {"wrote": "trace", "problem": problem}))
