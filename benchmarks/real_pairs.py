@@ -99,9 +99,9 @@ def document(outcomes: Sequence[Outcome]) -> str:
         (
             "# Real pairs",
             "",
-            "One program before and after a change. The replay makes the change on the report from before; it knows",
-            "nothing of the one from after. Written by `python -m benchmarks.real_pairs --write docs/real-pairs.md`;",
-            "the pairs stand in `benchmarks/real_pairs.json`.",
+            "Each row is one program before and after a change. The replay makes the change in the report from before; it",
+            "has not seen the one from after. Written by `python -m benchmarks.real_pairs --write docs/real-pairs.md`;",
+            "the pairs are in `benchmarks/real_pairs.json`.",
             "",
             *rows,
             "",
