@@ -99,8 +99,8 @@ def document(outcomes: Sequence[Outcome]) -> str:
         (
             "# Real pairs",
             "",
-            "Each row is one program before and after a change. The replay makes the change in the report from before; it",
-            "has not seen the one from after. Written by `python -m benchmarks.real_pairs --write docs/real-pairs.md`;",
+            "Each row is one program before and after a change. The replay makes the change in the report from before;",
+            "it has not seen the one from after. Written by `python -m benchmarks.real_pairs --write docs/real-pairs.md`;",
             "the pairs are in `benchmarks/real_pairs.json`.",
             "",
             *rows,

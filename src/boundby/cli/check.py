@@ -18,7 +18,7 @@ from boundby.options import AnalysisOptions
 @gating.gate_options
 @analysis_options("window", "skip_first", "devices", "processes", "nsys")
 @gating.steps_option
-@click.option("--quantities", is_flag=True, help="List what a limit can be set on.")
+@click.option("--quantities", is_flag=True, help="List the quantities that a limit can be set on.")
 @json_option
 @click.option("-o", "--output", type=FILE, help="Write the result to this file as JSON.")
 @view_options(*PLAIN, quiet="No progress, and no result if every limit is kept.")

@@ -36,10 +36,10 @@ FORMATS = ("terminal", "markdown", "html", "json")
 @gating.gate_options
 @analysis_options("window", "skip_first", "devices", "processes", "nsys")
 @gating.steps_option
-@analysis_options("no_fold", no_fold="Analyse with numbered regions apart. They are matched folded anyway.")
+@analysis_options("no_fold", no_fold="Analyse numbered regions separately. They are matched folded anyway.")
 @view_options(
     *(*PLAIN, "top", "sort"),
-    sort="What regions are sorted by: time (as a tree), the most that changed in all, idle time or instances.",
+    sort="What regions are sorted by: time (as a tree), the largest total change, idle time or instances.",
 )
 def compare(
     before: Path,
@@ -56,7 +56,7 @@ def compare(
     """Say what changed from the run BEFORE to the run AFTER.
 
     Each is anything that "boundby analyze" takes, or its result saved as JSON. Regions are matched by path, and by
-    similarity where they were renamed; a change is called significant only if it exceeds how instances differ anyway.
+    similarity where they were renamed; a change is called significant only if it exceeds the usual spread of instances.
     Two folders of ranks, or two job.json, are compared as jobs.
 
     \b

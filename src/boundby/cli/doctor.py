@@ -37,19 +37,19 @@ Exit codes:
     "--python",
     metavar="PATH",
     type=FILE,
-    help="The Python of the programs to be profiled, whose packages are checked; else the one that runs boundby.",
+    help="The Python of the programs to be profiled, whose packages are checked. [the one that runs boundby]",
 )
 @click.option("--nsys", metavar="PATH", type=FILE, help="The nsys to check.")
-@click.option("--quick", is_flag=True, help="Leave out the recording of one second.")
+@click.option("--quick", is_flag=True, help="Skip the recording of one second.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="terminal", help="A table, or JSON.")
 @output_option
 @view_options(*PLAIN)
 def doctor(
     python: Path | None, nsys: Path | None, quick: bool, format_name: str, output: Path | None, view: View
 ) -> int:
-    """Check whether recording works here, and say what to do where it does not.
+    """Check whether recording works here, and say what to do if it does not.
 
-    Looks at nsys and records a second with it; at the nvtx package, at what kernel, container and driver permit, at
+    Looks at nsys, and records a second with it; at the nvtx package, at what kernel, container and driver permit, at
     the GPU, torch and the disk. Nothing is changed.
     """
     from boundby.capture.doctor import Diagnosis, examine

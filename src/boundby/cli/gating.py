@@ -61,7 +61,7 @@ def gate_options(command: Command) -> Command:
             "--summary",
             metavar="FILE",
             type=FILE,
-            help="Append the result as Markdown. In GitHub Actions the step's summary gets it anyway.",
+            help="Append the result as Markdown. In GitHub Actions the step's summary gets it in any case.",
         ),
         click.option("--junit", metavar="FILE", type=FILE, help="Write the limits' results as JUnit XML."),
         click.option("--budget", metavar="FILE", type=FILE, help="A TOML file of limits."),

@@ -34,7 +34,7 @@ FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
 @click.option("-o", "--output", type=FILE, help="Write to this file (.html .md .json .txt .pftrace say the format).")
 @click.option(
-    "--workers", metavar="N", type=click.IntRange(min=1), help="Local processes that read, by default one per core."
+    "--workers", metavar="N", type=click.IntRange(min=1), help="Local processes that read the reports. [one per core]"
 )
 @click.option(
     "--scheduler",
@@ -45,13 +45,13 @@ FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
     *("-s", "--sort"),
     type=click.Choice(("rank", "own", "transfer", "waits", "others-wait")),
     default="rank",
-    help="How ranks are sorted; by rank, of more than 16 only those that stand out are shown.",
+    help="What ranks are sorted by. By rank, if there are more than 16, only those that stand out are shown.",
 )
 @click.option(
     "--pages",
     type=click.Choice(PAGES),
     default="named",
-    help="With -o job.html: make pages for ranks that have none: for those shown one by one, for all, or for none.",
+    help="With -o job.html: which ranks that have no page get one: those shown one by one, all, or none.",
 )
 @analysis_options("nsys", "keep_export")
 @view_options(*PLAIN, "full", "top", full="Every rank and every prediction.", top="Show N ranks.")

@@ -115,7 +115,7 @@ def _shown(command: Command) -> Command:
     for option in (
         view_options(*PLAIN, quiet="No notes on stderr."),
         click.option("--figure", type=FILE, help="Draw it to this file: .png, .svg or .pdf."),
-        click.option("-o", "--output", type=FILE, help="Save the result as JSON, to compare later."),
+        click.option("-o", "--output", type=FILE, help="Save the result as JSON, to compare with later."),
         json_option,
     ):
         declared = option(declared)
@@ -125,8 +125,8 @@ def _shown(command: Command) -> Command:
 def _moded(command: Command) -> Command:
     """Device and mode."""
     for option in (
-        click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is]."),
-        click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to time. [where inputs and model are]."),
+        click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is]"),
+        click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to time. [where inputs and model are]"),
     ):
         command = option(command)
     return command
@@ -135,14 +135,19 @@ def _moded(command: Command) -> Command:
 @measure.command(epilog=outcome.EPILOG)
 @click.argument("target", required=False)
 @click.option("--compare", "pair", nargs=2, metavar="A B", help="Compare two targets or saved results.")
-@click.option("--method", type=click.Choice(METHODS), help="How to time a GPU; all: side by side. [event].")
+@click.option("--method", type=click.Choice(METHODS), help="How to time a GPU; all compares them side by side. [event]")
 @click.option("--graph", is_flag=True, help="Capture a CUDA graph and time its replay.")
 @click.option("--flush-l2", is_flag=True, help="Empty the GPU's L2 cache before each call.")
 @click.option("--fresh-inputs", is_flag=True, help="Give each call its own copy of the inputs.")
-@click.option("--no-warmup", is_flag=True, help="Leave out warm-up, to see what that does.")
-@click.option("--samples", type=click.IntRange(min=1), help="The least number of samples. [30].")
-@click.option("--precision", type=click.FloatRange(min=0.001), help="Half width of the interval, in percent. [1].")
-@click.option("--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), help="The longest time to sample. [5].")
+@click.option("--no-warmup", is_flag=True, help="Do not warm up, to see what difference that makes.")
+@click.option("--samples", metavar="N", type=click.IntRange(min=1), help="The fewest samples to take. [30]")
+@click.option(
+    "--precision",
+    metavar="PERCENT",
+    type=click.FloatRange(min=0.001),
+    help="Half the width of the interval, in percent. [1]",
+)
+@click.option("--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), help="How long to sample, at most. [5]")
 @_moded
 @_shown
 def latency(
@@ -204,9 +209,9 @@ def latency(
 @click.argument("b")
 @_shown
 def compare(a: str, b: str, show: Show) -> None:
-    """Say whether A and B differ: targets or saved results.
+    """Say whether A and B, targets or saved results, differ.
 
-    Two targets are measured in turns. For options of the measurement use "boundby measure --compare A B".
+    Two targets are measured alternately. For options of the measurement use "boundby measure --compare A B".
     """
     show.ready()
     show.result(_compare((a, b), {}))
@@ -215,12 +220,12 @@ def compare(a: str, b: str, show: Show) -> None:
 @measure.command(epilog=outcome.EPILOG)
 @click.argument("target")
 @click.option(
-    "--latency-limit", metavar="MS", type=click.FloatRange(min=0, min_open=True), help="Longest time of a batch."
+    "--latency-limit", metavar="MS", type=click.FloatRange(min=0, min_open=True), help="The longest a batch may take."
 )
-@click.option("--start", type=click.IntRange(min=1), default=1, help="The first batch size. [1].")
-@click.option("--max-batch", type=click.IntRange(min=1), help="The largest batch size to try.")
+@click.option("--start", metavar="N", type=click.IntRange(min=1), default=1, help="The batch size to start with. [1]")
+@click.option("--max-batch", metavar="N", type=click.IntRange(min=1), help="The largest batch size to try.")
 @click.option(
-    "--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), default=60, help="The longest to search. [60]."
+    "--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), default=60, help="The longest search. [60]"
 )
 @_moded
 @_shown
@@ -260,17 +265,22 @@ def throughput(
 
 @measure.command(epilog=outcome.EPILOG)
 @click.argument("target")
-@click.option("--size", "sizes", type=click.IntRange(min=1), multiple=True, help="A size to measure; can be repeated.")
-@click.option("--gpu", metavar="cuda|cuda:N", help="The GPU. [the current one, if there is one].")
+@click.option(
+    "--size",
+    "sizes",
+    metavar="N",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="A size to measure; can be repeated.",
+)
+@click.option("--gpu", metavar="cuda|cuda:N", help="The GPU. [the current one, if there is one]")
 @click.option(
     "--quality", metavar="TARGET", help="A function that says as a number how good a result is; shown beside the times."
 )
-@click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is].")
-@click.option("--rtol", type=float, default=1e-3, help="Results may differ by this part of the value. [0.001].")
-@click.option("--atol", type=float, default=1e-5, help="And by this much besides. [0.00001].")
-@click.option(
-    "--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), default=60, help="The longest to go on. [60]."
-)
+@click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is]")
+@click.option("--rtol", type=float, default=1e-3, help="Results may differ by this fraction of the value. [0.001]")
+@click.option("--atol", type=float, default=1e-5, help="Results may also differ by this amount. [0.00001]")
+@click.option("--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), default=60, help="The longest run. [60]")
 @_shown
 def devices(
     target: str,
@@ -317,13 +327,15 @@ def devices(
 
 @measure.command(epilog=outcome.EPILOG)
 @click.argument("target")
-@click.option("--passes", type=click.IntRange(min=1), default=30, help="How often the pipeline runs. [30].")
+@click.option(
+    "--passes", metavar="N", type=click.IntRange(min=1), default=30, help="How often to run the pipeline. [30]"
+)
 @click.option("--synchronise", is_flag=True, help="Wait for the device after each stage, to see what that costs.")
-@click.option("--no-warmup", is_flag=True, help="Count the first passes, too, whatever they are like.")
-@click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to time. [where the program has started CUDA].")
+@click.option("--no-warmup", is_flag=True, help="Count the first passes too, however slow they are.")
+@click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to time. [cuda, if the program has started CUDA]")
 @_shown
 def stages(target: str, passes: int, synchronise: bool, no_warmup: bool, device: str | None, show: Show) -> None:
-    """Time a pipeline by its stages, on host and device, without stopping it to look.
+    """Time the stages of a pipeline, on host and device, without interrupting it.
 
     TARGET returns a callable and its inputs; the callable's first argument is the recorder, for the blocks that are
     stages: with stage("decode"): ...

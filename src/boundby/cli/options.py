@@ -67,7 +67,7 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         metavar="PID",
         type=int,
         multiple=True,
-        help="Only this process; repeatable.",
+        help="Only this process; can be repeated.",
     ),
     "min_share": partial(
         click.option,
@@ -75,7 +75,7 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         metavar="PERCENT",
         type=click.FloatRange(0, 100),
         callback=_fraction,
-        help="Only regions with this share of the time. [1 in tables for people, else 0]",
+        help="Only regions with at least this share of the time. [1 in tables for people, else 0]",
     ),
     "no_fold": partial(click.option, "--no-fold", is_flag=True, help="Keep numbered regions (step 1, step 2) apart."),
     "no_find": partial(
@@ -92,15 +92,15 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         "--max-memory",
         metavar="SIZE",
         callback=_byte_count,
-        help="Most memory to use, such as 4G, by default 80 % of the machine's: if that is too little, the "
-        "last part is read.",
+        help="The most memory to use, such as 4G. If it is too little for all of the report, its last part is "
+        "read. [80 % of the machine's]",
     ),
     "disable": partial(
         click.option, "--disable", metavar="RULE", multiple=True, help="Leave out this rule; can be repeated."
     ),
     "nsys": partial(click.option, "--nsys", metavar="PATH", type=FILE, help="The nsys that exports .nsys-rep files."),
     "keep_export": partial(
-        click.option, "--keep-export", is_flag=True, help="Leave the exported .sqlite file beside the report."
+        click.option, "--keep-export", is_flag=True, help="Keep the exported .sqlite file next to the report."
     ),
 }
 #: Flags that deny what is done without them.
@@ -116,7 +116,11 @@ _VIEW: dict[str, Callable[..., Decorator]] = {
         help="Colour or none. [colour on a terminal; NO_COLOR is obeyed]",
     ),
     "width": partial(
-        click.option, "--width", type=click.IntRange(min=40), help="Columns to fill. [the terminal's, else 100]"
+        click.option,
+        "--width",
+        metavar="N",
+        type=click.IntRange(min=40),
+        help="Columns to fill. [the terminal's, else 100]",
     ),
     "full": partial(
         click.option, "--full", is_flag=True, help="All findings, regions, first responses, what-if and words."
@@ -144,7 +148,11 @@ def json_option(command: Command) -> Command:
     for option in (
         click.option("--json", "short", is_flag=True, help="Short for --format json."),
         click.option(
-            "--format", "format_name", type=click.Choice(("terminal", "json")), default="terminal", help="How to show."
+            "--format",
+            "format_name",
+            type=click.Choice(("terminal", "json")),
+            default="terminal",
+            help="How to show it. [terminal]",
         ),
     ):
         gathered = option(gathered)

@@ -43,7 +43,7 @@ boundby plot report.sqlite --kind timeline --size slide -o timeline.png
     "--kind",
     type=click.Choice([kind.name for kind in FIGURES]),
     default="account",
-    help="What to draw; the account, if not given.",
+    help="What to draw. [account]",
 )
 @click.option(
     *("-o", "--output"),
@@ -62,7 +62,7 @@ boundby plot report.sqlite --kind timeline --size slide -o timeline.png
     "--height", metavar="INCHES", type=click.FloatRange(1, 60), help="A height, instead of what the content needs."
 )
 @click.option("--font", metavar="POINTS", type=click.FloatRange(4, 40), help="Another size of text.")
-@click.option("--dpi", type=click.IntRange(50, 1200), default=200, help="Pixels per inch of a .png. [200]")
+@click.option("--dpi", metavar="N", type=click.IntRange(50, 1200), default=200, help="Pixels per inch of a .png. [200]")
 @click.option("--no-title", is_flag=True, help="Leave the title to the caption.")
 @analysis_options("window", "skip_first", "region", "devices", "processes", "nsys")
 @view_options("quiet")

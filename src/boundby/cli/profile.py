@@ -49,26 +49,26 @@ Exit codes: docs/exit-codes.md
     *("-o", "--output"),
     metavar="DIR",
     type=FILE,
-    help="The folder for report, analysis and run.json, else boundby-out/NAME-TIME.",
+    help="The folder for the report, the analysis and run.json. [boundby-out/NAME-TIME]",
 )
 @click.option(
     "--with",
     "profiler",
     type=click.Choice(("nsys", "torch")),
     default="nsys",
-    help="What records, nsys if not given. PyTorch's own profiler needs no nsys, and sees no operating system.",
+    help="The profiler that records. [nsys] PyTorch's own needs no nsys, but does not see the operating system.",
 )
 @click.option(
     "--torch-steps",
     metavar="WAIT,WARMUP,ACTIVE",
     default="1,1,3",
-    help="With torch: how many steps to wait, to warm up and to record; 1,1,3 if not given.",
+    help="With torch: how many steps to wait, to warm up and to record. [1,1,3]",
 )
 @click.option(
     "--torch-record",
     metavar="KINDS",
     default="stacks,shapes,memory",
-    help="With torch: what else to record, separated by commas: stacks,shapes,memory if not given; none: nothing.",
+    help="With torch: what else to record, separated by commas, or none. [stacks,shapes,memory]",
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder of -o.")
 @click.option("--in-job", is_flag=True, hidden=True, help="A launcher has started this: record one of its ranks.")
@@ -81,16 +81,15 @@ Exit codes: docs/exit-codes.md
 @click.option(
     "--no-lines",
     is_flag=True,
-    help="Do not mark 50 times a second which line of Python a torch program is at; waits then have no source lines.",
+    help="Do not mark, 50 times a second, which line of Python a torch program is at. Waits then have no source lines.",
 )
 @click.option(
     "--trace",
     metavar="KINDS",
-    help="What to trace, as nsys calls it, separated by commas: cuda,cudnn,cublas,nvtx,osrt, and with MPI mpi,ucx, "
-    "if not given.",
+    help="What to trace, as nsys calls it, separated by commas. [cuda,cudnn,cublas,nvtx,osrt, and with MPI mpi,ucx]",
 )
 @click.option(
-    "--delay", metavar="S", type=click.FloatRange(min=0), default=0.0, help="Begin to record after S seconds."
+    "--delay", metavar="S", type=click.FloatRange(min=0), default=0.0, help="Start recording after S seconds."
 )
 @click.option(
     "--duration",
@@ -108,7 +107,7 @@ Exit codes: docs/exit-codes.md
     "--nsys-args",
     metavar="ARGS",
     default="",
-    help="More arguments for nsys profile, in quotes; they win over boundby's.",
+    help="More arguments for nsys profile, in quotes. They override boundby's.",
 )
 @click.option("--nsys", metavar="PATH", type=FILE, help="The nsys to record with.")
 @click.option(

@@ -26,8 +26,12 @@ DEFAULT_STEPS = 20
 @click.option("--pattern", metavar="NAME", help="A program that boundby knows; see --list.")
 @click.option("--program", metavar="FILE.py:make", help="Your own program: a function that returns it.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The export to write, such as out.sqlite.")
-@click.option("--seed", type=int, default=0, help="Draws sizes and jitter; the same seed gives the same export.")
-@click.option("--steps", type=click.IntRange(min=1), help=f"How many steps of a pattern run. [{DEFAULT_STEPS}].")
+@click.option(
+    "--seed", metavar="N", type=int, default=0, help="Seed of sizes and jitter: the same seed gives the same export."
+)
+@click.option(
+    "--steps", metavar="N", type=click.IntRange(min=1), help=f"How many steps of a pattern to run. [{DEFAULT_STEPS}]."
+)
 @click.option("--schema", type=click.Choice(SCHEMAS), default="2023", help="The nsys generation to write as. [2023].")
 @click.option("--truth", is_flag=True, help="Say what the program is bound by, and its time without each cost.")
 @click.option("--list", "show_list", is_flag=True, help="List the patterns.")

@@ -53,7 +53,7 @@ def what_if(
 ) -> int:
     """Predict what a change to the program in REPORT would save.
 
-    The prediction is a replay of the dependencies that the trace holds, with that cost removed.
+    The prediction is a replay of the dependencies that the trace holds, with a cost removed or reduced.
 
     \b
     boundby what-if report.sqlite
