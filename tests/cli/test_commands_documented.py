@@ -36,7 +36,7 @@ def test_every_option_says_what_it_does(name: str) -> None:
     for parameter in commands()[name].params:
         if isinstance(parameter, click.Option):
             assert parameter.help, f"{name} {parameter.opts} has no help text"
-            assert parameter.help.rstrip("]").endswith((".", "1", "0", "100", "obeyed", "terminal")), parameter.help
+            assert parameter.help.endswith((".", "]")), parameter.help  # a sentence; its default in brackets
 
 
 @pytest.mark.parametrize("name", [name for name in commands() if name != "boundby"])
