@@ -699,7 +699,7 @@ class Finding:
 
     rule: Annotated[str, "Rule id."]
     severity: Annotated[
-        str, "How grave: high, medium, low; or note: nothing is saved, but averages or verdicts suffer."
+        str, "Severity: high, medium, low; or note: saves nothing, but makes averages or verdicts less reliable."
     ]
     title: Annotated[str, "One sentence."]
     region: Annotated[Path | None, "Path of the region it is about."] = None
