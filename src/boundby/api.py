@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
@@ -16,8 +17,9 @@ from boundby.capture.folder import command_of
 from boundby.capture.handover import typed_command
 from boundby.evidence.context import RuleContext
 from boundby.model.arrays import MISSING
-from boundby.model.errors import SelectionError
+from boundby.model.errors import OutOfTimeError, SelectionError
 from boundby.model.scenarios import SCENARIOS
+from boundby.model.stage import stage
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.readers import holds_trace
@@ -28,9 +30,11 @@ from boundby.results import saved
 from boundby.results.report import (
     AnalysisSummary,
     DeviceReport,
+    Finding,
     NotChecked,
     RegionReport,
     Report,
+    ThreadReport,
     TraceSummary,
     WhatIf,
 )
@@ -57,7 +61,7 @@ notebook.register()
 SHORTHANDS = {"regression": "regression > 5 %", "new-findings": "findings.new.high > 0"}
 
 #: How much of an analysis is done when each step is, by the CPU time of large reports (docs/performance.md).
-_READ, _ACCOUNTED, _MEASURED, _REPLAYED = 0.1, 0.3, 0.45, 0.75
+_READ, _ACCOUNTED, _MEASURED, _REPLAYED, _JUDGED, _FOUND = 0.1, 0.2, 0.3, 0.6, 0.7, 0.9
 
 
 class Analysis:
@@ -80,9 +84,18 @@ class Analysis:
         self._progress = progress or _silent
         self._window = parse_window(self.options.window, self.options.skip_first)
 
-    def _reading(self, stage: str, fraction: float | None) -> None:
-        is_export = not stage.startswith("reading")  # nsys counts for itself
-        self._progress(stage, fraction if is_export or fraction is None else _READ * fraction)
+    def _reading(self, doing: str, fraction: float | None) -> None:
+        is_export = not doing.startswith("reading")  # nsys counts for itself
+        self._progress(doing, fraction if is_export or fraction is None else _READ * fraction)
+
+    @contextlib.contextmanager
+    def in_time(self, doing: str, done: float) -> Iterator[None]:
+        """One step, of a trace that has been read: who watches is told, and it takes no longer than it may."""
+        trace = self.trace
+        self._progress(doing, done)
+        tables = trace.operations, trace.api, trace.ranges, trace.os_calls, trace.schedule
+        with stage(doing, events=sum(map(len, tables)), most_s=self.options.max_time):
+            yield
 
     @property
     def _room(self) -> Room | None:
@@ -99,15 +112,18 @@ class Analysis:
         chosen = self.options
         trace = self.source
         if not isinstance(trace, Trace):
-            trace = open_trace(Path(trace), chosen.nsys, self._reading, keep_export=chosen.keep_export, room=self._room)
-        self._progress("accounting for every nanosecond", _READ)
+            with stage("reading", most_s=chosen.max_time):
+                trace = open_trace(
+                    Path(trace), chosen.nsys, self._reading, keep_export=chosen.keep_export, room=self._room
+                )
         return select(trace, chosen.devices, chosen.processes)
 
     @cached_property
     def timeline(self) -> Timeline:
         """Every nanosecond of each device's window by cause and region."""
         trace, chosen = self.trace, self.options
-        timeline = build_timeline(trace, self._window, fold=chosen.fold, find=chosen.find_regions)
+        with self.in_time("accounting for every nanosecond", _READ):
+            timeline = build_timeline(trace, self._window, fold=chosen.fold, find=chosen.find_regions)
         if chosen.region is not None:  # one that matches nothing is refused before the hard work
             matching_ranges(timeline.trace, timeline.ownership.regions, chosen.region)
         return timeline
@@ -116,8 +132,8 @@ class Analysis:
     def stats(self) -> Figures:
         """Figures per region and per name."""
         timeline = self.timeline
-        self._progress("judging", _ACCOUNTED)
-        return measure(timeline)
+        with self.in_time("judging", _ACCOUNTED):
+            return measure(timeline)
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -128,13 +144,16 @@ class Analysis:
 
     @cached_property
     def replayed(self) -> Counterfactuals:
-        """The trace replayed without each cause: empty where it holds no GPU work or no calls."""
+        """The trace replayed without each cause: empty where it holds no GPU work, no calls, or no time is left."""
         if not self.timeline.devices or not len(self.timeline.calls):
             return Counterfactuals()
         inclusive = self.stats.inclusive
-        self._progress("replaying without each cause", _MEASURED)
-        replayed = counterfactuals(self.predictor, inclusive)
-        return replace(replayed, filled=self._filled()) if self.timeline.losses.lost.any() else replayed
+        try:
+            with self.in_time("replaying without each cause", _MEASURED):
+                replayed = counterfactuals(self.predictor, inclusive)
+                return replace(replayed, filled=self._filled()) if self.timeline.losses.lost.any() else replayed
+        except OutOfTimeError as error:
+            return Counterfactuals(unreliable=error.because)
 
     def _filled(self) -> Filled:
         """The same trace, had the device been busy whenever work that is not on record may have run."""
@@ -161,12 +180,18 @@ class Analysis:
     def devices(self) -> tuple[DeviceReport, ...]:
         """A verdict and figures per device."""
         predictor = self.predictor if self.replayed.device else None
-        return summary.devices(self.timeline, self.stats, self.replayed, predictor)
+        with self.in_time("judging devices", _REPLAYED):
+            return summary.devices(self.timeline, self.stats, self.replayed, predictor)
 
     @cached_property
     def regions(self) -> tuple[RegionReport, ...]:
         """A verdict and figures per region: all of them, whatever the report shows."""
-        return summary.regions(self.timeline, self.stats, self.replayed)
+        return self._regions()
+
+    def _regions(self, glob: str | None = None, min_share: float = 0.0) -> tuple[RegionReport, ...]:
+        part = self.timeline, self.stats, self.replayed
+        with self.in_time("judging regions", _JUDGED):
+            return summary.regions(*part, glob=glob, min_share=min_share)
 
     @cached_property
     def rule_settings(self) -> Settings:
@@ -195,21 +220,19 @@ class Analysis:
     def report(self) -> Report:
         """What is shown and saved."""
         settings, chosen = self.rule_settings, self.options  # a wrong setting is refused before the hard work
-        shown = self.regions
+        context, shown = self.rule_context, self.regions
         if chosen.region is not None or chosen.min_share:
-            part = self.timeline, self.stats, self.replayed
-            shown = summary.regions(*part, glob=chosen.region, min_share=chosen.min_share or 0.0)
-        context = self.rule_context
-        self._progress("looking for what to change", _REPLAYED)
+            shown = self._regions(chosen.region, chosen.min_share or 0.0)
         every, broken = self._rules
-        looked = find(context, every, settings.disabled)
-        predictor = self.predictor if context.is_replayed else None
+        with self.in_time("looking for what to change", _JUDGED):
+            looked = find(context, every, settings.disabled)
+        devices, threads, shown, late = self._first_responses(looked.found, shown)
         paths = {region.path for region in shown if region.path}
         failed = tuple(item for item in broken if item.rule not in settings.disabled)
         return Report(
-            devices=first_responses.of_devices(context, predictor, looked.found, self.devices),
-            threads=first_responses.of_threads(context, looked.found, summary.threads(self.timeline)),
-            regions=first_responses.of_regions(context, looked.found, shown),
+            devices=devices,
+            threads=threads,
+            regions=shown,
             what_if=self.what_if,
             findings=tuple(
                 finding
@@ -231,15 +254,34 @@ class Analysis:
                 show_all=chosen.show_all,
             ),
             # Last: whether backtraces can be read is known once something has asked for them.
-            trace=_describe(self.trace, self.timeline, chosen.skip_first),
+            trace=_describe(self.trace, self.timeline, chosen.skip_first, late),
         )
+
+    def _first_responses(
+        self, found: Sequence[Finding], regions: tuple[RegionReport, ...]
+    ) -> tuple[tuple[DeviceReport, ...], tuple[ThreadReport, ...], tuple[RegionReport, ...], tuple[TraceWarning, ...]]:
+        """Devices, threads and regions with what to do first; without it, and with a warning, if time runs out."""
+        context, devices, threads = self.rule_context, self.devices, summary.threads(self.timeline)
+        predictor = self.predictor if context.is_replayed else None
+        try:
+            with self.in_time("asking what to do first", _FOUND):
+                return (
+                    first_responses.of_devices(context, predictor, found, devices),
+                    first_responses.of_threads(context, found, threads),
+                    first_responses.of_regions(context, found, regions),
+                    (),
+                )
+        except OutOfTimeError as error:
+            return devices, threads, regions, (TraceWarning("out-of-time", f"No first responses: {error.because}."),)
 
     @cached_property
     def plot_data(self) -> PlotData:
         """What pages and figures draw beside the report."""
         from boundby.plot_data import build_plot_data
 
-        return build_plot_data(self.timeline)
+        timeline = self.timeline
+        with self.in_time("drawing", _FOUND):
+            return build_plot_data(timeline)
 
     @cached_property
     def next_bounds(self) -> Mapping[tuple[int, str], str | None]:
@@ -248,12 +290,14 @@ class Analysis:
         if not self.report.what_if:
             return {}
         names = {item.scenario for item in self.report.what_if if item.predicted_ns < 0.99 * item.baseline_ns}
-        return next_bounds(self.predictor, sorted(names))
+        with self.in_time("looking for what comes next", _FOUND):
+            return next_bounds(self.predictor, sorted(names))
 
     def predict(self, scenario: str, region: str | None = None) -> list[Answer]:
         """What a scenario would leave of each device's window, changed only in regions that match the glob."""
         inside = None if region is None else regions_matching(self.timeline.ownership.regions, region)
-        return answer(self.predictor, scenario, inside, region)
+        with self.in_time("replaying", _MEASURED):
+            return answer(self.predictor, scenario, inside, region)
 
     @cached_property
     def _rules(self) -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:
@@ -309,8 +353,8 @@ def what_if(
     and errors are those of ``analyze``.
     """
     analysis = Analysis(path, options, progress=progress, **changes)
-    unreliable = analysis.predictor.unreliable
-    (progress or _silent)("replaying", None)
+    with analysis.in_time("replaying", _MEASURED):
+        unreliable = analysis.predictor.unreliable
     answers = [found for scenario in scenarios for found in analysis.predict(scenario, analysis.options.region)]
     return answers, unreliable
 
@@ -332,7 +376,8 @@ def job(
     from boundby.jobs.merge import merge
 
     summaries, name, left_out = job_ranks(reports, options, workers=workers, scheduler=scheduler, progress=progress)
-    return merge(summaries, name, left_out)
+    with stage("joining the ranks", events=sum(len(one.meetings) + len(one.events) for one in summaries)):
+        return merge(summaries, name, left_out)
 
 
 def job_ranks(
@@ -433,7 +478,8 @@ def compare_runs(
     from boundby.compare import between
 
     one, other = (load(source, options, progress=progress, **changes) for source in (before, after))
-    return between.compare(one, other, steps=steps)
+    with stage("comparing", events=len(one.regions) + len(other.regions)):
+        return between.compare(one, other, steps=steps)
 
 
 def limits(
@@ -467,9 +513,10 @@ def check(
     return gate.check(held.limits, load(source, options, progress=progress, **changes), steps=steps or held.steps)
 
 
-def _describe(trace: Trace, timeline: Timeline, skip_first: int) -> TraceSummary:
-    """What was analysed: the file, the program, what was captured, and what lowers certainty."""
-    warnings = [
+def _describe(trace: Trace, timeline: Timeline, skip_first: int, late: Sequence[TraceWarning] = ()) -> TraceSummary:
+    """What was analysed: the file, the program, what was captured, and what lowers certainty. ``late``: more."""
+    warnings = list(late)
+    warnings += [
         TraceWarning(
             "clock-skew",
             f"GPU {trace.gpus[device.index].id}'s clock is off: {device.shift.because}. "

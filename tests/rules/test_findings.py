@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from boundby.evidence.context import CannotCheckError, RuleContext
+from boundby.model import stage
 from boundby.results.report import Example
 from boundby.rules import builtin as rules
 from boundby.rules.findings import failure, find
@@ -98,9 +99,16 @@ def test_savings_off_the_account_are_marked_and_never_grave(context: RuleContext
 
 
 def test_rules_for_which_no_time_is_left_say_so(context: RuleContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(0, 1_000, 40))
-    monkeypatch.setattr("boundby.rules.findings.time.process_time", lambda: next(clock))
-    looked = find(context, [rule(saves(0.5), name) for name in ("a", "b", "c")])
+    now_s = [0]
+    monkeypatch.setattr(stage, "clock", lambda: now_s[0])
+
+    def slow(context: RuleContext) -> Iterator[Match]:
+        now_s[0] += 61
+        context.saving(("init", "cpu"))
+        yield from saves(0.5)(context)
+
+    with stage.stage("looking for what to change"):
+        looked = find(context, [rule(saves(0.5), "a"), rule(slow, "b"), rule(saves(0.5), "c")])
     assert [item.rule for item in looked.found] == ["a"]
     assert [item.rule for item in looked.not_checked] == ["b", "c"]
     assert "took over 60 s of CPU time" in looked.not_checked[0].reason

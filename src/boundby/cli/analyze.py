@@ -47,7 +47,7 @@ class Target:
 )
 @click.option("--save", metavar="DB", type=FILE, help="Add the result to a SQLite database.")
 @analysis_options("window", "skip_first", "region", "devices", "processes", "min_share", window=WINDOW_HELP)
-@analysis_options("no_fold", "no_find", "show_all", "disable", "nsys", "keep_export", "max_memory")
+@analysis_options("no_fold", "no_find", "show_all", "disable", "nsys", "keep_export", "max_memory", "max_time")
 @view_options()
 def analyze(
     reports: tuple[Path, ...],
@@ -171,17 +171,18 @@ def _show(analysis: Analysis, target: Target, file: Path | None, view: View, *, 
     from boundby.results import write
 
     form, text = target.format, ""
-    if form.render is not None:
-        surface = view.plain() if file is not None else view.surface()
-        text = form.render(analysis, surface, analysis.options.min_share)
-    if file is None:
-        console.put(text if is_first else f"{form.between or ''}{text}", utf8=form.name != "terminal")
-        return
-    with write.open_whole(file, inputs=target.inputs) as stream:
-        if form.write is not None:
-            form.write(stream, analysis)
-        else:
-            stream.write(text.encode("utf-8", "replace"))
+    with analysis.in_time("writing the result", 1.0):
+        if form.render is not None:
+            surface = view.plain() if file is not None else view.surface()
+            text = form.render(analysis, surface, analysis.options.min_share)
+        if file is None:
+            console.put(text if is_first else f"{form.between or ''}{text}", utf8=form.name != "terminal")
+            return
+        with write.open_whole(file, inputs=target.inputs) as stream:
+            if form.write is not None:
+                form.write(stream, analysis)
+            else:
+                stream.write(text.encode("utf-8", "replace"))
     view.note(f"wrote {file}{f': {form.hint}' if form.hint else ''}")
 
 

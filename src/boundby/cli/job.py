@@ -196,8 +196,7 @@ def write_page(name: str, path: Path, options: AnalysisOptions, *, targets: Mapp
         options = replace(options, processes=(int(part[1]),), devices=(int(part[2]),) if part[2] else ())
     try:
         analysis = api.examine(path, options)
-        html = page.render(analysis.report, analysis.plot_data, next_bounds=analysis.next_bounds)
-        write.write_text(targets[name], html)
+        write.write_text(targets[name], page.of(analysis))
     except UserError as error:
         return Answer(name, problem=f"{name} has no page: {error.message}")
     except Exception as error:

@@ -95,6 +95,13 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         help="The most memory to use, such as 4G. If it is too little for all of the report, its last part is "
         "read. [80 % of the machine's]",
     ),
+    "max_time": partial(
+        click.option,
+        "--max-time",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0),
+        help="Most CPU time for each stage. [a minute, and a second for 20,000 events]",
+    ),
     "disable": partial(
         click.option, "--disable", metavar="RULE", multiple=True, help="Leave out this rule; can be repeated."
     ),

@@ -371,8 +371,7 @@ def _write(analysis: Analysis, place: Path, min_share: float | None) -> None:
 
     report = analysis.report
     write.write_text(place / folder.ANALYSIS, saved.render(report))
-    html = page.render(report, analysis.plot_data, min_share=min_share, next_bounds=analysis.next_bounds)
-    write.write_text(place / folder.HTML, html)
+    write.write_text(place / folder.HTML, page.of(analysis, min_share))
     write.write_text(place / folder.PAGE, markdown.render(report, min_share=min_share))
 
 

@@ -10,6 +10,7 @@ from boundby.compare.comparability import doubts
 from boundby.compare.findings import findings
 from boundby.compare.matching import Match, Part, match, steps_of, tree
 from boundby.compare.significance import adjust, significance
+from boundby.model import stage
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import SelectionError
 from boundby.results.comparison import Account, Comparison, DeviceChange, RegionChange, Side, Significance
@@ -157,6 +158,7 @@ def _regions(matches: Sequence[Match]) -> list[RegionChange]:
 
 
 def _significance(item: Match) -> tuple[Significance, float | None]:
+    stage.check()
     one, other = item.before, item.after
     if one is None or other is None or not other.path:
         return _NOT_TESTED, None

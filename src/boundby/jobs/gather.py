@@ -20,6 +20,7 @@ from boundby.jobs.rank import summarise
 from boundby.jobs.summary import RankSummary
 from boundby.model.errors import InputError, ToolError, UserError
 from boundby.model.records import dataclass
+from boundby.model.stage import stage
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.readers.nsys import export_kind
@@ -85,7 +86,8 @@ def read_rank(name: str, path: Path, options: AnalysisOptions) -> Answer:
     """One report's summaries, or why there are none."""
     try:
         trace = open_trace(path, options.nsys, _silent, keep_export=options.keep_export)
-        return Answer(name, tuple(summarise(trace, name)))
+        with stage("accounting", events=len(trace.operations) + len(trace.api) + len(trace.ranges)):
+            return Answer(name, tuple(summarise(trace, name)))
     except UserError as error:
         return Answer(name, problem=f"{name}: {error.message}")
     except Exception as error:

@@ -19,7 +19,7 @@ from boundby.jobs.meetings import is_passing
 from boundby.jobs.summary import UNKNOWN, Group, Meetings, Piece, RankSummary, compact, queued_ready
 from boundby.model.arrays import Int64Array, factorize, pick
 from boundby.model.causes import Cause
-from boundby.model.errors import InputError, UserError
+from boundby.model.errors import InputError, SelectionError
 from boundby.model.intervals import union
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.structure.steps import find_steps
@@ -58,7 +58,7 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
     for label, part in _ranks_of(trace, name):
         try:
             timeline = build_timeline(part, parse_window("gpu"), fold=True, find=False)
-        except UserError:
+        except SelectionError:  # nothing to account for
             continue
         summary = _summary(timeline, label)
         if summary is not None:

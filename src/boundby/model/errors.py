@@ -32,3 +32,13 @@ class OutputError(UserError):
 
 class SelectionError(UserError):
     """A window, region, device or process that the report does not hold."""
+
+
+class OutOfTimeError(UserError):
+    """A stage of an analysis has had its time: ``doing`` took ``most_s`` seconds of CPU time. ``because`` says so in
+    other sentences."""
+
+    def __init__(self, doing: str, most_s: float) -> None:
+        self.because = f"{doing} took over {most_s:,g} s of CPU time"
+        next_step = "Look at a part of it, with --window, or allow more: boundby analyze --max-time SECONDS."
+        super().__init__(f"{self.because[0].upper()}{self.because[1:]}.", next_step)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model import stage
 from boundby.model.records import dataclass
 
 HERE = Path(__file__).parents[1] / "native"
@@ -104,13 +105,17 @@ def why_not() -> str | None:
 
 
 def call(function: str, *records: Record) -> int:
-    """What a function of the library answers, called with pointers to these structs. RuntimeError without a library."""
+    """What a function of the library answers, called with pointers to these structs. RuntimeError without a library,
+    OutOfTimeError where the stage that this is in has had its time."""
+    stage.check()
     return int(_function(function, ctypes.c_int)(*(ctypes.byref(record.structure) for record in records)))
 
 
 def run(function: str, *arguments: npt.NDArray[np.generic] | int) -> int:
     """What a function of the library answers, called with pointers to these arrays, which must be as it takes them,
-    and 64-bit integers. RuntimeError without a library, TypeError for an array that is not contiguous."""
+    and 64-bit integers. RuntimeError without a library, TypeError for an array that is not contiguous, OutOfTimeError
+    as `call`."""
+    stage.check()
     values: list[ctypes.c_void_p | ctypes.c_int64] = []
     for argument in arguments:
         if not isinstance(argument, np.ndarray):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from boundby.model.stage import stage
 from boundby.readers import kineto, nsys
 from boundby.readers.files import first_bytes, no_report
 from boundby.readers.kineto import holds_trace
@@ -37,7 +38,8 @@ def read_trace(
 
     ``name`` and ``source`` say where the file came from when it was made from another report. ``room``: how much memory
     its analysis may take; of an nsys export that takes more the last part is read, and the trace says so. Raises
-    InputError for anything that holds no event that can be read, SelectionError where what must be read does not fit.
+    InputError for anything that holds no event that can be read, SelectionError where what must be read does not fit,
+    OutOfTimeError for what takes longer than any trace of its size.
     The file is opened read-only and nothing is created beside it.
     """
     location = Path(path)
@@ -50,7 +52,9 @@ def read_trace(
     if package is None:
         raise no_report(location, header)
     reader = importlib.import_module(f"{package.__name__}.reader")
-    trace: Trace = reader.read(location, name=name, source=source, progress=progress or _silent, room=room)
+    files = location.iterdir() if location.is_dir() else (location,)
+    with stage(f"reading {name or location}", size=sum(file.stat().st_size for file in files)):
+        trace: Trace = reader.read(location, name=name, source=source, progress=progress or _silent, room=room)
     return trace
 
 

@@ -75,8 +75,7 @@ def _terminal(examined: Examined, surface: Surface, min_share: float | None) -> 
 def _html(examined: Examined, _: Surface, min_share: float | None) -> str:
     from boundby.render import page
 
-    shown = examined.report, examined.plot_data
-    return page.render(*shown, min_share=min_share, next_bounds=examined.next_bounds)
+    return page.of(examined, min_share)
 
 
 def _markdown(examined: Examined, _: Surface, min_share: float | None) -> str:

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model import stage
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSE_INFO
 from boundby.render import sentences
@@ -88,6 +89,7 @@ class _Tracks:
             self._device(number)
         processes: dict[int, int] = {}
         for number, thread in enumerate(trace.threads):
+            stage.check()
             ranges, calls, os_calls = (table.rows_of(number) for table in (trace.ranges, trace.api, trace.os_calls))
             if all(rows.start == rows.stop for rows in (ranges, calls, os_calls)):
                 continue

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
+from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import contains
@@ -156,6 +157,7 @@ class Predictor:
         )
         if is_known_by_name and changes in self._known:
             return self._known[changes]
+        stage.check()
         costs = self._costs(steps)
         start, end = replay(self.graph, costs)
         is_less = all(is_removal(step.change) for step in steps)

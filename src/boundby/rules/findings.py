@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import traceback
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -11,6 +10,8 @@ from pathlib import Path
 
 from boundby.evidence.context import WORTH_SHARE, CannotCheckError, RuleContext
 from boundby.evidence.host_idleness import behind_input
+from boundby.model import stage
+from boundby.model.errors import OutOfTimeError
 from boundby.model.records import dataclass
 from boundby.results.report import SEVERITIES, Finding, NotChecked
 from boundby.rules.rule import DATA, GROUPS, Match, Rule
@@ -33,33 +34,25 @@ class Findings:
     checked: int
 
 
-#: CPU time that all rules may take together (a busy machine changes no answer): at least a minute, and hundreds of
-#: times what real traces need.
-LEAST_TIME_S, EVENTS_PER_S = 60.0, 20_000
-
-
 def find(context: RuleContext, rules: Iterable[Rule], disabled: Collection[str] = ()) -> Findings:
-    """Run the rules, but for the ``disabled`` ids. A rule that fails is one that could not check: no rule brings an
-    analysis down."""
+    """Run the rules, but for the ``disabled`` ids. A rule that fails, or for which there is no time left, is one that
+    could not check: no rule brings an analysis down."""
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
     checked = 0
     spoken: set[str] = set()  # groups
-    events = len(context.trace.operations) + len(context.trace.api) + len(context.trace.ranges)
-    most_s = LEAST_TIME_S + events / EVENTS_PER_S
-    deadline = time.process_time() + most_s
     for rule in sorted(rules, key=lambda rule: (rule.is_last, rule.id)):
         if rule.id in disabled:
             continue
-        if time.process_time() > deadline:
-            reason = f"looking for what to change took over {most_s:.0f} s of CPU time: look at a part, with --window"
-            not_checked.append(NotChecked(rule.id, reason, could_matter=_could_matter(context, rule)))
-            continue
         try:
+            stage.check()
             new = [finding for finding in _check(context, rule) if not (rule.is_last and rule.group in spoken)]
             findings += new
             spoken |= {rule.group for finding in new if finding.severity != "note" and _is_worth(context, finding)}
             checked += 1
+        except OutOfTimeError as error:
+            reason = f"{error.because}: look at a part, with --window"
+            not_checked.append(NotChecked(rule.id, reason, could_matter=_could_matter(context, rule)))
         except CannotCheckError as error:
             not_checked.append(NotChecked(rule.id, str(error), could_matter=_could_matter(context, rule)))
         except Exception as error:

@@ -14,7 +14,7 @@ from pathlib import PurePath
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
-from boundby.model.errors import InputError
+from boundby.model.errors import InputError, OutOfTimeError
 from boundby.model.records import dataclass
 
 #: The text of an NVTX mark that ``boundby profile`` writes of a thread's Python line begins so; JSON follows.
@@ -121,7 +121,7 @@ class LazyBacktraces:
         if self._loaded is None:
             try:
                 self._loaded = self._read()
-            except InputError as error:
+            except (InputError, OutOfTimeError) as error:
                 self._loaded, self.problem = no_backtraces(), error.message
         return self._loaded
 

@@ -13,6 +13,7 @@ from boundby.attribution.host_account import ThreadAccount
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
+from boundby.model import stage
 from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
@@ -383,6 +384,7 @@ def regions(
     )
     reports: dict[int, RegionReport] = {}
     for region in ordered:
+        stage.check()
         if region == ROOT or total[region] >= least:
             reports[region] = _region(shared, region, reports.get(int(tree.parent[region])))
     return tuple(reports.values())

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize
+from boundby.model.stage import stage
 from boundby.readers.nsys.columnar import open_database
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import domain_names
@@ -56,7 +57,8 @@ class _Part(NamedTuple):
 
 def read_later(path: Path, shown: Path, identities: Identities) -> Backtraces:
     """Open the export again and read its backtraces. Raises InputError if it has gone or is damaged."""
-    with open_database(path, shown) as database:
+    size = path.stat().st_size if path.is_file() else 0
+    with stage("reading backtraces", size=size), open_database(path, shown) as database:
         return read_backtraces(database, identities)
 
 

@@ -15,7 +15,6 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-import time
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +25,10 @@ from urllib.parse import quote
 
 import numpy as np
 
+from boundby.model import stage
 from boundby.model.arrays import MISSING as MISSING
 from boundby.model.arrays import Int32Array, Int64Array
-from boundby.model.errors import InputError
+from boundby.model.errors import InputError, UserError
 from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
 from boundby.readers.nsys.pages import Only, PageReader, Since
@@ -85,7 +85,7 @@ def open_readonly(path: Path) -> Iterator[_Connection]:
             cleanup.enter_context(contextlib.closing(connection))
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             connection.isolation_level = None
-            _harden(connection, source)
+            _harden(connection)
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             connection.file = None if query == "mode=rw" else file  # what stands in a log does not stand in the file
@@ -104,12 +104,10 @@ _FUNCTIONS = {
     *("typeof", "unicode", "upper"),
 }
 _LONGEST_VALUE = 1 << 28  # bytes of one text: names are joined to texts of some megabytes
-_STEPS = 1_000_000  # of SQLite's machine between two looks at the clock
-#: Reading goes at 50 MB/s and more; a view can ask for anything.
-_LEAST_DEADLINE_S, _BYTES_PER_S = 60.0, 4 << 20
+_STEPS = 1_000_000  # of SQLite's machine between two looks at the clock: a view can ask for anything
 
 
-def _harden(connection: _Connection, path: Path) -> None:
+def _harden(connection: _Connection) -> None:
     """What a schema brings along (views, functions, triggers) may read, in bounded time and memory: nothing else."""
     for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON"):
         connection.execute(f"PRAGMA {pragma}")
@@ -118,8 +116,7 @@ def _harden(connection: _Connection, path: Path) -> None:
     if sys.version_info >= (3, 12):
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
     connection.set_authorizer(_authorize)
-    deadline = time.monotonic() + _LEAST_DEADLINE_S + path.stat().st_size / _BYTES_PER_S
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+    connection.set_progress_handler(lambda: stage.over() is not None, _STEPS)
 
 
 def _authorize(action: int, one: str | None, two: str | None, _schema: str | None, _by: str | None) -> int:
@@ -134,7 +131,7 @@ def _authorize(action: int, one: str | None, two: str | None, _schema: str | Non
     return sqlite3.SQLITE_OK if is_known else sqlite3.SQLITE_DENY
 
 
-def explain(path: Path, error: Exception) -> InputError:
+def explain(path: Path, error: Exception) -> UserError:
     """The sentence for an SQLite error met while reading ``path``."""
     text = "malformed database schema" if isinstance(error, UnicodeDecodeError) else str(error)
     if "locked" in text or "busy" in text:
@@ -150,7 +147,7 @@ def explain(path: Path, error: Exception) -> InputError:
     if "not a database" in text or "file is encrypted" in text:
         return InputError(f"{path} is not an SQLite database.", export_again(path))
     if "interrupted" in text:
-        return InputError(f"{path} takes longer to read than any export of its size.", export_again(path))
+        return stage.over() or InputError(f"{path} could not be read to its end.", export_again(path))
     if "prohibited" in text or "not authorized" in text or "unsafe use" in text:
         return InputError(f"{path} is not an export: its schema holds more than tables.", export_again(path))
     reason = " ".join(text.split())

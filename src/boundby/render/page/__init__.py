@@ -10,15 +10,20 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from boundby.model.errors import OutOfTimeError
 from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
+from boundby.trace.facts import TraceWarning
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from boundby.render.formats import Examined
 
 FOLDER = Path(__file__).parent
 STYLES = ("assets/vendor/uPlot.min.css", "assets/page.css")
@@ -33,6 +38,19 @@ SCRIPTS = (
 )
 
 _FIGURE = re.compile(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")  # its unit stays beside a number
+
+
+def of(examined: Examined, min_share: float | None = None) -> str:
+    """The page of an analysis; without timeline, instances and tables, and a warning that says so, where these take too
+    long."""
+    report, plot_data, bounds = examined.report, None, None
+    try:
+        plot_data, bounds = examined.plot_data, examined.next_bounds
+    except OutOfTimeError as error:
+        text = f"This page has no timeline, no instances and no tables of GPU work: {error.because}."
+        warnings = (TraceWarning("out-of-time", text), *report.trace.warnings)
+        report = replace(report, trace=replace(report.trace, warnings=warnings))
+    return render(report, plot_data, min_share=min_share, next_bounds=bounds)
 
 
 def render(
@@ -151,4 +169,4 @@ def _raw(text: str) -> object:
     return Markup(text)  # never of a trace's text
 
 
-__all__ = ["job_page", "render"]
+__all__ = ["job_page", "of", "render"]
