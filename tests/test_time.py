@@ -119,7 +119,7 @@ def test_what_follows_a_report_ends_with_a_sentence(
 
 
 def _written(analysis: api.Analysis) -> None:
-    with analysis.in_time("writing the result", 1.0):
+    with analysis.in_time("writing all events", 1.0):
         perfetto.write(io.BytesIO(), analysis.report, analysis.timeline, analysis.plot_data)
 
 

@@ -171,18 +171,18 @@ def _show(analysis: Analysis, target: Target, file: Path | None, view: View, *, 
     from boundby.results import write
 
     form, text = target.format, ""
-    with analysis.in_time("writing the result", 1.0):
-        if form.render is not None:
-            surface = view.plain() if file is not None else view.surface()
-            text = form.render(analysis, surface, analysis.options.min_share)
-        if file is None:
-            console.put(text if is_first else f"{form.between or ''}{text}", utf8=form.name != "terminal")
-            return
-        with write.open_whole(file, inputs=target.inputs) as stream:
-            if form.write is not None:
+    if form.render is not None:
+        surface = view.plain() if file is not None else view.surface()
+        text = form.render(analysis, surface, analysis.options.min_share)
+    if file is None:
+        console.put(text if is_first else f"{form.between or ''}{text}", utf8=form.name != "terminal")
+        return
+    with write.open_whole(file, inputs=target.inputs) as stream:
+        if form.write is not None:
+            with analysis.in_time("writing all events", 1.0):
                 form.write(stream, analysis)
-            else:
-                stream.write(text.encode("utf-8", "replace"))
+        else:
+            stream.write(text.encode("utf-8", "replace"))
     view.note(f"wrote {file}{f': {form.hint}' if form.hint else ''}")
 
 
