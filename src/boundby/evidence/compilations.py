@@ -114,13 +114,15 @@ class Autotuning:
 def autotuning(context: RuleContext) -> Autotuning:
     """Runs in which one large fill comes again and again, with one and the same kernel between."""
     work, table = device_work(context), context.operations
-    order = np.flatnonzero(work.in_window & np.isin(table.kind, (OpKind.KERNEL, OpKind.MEMSET)))
-    keys = (order, table.start_ns[order], table.stream[order], table.process[order], table.device[order])
-    order = order[np.lexsort(keys)]
     fills = context.names_where(table.name, _FILL.search)[table.name]
     is_fill = (fills & (table.kind == OpKind.KERNEL) & (work.duration_ns >= FLUSH_NS)) | (
         (table.kind == OpKind.MEMSET) & (table.bytes >= FLUSH_BYTES)
     )
+    if np.count_nonzero(is_fill) < LEAST_FLUSHES:
+        return Autotuning(np.empty(0, np.intp), 0, ())
+    order = np.flatnonzero(work.in_window & np.isin(table.kind, (OpKind.KERNEL, OpKind.MEMSET)))
+    keys = (order, table.start_ns[order], table.stream[order], table.process[order], table.device[order])
+    order = order[np.lexsort(keys)]
     flush, name, stream = is_fill[order], table.name[order], table.stream[order]
     # A turn: fill, kernel, fill, and the kernel after it has the same name.
     turn = np.zeros(len(order), bool)

@@ -54,19 +54,27 @@ def device_work(context: RuleContext) -> DeviceWork:
         above = EMPTY
         for of_class in (computes[rows], table.is_communication[rows], table.kind[rows] >= OpKind.MEMCPY):
             chosen = np.flatnonzero(of_class)
+            if not len(chosen):
+                continue
             pieces, owner = exposed(start[chosen], end[chosen])
-            covered = Coverage(above).within(pieces.start, pieces.end)
-            exposed_ns[rows[chosen[owner]]] = pieces.end - pieces.start - covered
+            alone_ns = pieces.end - pieces.start
+            if len(above.start):
+                alone_ns -= Coverage(above).within(pieces.start, pieces.end)
+            exposed_ns[rows[chosen[owner]]] = alone_ns
             above = union(np.concatenate((above.start, start[chosen])), np.concatenate((above.end, end[chosen])))
     multiprocessors = [facts.multiprocessors for facts in trace.gpu_facts] or [0] * len(trace.gpus)
     is_kernel = computes & (table.kind == OpKind.KERNEL) & in_window
     rows = np.flatnonzero(is_kernel)
-    columns = (table.stream, table.process, table.device)
-    rows = rows[np.lexsort((rows, table.end_ns[rows], table.start_ns[rows], *(column[rows] for column in columns)))]
+    every = (column[rows] for column in (table.stream, table.process, table.device))
+    columns = [column for column in every if len(column) and bool((column != column[0]).any())]
+    start_ns = table.start_ns[rows]
+    if columns or not bool((start_ns[1:] > start_ns[:-1]).all()):
+        order = np.lexsort((rows, table.end_ns[rows], start_ns, *columns))
+        rows, columns = rows[order], [column[order] for column in columns]
     follows = np.ones(len(rows), bool)
     follows[:1] = False
     for column in columns:
-        follows[1:] &= column[rows][1:] == column[rows][:-1]
+        follows[1:] &= column[1:] == column[:-1]
     return DeviceWork(
         duration_ns=table.end_ns - table.start_ns,
         exposed_ns=exposed_ns,

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import factorize, into_groups, median, order_statistics, unique
+from boundby.model.arrays import factorize, into_groups, median, order_statistics, pick, unique
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 
@@ -63,12 +63,17 @@ def _in_order(chosen: npt.NDArray[np.bool_], start_ns: Int) -> Rows:
     return rows if (start[1:] >= start[:-1]).all() else rows[np.lexsort((rows, start))]
 
 
-def _alone(context: RuleContext, device: int) -> Rows:
-    """Kernels of one device in order of time beside which nothing else runs there."""
-    work, table = device_work(context), context.operations
-    rows = _in_order(work.in_window & (table.device == device), table.start_ns)
+def _on_device(context: RuleContext, device: int) -> tuple[Rows, Int]:
+    """Operations of one device in its window, in order of time, and until when those before each ran."""
+    table = context.operations
+    rows = _in_order(device_work(context).in_window & (table.device == device), table.start_ns)
+    return rows, np.maximum.accumulate(np.append(np.iinfo(np.int64).min, table.end_ns[rows]))[:-1]
+
+
+def _alone(context: RuleContext, rows: Rows, before: Int) -> Rows:
+    """Of a device's operations the kernels beside which nothing else runs there."""
+    table = context.operations
     start, end = table.start_ns[rows], table.end_ns[rows]
-    before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end))[:-1]
     after = np.append(start, np.iinfo(np.int64).max)[1:]
     chosen: Rows = rows[(before <= start) & (after >= end) & (table.kind[rows] == OpKind.KERNEL)]
     return chosen[~table.is_communication[chosen]]
@@ -89,20 +94,20 @@ def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
     work, table, calls = device_work(context), context.operations, context.calls
     found = []
     for device in context.timeline.devices:
-        rows = _alone(context, device.index)
+        # Gaps before operations that were launched before the one before them on their stream had ended.
+        every, ended = _on_device(context, device.index)
+        late_at = np.flatnonzero(table.start_ns[every] - ended >= LEAST_SLICE_NS)
+        late_at = late_at[late_at > 0]
+        call = calls.of_operation[every[late_at]]
+        launched = pick(calls.end_ns, call, np.iinfo(np.int64).max - LAUNCHED_BEFORE_NS)
+        same = table.stream[every[late_at]] == table.stream[every[late_at - 1]]
+        waited = late_at[same & (launched + LAUNCHED_BEFORE_NS <= ended[late_at])]
+        if len(waited) < LEAST_INTERRUPTIONS // 2:
+            continue
+        rows = _alone(context, every, ended)
         if len(rows) < LEAST_ALIKE:
             continue
-        # Gaps before operations that were launched before the one before them on their stream had ended.
-        every = _in_order(work.in_window & (table.device == device.index), table.start_ns)
-        ended = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, table.end_ns[every]))[:-1]
         gap = table.start_ns[every] - ended
-        call = calls.of_operation[every]
-        launched = np.where(call >= 0, calls.end_ns[np.maximum(call, 0)], np.iinfo(np.int64).max)
-        same = np.append(False, table.stream[every][1:] == table.stream[every][:-1])
-        waited = same & (launched + LAUNCHED_BEFORE_NS <= ended) & (gap >= LEAST_SLICE_NS)
-        waited[:1] = False
-        if waited.sum() < LEAST_INTERRUPTIONS // 2:
-            continue
         kind = factorize(table.name[rows], table.shape[rows])[1].astype(np.intp)
         duration = work.duration_ns[rows]
         usual, alike = _usual(kind, duration)
@@ -141,7 +146,7 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
     work, table = device_work(context), context.operations
     found = []
     for device in context.timeline.devices:
-        rows = _alone(context, device.index)
+        rows = _alone(context, *_on_device(context, device.index))
         if len(rows) < LEAST_ALIKE * LEAST_KINDS:
             continue
         kind = factorize(table.name[rows], table.shape[rows])[1].astype(np.intp)

@@ -155,9 +155,9 @@ def _repeating(token: Int, new_thread: Bool) -> Bool:
     whole = (breaks[start + GRAM] == breaks[start + 1]) & (token[: len(code)] >= 0)
     first = np.flatnonzero(whole)
     first = first[_is_frequent(code[first])]
-    edges = np.zeros(len(token) + 1, np.int64)
-    np.add.at(edges, first, 1)
-    np.add.at(edges, first + GRAM, -1)
+    edges = np.zeros(len(token) + 1, np.int8)
+    edges[first] = 1
+    edges[first + GRAM] -= 1
     return np.cumsum(edges)[:-1] > 0
 
 
@@ -173,13 +173,13 @@ def _step_of(context: RuleContext) -> Int:
     A graph holds one step at most, however alike the next one is."""
     tree = context.tree
     repeats = np.bincount(tree.of_range, minlength=len(tree)) > 1
-    around = context.timeline.launch_range.copy()
-    step = np.full(len(around), -1, np.int64)
-    while (inside := around >= 0).any():
+    around = np.arange(len(tree.of_range))
+    step = np.full(len(around) + 1, -1, np.int64)  # of each range; the last is for operations in none
+    while len(inside := np.flatnonzero(around >= 0)):
         rows = around[inside]
         step[inside] = np.where(repeats[tree.of_range[rows]], rows, step[inside])
         around[inside] = tree.range_parent[rows]
-    return step
+    return step[context.timeline.launch_range]
 
 
 def _cut(token: Int, repeats: Bool, breaks: Bool, is_kernel: Bool) -> tuple[Bool, tuple[tuple[int, int], ...], int]:

@@ -128,12 +128,13 @@ def _kinds(context: RuleContext, call: Rows, blocked: Int, held: Int) -> tuple[I
     kind[is_allocation] = WaitKind.ALLOCATION
     incident = np.where(is_sync & (reads | feeds) & np.isin(about, call), about, call)
     is_copy = (reads | feeds) & ~small
-    until = np.clip(pick(table.start_ns, copied, 0), calls.start_ns[call], calls.end_ns[call])
-    ahead = _busy(context).within(calls.start_ns[call], until)
-    of_incident = ranked(incident)[1]
-    waited = np.bincount(of_incident, np.where(is_copy, ahead, blocked), minlength=1)
-    stood = np.bincount(of_incident, held, minlength=1)
-    is_copy &= (waited < AHEAD_SHARE * stood)[of_incident]
+    if is_copy.any():
+        until = np.clip(pick(table.start_ns, copied, 0), calls.start_ns[call], calls.end_ns[call])
+        ahead = _busy(context).within(calls.start_ns[call], until)
+        of_incident = ranked(incident)[1]
+        waited = np.bincount(of_incident, np.where(is_copy, ahead, blocked), minlength=1)
+        stood = np.bincount(of_incident, held, minlength=1)
+        is_copy &= (waited < AHEAD_SHARE * stood)[of_incident]
     made_by = np.full(len(call), NOTHING, np.int64)
     inside = np.flatnonzero((operators.of_range[call] >= 0) & ~is_allocation)
     cases, case_of = factorize(operators.chain_of_range[operators.of_range[call[inside]]], reads[inside], feeds[inside])
@@ -170,6 +171,8 @@ def _is_taken_over(context: RuleContext) -> Bool:
     """Calls after which their thread frees memory before it launches anything."""
     calls, count = context.calls, len(context.calls)
     frees = context.names_where(calls.name, lambda name: _FREES.match(cuda_name(name)))[calls.name]
+    if not frees.any():
+        return frees
     decides = frees | np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
     at_or_after = np.minimum.accumulate(np.where(decides, np.arange(count), count)[::-1])[::-1]
     following = np.append(at_or_after, count)[1:]

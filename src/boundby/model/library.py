@@ -13,6 +13,7 @@ import zlib
 from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,14 +112,16 @@ def call(function: str, *records: Record) -> int:
     return int(_function(function, ctypes.c_int)(*(ctypes.byref(record.structure) for record in records)))
 
 
-def run(function: str, *arguments: npt.NDArray[np.generic] | int) -> int:
-    """What a function of the library answers, called with pointers to these arrays, which must be as it takes them,
-    and 64-bit integers. RuntimeError without a library, TypeError for an array that is not contiguous, OutOfTimeError
-    as `call`."""
+def run(function: str, *arguments: npt.NDArray[np.generic] | int | Record) -> int:
+    """What a function of the library answers, called with pointers to these arrays and structs, which must be as it
+    takes them, and 64-bit integers. RuntimeError without a library, TypeError for an array that is not contiguous,
+    OutOfTimeError as `call`."""
     stage.check()
-    values: list[ctypes.c_void_p | ctypes.c_int64] = []
+    values: list[Any] = []
     for argument in arguments:
-        if not isinstance(argument, np.ndarray):
+        if isinstance(argument, Record):
+            values.append(ctypes.byref(argument.structure))
+        elif not isinstance(argument, np.ndarray):
             values.append(ctypes.c_int64(int(argument)))
         elif argument.flags.c_contiguous:
             values.append(ctypes.c_void_p(argument.ctypes.data))

@@ -175,8 +175,44 @@ static inline void happen(const links_t *l, const costs_t *c, const pass_t *p, i
     begin_node(l, c, p, event >> 1);
 }
 
+/* Take pieces from the intervals before their nodes. */
+EXPORT int64_t boundby_shorten(int64_t *left, int64_t nodes, const int32_t *node, const int64_t *ns, const uint8_t *mine,
+                               int64_t pieces) {
+  for (int64_t piece = 0; piece < pieces; piece++) {
+    if (!mine[piece]) continue;
+    if (node[piece] < 0 || node[piece] >= nodes) return -1;
+    left[node[piece]] -= ns[piece];
+  }
+  return pieces;
+}
+
 EXPORT void boundby_forward(const links_t *l, const costs_t *c, const pass_t *p) {
   for (int64_t index = 0; index < p->events; index++) happen(l, c, p, p->order[index]);
+}
+
+/* Whether each event needs only what has happened before it in the order. ``nodes`` and ``rows``: all 0. */
+EXPORT int64_t boundby_in_order(const links_t *l, const int32_t *order, int64_t events, uint8_t *nodes, uint8_t *rows) {
+  for (int64_t index = 0; index < events; index++) {
+    int32_t event = order[index], at = event < 0 ? ~event : event >> 1;
+    if (event < 0) {
+      if (l->launch[at] >= 0 && !nodes[l->launch[at]]) return 0;
+      if (l->before[at] >= 0 && !rows[l->before[at]]) return 0;
+      for (int32_t edge = l->after_at[at]; edge < l->after_at[at + 1]; edge++)
+        if (!rows[l->after_what[edge]]) return 0;
+      rows[at] = 1;
+    } else if (event & 1) {
+      if (!nodes[at]) return 0;
+      for (int32_t edge = l->wait_at[at]; edge < l->wait_at[at + 1]; edge++) {
+        int32_t row = l->wait_for[edge];
+        if (!rows[row] || (l->launch[row] >= 0 && !nodes[l->launch[row]])) return 0;
+      }
+    } else {
+      if (l->follows[at] >= 0 && !nodes[l->follows[at]]) return 0;
+      if (l->queue_slot[at] >= 0 && !rows[l->queue_slot[at]]) return 0;
+      nodes[at] = 1;
+    }
+  }
+  return 1;
 }
 
 typedef struct { /* Turns */

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array
-from boundby.model.library import Record, call, core
+from boundby.model.library import Record, call, core, run
 from boundby.model.records import dataclass
 
 NONE = -1
@@ -180,14 +180,37 @@ class Turns(Record):
     heap: Int32Array
 
 
-def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False) -> Pass:
-    """Run the events in this order. The links and the order must have been checked (`Links.check`)."""
-    one_pass = _new(links, costs, order, calibrates)
+def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False, is_sound: bool = False) -> Pass:
+    """Run the events in this order. The links and the order must have been checked (`Links.check`). ``is_sound``: see
+    `needs_no_later`."""
+    one_pass = _new(links, costs, order, calibrates, is_sound=is_sound)
     if core() is None:
         plain(links, costs, one_pass)
     else:
         call("boundby_forward", links, costs, one_pass)
     return one_pass
+
+
+def needs_no_later(links: Links, order: Int32Array) -> bool:
+    """Whether every event is in the order and needs only what happens before it: then no times need be there at first.
+    Without the native core nobody asks."""
+    if core() is None:
+        return False
+    rows, nodes = (order < 0).sum(), (order >= 0) & (order & 1 == 0)
+    if rows != links.operations or nodes.sum() != links.nodes:
+        return False
+    done = np.zeros(links.nodes, np.bool_), np.zeros(links.operations, np.bool_)
+    return run("boundby_in_order", links, order, len(order), *done) == 1 and bool(done[0].all() and done[1].all())
+
+
+def shorten(interval_ns: Int64Array, node: Int32Array, ns: Int64Array, mine: BoolArray) -> Int64Array:
+    """The intervals before nodes without these pieces of theirs (``mine``: which)."""
+    left: Int64Array = interval_ns.copy()
+    if core() is None:
+        np.subtract.at(left, node[mine], ns[mine])
+    elif run("boundby_shorten", left, len(left), node, ns, mine, len(mine)) < 0:
+        raise IndexError("a piece is of no node")
+    return left
 
 
 def in_turns(links: Links, costs: Costs, order: Int32Array, following: tuple[Int32Array, Int32Array]) -> Pass:
@@ -234,8 +257,9 @@ def follow(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array]:
     return at, second[np.argsort(first, kind="stable")].astype(np.int32)
 
 
-def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pass:
+def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool, *, is_sound: bool = False) -> Pass:
     costs.check(links)
+    times = np.empty if is_sound else np.zeros
     nodes, operations, lanes = links.nodes, links.operations, len(links.lane_first)
     return Pass(
         order=order,
@@ -244,8 +268,8 @@ def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pas
         keeps_turns=lanes > 0,
         **{name: np.zeros(operations if calibrates else 0, np.int64) for name in ("delay_ns", "lead_ns")},
         **{name: np.zeros(nodes if calibrates else 0, np.int64) for name in ("begin_delay_ns", "end_delay_ns")},
-        **{name: np.zeros(nodes, np.int64) for name in ("call_start", "call_end")},
-        **{name: np.zeros(operations, np.int64) for name in ("start", "end")},
+        **{name: times(nodes, np.int64) for name in ("call_start", "call_end")},
+        **{name: times(operations, np.int64) for name in ("start", "end")},
         turn=np.zeros(operations if lanes else 0, np.int64),
         clock=np.zeros(links.chains, np.int64),
         begun=np.zeros(links.chains, np.bool_),

@@ -63,7 +63,9 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array]:
     Chains that follow nothing begin when their first node was measured to begin; all else follows from the costs.
     """
     is_turned = graph.takes_turns and not costs.is_same(graph.costs)
-    outcome = _in_turns(graph, costs) if is_turned else forward(graph.links, costs, graph.order)
+    outcome = (
+        _in_turns(graph, costs) if is_turned else forward(graph.links, costs, graph.order, is_sound=graph.is_sound)
+    )
     return outcome.start, outcome.end
 
 

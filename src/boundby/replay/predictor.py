@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -144,6 +145,7 @@ class Predictor:
         low, high = min(device.low_ns for device in self.devices), max(device.high_ns for device in self.devices)
         self.everywhere = window_scope(self.graph, low, high)
         self._known: dict[tuple[Change, ...], list[int]] = {}
+        self._lengths: WeakKeyDictionary[Costs, list[tuple[int, int]]] = WeakKeyDictionary()
         self.broken: dict[
             str, float
         ] = {}  # by law: by how much of a window replays broke it at most, and were put right
@@ -158,13 +160,10 @@ class Predictor:
         if is_known_by_name and changes in self._known:
             return self._known[changes]
         stage.check()
-        costs = self._costs(steps)
-        start, end = replay(self.graph, costs)
         is_less = all(is_removal(step.change) for step in steps)
         lengths = []
-        for number, measured in enumerate(self.measured_ns):
-            length = self.rest_ns[number] + self._span_ns(start, end, number)
-            floor = self._floor_ns(costs.duration_ns, number)
+        replayed = self._replayed(self._costs(steps))
+        for measured, (length, floor) in zip(self.measured_ns, replayed, strict=True):
             self._note("shorter than its busiest stream", floor - length, measured)
             if is_less:
                 self._note("longer than measured", length - measured, measured)
@@ -173,6 +172,17 @@ class Predictor:
         if is_known_by_name:
             self._known[changes] = lengths
         return lengths
+
+    def _replayed(self, costs: Costs) -> list[tuple[int, int]]:
+        """The window of each device with these costs, and the busiest of its streams. Where a change takes nothing
+        away, its costs are those of before, and known."""
+        if costs not in self._lengths:
+            start, end = replay(self.graph, costs)
+            self._lengths[costs] = [
+                (rest_ns + self._span_ns(start, end, number), self._floor_ns(costs.duration_ns, number))
+                for number, rest_ns in enumerate(self.rest_ns)
+            ]
+        return self._lengths[costs]
 
     def _costs(self, steps: Sequence[Step]) -> Costs:
         """What everything costs after these changes."""
@@ -394,13 +404,16 @@ class Predictor:
         wholly = (step.change for step in steps if step.scope is self.everywhere)
         gone = {cause for change in wholly if isinstance(change, Without) for cause in change.causes}
         left, waitless = left_ns or self.windows(*steps), also_without("sync")
-        after = {cause.key: waitless if cause.key == "sync" else also_without("sync", cause.key) for cause in REMOVABLE}
+        after = {
+            cause.key: waitless if cause.key == "sync" else also_without("sync", cause.key)
+            for cause in REMOVABLE
+            if cause.key not in gone
+        }
         bounds: list[str | None] = []
         for position, length in enumerate(left):
             saved = {
                 key: (length if key == "sync" else waitless[position]) - windows[position]
                 for key, windows in after.items()
-                if key not in gone
             }
             best, most = max(saved.items(), key=lambda item: item[1], default=("", 0))
             bounds.append(best if length and most > 0 and most >= LEAST_BOUND * length else None)

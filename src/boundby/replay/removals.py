@@ -13,7 +13,7 @@ from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array, 
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
-from boundby.native.forward import Costs
+from boundby.native.forward import Costs, shorten
 from boundby.replay.graph import Graph
 from boundby.replay.trust import Open
 from boundby.replay.waits import USUAL_RETURN_NS
@@ -33,9 +33,9 @@ class Scope:
     def inside(self, graph: Graph, regions: BoolArray) -> Scope:
         """The part that lies in these regions (a mask over regions)."""
         return Scope(
-            self.nodes & regions[graph.node_region],
-            self.operations & regions[graph.op_region],
-            self.pieces & regions[graph.piece_region],
+            self.nodes & np.take(regions, graph.node_region, mode="clip"),
+            self.operations & np.take(regions, graph.op_region, mode="clip"),
+            self.pieces & np.take(regions, graph.piece_region, mode="clip"),
         )
 
     def selected(self, graph: Graph, calls: BoolArray | None, operations: BoolArray | None) -> Scope:
@@ -130,6 +130,8 @@ class WithoutOpen:
         found, measured = self.open, graph.costs
 
         def less(now: Int64Array, before: Int64Array, gone: Int64Array, where: BoolArray) -> Int64Array:
+            if not gone.any():
+                return now
             return now - np.where(where, np.clip(now - (before - gone), 0, gone), 0)
 
         return replace(
@@ -152,15 +154,18 @@ def is_removal(change: Change) -> bool:
 
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Blocking calls return at once; copies stay on the device. Allocations keep their own time."""
+    gone = costs.waits & scope.nodes
+    rows = graph.syncs[scope.nodes[graph.syncs]]
+    if not costs.call_ns[rows].any() and not gone.any():
+        return costs
     call = costs.call_ns.copy()
-    call[graph.syncs[scope.nodes[graph.syncs]]] = 0
-    return replace(costs, waits=costs.waits & ~scope.nodes, call_ns=call)
+    call[rows] = 0
+    return replace(costs, waits=costs.waits & ~gone, call_ns=call)
 
 
 def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Launch-class calls that do not wait, dispatch between calls and launch latency take no time."""
-    latency = costs.launch_latency_ns.copy()
-    np.minimum(latency, 0, out=latency, where=scope.operations)
+    latency = np.where(scope.operations, np.minimum(costs.launch_latency_ns, 0), costs.launch_latency_ns)
     # What a waiting call launches still comes after that call's own work.
     rows = graph.launched_by_waits
     rows = rows[scope.operations[rows] & costs.waits[graph.links.launch[rows]] & ~graph.links.from_call_end[rows]]
@@ -177,11 +182,11 @@ def _without_pieces(graph: Graph, costs: Costs, cause: Cause, scope: Scope) -> I
     """The intervals before nodes without their pieces of a cause."""
     pieces = graph.pieces_of(cause)
     mine = scope.pieces[pieces]
-    if not mine.any():
-        return costs.interval_ns
-    left: Int64Array = costs.interval_ns.copy()
-    np.subtract.at(left, graph.piece_node[pieces][mine], graph.piece_ns[pieces][mine])
-    return left
+    return (
+        shorten(costs.interval_ns, graph.piece_node[pieces], graph.piece_ns[pieces], mine)
+        if mine.any()
+        else costs.interval_ns
+    )
 
 
 def _without_cpu(graph: Graph, costs: Costs, scope: Scope) -> Costs:
@@ -239,6 +244,8 @@ def _held_by(graph: Graph, copies: BoolArray) -> BoolArray:
 def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Copies take no time on the device, and blocking ones none on the host."""
     copies = scope.operations & graph.copies
+    if not copies.any():
+        return costs
     costs = _without_operations(costs, copies)
     blocking = _held_by(graph, copies)
     own = np.append(np.where(blocking, graph.costs.call_ns, 0), 0)[graph.links.launch]

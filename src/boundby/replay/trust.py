@@ -56,22 +56,29 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     end = links.node_begin_ns
     asleep = graph.pieces_of(Cause.HOST_BLOCKED)
     slept = np.bincount(graph.piece_node[asleep], graph.piece_ns[asleep], minlength=links.nodes).astype(np.int64)
-    worked, called = np.zeros(links.nodes, np.int64), np.zeros(links.nodes, np.int64)
-    delay = np.zeros(links.operations, np.int64)
-    for device in timeline.devices:
-        mine, busy = device_of_node == device.index, Coverage(device.busy)
-        worked[mine] = busy.within(begin[mine], np.maximum(end, begin)[mine])
-        called[mine] = busy.within(links.node_begin_ns[mine], links.node_end_ns[mine])
-        rows = np.flatnonzero(graph.device == device.index)
-        delay[rows] = np.minimum(costs.unexplained_delay_ns[rows], _gap_before(device, links.start_ns[rows]))
-    share = np.where(end > begin, worked / np.maximum(end - begin, 1), 0.0)
-    sleep_ns = (slept * share).astype(np.int64)
-    starved_ns = np.where(device_of_node >= 0, slept - sleep_ns, 0)
-    wait_inside_ns = _waits_inside(timeline, graph)
-    is_sync = costs.waits & (graph.node_kind == CallClass.SYNC)
     works = np.isin(graph.node_kind, (CallClass.LAUNCH, CallClass.OTHER)) & ~costs.waits & ~graph.is_init
     usual = float(median(costs.call_ns[works])) if works.any() else 0.0
     is_long = works & (costs.call_ns > max(LONG_CALL * usual, LEAST_LONG_CALL_NS))
+    may_wait = graph.wait_is_open & ~costs.waits
+    sleeps, calls = np.flatnonzero(slept), np.flatnonzero(is_long | may_wait)
+    worked, called = np.zeros(len(sleeps), np.int64), np.zeros(links.nodes, np.int64)
+    delay = np.zeros(links.operations, np.int64)
+    late = np.flatnonzero(costs.unexplained_delay_ns)
+    for device in timeline.devices:
+        busy, place = Coverage(device.busy), np.flatnonzero(device_of_node[sleeps] == device.index)
+        rows = sleeps[place]
+        worked[place] = busy.within(begin[rows], np.maximum(end[rows], begin[rows]))
+        rows = calls[device_of_node[calls] == device.index]
+        called[rows] = busy.within(links.node_begin_ns[rows], links.node_end_ns[rows])
+        rows = late[graph.device[late] == device.index]
+        delay[rows] = np.minimum(costs.unexplained_delay_ns[rows], _gap_before(device, links.start_ns[rows]))
+    length = end[sleeps] - begin[sleeps]
+    share = np.where(length > 0, worked / np.maximum(length, 1), 0.0)
+    sleep_ns = np.zeros(links.nodes, np.int64)
+    sleep_ns[sleeps] = (slept[sleeps] * share).astype(np.int64)
+    starved_ns = np.where(device_of_node >= 0, slept - sleep_ns, 0)
+    wait_inside_ns = _waits_inside(timeline, graph)
+    is_sync = costs.waits & (graph.node_kind == CallClass.SYNC)
     # A sync that lasts although all that it is known to wait for is done: the record of something is missing.
     still = np.where(graph.node_kind == CallClass.SYNC, np.maximum(costs.call_ns - MOST_RETURN_NS, 0), 0)
     held_up = []
@@ -85,7 +92,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
         starved_ns=starved_ns,
         lag_ns=np.where(is_sync, np.maximum(costs.wait_lag_ns - MOST_RETURN_NS, 0), 0),
         call_ns=np.select(
-            [is_long, graph.wait_is_open & ~costs.waits],
+            [is_long, may_wait],
             [np.minimum(called, costs.call_ns - int(usual)), np.minimum(called, costs.call_ns)],
             still,
         ),
@@ -100,8 +107,9 @@ def _devices_of_nodes(graph: Graph) -> Int32Array:
     found = np.full(graph.links.nodes, -1, np.int32)
     rows = np.flatnonzero(graph.links.launch >= 0)
     if len(rows):
-        count = np.zeros((graph.links.chains, int(graph.device.max()) + 1), np.int64)
-        np.add.at(count, (graph.links.chain[graph.links.launch[rows]], graph.device[rows]), 1)
+        shape = graph.links.chains, int(graph.device.max()) + 1
+        cell = graph.links.chain[graph.links.launch[rows]] * np.int64(shape[1]) + graph.device[rows]
+        count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
         best = np.where(count.any(axis=1), count.argmax(axis=1), -1).astype(np.int32)
         found = best[graph.links.chain]
     return found

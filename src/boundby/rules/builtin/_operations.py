@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
-from boundby.model.arrays import grouped, largest, unique
+from boundby.model.arrays import grouped, joined, largest, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import bandwidth, count, duration, percent, size
@@ -23,7 +24,7 @@ MOSTLY_INSIDE = 0.95
 _WAY = {Direction.HTOD: "host to device", Direction.DTOH: "device to host"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OperationSet:
     """The operations that a match is about: ``rows`` of ``context.operations``."""
 
@@ -33,7 +34,7 @@ class OperationSet:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
+    @cached_property
     def duration_ns(self) -> Int:
         """The duration of each."""
         return device_work(self.context).duration_ns[self.rows]
@@ -106,7 +107,11 @@ class OperationSet:
         return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns)
 
 
-@dataclass(frozen=True)
+def _ascending(rows: Rows) -> Rows:
+    return rows if bool((rows[1:] > rows[:-1]).all()) else np.sort(rows)
+
+
+@dataclass(frozen=True, eq=False)
 class KernelSet(OperationSet):
     """Kernels. ``name`` says what one is called as an example, where its label is not enough."""
 
@@ -136,7 +141,7 @@ class KernelSet(OperationSet):
         for places in grouped(self.context.operations.name[self.rows])[1]:
             rows = self.rows[places]
             rows_of.setdefault(kernel_name(self.context, int(rows[0])), []).append(rows)
-        sets = [(label, KernelSet(self.context, np.sort(np.concatenate(rows)))) for label, rows in rows_of.items()]
+        sets = [(label, KernelSet(self.context, _ascending(joined(rows)))) for label, rows in rows_of.items()]
         return sorted(sets, key=lambda item: (-item[1].total_ns, item[0]))
 
     def by_name(self) -> list[KernelSet]:
