@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from boundby.trace.vocabulary.kernels import KernelKind, kernel_label, kind_of_kernel
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boundby.trace.vocabulary.kernels import _KINDS, _WORDS, KernelKind, kernel_label, kind_of_kernel
 
 AT = "void at::native::"
 
@@ -93,3 +97,11 @@ def test_labels_are_short(name: str, label: str) -> None:
 
 def test_long_labels_are_cut() -> None:
     assert len(kernel_label("k" * 200)) == 60
+
+
+@pytest.mark.parametrize("pattern", [pattern for _, pattern in _KINDS], ids=lambda pattern: pattern.pattern[:20])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_a_pattern_fits_holds_a_word(pattern: re.Pattern[str], data: st.DataObject) -> None:
+    name = data.draw(st.from_regex(pattern, alphabet=st.characters(max_codepoint=127)))
+    assert any(word in name.lower() for word in _WORDS)

@@ -133,8 +133,8 @@ def _expected(trace: Trace, calls: Calls) -> BoolArray:
 
 def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     """When streams were captured into graphs, by process: what is launched then does not run."""
-    names = [plain_name(name) for name in trace.names]
-    begins, ends = (np.flatnonzero([what in name for name in names]) for what in ("BeginCapture", "EndCapture"))
+    names = {number: plain_name(trace.names[number]) for number in unique(calls.name).tolist() if number >= 0}
+    begins, ends = ([number for number in names if what in names[number]] for what in ("BeginCapture", "EndCapture"))
     first, last = (np.flatnonzero(np.isin(calls.name, numbers)) for numbers in (begins, ends))
     found: dict[int, IntervalSet] = {}
     process = trace.process_of_thread[calls.thread]

@@ -194,10 +194,15 @@ def _cut(token: Int, repeats: Bool, breaks: Bool, is_kernel: Bool) -> tuple[Bool
     starts = np.flatnonzero(begins)
     times: dict[int, int] = {}
     sample: dict[int, Int] = {}
+    known: dict[bytes, tuple[int, int]] = {}  # stretches are alike: those of every step, say
     for number in np.flatnonzero(is_long).tolist():
         first, length = int(starts[number - 1]), int(size[number])
-        period = _period(token[first : first + length])
-        unit = int(is_kernel[first : first + period].sum())
+        stretch_of = token[first : first + length]
+        key = stretch_of.tobytes() + is_kernel[first : first + length].tobytes()
+        if key not in known:
+            period = _period(stretch_of)
+            known[key] = period, int(is_kernel[first : first + period].sum())
+        period, unit = known[key]
         times[unit] = times.get(unit, 0) - (-length // period)
         sample.setdefault(unit, token[first : first + period])
     units = tuple(sorted(times.items(), key=lambda item: (-item[0] * item[1], -item[0])))
@@ -212,7 +217,7 @@ def _turns(launched: Int, unit: Int) -> int:
         found &= launched[step : step + len(found)] == unit[step]
     times, free = 0, 0
     for place in np.flatnonzero(found).tolist():
-        if place >= free and float((launched[place : place + len(unit)] == unit).mean()) >= ALIKE:
+        if place >= free and np.count_nonzero(launched[place : place + len(unit)] == unit) / len(unit) >= ALIKE:
             times, free = times + 1, place + len(unit)
     return times
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked, unique
 from boundby.model.records import dataclass
 from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
@@ -80,7 +80,10 @@ def read_points(timeline: Timeline) -> Points:
     """Join the capture's rows on streams and events with the calls they belong to."""
     calls, trace = timeline.calls, timeline.trace
     rows = trace.stream_points
-    command = np.array([int(command_of(name)) for name in trace.names] or [0], np.int8)[calls.name]
+    command_of_name = np.full(len(trace.names) + 1, int(Command.OTHER), np.int8)
+    numbers = unique(calls.name[calls.name >= 0])
+    command_of_name[numbers] = [int(command_of(trace.names[number])) for number in numbers.tolist()]
+    command = command_of_name[calls.name]
     known = np.flatnonzero(calls.of_point >= 0)
 
     def told(values: npt.NDArray[Any], kind: type[np.integer[Any]]) -> npt.NDArray[Any]:

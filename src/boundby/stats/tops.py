@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,6 @@ from boundby.trace.vocabulary.kernels import kernel_label
 Int = npt.NDArray[np.int64]
 MOST_NAMES = 10  # of each region; the rest is small beside them
 GRAPH = "graph (recorded as a whole)"  # what has no name: a graph launch at graph level
-_label = lru_cache(maxsize=None)(kernel_label)
 
 
 def top_kernels(timeline: Timeline, chosen: OperationSet) -> list[tuple[Top, ...]]:
@@ -30,7 +28,7 @@ def top_kernels(timeline: Timeline, chosen: OperationSet) -> list[tuple[Top, ...
     is_kernel = table.kind[chosen.rows] <= OpKind.GRAPH
     rows = chosen.rows[is_kernel]
     duration = table.end_ns[rows] - table.start_ns[rows]
-    return _tops(timeline, chosen.region[is_kernel], table.name[rows], duration, _label)
+    return _tops(timeline, chosen.region[is_kernel], table.name[rows], duration, kernel_label)
 
 
 def top_calls(timeline: Timeline, rows: npt.NDArray[np.intp], region: Int | None = None) -> list[tuple[Top, ...]]:

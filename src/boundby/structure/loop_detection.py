@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import median, sorted_distinct, unique
+from boundby.model.arrays import median, places, sorted_distinct, unique
 from boundby.model.records import dataclass
 
 Ints = npt.NDArray[np.int64]
@@ -150,8 +150,8 @@ def _group(grams: Grams, rows: npt.NDArray[np.intp], count: Ints, size: Ints, fi
         some = np.linspace(_MOST_CLOCKS // 4, len(rows) - 1, _MOST_CLOCKS * 3 // 4).astype(np.int64)
         order = order[unique(np.append(np.arange(_MOST_CLOCKS // 4), some))]
     rows = rows[order]
-    places = [grams.order(int(size[row]))[first[row] : first[row] + count[row]] for row in rows.tolist()]
-    return Clocks(np.concatenate(places).astype(np.int64), count[rows], size[rows], spacing, support)
+    every = [grams.order(int(size[row]))[first[row] : first[row] + count[row]] for row in rows.tolist()]
+    return Clocks(np.concatenate(every).astype(np.int64), count[rows], size[rows], spacing, support)
 
 
 def _even_spacing(ids: Ints, place: npt.NDArray[np.intp], count: Ints) -> npt.NDArray[np.float64]:
@@ -221,7 +221,7 @@ def _medians(values: Ints, group: Ints, size: Ints) -> Ints:
 
 def ticks_in_turn(begin: Ints, clocks: Clocks, clock: Ints) -> npt.NDArray[np.bool_]:
     """Which clocks tick once between two of these places, but for some."""
-    block = np.searchsorted(begin, clocks.place, side="right") - 1
+    block = places(begin, clocks.place, side="right") - 1
     known = (block >= 0) & (block < len(begin) - 1)
     key = clock[known] * (len(begin) - 1) + block[known]
     ticks = np.bincount(key, minlength=len(clocks.count) * (len(begin) - 1)).reshape(len(clocks.count), len(begin) - 1)

@@ -11,13 +11,14 @@ import numpy.typing as npt
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
-from boundby.model.arrays import grouped, joined, largest, unique
+from boundby.model.arrays import group_sums, largest, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import bandwidth, count, duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match
 from boundby.trace.tables import Direction
+from boundby.trace.vocabulary.kernels import kernel_label
 
 # Where less of the time lies in the region that is named as the place, the title says so.
 MOSTLY_INSIDE = 0.95
@@ -107,10 +108,6 @@ class OperationSet:
         return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns)
 
 
-def _ascending(rows: Rows) -> Rows:
-    return rows if bool((rows[1:] > rows[:-1]).all()) else np.sort(rows)
-
-
 @dataclass(frozen=True, eq=False)
 class KernelSet(OperationSet):
     """Kernels. ``name`` says what one is called as an example, where its label is not enough."""
@@ -135,14 +132,18 @@ class KernelSet(OperationSet):
         """The mean of one value a kernel, weighted by their time."""
         return float(np.average(values, weights=self.duration_ns))
 
-    def by_label(self) -> list[tuple[str, KernelSet]]:
-        """Those of each label, most time first."""
-        rows_of: dict[str, list[Rows]] = {}
-        for places in grouped(self.context.operations.name[self.rows])[1]:
-            rows = self.rows[places]
-            rows_of.setdefault(kernel_name(self.context, int(rows[0])), []).append(rows)
-        sets = [(label, KernelSet(self.context, _ascending(joined(rows)))) for label, rows in rows_of.items()]
-        return sorted(sets, key=lambda item: (-item[1].total_ns, item[0]))
+    def by_label(self, most: int) -> list[tuple[str, KernelSet]]:
+        """Those of the labels with most time, most first."""
+        if not len(self):
+            return []
+        name, of_row = ranked(self.context.operations.name[self.rows])
+        number: dict[str, int] = {}
+        names = self.context.trace.names
+        of_name = [number.setdefault(kernel_label(names[one]), len(number)) for one in name.tolist()]
+        of_row = np.array(of_name, np.int64)[of_row]
+        total_ns = group_sums(of_row, self.duration_ns, len(number)).tolist()
+        labels = sorted(number, key=lambda label: (-total_ns[number[label]], label))[:most]
+        return [(label, KernelSet(self.context, np.sort(self.rows[of_row == number[label]]))) for label in labels]
 
     def by_name(self) -> list[KernelSet]:
         """Those of each full name (template arguments and all), most time first."""
@@ -152,7 +153,7 @@ class KernelSet(OperationSet):
 
     def named(self, most: int = 5) -> list[str]:
         """``label: 12 x, 3.40 ms`` of those that take most of the time, for evidence."""
-        return [f"{label}: {count(len(one))} x, {duration(one.total_ns)}" for label, one in self.by_label()[:most]]
+        return [f"{label}: {count(len(one))} x, {duration(one.total_ns)}" for label, one in self.by_label(most)]
 
     def evidence(self, **figures: object) -> dict[str, object]:
         """How many, how long, these figures, and which."""

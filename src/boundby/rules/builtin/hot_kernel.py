@@ -34,7 +34,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     kernels = KernelSet(context, np.flatnonzero(work.is_kernel))
     if len(kernels) == 0:
         return
-    label, hot = kernels.by_label()[0]
+    label, hot = kernels.by_label(1)[0]
     # Instantiations of a template, and wrappers that take what they do as an argument, are kernels of their own: the
     # longest is the one meant, unless only all of them together are enough.
     versions = hot.by_name()

@@ -14,6 +14,7 @@ _STEP_WORD = re.compile(
     r"\d+(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
+_DIGIT = re.compile(r"\d")
 _DOTTED_MODULE = re.compile(r"^[A-Za-z_]\w*(?:\.\w+)+$")
 
 
@@ -23,7 +24,9 @@ def fold_name(name: str) -> str:
     ``aten::addmm, seq = 893, op_id = 7`` -> ``aten::addmm``; ``step 12`` -> ``step *``; ``layer1`` and the dotted
     module path ``layers.3.attention`` stay, since they name different things.
     """
-    folded = _OPERATOR_DETAIL.sub("", name)
+    folded = _OPERATOR_DETAIL.sub("", name) if "=" in name or ":" in name else name
+    if not _DIGIT.search(folded):
+        return folded or name
     if _DOTTED_MODULE.match(folded):
         return folded
     return _STEP_WORD.sub(r"\1*", _COUNTER.sub("*", folded)) or name
