@@ -14,7 +14,7 @@ from boundby.replay import Predictor
 from boundby.replay.build import build_graph
 from boundby.replay.graph import Graph
 from boundby.replay.predictor import Step
-from boundby.replay.removals import Faster
+from boundby.replay.removals import Faster, Without
 from tests.replay.test_replay import US, launch
 from tests.support.program import Program
 
@@ -118,4 +118,15 @@ def test_of_operations_that_the_window_cuts_their_part_inside_counts() -> None:
     assert predictor.without(("sync",)) == [900 * US]
     assert predictor.windows(Step(Faster(everything, 2.0), predictor.everywhere)) == [450 * US]
     assert predictor.without(("gpu_compute",))[0] <= 1 * US
+    assert not predictor.broken
+
+
+def test_what_is_gone_is_not_taken_away_again() -> None:
+    predictor = Predictor(two_kinds_of_waits())
+    once = predictor.without(("cpu", "cuda_api"))
+    for again in (("cpu",), ("sync", "cpu", "cuda_api")):
+        left = predictor.without(tuple({*again} | {"cpu", "cuda_api"}))
+        assert predictor.windows(
+            Step(Without(("cpu", "cuda_api")), predictor.everywhere), Step(Without(again), predictor.everywhere)
+        ) == (once if again == ("cpu",) else left)
     assert not predictor.broken

@@ -11,11 +11,10 @@ from boundby.attribution.host_state import HostState
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.intervals import IntervalSet, union
+from boundby.model.arrays import Int32Array
+from boundby.model.intervals import IntervalSet
 from boundby.model.records import dataclass
 from boundby.trace.tables import Operations, Trace
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,10 @@ class TraceContext:
     logical_threads: LogicalThreads
     ownership: Ownership
     host_state: HostState
-    call_range: Rows  # per call: the innermost range around its start; NOTHING where there is none
-    call_region: Rows  # that range's region
-    launch_range: Rows  # per operation: the range of the call that launched it
-    launch_region: Rows  # that range's region
+    call_range: Int32Array  # per call: the innermost range around its start; NOTHING where there is none
+    call_region: Int32Array  # that range's region
+    launch_range: Int32Array  # per operation: the range of the call that launched it
+    launch_region: Int32Array  # that range's region
 
 
 class DeviceOperations(NamedTuple):
@@ -41,7 +40,7 @@ class DeviceOperations(NamedTuple):
 
     def busy(self) -> IntervalSet:
         """When at least one operation runs."""
-        return union(self.table.start_ns, self.table.end_ns)
+        return self.table.busy
 
 
 def operations_of(trace: Trace, device: int) -> DeviceOperations:

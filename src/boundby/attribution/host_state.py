@@ -109,7 +109,9 @@ class HostState:
         if process not in self._process_busy:
             operations = self._trace.operations
             mine = operations.process == process
-            self._process_busy[process] = union(operations.start_ns[mine], operations.end_ns[mine])
+            self._process_busy[process] = (
+                operations.busy if mine.all() else union(operations.start_ns[mine], operations.end_ns[mine])
+            )
         return self._process_busy[process]
 
     def logical_thread_blocked(self, thread: int) -> IntervalSet:
@@ -258,6 +260,8 @@ def _implicit_waits(trace: Trace, calls: Calls) -> Int64Array:
     the device's time, not a wait.
     """
     copies = _pageable_rows(trace, calls)
+    if not len(copies):
+        return calls.start_ns
     until: Int64Array = calls.start_ns.copy()
     np.maximum.at(until, calls.of_operation[copies], trace.operations.start_ns[copies])
     return until

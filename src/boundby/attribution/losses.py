@@ -18,7 +18,7 @@ from boundby.attribution import segments
 from boundby.attribution.context import TraceContext
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import BoolArray, Int64Array, pick, places, sorted_distinct, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, pick, places, sorted_distinct, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.records import dataclass
@@ -147,13 +147,13 @@ def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     return found
 
 
-def _devices(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
+def _devices(trace: Trace, calls: Calls) -> Int32Array:
     """The device that each call's work ran on, or would have: that of the call before it on its thread, else of the
     one after it, else of its process; NOTHING where none is known."""
     used = unique(trace.operations.device)
     if len(used) == 1:
-        return np.full(len(calls), used[0], np.int64)
-    device = np.full(len(calls), NOTHING, np.int64)
+        return np.full(len(calls), used[0], np.int32)
+    device = np.full(len(calls), NOTHING, np.int32)
     joined = np.flatnonzero(calls.of_operation >= 0)
     device[calls.of_operation[joined]] = trace.operations.device[joined]
     known = device >= 0
@@ -165,7 +165,7 @@ def _devices(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
         usable[usable] = calls.thread[source[usable]] == calls.thread[usable]
         device[usable] = device[source[usable]]
     process = trace.process_of_thread[calls.thread]
-    main = np.full(len(trace.processes) + 1, NOTHING, np.int64)
+    main = np.full(len(trace.processes) + 1, NOTHING, np.int32)
     for number in unique(trace.operations.process).tolist():
         main[number] = np.bincount(trace.operations.device[trace.operations.process == number]).argmax()
     return np.where(device >= 0, device, main[process])

@@ -89,9 +89,13 @@ def concatenate(*parts: Segments) -> Segments:
         return full[0]
     start = np.concatenate([part.start_ns for part in full])
     order = np.argsort(start, kind="stable")
+    start, end = start[order], np.concatenate([part.end_ns for part in full])[order]
+    if bool((start[1:] == end[:-1]).all()):  # nothing between them: one column of bounds is enough
+        bounds = np.append(start, end[-1:])
+        start, end = bounds[:-1], bounds[1:]
     return Segments(
-        start[order],
-        np.concatenate([part.end_ns for part in full])[order],
+        start,
+        end,
         np.concatenate([part.cause for part in full])[order],
         np.concatenate([part.region for part in full])[order],
         np.concatenate([part.thread for part in full])[order],

@@ -33,7 +33,7 @@ from boundby.attribution.windows import Window, device_window, empty_window, hos
 from boundby.correlation.clock import LEAST_LAUNCHED, MOST_LATENCY_NS, NO_SHIFT, ClockShift, estimate_shift
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
-from boundby.model.arrays import Int64Array, pick, places, unique
+from boundby.model.arrays import Int32Array, Int64Array, joined, pick, places, unique
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet, clip, complement
 from boundby.model.nesting import close_leaks
@@ -145,7 +145,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         ownership = build_ownership(trace, logical_threads, fold=fold)
     host_state = HostState(trace, calls, logical_threads)
     call_range = _ranges_of_calls(calls, ownership)
-    call_region = ownership.region_of(call_range)
+    call_region = ownership.region_of(call_range).astype(np.int32)
     context = TraceContext(
         trace,
         calls,
@@ -223,8 +223,9 @@ def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> 
         )
         parts.append((anew, pieces, *withheld[:2]))
     tables, *of_causes = zip(*parts, strict=True)
-    gaps = Gaps(*(np.concatenate([getattr(table, column.name) for table in tables]) for column in fields(Gaps)))
-    gaps = gaps.take(np.argsort(gaps.start_ns, kind="stable"))
+    gaps = Gaps(*(joined([getattr(table, column.name) for table in tables]) for column in fields(Gaps)))
+    if bool((gaps.start_ns[1:] < gaps.start_ns[:-1]).any()):
+        gaps = gaps.take(np.argsort(gaps.start_ns, kind="stable"))
     account, work, calls = (segments.concatenate(*columns) for columns in of_causes)
     span = (int(gaps.start_ns[0]), int(gaps.end_ns[-1])) if len(gaps) else (low, low)
     withheld = Withheld(work, calls, unsure_ns(timeline, losses, device.index, *span))
@@ -232,9 +233,9 @@ def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> 
     return replace(timeline, devices=(part,))
 
 
-def _ranges_of_calls(calls: Calls, ownership: Ownership) -> npt.NDArray[np.int64]:
+def _ranges_of_calls(calls: Calls, ownership: Ownership) -> Int32Array:
     """The innermost range around the start of each call; NOTHING where there is none."""
-    call_range = np.full(len(calls), NOTHING, np.int64)
+    call_range = np.full(len(calls), NOTHING, np.int32)
     for thread in unique(calls.thread).tolist():
         rows = calls.rows_of(thread)
         call_range[rows] = ownership.ranges_at(thread, calls.start_ns[rows])

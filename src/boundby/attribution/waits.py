@@ -42,4 +42,5 @@ def wait_table(context: TraceContext, gaps: Iterable[Gaps]) -> CallWaits:
         blamed: npt.NDArray[np.intp] = np.flatnonzero(each.wait >= 0)
         np.add.at(idle, each.wait[blamed], each.sync_ns[blamed])
     explicit = np.isin(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
-    return CallWaits(blocked, np.maximum(held, blocked), explicit | (blocked > LAUNCH_LIMIT_NS), idle)
+    held = blocked if bool((held <= blocked).all()) else np.maximum(held, blocked)
+    return CallWaits(blocked, held, explicit | (blocked > LAUNCH_LIMIT_NS), idle)

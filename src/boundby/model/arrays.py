@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,21 @@ FloatArray = npt.NDArray[np.float64]
 MISSING = int(np.iinfo(np.int64).min)
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+_ZEROS: WeakValueDictionary[int, Int64Array] = WeakValueDictionary()  # by length, none of which can be written
+
+
+def compact(column: Int64Array) -> Int64Array:
+    """The column; of nothing but zeros one that all such columns of this length share."""
+    if column.any():
+        return column
+    zeros = _ZEROS.get(len(column))
+    if zeros is None:
+        zeros = np.zeros(len(column), np.int64)
+        zeros.flags.writeable = False
+        _ZEROS[len(column)] = zeros
+    return zeros
 
 
 def joined(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:

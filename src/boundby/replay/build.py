@@ -30,6 +30,11 @@ from boundby.trace.vocabulary.cuda import CallClass
 
 def build_graph(timeline: Timeline) -> Graph:
     """The graph of all processes of a trace (they share nothing but devices)."""
+    return calibrate(reconcile(_put_together(timeline)))  # what its rules leave unexplained
+
+
+def _put_together(timeline: Timeline) -> Graph:
+    """As the rules have it, whatever the times."""
     table, before = _in_order(timeline.trace.operations)
     calls = timeline.calls
     nodes = find_host_nodes(timeline)
@@ -97,7 +102,7 @@ def build_graph(timeline: Timeline) -> Graph:
         duration_ns=table.end_ns - table.start_ns,
     )
     by_cause = np.argsort(nodes.piece_cause, kind="stable")
-    graph = Graph(
+    return Graph(
         links=links,
         costs=costs,
         order=_event_order(nodes, on_node, launch, table.start_ns),
@@ -109,13 +114,12 @@ def build_graph(timeline: Timeline) -> Graph:
         device=table.device,
         op_kind=table.kind,
         is_communication=table.is_communication,
-        op_region=timeline.launch_region.astype(np.int32),
+        op_region=timeline.launch_region,
         piece_node=nodes.piece_node[by_cause],
         piece_ns=nodes.piece_ns[by_cause],
         piece_cause=nodes.piece_cause[by_cause],
         piece_region=nodes.piece_region[by_cause],
     )
-    return calibrate(reconcile(graph))  # what its rules leave unexplained
 
 
 def _in_order(table: Operations) -> tuple[Operations, Int64Array]:

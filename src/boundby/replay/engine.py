@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.arrays import Int32Array, Int64Array, compact
 from boundby.native.forward import NEVER, Costs, Pass, find_late, forward, in_turns
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
@@ -29,19 +29,24 @@ def calibrate(graph: Graph) -> Graph:
         learnt = forward(graph.links, graph.costs, graph.order, calibrates=True)
     links = replace(
         graph.links,
-        unexplained_lead_ns=learnt.lead_ns,
-        follow_lag_ns=graph.links.follow_lag_ns + learnt.begin_delay_ns,
-        queue_slot_lag_ns=graph.links.queue_slot_lag_ns + learnt.begin_delay_ns,
+        unexplained_lead_ns=compact(learnt.lead_ns),
+        follow_lag_ns=_lag(graph.links.follows, graph.links.follow_lag_ns, learnt),
+        queue_slot_lag_ns=_lag(graph.links.queue_slot, graph.links.queue_slot_lag_ns, learnt),
     )
     costs = replace(
         graph.costs,
         interval_ns=graph.costs.interval_ns + learnt.begin_delay_ns,
         call_ns=graph.costs.call_ns + learnt.end_delay_ns,
         wait_lag_ns=graph.costs.wait_lag_ns + learnt.end_delay_ns,
-        unexplained_delay_ns=learnt.delay_ns,
+        unexplained_delay_ns=compact(learnt.delay_ns),
     )
     graph = replace(graph, links=links, costs=costs)
     return replace(graph, takes_turns=_takes_turns(graph))
+
+
+def _lag(leader: Int32Array, lag_ns: Int64Array, learnt: Pass) -> Int64Array:
+    """With what is unexplained of a node's begin, where it has a leader."""
+    return compact(np.where(leader >= 0, lag_ns + learnt.begin_delay_ns, 0))
 
 
 def _takes_turns(graph: Graph) -> bool:

@@ -134,7 +134,8 @@ class Predictor:
             _outside(np.arange(len(start))[rows], start, end, device.low_ns, device.high_ns)
             for rows, device in zip(self._rows, self.devices, strict=True)
         ]
-        self._stream = factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1]
+        streams = factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1]
+        self._stream = streams.astype(np.int32)
         self._streams = [self._stream[rows] for rows in self._rows]
         self._floors_ns: list[int] = []
         self._floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
@@ -186,12 +187,16 @@ class Predictor:
 
     def _costs(self, steps: Sequence[Step]) -> Costs:
         """What everything costs after these changes."""
-        costs = self.graph.costs
+        costs, gone = self.graph.costs, set[str]()
         for position, (change, scope) in enumerate(steps):
             if position == 0 and isinstance(change, Without):
                 costs = self._costs_without(change, scope)  # many questions begin alike
+            elif isinstance(change, Without):
+                costs = change(self.graph, costs, scope, gone)
             else:
                 costs = change(self.graph, costs, scope)
+            if isinstance(change, Without) and scope is self.everywhere:
+                gone.update(change.causes)
         measured_ns = self.graph.costs.duration_ns
         for row, before_ns, after_ns in self._outside if costs.duration_ns is not measured_ns else ():
             if len(row):  # what lies outside of the window stays

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.arrays import Int32Array, Int64Array, compact
 from boundby.native.forward import Costs, Links
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
 from boundby.replay.graph import Contradictions, Graph
@@ -82,7 +82,7 @@ def reconcile(graph: Graph) -> Graph:
         streams=out_of_order + overlapping,
         waits=waits.dropped,
         launches=int((latency[has_call] < 0).sum()),
-        by_ns=np.minimum(early, end - start),
+        by_ns=compact(np.minimum(early, end - start)),
     )
     return replace(graph, links=links, costs=costs, order=order, contradictions=dropped)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -71,9 +71,10 @@ class Without:
 
     causes: tuple[str, ...]
 
-    def __call__(self, graph: Graph, costs: Costs, scope: Scope) -> Costs:
+    def __call__(self, graph: Graph, costs: Costs, scope: Scope, gone: Collection[str] = ()) -> Costs:
+        """``gone``: causes of which nothing is left already; what takes no time cannot take less."""
         for cause, removal in REMOVALS.items():
-            if cause in self.causes:
+            if cause in self.causes and cause not in gone:
                 costs = removal.remove(graph, costs, scope)
         if set(self.causes) >= set(SCENARIOS["infinite_host"].causes) and scope.is_everything:
             costs = replace(costs, has_queue_limit=False)

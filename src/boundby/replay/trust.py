@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, median
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact, median
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, contains, union
 from boundby.model.records import dataclass
@@ -88,16 +88,18 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
         low = np.concatenate((end[rows] - starved_ns[rows], links.start_ns[comm]))
         held_up.append(_held_up(device, low, np.concatenate((end[rows], (links.start_ns + wait_inside_ns)[comm]))))
     return Open(
-        sleep_ns=sleep_ns,
-        starved_ns=starved_ns,
-        lag_ns=np.where(is_sync, np.maximum(costs.wait_lag_ns - MOST_RETURN_NS, 0), 0),
-        call_ns=np.select(
-            [is_long, may_wait],
-            [np.minimum(called, costs.call_ns - int(usual)), np.minimum(called, costs.call_ns)],
-            still,
+        sleep_ns=compact(sleep_ns),
+        starved_ns=compact(starved_ns),
+        lag_ns=compact(np.where(is_sync, np.maximum(costs.wait_lag_ns - MOST_RETURN_NS, 0), 0)),
+        call_ns=compact(
+            np.select(
+                [is_long, may_wait],
+                [np.minimum(called, costs.call_ns - int(usual)), np.minimum(called, costs.call_ns)],
+                still,
+            )
         ),
-        delay_ns=delay,
-        wait_inside_ns=wait_inside_ns,
+        delay_ns=compact(delay),
+        wait_inside_ns=compact(wait_inside_ns),
         held_up=tuple(held_up),
         device_of_node=device_of_node,
     )

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked, rows_of, unique
+from boundby.model.intervals import IntervalSet, union
 from boundby.model.records import dataclass
 from boundby.trace.facts import PYTORCH, Captured, Cycle, GpuInfo, JobPlace, ProcessGroup, TraceWarning
 from boundby.trace.frames import ROUNDED_NS, FrameStacks
@@ -165,6 +166,11 @@ class Operations(Table):
         for column in ("shape", "collective"):
             if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
                 object.__setattr__(self, column, np.full(len(self.start_ns), -1, np.int32))
+
+    @cached_property
+    def busy(self) -> IntervalSet:
+        """When at least one of them runs."""
+        return union(self.start_ns, self.end_ns)
 
     @cached_property
     def is_pageable(self) -> BoolArray:
