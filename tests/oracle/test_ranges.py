@@ -145,7 +145,7 @@ def _projected(row: Row) -> Projection:
 
 
 def _projections(
-    ours: Analysis, regions: Regions, launch_range: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
+    ours: Analysis, regions: Regions, launch_range: npt.NDArray[np.integer], rows: npt.NDArray[np.intp]
 ) -> Iterator[Projection]:
     """The projection of each range that launched some of these operations, at device times as recorded."""
     ranges = ours.trace.ranges

@@ -174,7 +174,7 @@ def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: Gaps) -> D
                 "since": gaps.since_ns,
                 "delayed": _delayed_until(context, gaps),
                 "launch_end": pick(context.calls.end_ns, gaps.launch, _NEVER),
-                "region": pick(context.launch_region, gaps.operation, ROOT),
+                "region": pick(context.launch_region, gaps.operation, ROOT).astype(np.int64),
             },
             state.states(thread),
             [(other, state.running(other)) for other in asked],
@@ -211,7 +211,7 @@ def _divide(context: TraceContext, thread: int, blocked: Coverage, gaps: Gaps) -
     host_end = np.clip(launch_end, gaps.start_ns, gaps.end_ns)
     arrive_end = np.clip(np.minimum(launch_end, gaps.end_ns) + LAUNCH_LIMIT_NS, host_end, gaps.end_ns)
     rows = np.arange(len(gaps), dtype=np.intp)
-    region = pick(context.launch_region, gaps.operation, ROOT)
+    region = pick(context.launch_region, gaps.operation, ROOT).astype(np.int64)
     start, end, row, state = cut(gaps.start_ns, host_end, context.host_state.states(thread))
     host = _Pieces(start, end, state, np.full(len(row), thread, np.int64), row, np.full(len(row), NOTHING, np.int64))
     host = _chase(context, thread, host)

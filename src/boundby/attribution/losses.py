@@ -45,10 +45,10 @@ class Losses:
 
     expected: BoolArray
     lost: BoolArray
-    device_of_call: npt.NDArray[np.int64]  # per call: where its work runs, index into Trace.gpus; NOTHING: not known
+    device_of_call: Int32Array  # per call: where its work runs, index into Trace.gpus; NOTHING: not known
     call: npt.NDArray[np.int64]  # row of Calls
     work: npt.NDArray[np.int8]  # Work
-    device: npt.NDArray[np.int64]  # as of its call
+    device: Int32Array  # as of its call
     stream: Int64Array  # NOTHING: not known
     begin_ns: Int64Array  # the work ran at some time from here
     until_ns: Int64Array  # to here
@@ -172,7 +172,7 @@ def _devices(trace: Trace, calls: Calls) -> Int32Array:
 
 
 def _when(
-    trace: Trace, calls: Calls, rows: npt.NDArray[np.int64], device: npt.NDArray[np.int64]
+    trace: Trace, calls: Calls, rows: npt.NDArray[np.int64], device: Int32Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """From when to when the work of each lost launch can have run, and its stream where only one comes into question.
 
@@ -343,7 +343,7 @@ def filled(trace: Trace, calls: Calls, losses: Losses, begins_ns: Mapping[int, i
     return replace(trace, operations=replace(table, **grown).sorted(trace.names))
 
 
-def _usual_streams(trace: Trace, process: npt.NDArray[np.int64], device: npt.NDArray[np.int64]) -> Int64Array:
+def _usual_streams(trace: Trace, process: npt.NDArray[np.integer], device: npt.NDArray[np.integer]) -> Int64Array:
     """The stream that holds most operations of each process and device."""
     usual = np.zeros(len(process), np.int64)
     table = trace.operations

@@ -16,7 +16,7 @@ _NEVER = np.iinfo(np.int64)
 
 
 def project(
-    trace: Trace, calls: Calls, regions: Regions, launch_range: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
+    trace: Trace, calls: Calls, regions: Regions, launch_range: npt.NDArray[np.integer], rows: npt.NDArray[np.intp]
 ) -> tuple[Int64Array, Int64Array]:
     """Projected start and end of every range, by the given operations.
 

@@ -136,7 +136,7 @@ class Ownership:
         """The owning region at each instant of a thread."""
         return self.region_of(self.ranges_at(thread, time))
 
-    def region_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def region_of(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """Regions of range rows; NOTHING becomes the root."""
         if len(self.regions.of_range) == 0:
             return np.full(len(rows), ROOT, np.int64)

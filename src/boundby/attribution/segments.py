@@ -63,14 +63,14 @@ def make(
     start: npt.NDArray[np.int64],
     end: npt.NDArray[np.int64],
     cause: npt.NDArray[np.int64] | Cause,
-    region: npt.NDArray[np.int64],
+    region: npt.NDArray[np.integer],
     thread: npt.NDArray[np.int64] | int = NO_THREAD,
 ) -> Segments:
     """Segments from columns in any order; scalars are spread, empty pieces dropped."""
     kept = end > start
     size = int(kept.sum())
 
-    def column(values: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
+    def column(values: npt.NDArray[np.integer] | int) -> npt.NDArray[np.integer]:
         return values[kept] if isinstance(values, np.ndarray) else np.full(size, int(values), np.int64)
 
     return Segments(

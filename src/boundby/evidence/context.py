@@ -194,7 +194,7 @@ class RuleContext:
             inside |= (start_ns >= device.low_ns) & (start_ns < device.high_ns)
         return inside
 
-    def place(self, region_of_each: Int, weight: Int) -> int:
+    def place(self, region_of_each: npt.NDArray[np.integer], weight: Int) -> int:
         """The innermost region that holds at least `PLACE_SHARE` of the weights. Shapes (n,) both."""
         exclusive = np.zeros(len(self.tree), np.int64)
         np.add.at(exclusive, region_of_each, weight)

@@ -38,7 +38,7 @@ class OperationSet:
     """The operations that lie in the windows, with what is known of each."""
 
     rows: npt.NDArray[np.intp]  # into Trace.operations
-    region: Int
+    region: npt.NDArray[np.integer]
     latency_ns: Int  # -1 where the launching call is unknown
     queue: Int  # launched and not yet started at the launch; -1 where unknown
 

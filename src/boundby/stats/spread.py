@@ -13,7 +13,7 @@ Float = npt.NDArray[np.float64]
 Int = npt.NDArray[np.int64]
 
 
-def sums(regions: Regions, region: npt.NDArray[np.int64], value: npt.NDArray[np.int64] | None = None) -> Int:
+def sums(regions: Regions, region: npt.NDArray[np.integer], value: npt.NDArray[np.int64] | None = None) -> Int:
     """Sum of values (or count of rows) of each region and its descendants, shape (regions,)."""
     size = len(regions)
     if value is None:
@@ -22,7 +22,7 @@ def sums(regions: Regions, region: npt.NDArray[np.int64], value: npt.NDArray[np.
 
 
 def quantiles(
-    regions: Regions, region: npt.NDArray[np.int64], value: npt.NDArray[np.int64], wanted: tuple[float, ...]
+    regions: Regions, region: npt.NDArray[np.integer], value: npt.NDArray[np.int64], wanted: tuple[float, ...]
 ) -> Float:
     """Quantiles (linear interpolation, as NumPy's default) of each region with its descendants.
 

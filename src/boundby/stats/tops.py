@@ -31,7 +31,9 @@ def top_kernels(timeline: Timeline, chosen: OperationSet) -> list[tuple[Top, ...
     return _tops(timeline, chosen.region[is_kernel], table.name[rows], duration, kernel_label)
 
 
-def top_calls(timeline: Timeline, rows: npt.NDArray[np.intp], region: Int | None = None) -> list[tuple[Top, ...]]:
+def top_calls(
+    timeline: Timeline, rows: npt.NDArray[np.intp], region: npt.NDArray[np.integer] | None = None
+) -> list[tuple[Top, ...]]:
     """Of every region, the CUDA API calls among these rows with most time, what they waited included."""
     calls = timeline.calls
     region = timeline.call_region[rows] if region is None else region
@@ -39,7 +41,11 @@ def top_calls(timeline: Timeline, rows: npt.NDArray[np.intp], region: Int | None
 
 
 def _tops(
-    timeline: Timeline, region: Int, name: Int32Array | Int64Array, duration_ns: Int, label: Callable[[str], str]
+    timeline: Timeline,
+    region: npt.NDArray[np.integer],
+    name: Int32Array | Int64Array,
+    duration_ns: Int,
+    label: Callable[[str], str],
 ) -> list[tuple[Top, ...]]:
     """Totals by region (with descendants) and label, the longest first. Shapes (n,); ``name``: into Trace.names."""
     tops: list[tuple[Top, ...]] = [()] * len(timeline.ownership.regions)
@@ -63,7 +69,7 @@ def _tops(
     return tops
 
 
-def _pairs(region: Int, label: Int, count: Int, total: Int) -> tuple[Int, Int, Int, Int]:
+def _pairs(region: npt.NDArray[np.integer], label: Int, count: Int, total: Int) -> tuple[Int, Int, Int, Int]:
     """One row for each pair of region and label, with sums."""
     pairs, of_row = factorize(region, label)
     return pairs[:, 0], pairs[:, 1], group_sums(of_row, count, len(pairs)), group_sums(of_row, total, len(pairs))

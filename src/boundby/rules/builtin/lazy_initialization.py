@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.attribution.windows import step_region
 from boundby.evidence.collectives import MESSAGE_NAME
@@ -84,7 +85,9 @@ def _match(context: RuleContext, part: _Part) -> Match:
     """What is said of all parts alike; no saving yet."""
     pieces = host_pieces(context)
     lengths = np.concatenate((context.call_ns[part.rows], (pieces.end_ns - pieces.start_ns)[part.pieces]))
-    regions = np.concatenate((context.timeline.call_region[part.rows], pieces.region[part.pieces]))
+    regions: npt.NDArray[np.int64] = np.concatenate(
+        (context.timeline.call_region[part.rows], pieces.region[part.pieces])
+    )
     between: tuple[Example, ...] = ()
     if len(part.pieces):
         between = examples(context, part.pieces, "sets a library up")

@@ -36,7 +36,7 @@ def operators_on_cpu(context: RuleContext) -> RowsOf:
     chosen = named[tree.of_range] if len(ranges) else np.empty(0, bool)
     calls = context.timeline.call_range
     busy = np.zeros(len(ranges), bool)
-    inside = unique(calls[calls >= 0])
+    inside = unique(calls[calls >= 0].astype(np.int64))
     while len(inside):  # what holds a CUDA call, directly or further in, works with the device
         busy[inside] = True
         above = tree.range_parent[inside]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, is_upload, link_rate, transfers
@@ -67,10 +68,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
             yield match
 
 
-def _outermost(context: RuleContext, region: Int) -> Int:
+def _outermost(context: RuleContext, region: npt.NDArray[np.integer]) -> Int:
     """The outermost region around each: loading a model and feeding it are different stories."""
     depth, parent = context.tree.depth, context.tree.parent
-    outermost: Int = region.copy()
+    outermost: Int = region.astype(np.int64)
     for _ in range(int(depth.max(initial=0))):
         outermost = np.where(depth[outermost] > 1, parent[outermost], outermost)
     return outermost
