@@ -66,6 +66,9 @@ class RuleContext:
     thresholds: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (rule, name), as users changed them
     show_all: bool = False
     _facts: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+    _used_in: dict[int, tuple[npt.NDArray[np.integer], list[int]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def once(self, make: Callable[[RuleContext], T]) -> T:
         """``make(context)``, worked out once for all rules that ask. ``make`` is a function of a module."""
@@ -179,9 +182,15 @@ class RuleContext:
     def names_where(self, numbers: npt.NDArray[np.integer], matches: Callable[[str], object]) -> Bool:
         """Mask over ``trace.names``, and one entry for no name: which of those used in ``numbers`` match."""
         names = np.zeros(len(self.trace.names) + 1, bool)
-        for number in unique(numbers).tolist():
+        for number in self._used(numbers):
             names[number] = bool(matches(self.trace.names[number]))
         return names
+
+    def _used(self, numbers: npt.NDArray[np.integer]) -> list[int]:
+        """Which stand in a column; looked for once."""
+        if id(numbers) not in self._used_in:
+            self._used_in[id(numbers)] = numbers, unique(numbers).tolist()  # the column stays, and so does its id
+        return self._used_in[id(numbers)][1]
 
     def time_ns(self, cause: Cause, region: int = ROOT) -> int:
         """The account: time of a cause in a region and all that lies in it."""

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.library import core, int64, run
+from boundby.model.library import core, int64, integers, run
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -139,12 +139,13 @@ def _distinct(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.intp]
     size = len(columns[0])
     if size < _LEAST_ROWS or core() is None or any(column.dtype.kind not in "ib" for column in columns):
         return None
-    whole = [int64(column) for column in columns]
-    addresses, number = np.array([column.ctypes.data for column in whole], np.int64), np.empty(size, np.int64)
+    whole = [integers(column) for column in columns]
+    addresses, widths = np.array([(column.ctypes.data, column.itemsize) for column in whole], np.int64).T.copy()
+    number = np.empty(size, np.int64)
     for slots in _SLOTS:
         first = np.empty(slots // 2 + 1, np.int64)
         table = np.zeros(slots, np.int32), slots
-        count = run("boundby_distinct", addresses, len(whole), size, *table, first, number)
+        count = run("boundby_distinct", addresses, widths, len(whole), size, *table, first, number)
         if count >= 0:
             return first[:count].copy(), number
         if slots * _DISTINCT_PART > size:
@@ -272,9 +273,13 @@ def group_sums(group: npt.NDArray[Any], value: npt.NDArray[Any], groups: int) ->
     total: Int64Array = np.zeros(groups, np.int64)
     if core() is None:
         np.add.at(total, group, value)
-    elif run("boundby_sums", int64(group), int64(value), len(group), groups, total) < 0:
+    elif run("boundby_sums", known := integers(group), known.itemsize, int64(value), len(group), groups, total) < 0:
         raise IndexError("a value is of no group")
     return total
+
+
+# Where groups and values make no more cells than this for each row, a table of all of them takes the place of sorting.
+_CELLS_PER_ROW = 4
 
 
 def heaviest(
@@ -285,6 +290,14 @@ def heaviest(
     if len(value) and bool((value == value[0]).all()):
         prevailing[group] = value[0]
         return prevailing
+    found, place = ranked(value)
+    if groups * len(found) <= _CELLS_PER_ROW * len(value):
+        cell = group * len(found) + place
+        present = np.zeros(groups * len(found), bool)
+        present[cell] = True
+        total = np.where(present, group_sums(cell, weight, len(present)), MISSING).reshape(groups, len(found))
+        most: npt.NDArray[np.int64] = np.where(present.reshape(total.shape).any(axis=1), found[total.argmax(axis=1)], 0)
+        return most
     pairs, of_row = factorize(group, value)
     total = group_sums(of_row, weight, len(pairs))
     order = np.lexsort((-pairs[:, 1], total))  # the last write wins

@@ -130,6 +130,12 @@ def run(function: str, *arguments: npt.NDArray[np.generic] | int | Record) -> in
     return int(_function(function, ctypes.c_int64)(*values))
 
 
+def integers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array of integers as functions take it that are told how wide they are; itself if it is so already."""
+    is_plain = values.dtype.kind in "ib" and values.itemsize != 2 and values.flags.c_contiguous
+    return values if is_plain else int64(values)
+
+
 def int64(values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
     """An array as the library takes it; itself if it is so already."""
     return np.ascontiguousarray(values, np.int64)

@@ -133,11 +133,13 @@ static void select_rank(int64_t *values, int64_t low, int64_t stop, int64_t rank
     }
 }
 
-/* Add up the values of each group. -1 where a group is none of them. */
-EXPORT int64_t boundby_sums(const int64_t *group, const int64_t *value, int64_t count, int64_t groups, int64_t *total) {
+/* Add up the values of each group (so many bytes a group). -1 where a group is none of them. */
+EXPORT int64_t boundby_sums(const void *group, int64_t width, const int64_t *value, int64_t count, int64_t groups,
+                            int64_t *total) {
     for (int64_t row = 0; row < count; row++) {
-        if (group[row] < 0 || group[row] >= groups) return -1;
-        total[group[row]] += value[row];
+        int64_t into = element(group, width, row);
+        if (into < 0 || into >= groups) return -1;
+        total[into] += value[row];
     }
     return count;
 }
@@ -201,22 +203,23 @@ EXPORT int64_t boundby_greatest(const int64_t *values, int64_t count, const int6
     return slices;
 }
 
-/* Number the distinct rows of some columns in the order in which they come: of each row its number, of each number the
+/* Number the distinct rows of some columns (so many bytes each value) in the order in which they come: of each row its number, of each number the
    first row. How many there are; -1 where they fill more than half of the slots (a power of two, all 0). */
-EXPORT int64_t boundby_distinct(const int64_t *columns, int64_t width, int64_t count, int32_t *slots, int64_t size,
-                                int64_t *first, int64_t *number) {
+EXPORT int64_t boundby_distinct(const int64_t *columns, const int64_t *widths, int64_t width, int64_t count,
+                                int32_t *slots, int64_t size, int64_t *first, int64_t *number) {
     int64_t found = 0;
     for (int64_t row = 0; row < count; row++) {
         uint64_t hash = 0x9E3779B97F4A7C15u;
         for (int64_t at = 0; at < width; at++) {
-            hash = (hash ^ (uint64_t)((const int64_t *)(intptr_t)columns[at])[row]) * 0xBF58476D1CE4E5B9u;
+            hash ^= (uint64_t)element((const void *)(intptr_t)columns[at], widths[at], row);
+            hash *= 0xBF58476D1CE4E5B9u;
             hash ^= hash >> 29;
         }
         for (uint64_t slot = hash;; slot++) {
             int64_t known = (int64_t)slots[slot & (uint64_t)(size - 1)] - 1, same = known >= 0;
             for (int64_t at = 0; at < width && same; at++) {
-                const int64_t *column = (const int64_t *)(intptr_t)columns[at];
-                same = column[row] == column[first[known]];
+                const void *column = (const void *)(intptr_t)columns[at];
+                same = element(column, widths[at], row) == element(column, widths[at], first[known]);
             }
             if (known < 0) {
                 if (2 * found >= size) return -1;

@@ -134,8 +134,7 @@ class Predictor:
             _outside(np.arange(len(start))[rows], start, end, device.low_ns, device.high_ns)
             for rows, device in zip(self._rows, self.devices, strict=True)
         ]
-        streams = factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1]
-        self._stream = streams.astype(np.int32)
+        self._stream = factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1]
         self._streams = [self._stream[rows] for rows in self._rows]
         self._floors_ns: list[int] = []
         self._floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
