@@ -16,7 +16,7 @@ from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
-from boundby.model.arrays import Int64Array, pick, places, unique
+from boundby.model.arrays import Int32Array, Int64Array, pick, places, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, expand
 from boundby.model.library import core
@@ -47,11 +47,11 @@ class Gaps(Table):
 
     start_ns: Int64Array
     end_ns: Int64Array
-    thread: Int64Array  # responsible: launched what ends the gap, or what ran before a last gap; NO_THREAD
-    operation: Int64Array  # that ends the gap, a row of Trace.operations; NOTHING: none comes any more
-    launch: Int64Array  # the call that launched it, a row of Calls; NOTHING: not known
+    thread: Int32Array  # responsible: launched what ends the gap, or what ran before a last gap; NO_THREAD
+    operation: Int32Array  # that ends the gap, a row of Trace.operations; NOTHING: none comes any more
+    launch: Int32Array  # the call that launched it, a row of Calls; NOTHING: not known
     since_ns: Int64Array
-    wait: Int64Array  # the call that is to blame, a row of Calls; NOTHING: nobody waited
+    wait: Int32Array  # the call that is to blame, a row of Calls; NOTHING: nobody waited
     wait_start_ns: Int64Array  # when the waiting in it began
     sync_ns: Int64Array  # how much of the gap is ``sync`` in the account: what that wait cost
 
@@ -124,16 +124,15 @@ def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: Interv
     following = np.where(following < len(table), following, NOTHING)
     previous = _last_ended(table.end_ns, launched_ns, idle.start)
     responsible = np.where(following != NOTHING, following, np.maximum(previous, 0))
-    nothing = np.full(len(idle.start), NOTHING, np.int64)
     return Gaps(
         start_ns=idle.start,
         end_ns=idle.end,
         thread=_launching_threads(context, call_of[responsible], table.process[responsible]),
-        operation=pick(operations.rows, following, NOTHING).astype(np.int64),
-        launch=pick(call_of, following, NOTHING),
+        operation=pick(operations.rows, following, NOTHING).astype(np.int32),
+        launch=pick(call_of, following, NOTHING).astype(np.int32),
         since_ns=pick(launched_ns, previous, low),
-        wait=nothing,
-        wait_start_ns=nothing.copy(),
+        wait=np.full(len(idle.start), NOTHING, np.int32),
+        wait_start_ns=np.full(len(idle.start), NOTHING, np.int64),
         sync_ns=np.zeros(len(idle.start), np.int64),
     )
 
@@ -146,12 +145,12 @@ def _last_ended(end_ns: Int64Array, launch_ns: Int64Array, time_ns: Int64Array) 
 
 def _launching_threads(
     context: TraceContext, call: npt.NDArray[np.int64], process: npt.NDArray[np.int32]
-) -> Int64Array:
+) -> Int32Array:
     """The thread of each launching call; without a known call the only thread of that process that calls CUDA;
     NO_THREAD where there are several or none."""
     callers = unique(context.calls.thread)
     number = context.trace.process_of_thread[callers]
-    sole = np.full(len(context.trace.processes) + 1, NO_THREAD, np.int64)  # the last: of processes that are not known
+    sole = np.full(len(context.trace.processes) + 1, NO_THREAD, np.int32)  # the last: of processes that are not known
     sole[number] = np.where(np.bincount(number, minlength=1)[number] == 1, callers, NO_THREAD)
     return np.where(call >= 0, pick(context.calls.thread, call, NO_THREAD), sole[process])
 

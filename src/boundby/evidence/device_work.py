@@ -26,7 +26,7 @@ class DeviceWork:
     threads: Int | Int32Array
     registers: Int | Int32Array
     shared_bytes: Int | Int32Array
-    multiprocessors: Int  # of the device
+    multiprocessors: Int32Array  # of the device
     stream_order: Rows  # kernels in the window by device, process, stream, start
     follows: Bool  # of each in that order: the one before it is on the same stream
 
@@ -85,7 +85,7 @@ def device_work(context: RuleContext) -> DeviceWork:
         threads=_of_shape(trace.shapes.threads, table.shape),
         registers=_of_shape(trace.shapes.registers, table.shape),
         shared_bytes=_of_shape(trace.shapes.shared_bytes, table.shape),
-        multiprocessors=np.array([*multiprocessors, 0], np.int64)[table.device],
+        multiprocessors=np.array([*multiprocessors, 0], np.int32)[table.device],
         stream_order=rows,
         follows=follows,
     )

@@ -85,7 +85,7 @@ def launches(context: RuleContext) -> Launches:
     per_call = np.bincount(calls.of_operation[launched], minlength=len(calls))
     operation_of = np.full(len(calls), -1, np.int64)  # one of those that each call launched
     operation_of[calls.of_operation[launched]] = launched
-    kind = np.append(table.kind, -1)[operation_of]
+    kind = np.append(table.kind, np.int8(-1))[operation_of]
     capturable = (per_call == 1) & (calls.kind == CallClass.LAUNCH) & np.isin(kind, _CAPTURABLE)
     neutral = (calls.kind == CallClass.OTHER) | ((calls.kind == CallClass.LAUNCH) & (per_call == 0))
     # The launches of each thread in order, with everything that a graph cannot hold as a break. From here on, columns
@@ -101,6 +101,7 @@ def launches(context: RuleContext) -> Launches:
         step[:] = -1  # ranges inside of a step, not around it
     repeats = _repeating(token, new_thread) & is_launch
     is_repeating, units, turns = _cut(token, repeats, new_thread | _changes(step), is_kernel)
+    del token, step, repeats, kind, per_call
     part = np.where(is_repeating, int(Part.REPEATING), int(Part.REST)).astype(np.int8)
     optimizer = np.zeros(len(table) + 1, bool)
     optimizer[optimizer_kernels(context)] = True
@@ -108,7 +109,7 @@ def launches(context: RuleContext) -> Launches:
         part[is_launch & optimizer[operation]] = Part.OPTIMIZER
     gap = np.diff(calls.start_ns[sequence], prepend=0)
     follows = is_launch & np.append(False, is_launch)[:-1] & ~new_thread & (gap <= MOST_BETWEEN_NS)
-    piece = np.cumsum(~is_launch | new_thread)
+    piece = np.cumsum(~is_launch | new_thread, dtype=np.int32)
     size = np.bincount(piece[is_launch], minlength=int(piece.max(initial=0)) + 1)
     short = size[piece[is_launch & (part == Part.REST)]] < LEAST_LAUNCHES
     return Launches(
@@ -145,14 +146,15 @@ def _repeating(token: Int, new_thread: Bool) -> Bool:
     """Which entries lie in a run of `GRAM` that comes `LEAST_TIMES` times."""
     if len(token) < GRAM:
         return np.zeros(len(token), bool)
-    mixed = token.astype(np.uint64)
+    mixed = token.view(np.uint64)
     code = np.zeros(len(token) - GRAM + 1, np.uint64)
     for step in range(GRAM):
-        code = code * np.uint64(0x9E3779B97F4A7C15) + mixed[step : step + len(code)] + np.uint64(1)
-    breaks = np.cumsum(np.append(0, new_thread | (token < 0)))
-    start = np.arange(len(code))
+        code *= np.uint64(0x9E3779B97F4A7C15)
+        code += mixed[step : step + len(code)]
+        code += np.uint64(1)
+    breaks = np.cumsum(np.append(False, new_thread | (token < 0)), dtype=np.int32)
     # No break inside, and no change of thread after the first.
-    whole = (breaks[start + GRAM] == breaks[start + 1]) & (token[: len(code)] >= 0)
+    whole = (breaks[GRAM:] == breaks[1 : len(code) + 1]) & (token[: len(code)] >= 0)
     first = np.flatnonzero(whole)
     first = first[_is_frequent(code[first])]
     edges = np.zeros(len(token) + 1, np.int8)

@@ -54,8 +54,8 @@ class Operators:
 
     names: tuple[str, ...]
     outermost: Int32Array
-    region: Int64Array
-    of_range: Int64Array
+    region: Int32Array
+    of_range: Int32Array
     chain_of_range: Int64Array  # a number for each operator range; equal ones stand in equal chains
     _name_of_range: Int32Array  # -1 where a range is no operator
     _enclosing: Int64Array  # per range: the next operator range outwards, inside the same user's range; -1
@@ -102,8 +102,8 @@ def operators_of(timeline: Timeline) -> Operators:
     return Operators(
         names=names,
         outermost=name_of_range[outer[around]],
-        region=timeline.ownership.region_of(user[around]),
-        of_range=inner[around],
+        region=timeline.ownership.region_of(user[around]).astype(np.int32),
+        of_range=inner[around].astype(np.int32),
         chain_of_range=chain[:-1],
         _name_of_range=name_of_range,
         _enclosing=enclosing,

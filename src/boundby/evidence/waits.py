@@ -107,7 +107,7 @@ def waits_of(context: RuleContext) -> Waits:
         held_ns=every.held_ns[call],
         incident=incident,
         kind=kind,
-        region=context.operators.region[call],
+        region=context.operators.region[call].astype(np.int64),
         operator=operator,
     )
 
