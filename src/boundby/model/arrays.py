@@ -287,8 +287,8 @@ def heaviest(
 ) -> npt.NDArray[np.int64]:
     """The value that holds most of each group's weight, of equals the smallest; shape (groups,), 0 for empty ones."""
     prevailing = np.zeros(groups, np.int64)
-    if len(value) and bool((value == value[0]).all()):
-        prevailing[group] = value[0]
+    if not len(value) or bool((value == value[0]).all()):
+        prevailing[group] = value[:1]
         return prevailing
     found, place = ranked(value)
     if groups * len(found) <= _CELLS_PER_ROW * len(value):
