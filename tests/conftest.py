@@ -73,16 +73,20 @@ def nvtx_report(nsys: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run all that captures with a real nsys in one worker, since two captures at once disturb each other; all tests of
-    a real trace in one, and of every other file in one, so that what they share is made once."""
-    real = set(trace_names())
+    a real trace in one, and of every other file in one, so that what they share is made once. Captures, which wait,
+    come first, then traces: no long group is left for the end, where other workers have nothing more to do."""
+    real, turn = set(trace_names()), dict[str, tuple[int, str]]()
     for item in items:
-        captures = item.get_closest_marker("nsys") is not None or _CAPTURING & set(getattr(item, "fixturenames", ()))
+        fixtures = set(getattr(item, "fixturenames", ()))
+        captures = item.get_closest_marker("nsys") is not None or not _CAPTURING.isdisjoint(fixtures)
         values = getattr(getattr(item, "callspec", None), "params", {}).values()
         traces = [value for value in values if isinstance(value, str) and value in real]
         file = "nsys" if captures else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(traces[0] if traces else file))
+        turn[item.nodeid] = (1, traces[0]) if traces else (2 - 2 * captures, "")
         if captures:  # a recording on a loaded machine can lose events or a signal its moment
             item.add_marker(pytest.mark.flaky(reruns=2))
+    items.sort(key=lambda item: turn[item.nodeid])
 
 
 #: Fixtures that capture, or hand out what does.

@@ -58,7 +58,7 @@ def check_invariants(timeline: Timeline) -> None:
         assert ((segments.region >= 0) & (segments.region < len(regions))).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(host_sequences())
 def test_equals_the_literal_reading(program: Program) -> None:
     timeline = timeline_of(program)
@@ -82,7 +82,7 @@ def test_a_clock_that_a_sync_contradicts_is_set_before_the_literal_reading() -> 
     assert by_cause_and_path(timeline) == Brute(timeline.trace).account()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     host_sequences(threads=3, devices=2, processes=2, most=10),
     st.sampled_from(["gpu", "all", "100us:300us", ":200us"]),
@@ -92,7 +92,7 @@ def test_invariants_hold_for_any_threads_devices_and_windows(program: Program, w
         check_invariants(timeline_of(program, window))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(host_sequences(threads=2, devices=2), st.integers(-(10**12), 10**15), st.integers(0, 2**31))
 def test_shifting_and_permuting_change_nothing(program: Program, shift: int, seed: int) -> None:
     assert by_cause_and_path(timeline_of(program)) == by_cause_and_path(timeline_of(program, shift=shift, order=seed))
@@ -108,7 +108,7 @@ def test_a_thread_has_a_state_before_the_first_instant_of_the_trace() -> None:
     assert states.at(np.array([-(10**12), 0, 1_050])).tolist() == [Cause.CPU, Cause.CPU, Cause.CUDA_API]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(host_sequences(threads=2, devices=2, most=10), st.integers(0, 100))
 def test_a_part_of_a_window_is_as_accounted_for_alone(program: Program, place: int) -> None:
     timeline = timeline_of(program)

@@ -96,8 +96,8 @@ def test_a_log_line_now_and_then_is_no_outer_loop() -> None:
     check([], [[*usual, 99] if step % 5 == 4 else usual for step in range(50)], [])
 
 
-@pytest.mark.parametrize("kinds", [2, 3, 5, 20, 100])
-@pytest.mark.parametrize("count", [50, 200, 1000, 5000])
+@pytest.mark.parametrize("kinds", [2, 5, 100])
+@pytest.mark.parametrize("count", [50, 1000, 3000])
 def test_aperiodic_launches_have_no_iterations(kinds: int, count: int) -> None:
     for seed in SEEDS:
         random = np.random.default_rng(seed)

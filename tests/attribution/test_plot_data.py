@@ -33,7 +33,7 @@ def lane_time(lane: AccountLane) -> list[int]:
     return [int(ns) for ns in lane.bins.cause_ns.sum(axis=0)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(host_sequences(threads=2, devices=2), st.sampled_from(["gpu", "all"]))
 def test_every_form_of_the_account_sums_to_it(program: Program, window: str) -> None:
     timeline, plot_data = plotted(program, window)
@@ -51,7 +51,7 @@ def test_every_form_of_the_account_sums_to_it(program: Program, window: str) -> 
     assert sum(row.idle_ns or 0 for row in plot_data.syncs) <= sync
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(host_sequences(threads=2))
 def test_gaps_are_the_idle_time(program: Program) -> None:
     timeline, plot_data = plotted(program)
@@ -64,7 +64,7 @@ def test_gaps_are_the_idle_time(program: Program) -> None:
     assert sum(gap.end_ns - gap.start_ns for gap in plot_data.gaps) == idle
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(host_sequences(threads=2, devices=2))
 def test_ranges_of_a_lane_do_not_overlap_and_none_is_lost(program: Program) -> None:
     timeline, plot_data = plotted(program, "all")

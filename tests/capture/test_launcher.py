@@ -9,12 +9,13 @@ import os
 import sqlite3
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from boundby.capture.launcher import complaints, launcher_environment, read_notes
+from boundby.capture.launcher import Note, complaints, launcher_environment, read_notes
 from boundby.capture.locate import Nsys
 from boundby.trace.stacks import LINE_MARK
 from tests.support.nsys import REPOSITORY
@@ -140,7 +141,8 @@ def test_an_error_in_the_launcher_stays_there(place: Place) -> None:
 
 def test_children_are_reached_and_those_that_will_not_be_are_not(place: Place) -> None:
     place.package("torch", "__version__ = '1'")
-    program = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:], '-c', 'import torch'])"
+    imports = f"import sys; sys.path.insert(0, {str(place.folder / 'packages')!r}); import torch"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:], '-c', {imports!r}])"
     place.run("-c", program)
     assert len(read_notes(place.notes)) == 1
     place.run("-c", program, "-I")
@@ -155,87 +157,29 @@ def test_what_a_user_is_told(tmp_path: Path) -> None:
     assert "the nvtx package is missing" in complaints(notes)[0]
 
 
-@needs_torch
-def test_modules_operators_data_and_optimizer(place: Place) -> None:
-    loop = """
+#: Run by one process one after the other, since each start of torch takes seconds; each makes its own model.
+PROGRAMS = {
+    "training": """
 from torch.utils.data import DataLoader, TensorDataset
 for (x,) in DataLoader(TensorDataset(torch.randn(2, 4)), batch_size=2):
     with torch.profiler.record_function("clear"):
         optimizer.zero_grad()
     loss(model(x), x).backward()
     optimizer.step()
-"""
-    ran = place.run("-c", MODEL + loop)
-    assert ran.returncode == 0, ran.stderr
-    (note,) = read_notes(place.notes)
-    assert (note.ranges, note.operators, note.problem) == ("nvtx", "dispatch", "")
-    lines = place.ranges()
-    outline = [line for line in lines if "aten::" not in line]
-    assert outline == [
-        *("data start", "data", "clear"),
-        *("forward", "  layers.0", "  layers.1", "  tail", "    tail.0"),
-        "MSELoss",
-        *("MSELoss", "backward", "  tail", "    tail.0", "  layers.1", "  layers.0"),
-        *("optimizer", "data"),
-    ]
-    assert lines[lines.index("  layers.0") + 1 :][:2] == ["    aten::t", "    aten::addmm"]
-    assert "    aten::mm" in lines[lines.index("backward") :]
-
-
-@needs_torch
-def test_a_model_that_marks_itself_gets_no_second_set(place: Place) -> None:
-    program = """
+""",
+    "marks itself": """
 from boundby.annotate import annotate_module
 annotate_module(model)
 model(torch.randn(1, 4))
-"""
-    ran = place.run("-c", MODEL + program)
-    assert ran.returncode == 0, ran.stderr
-    outline = [line for line in place.ranges() if "aten::" not in line]
-    assert outline == ["forward", "  layers.0", "  layers.1", "  tail", "    tail.0"]
-
-
-@needs_torch
-def test_ranges_close_when_modules_and_steps_raise(place: Place) -> None:
-    loop = """
-class Unlucky(torch.optim.SGD):
-    def step(self, closure=None):
-        raise ValueError("no step")
-for action in (lambda: model(torch.randn(13, 4)), Unlucky(model.parameters(), 0.1).step):
-    try:
-        action()
-    except ValueError:
-        pass
-model(torch.randn(1, 4))
-optimizer.step()
-"""
-    ran = place.run("-c", MODEL + loop)
-    assert ran.returncode == 0, ran.stderr
-    outline = [line for line in place.ranges() if "aten::" not in line]
-    assert outline[0] == "forward"
-    assert outline.count("forward") + outline.count("  forward") == 2
-    assert outline[1] == "optimizer"
-
-
-@needs_torch
-def test_compiled_models_stay_in_one_piece_and_warn_of_nothing(place: Place) -> None:
-    program = """
+""",
+    "compiled": """
 import torch._dynamo
 compiled = torch.compile(model, backend="eager", fullgraph=True)
 for _ in range(3):
     compiled(torch.randn(2, 4))
 print(torch._dynamo.utils.counters["stats"]["unique_graphs"], dict(torch._dynamo.utils.counters["graph_break"]))
-"""
-    ran = place.run("-W", "error::UserWarning", "-c", MODEL + program)
-    assert (ran.returncode, ran.stdout) == (0, "1 {}\n"), ran.stderr
-    outline = [line for line in place.ranges() if "aten::" not in line]
-    assert outline[:1] == ["forward"]
-    assert not any("layers" in line for line in outline)
-
-
-@needs_torch
-def test_the_programs_own_profiler_and_modes_work(place: Place) -> None:
-    program = """
+""",
+    "profiles itself": """
 from torch.profiler import profile
 from torch._subclasses.fake_tensor import FakeTensorMode
 import copy, pickle
@@ -249,9 +193,102 @@ with FakeTensorMode() as mode:
 pickle.loads(pickle.dumps(copy.deepcopy(nn.Linear(4, 4))))(torch.randn(1, 4))
 with torch.inference_mode():
     model(torch.randn(2, 4))
+""",
+    "raises": """
+class Unlucky(torch.optim.SGD):
+    def step(self, closure=None):
+        raise ValueError("no step")
+for action in (lambda: model(torch.randn(13, 4)), Unlucky(model.parameters(), 0.1).step):
+    try:
+        action()
+    except ValueError:
+        pass
+model(torch.randn(1, 4))
+optimizer.step()
+""",
+}
+IN_TURN = """\
+import json, nvtx, sys
+for name, program in json.loads(sys.argv[1]).items():
+    nvtx._log.write(f"== {name}\\n")
+    print(f"== {name}", flush=True)
+    exec(program, {"__name__": "__main__"})
 """
-    ran = place.run("-c", MODEL + program)
-    assert (ran.returncode, ran.stdout.splitlines()) == (0, ["True", "True", "FakeTensor"]), ran.stderr
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the programs did: their ranges and what they printed, each by name of the program."""
+
+    ranges: dict[str, list[str]]
+    printed: dict[str, list[str]]
+    notes: tuple[Note, ...]
+
+    def outline(self, name: str) -> list[str]:
+        """A program's ranges without those of operators."""
+        return [line for line in self.ranges[name] if "aten::" not in line]
+
+
+def parts(lines: list[str]) -> dict[str, list[str]]:
+    """The lines of each program."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        if line.startswith("== "):
+            found[line[3:]] = []
+        else:
+            found[list(found)[-1]].append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    place = Place(tmp_path_factory.mktemp("programs"))
+    programs = json.dumps({name: MODEL + program for name, program in PROGRAMS.items()})
+    done = place.run("-W", "error::UserWarning", "-c", IN_TURN, programs)
+    assert done.returncode == 0, done.stderr
+    return Ran(parts(place.ranges()), parts(done.stdout.splitlines()), read_notes(place.notes))
+
+
+@needs_torch
+def test_modules_operators_data_and_optimizer(ran: Ran) -> None:
+    (note,) = ran.notes
+    assert (note.ranges, note.operators, note.problem) == ("nvtx", "dispatch", "")
+    lines = ran.ranges["training"]
+    assert ran.outline("training") == [
+        *("data start", "data", "clear"),
+        *("forward", "  layers.0", "  layers.1", "  tail", "    tail.0"),
+        "MSELoss",
+        *("MSELoss", "backward", "  tail", "    tail.0", "  layers.1", "  layers.0"),
+        *("optimizer", "data"),
+    ]
+    assert lines[lines.index("  layers.0") + 1 :][:2] == ["    aten::t", "    aten::addmm"]
+    assert "    aten::mm" in lines[lines.index("backward") :]
+
+
+@needs_torch
+def test_a_model_that_marks_itself_gets_no_second_set(ran: Ran) -> None:
+    assert ran.outline("marks itself") == ["forward", "  layers.0", "  layers.1", "  tail", "    tail.0"]
+
+
+@needs_torch
+def test_ranges_close_when_modules_and_steps_raise(ran: Ran) -> None:
+    outline = ran.outline("raises")
+    assert outline[0] == "forward"
+    assert outline.count("forward") + outline.count("  forward") == 2
+    assert outline[1] == "optimizer"
+
+
+@needs_torch
+def test_compiled_models_stay_in_one_piece_and_warn_of_nothing(ran: Ran) -> None:
+    assert ran.printed["compiled"] == ["1 {}"]
+    outline = ran.outline("compiled")
+    assert outline[:1] == ["forward"]
+    assert not any("layers" in line for line in outline)
+
+
+@needs_torch
+def test_the_programs_own_profiler_and_modes_work(ran: Ran) -> None:
+    assert ran.printed["profiles itself"] == ["True", "True", "FakeTensor"]
 
 
 @needs_torch
@@ -317,15 +354,6 @@ def test_a_real_recording_holds_them(nsys: Nsys, tmp_path: Path, capfd: pytest.C
     marks = "SELECT count(*) FROM NVTX_EVENTS LEFT JOIN StringIds ON textId = id WHERE coalesce(text, value) LIKE ?"
     with contextlib.closing(sqlite3.connect(ran.folder / "report.sqlite")) as export:
         assert export.execute(marks, (f"{LINE_MARK}%",)).fetchone()[0] > 0
-
-
-@needs_torch
-def test_the_workers_of_torchrun_are_reached(place: Place) -> None:
-    (place.folder / "train.py").write_text(f"{MODEL}\nmodel(torch.randn(2, 4)); print('done')\n")
-    ran = place.run("-m", "torch.distributed.run", "--nproc-per-node=2", "train.py")
-    assert (ran.returncode, ran.stdout) == (0, "done\ndone\n"), ran.stderr
-    assert place.ranges().count("forward") == 2
-    assert len(read_notes(place.notes)) >= 2
 
 
 def test_nothing_of_it_needs_more_than_the_standard_library() -> None:

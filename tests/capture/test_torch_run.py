@@ -74,6 +74,7 @@ dist.destroy_process_group()
 
 
 def test_ranks_that_write_a_trace_each_get_one_answer(tmp_path: Path) -> None:
+    """The launcher reaches the workers of torchrun, too."""
     (tmp_path / "train.py").write_text(DISTRIBUTED)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     arguments = ["profile", "-q", "--format", "none", "--with", "torch", "--torch-steps", "1,1,4"]

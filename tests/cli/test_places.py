@@ -150,6 +150,7 @@ def full_output() -> None:
 
 
 def full_files() -> None:
+    sys.dont_write_bytecode = True  # Python would leave half of a compiled file
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -254,5 +255,4 @@ def test_the_order_of_rows_changes_no_byte(name: str, tmp_path: Path) -> None:
     path = tmp_path / "report.sqlite"
     shutil.copyfile(SAMPLE if name == SAMPLE.name else trace_path(name), path)
     before = everything(path)
-    for seed in range(2):
-        assert everything(shuffle_rows(path, seed)) == before
+    assert everything(shuffle_rows(path, seed=len(name))) == before

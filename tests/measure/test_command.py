@@ -206,6 +206,7 @@ def test_a_figure(run: Run) -> None:
     assert "No figure can be written" in err
 
 
+@pytest.mark.usefixtures("briefly")
 @pytest.mark.parametrize("target", ["single", "sized"])
 def test_throughput(run: Run, target: str) -> None:
     code, out, err = run("throughput", f"bench.py:{target}", "--max-batch", "2", "--budget", "1", "-o", "t.json")

@@ -14,6 +14,7 @@ import pytest
 from boundby.cli.main import main
 
 torch: Any = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("briefly")
 FOLDER = Path(__file__).parents[2] / "examples"
 
 

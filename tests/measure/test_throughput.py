@@ -170,6 +170,7 @@ def test_batches_back_to_back_hide_the_host() -> None:
     assert found.best.samples_per_s == found.best.batches * 4 / found.best.total_ns * 1e9
 
 
+@pytest.mark.usefixtures("briefly")
 def test_on_the_cpu_with_the_real_clock() -> None:
     def work(x: np.ndarray[Any, Any]) -> object:
         return np.tanh(x).sum()

@@ -159,12 +159,14 @@ def test_the_cpu_build_says_that_there_is_no_gpu() -> None:
         latency(torch.relu, torch.ones(3), device="cuda")
 
 
+@pytest.mark.usefixtures("briefly")
 def test_throughput_of_a_model(model: Any) -> None:
     found = throughput(model, torch.ones(2, 8), mode="inference", max_batch=4, budget_s=60)
     assert {point.size for point in found.points} >= {1, 2, 4}
     assert {mistake.code for mistake in found.mistakes} <= {"throughput-disagrees"}  # others use the machine, too
 
 
+@pytest.mark.usefixtures("briefly")
 def test_devices_with_the_cpu_build(model: Any) -> None:
     found = devices(model, torch.ones(1, 8), mode="inference", sizes=[1, 2], gpu=None)
     assert len(found.points) == 2

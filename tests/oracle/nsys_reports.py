@@ -41,7 +41,7 @@ _OTHER_SCHEMA = re.compile(r"ENUM_|re-export")
 
 
 class NsysReports:
-    """Every report of every trace, each run once."""
+    """Every report of a trace, run once for the tests of this trace, which follow one another."""
 
     def __init__(self, nsys: Nsys, folder: Path) -> None:
         if nsys.version_tuple < LEAST_NSYS:
@@ -66,13 +66,12 @@ class NsysReports:
 
     def _all(self, trace: Path) -> dict[str, tuple[Row, ...] | str]:
         if trace not in self._known:
-            place = self._folder / f"{len(self._known)}"
+            place = self._folder / "reports"
             place.mkdir()
             copy = place / "trace.sqlite"
             shutil.copyfile(trace, copy)  # without the mode: nsys wants to write to what it reads
-            self._known[trace] = {**self._run(copy, "stats", "--report", STATS)} | {
-                **self._run(copy, "analyze", "--rule", RULES)
-            }
+            found = self._run(copy, "stats", "--report", STATS) | self._run(copy, "analyze", "--rule", RULES)
+            self._known = {trace: found}
             shutil.rmtree(place)
         return self._known[trace]
 

@@ -16,15 +16,19 @@ import numpy.typing as npt
 
 import boundby
 from boundby.attribution.timeline import Timeline
+from boundby.replay import Counterfactuals
 from boundby.results.report import Report
+from boundby.rules.builtin import builtin
 from boundby.trace.tables import Trace
+from tests.support.traces import analysis_of, traces_folder
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """One trace: as read (device times as recorded), its timeline, and the report a user gets."""
+    """One trace: as read (device times as recorded), its timeline, and the report a user gets, but for what is replayed
+    and for findings, of which NVIDIA's reports say nothing."""
 
     trace: Trace
     timeline: Timeline
@@ -54,7 +58,12 @@ class Analysis:
 @functools.lru_cache(maxsize=2)  # tests of one trace follow one another
 def analysis(path: Path) -> Analysis:
     """Read and analyse one trace; the result is shared."""
-    found = boundby.Analysis(path, fold=False, find_regions=False)
+    folder, source = traces_folder(), None
+    if folder is not None and path.is_relative_to(folder):
+        source = analysis_of(path.relative_to(folder).as_posix()).trace
+    rules = tuple(rule.id for rule in builtin())
+    found = boundby.Analysis(source or path, fold=False, find_regions=False, disable=rules)
+    found.replayed = Counterfactuals()
     return Analysis(found.trace, found.timeline, found.report)
 
 

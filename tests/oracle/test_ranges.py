@@ -7,7 +7,7 @@ traced whole (which NVIDIA's reports do not read), and calls that outlast the ra
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from boundby.attribution.projection import project
 from boundby.attribution.regions import Regions
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
+from boundby.results.report import RegionReport
 from boundby.trace.tables import OpKind
 from tests.oracle.nsys_reports import NsysReports, Row
 from tests.oracle.ours import Analysis, Sum, analysis, full_name, query, sum_of, summarize
@@ -57,9 +58,9 @@ def check_ranges(nvidia: NsysReports, path: Path) -> None:
 
 def _check_regions(ours: Analysis, theirs: dict[tuple[str, str], Sum]) -> None:
     """The report's regions: counts and totals of all of one name; the median where there is but one of it."""
-    styles = Counter(name for _, name in theirs)
+    styles, regions_of = Counter(name for _, name in theirs), _by_name(ours)
     for (_, name), entry in theirs.items():
-        regions = [r for r in ours.report.regions if r.path and full_name(r.domain, r.path[-1]) == name]
+        regions = regions_of[name]
         if styles[name] > 1 or any(region.open_instances for region in regions):
             continue
         assert sum(region.instances for region in regions) == entry.count
@@ -67,6 +68,15 @@ def _check_regions(ours: Analysis, theirs: dict[tuple[str, str], Sum]) -> None:
         assert max(region.host.max_ns for region in regions) == entry.longest_ns
         if len(regions) == 1:
             assert round(regions[0].host.median_ns, 1) == entry.median_ns
+
+
+def _by_name(ours: Analysis) -> dict[str, list[RegionReport]]:
+    """The report's regions by the name of their ranges, as nsys prints it."""
+    found: dict[str, list[RegionReport]] = defaultdict(list)
+    for region in ours.report.regions:
+        if region.path:
+            found[full_name(region.domain, region.path[-1])].append(region)
+    return found
 
 
 Projection = tuple[str, str, int, int, int, int, int, int]
@@ -108,9 +118,9 @@ def test_helpers_only_widen_projections(nvidia: NsysReports, name: str) -> None:
 def _check_projected_regions(ours: Analysis, rows: list[Row]) -> None:
     """The report's projected distributions: counts, totals and longest of all regions of one name."""
     found = summarize((row["Name"], int(row["Projected Duration (ns)"])) for row in rows)
+    regions_of = _by_name(ours)
     for region_name, entry in found.items():
-        named = [r for r in ours.report.regions if r.path and full_name(r.domain, r.path[-1]) == region_name]
-        projected = [region.projected for region in named if region.projected]
+        projected = [region.projected for region in regions_of[region_name] if region.projected]
         assert sum(distribution.count for distribution in projected) == entry.count
         assert sum(distribution.total_ns for distribution in projected) == entry.total_ns
         assert max(distribution.max_ns for distribution in projected) == entry.longest_ns

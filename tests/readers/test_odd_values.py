@@ -183,7 +183,7 @@ TIMED = (KERNEL, COPY, CALL, "NVTX_EVENTS", "OSRT_API", "PROFILER_OVERHEAD")
 
 @pytest.mark.parametrize(
     ("table", "column", "value"),
-    in_turns([*itertools.product(TIMED, ["start", "end"]), ("SCHED_EVENTS", "start")], 4),
+    in_turns([*itertools.product(TIMED, ["start", "end"]), ("SCHED_EVENTS", "start")], 2),
 )
 def test_one_impossible_time_spoils_one_row(spoiled: Callable[..., Path], table: str, column: str, value: int) -> None:
     report = analyzed(spoiled(f"UPDATE {table} SET {column} = {value} WHERE rowid = 1", loose=table))
@@ -218,7 +218,7 @@ NUMBERS = (
 
 @pytest.mark.parametrize(
     ("rows", "table", "column", "value"),
-    [(rows, *place) for rows in ("rowid = 1", "1") for place in in_turns(NUMBERS, 2)],
+    [(("rowid = 1", "1")[number % 2], *place) for number, place in enumerate(in_turns(NUMBERS, 2))],
 )
 def test_other_impossible_numbers(spoiled: Callable[..., Path], rows: str, table: str, column: str, value: int) -> None:
     report = analyzed(spoiled(f"UPDATE {table} SET {column} = {value} WHERE {rows}", loose=table))

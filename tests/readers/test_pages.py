@@ -79,24 +79,24 @@ def compare_texts(database: Database) -> str:
 def test_every_shape_of_table_reads_alike(tmp_path: Path) -> None:
     path = tmp_path / "odd.sqlite"
     outcomes: list[tuple[str, str]] = []
-    for seed in range(150):
+    for seed in range(80):
         write_odd(path, seed)
         outcomes.append(differential(path))
     numbers, texts = zip(*outcomes, strict=True)
     assert {*numbers, *texts} == {"same", "asked"}
-    assert numbers.count("same") > 50, outcomes
-    assert texts.count("same") > 35, outcomes
+    assert numbers.count("same") > 26, outcomes
+    assert texts.count("same") > 18, outcomes
 
 
 @needs_core
 def test_damaged_files_give_the_same_or_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "odd.sqlite"
     outcomes: list[tuple[str, str]] = []
-    for seed in range(150):
-        write_odd(path, 1_000 + seed // 10)
+    for seed in range(80):
+        write_odd(path, 1_000 + seed // 5)
         damage(path, seed)
         outcomes.append(differential(path))
-    assert outcomes.count(("refused", "refused")) > 20, outcomes
+    assert outcomes.count(("refused", "refused")) > 10, outcomes
     assert sum("damaged" in outcome for outcome in outcomes) < 5, outcomes
 
 

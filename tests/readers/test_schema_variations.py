@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 import sqlite3
@@ -98,14 +99,14 @@ def test_versions(plain: Plain, schema: str) -> None:
     assert not trace.warnings
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(len(GENERATIONS)))
 def test_order_of_rows_tables_and_texts_does_not_count(path: Path, plain: Plain, seed: int) -> None:
-    schema = GENERATIONS[seed % len(GENERATIONS)]
+    schema = GENERATIONS[seed]
     expected = saved.render(plain(schema))
     assert saved.render(analyzed(training_loop().write(path, schema, shuffle=seed))) == expected
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_order_does_not_count_where_events_coincide(path: Path, seed: int) -> None:
     export = coinciding(random.Random(seed))
     expected = saved.render(analyzed(export.write(path)))
@@ -158,8 +159,7 @@ def coinciding(chance: random.Random) -> Export:
     return export
 
 
-@pytest.mark.parametrize("shift", [-(10**12), 7, UNIX_TIME])
-@pytest.mark.parametrize("schema", GENERATIONS)
+@pytest.mark.parametrize(("shift", "schema"), list(zip(itertools.cycle([UNIX_TIME, -(10**12), 7]), GENERATIONS)))
 def test_the_zero_of_time_does_not_count(path: Path, plain: Plain, shift: int, schema: str) -> None:
     expected = plain(schema)
     shifted = analyzed(training_loop().write(path, schema, shift=shift))
@@ -240,7 +240,7 @@ def test_tables_without_rowid_and_views(path: Path, plain: Plain) -> None:
 
 
 def is_refused(path: Path, known: set[bytes] | None) -> bool:
-    """True for an error; else the account adds up. A trace that is known is not analysed again; None: none is."""
+    """True for an error; else the account adds up. A known trace is not analysed again; None: it is only read."""
     try:
         trace = read_trace(path)
         if known is None:
@@ -256,7 +256,7 @@ def is_refused(path: Path, known: set[bytes] | None) -> bool:
 
 @pytest.mark.parametrize("schema", GENERATIONS)
 def test_any_table_may_be_missing(path: Path, schema: str) -> None:
-    known: set[bytes] = set()
+    known: set[bytes] | None = set() if schema == GENERATIONS[-1] else None
     refused = [
         table for table in tables(schema) if is_refused(training_loop(2).write(path, schema, drop=(table,)), known)
     ]
@@ -277,13 +277,16 @@ def test_any_column_may_be_missing_that_the_account_does_not_rest_on(path: Path,
         (table, column.name)
         for table, found in tables(schema).items()
         for number, column in enumerate(found)
-        # All of the newest generation's stand for those of the others: of each a third, and what only they have.
-        if schema == newest or number % 3 == turn % 3 or column not in tables(newest).get(table, ())
+        # All of the newest generation's stand for those of the others: of each a fifth, and what only they have.
+        if schema == newest or number % 5 == turn or column not in tables(newest).get(table, ())
     ]
-    known: set[bytes] | None = set() if schema == newest else None
+    known: set[bytes] = set()
     refused = {
         column
-        for table, column in columns
-        if is_refused(training_loop(2).write(path, schema, drop=(f"{table}.{column}",)), known)
+        for number, (table, column) in enumerate(columns)
+        if is_refused(
+            training_loop(2).write(path, schema, drop=(f"{table}.{column}",)),
+            known if schema == newest and number % 3 == 0 else None,
+        )
     }
     assert refused == NEEDED if schema == newest else refused <= NEEDED

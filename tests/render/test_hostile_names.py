@@ -183,7 +183,6 @@ OUTPUTS: Mapping[str, Callable[[api.Analysis, Path], str]] = {
     "mcp.instances.json": lambda a, path: mcp.instances(str(path), "/".join(a.report.regions[-1].path)),
     "mcp.compare.markdown": lambda _, path: mcp.compare(str(path), str(path)),
     "perfetto": _perfetto,
-    "figure.xml": _figure("regions"),
     **{f"job.{kind}": _job(kind) for kind in ("terminal", "markdown", "html", "json")},
 }
 

@@ -72,7 +72,7 @@ def causes(processor: Any, parent: str) -> dict[str, int]:
     return dict(rows(processor, query))
 
 
-@pytest.mark.parametrize("name", [*trace_names()[::3], *SAMPLES])  # Perfetto takes seconds to start
+@pytest.mark.parametrize("name", [*trace_names()[::3], *SAMPLES])  # Perfetto's queries take their time
 def test_everything_of_a_real_trace_is_there(name: str, tmp_path: Path) -> None:
     examined = api.examine(REPOSITORY / "sample_reports" / name) if name in SAMPLES else analysis_of(name)
     try:

