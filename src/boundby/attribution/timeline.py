@@ -44,6 +44,9 @@ from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import Direction, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_device_wide
 
+# Of fewer instances none is a step that an end can cut: a program's one phase begins and ends where it likes.
+LEAST_INSTANCES = 3
+
 
 @dataclass(frozen=True)
 class DeviceTimeline:
@@ -143,8 +146,14 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         trace = bounded
         logical_threads = find_logical_threads(trace, calls)
         ownership = build_ownership(trace, logical_threads, fold=fold)
-    host_state = HostState(trace, calls, logical_threads)
     call_range = _ranges_of_calls(calls, ownership)
+    apart = _cut_apart(trace, calls, ownership, call_range, window, shifts)
+    if apart is not trace:
+        trace = apart
+        logical_threads = find_logical_threads(trace, calls)
+        ownership = build_ownership(trace, logical_threads, fold=fold)
+        call_range = _ranges_of_calls(calls, ownership)
+    host_state = HostState(trace, calls, logical_threads)
     call_region = ownership.region_of(call_range).astype(np.int32)
     context = TraceContext(
         trace,
@@ -186,6 +195,56 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         window=window,
         losses=losses,
     )
+
+
+def _cut_apart(
+    trace: Trace,
+    calls: Calls,
+    ownership: Ownership,
+    call_range: npt.NDArray[np.int64],
+    window: Window,
+    shifts: dict[int, ClockShift],
+) -> Trace:
+    """The trace with instances of repeated ranges that the window or the end of the recording cuts through renamed: a
+    region of their own, so that figures per instance are those of whole ones. The same trace where none is."""
+    ranges, regions = trace.ranges, ownership.regions
+    cut = ranges.is_open & (ranges.end_ns >= trace.span_ns[1])
+    inside = np.ones(len(ranges), bool)
+    if window.kind == "span":
+        every = np.arange(len(trace.operations))
+        start, end = project(trace, calls, regions, pick(call_range, calls.of_operation, NOTHING), every)
+        launched, shift_ns = end >= start, max((shift.shift_ns for shift in shifts.values()), key=abs, default=0)
+        start, end = np.where(launched, start, ranges.start_ns), np.where(launched, end, ranges.end_ns)
+        for bound in (window.low_ns, window.high_ns):
+            if bound is not None:
+                cut |= (start < bound + shift_ns) & (end > bound + shift_ns)
+        inside = end > (-np.inf if window.low_ns is None else window.low_ns + shift_ns)
+        inside &= start < (np.inf if window.high_ns is None else window.high_ns + shift_ns)
+    if not (cut := cut & inside).any():
+        return trace
+    times = np.bincount(regions.of_range[inside], minlength=len(regions))
+    repeats = times - np.bincount(regions.of_range[cut], minlength=len(regions)) > 0
+    repeats &= times >= LEAST_INSTANCES
+    below = np.zeros(len(regions), bool)  # what lies in an instance goes with it
+    for region in range(1, len(regions)):  # parents stand before their children
+        above = regions.parent[region]
+        below[region] = below[above] or repeats[above]
+    cut &= (repeats & ~below)[regions.of_range]
+    if not cut.any():
+        return trace
+    rows = np.flatnonzero(cut)
+    texts = sorted({regions.name[region] for region in regions.of_range[rows].tolist()})
+    named = [
+        f"{sum(regions.name[one] == text for one in regions.of_range[rows].tolist()):,} of {text}" for text in texts
+    ]
+    number = {text: len(trace.names) + place for place, text in enumerate(texts)}
+    name = ranges.name.copy()
+    name[rows] = [number[regions.name[region]] for region in regions.of_range[rows].tolist()]
+    what = "window" if window.kind == "span" else "recording"
+    told = f"The {what} begins or ends within instances ({', '.join(named)}): kept apart from the whole ones."
+    names = (*trace.names, *(f"{text} (cut)" for text in texts))
+    warnings = (*trace.warnings, TraceWarning("step-cut", told))
+    return replace(trace, names=names, ranges=replace(ranges, name=name), warnings=warnings)
 
 
 def _without_excess(trace: Trace, regions: Regions, *, fold: bool) -> Trace | None:

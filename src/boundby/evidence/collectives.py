@@ -12,12 +12,15 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Int, RuleContext, once
 from boundby.model.arrays import unique
+from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
 
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
 MESSAGE_NAME = re.compile(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
 # Nobody leaves these before all have come; in other calls of MPI a short stay does not tell who was late.
 _MEETING = re.compile(r"^P?MPI_(Barrier|All\w+|Reduce_scatter\w*)$")
+_SENDS = re.compile(r"^P?MPI_(?:[IBSR]|I[bsr])?send(?:_init)?$", re.IGNORECASE)
+_RECEIVES = re.compile(r"^P?MPI_I?recv(?:_init)?$", re.IGNORECASE)
 # The same process must account for this share of the waiting.
 MOSTLY = 0.6
 # Where more of them end before all devices began, they are no collectives of these devices, or the clocks differ.
@@ -67,6 +70,34 @@ def waited_ns(context: RuleContext) -> int:
     """Time of all devices inside collectives before the last device came; 0 where that cannot be told."""
     matched = collectives(context)
     return 0 if matched is None else int(matched.waited_ns.sum())
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The only process that sends while others receive, and what share of their waiting it is inside a send for."""
+
+    pid: int
+    inside: float
+    receivers: int
+
+
+def sender(context: RuleContext, region: int, waits: IntervalSet) -> Sender | None:
+    """Who sends, where the processes of a trace wait in a receive; None where it is no such region, or several do."""
+    path, trace = context.path(region), context.trace
+    if not path or not _RECEIVES.match(path[-1]) or not waits.total:
+        return None
+    process = trace.process_of_thread[trace.ranges.thread]
+    named = [
+        context.names_where(trace.ranges.name, pattern.match)[trace.ranges.name] for pattern in (_SENDS, _RECEIVES)
+    ]
+    sends, receives = named
+    senders = unique(process[sends]).tolist()
+    if len(senders) != 1:
+        return None
+    sending = union(trace.ranges.start_ns[sends], trace.ranges.end_ns[sends])
+    inside = int(Coverage(sending).within(waits.start, waits.end).sum()) / waits.total
+    others = len(set(unique(process[receives]).tolist()) - set(senders))
+    return Sender(trace.processes[senders[0]].pid, inside, others) if others else None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ SLOWER, MOST_KINDS = 1.15, 0.7
 
 @dataclass(frozen=True)
 class Interruptions:
-    """``rows``: operations held up, while they ran or before they began, on one device; ``length_ns`` of each."""
+    """``rows``: operations held up, first those that ran, then those that had not begun; ``length_ns`` of each."""
 
     device: int
     rows: Rows
@@ -122,6 +122,16 @@ def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
         if share >= CONCENTRATED:
             found.append(Interruptions(device.index, chosen, length, int(held.sum()), common, kinds))
     return tuple(found)
+
+
+def held_up_ns(context: RuleContext, rows: Rows) -> int:
+    """How long these operations were held up, while they ran, by whoever else uses their device: of their durations,
+    what is not theirs."""
+    found = 0
+    for item in interruptions(context):
+        running = slice(0, item.in_kernels)  # before those that had not begun
+        found += int(item.length_ns[running][np.isin(item.rows[running], rows)].sum())
+    return found
 
 
 def _common(length: Int) -> tuple[tuple[int, ...], float]:

@@ -68,6 +68,7 @@ class Waits:
     kind: Int  # WaitKind
     region: Int  # the innermost region that is the user's, not an operator
     operator: Int  # that makes it, among operator_syncs.EVERY; NOTHING: none
+    copied: Int  # the copy that it makes, or that was launched just before it; NOTHING: none
 
     def of_kind(self, kind: WaitKind) -> Rows:
         return np.flatnonzero(self.kind == kind)
@@ -98,7 +99,7 @@ def waits_of(context: RuleContext) -> Waits:
         raise CannotCheckError("the trace holds no CUDA API calls")
     every, start_ns = context.timeline.waits, context.calls.start_ns
     call = np.flatnonzero(((every.held_ns > 0) | (every.idle_ns > 0)) & context.in_windows(start_ns))
-    kind, incident, operator = _kinds(context, call, every.blocked_ns[call], every.held_ns[call])
+    kind, incident, operator, copied = _kinds(context, call, every.blocked_ns[call], every.held_ns[call])
     return Waits(
         call=call,
         start_ns=start_ns[call],
@@ -109,11 +110,12 @@ def waits_of(context: RuleContext) -> Waits:
         kind=kind,
         region=context.operators.region[call].astype(np.int64),
         operator=operator,
+        copied=copied,
     )
 
 
-def _kinds(context: RuleContext, call: Rows, blocked: Int, held: Int) -> tuple[Int, Int, Int]:
-    """What each wait is, what it belongs to, and the operator that makes it. Shapes (waits,)."""
+def _kinds(context: RuleContext, call: Rows, blocked: Int, held: Int) -> tuple[Int, Int, Int, Int]:
+    """What each wait is, what it belongs to, the operator that makes it, and its copy. Shapes (waits,)."""
     calls, table, operators = context.calls, context.operations, context.operators
     is_sync, is_allocation = calls.kind[call] == CallClass.SYNC, calls.kind[call] == CallClass.ALLOC
     # What a sync waits for is most often what was launched just before it: a copy to the host is what it is there for.
@@ -149,7 +151,7 @@ def _kinds(context: RuleContext, call: Rows, blocked: Int, held: Int) -> tuple[I
             made_by[alike] = EVERY.index(operator)
     kind[is_copy] = WaitKind.COPY
     kind[_is_taken_over(context)[call] & ~is_allocation] = WaitKind.TAKEN_OVER
-    return kind, incident, made_by
+    return kind, incident, made_by, copied
 
 
 def _busy(context: RuleContext) -> Coverage:
@@ -245,6 +247,9 @@ def saving(context: RuleContext, group: Group) -> tuple[SavingNs, dict[str, obje
     others = context.saving((Cause.SYNC.key,), calls=every[is_other[every]])
     last = 0 if together is None or others is None else max(sum(together) - sum(others), 0) // 2
     both = alone if alone[1] >= context.least_ns else (min(alone[0], last), max(alone[1], last))
+    if any(device.shift.shift_ns for device in context.timeline.devices):
+        # How far ahead the host would come hangs on a clock that was corrected: the idle time right after is sure.
+        both = min(both[0], group.idle_ns), both[1]
     return both, {"saving_alone_ns": sum(alone) // 2, "saving_after_other_waits_ns": last}
 
 

@@ -194,11 +194,14 @@ class Export:
         target: str = "device",
         device: int = 0,
         stream: int = 7,
+        cause: int | None = None,
     ) -> Row:
-        """A copy; ``kind`` UVM_HtoD and the like, given a thread instead of a call, is a page migration."""
+        """A copy; ``kind`` UVM_HtoD and the like, given a thread instead of a call, is a page migration, of a ``cause``
+        (CUpti_ActivityUnifiedMemoryMigrationCause)."""
         return self.row(
             "CUPTI_ACTIVITY_KIND_MEMCPY",
             **_operation(call, start, end, device, stream),
+            migrationCause=cause,
             bytes=bytes,
             copyKind=COPY_KINDS[kind],
             srcKind=MEMORY_KINDS[source],

@@ -52,6 +52,11 @@ _TABLES: dict[str, str] = {
         f"{_OPERATION} bytes! copyKind! deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId "
         "dstContextId migrationCause@2022- graphNodeId virtualAddress@2022- copyCount@2026-"
     ),
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": (
+        "start! globalPid! address! originalFaultPc@2022- CpuInstruction! module unresolvedFaultPc sourceFile "
+        "sourceLine"
+    ),
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": "start! end! globalPid! deviceId! address! numberOfPageFaults! faultAccessType!",
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_OPERATION} value! bytes! graphNodeId memKind",
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
         f"{_OPERATION} deprecatedSyncType@2026- syncType! eventId! eventSyncId@2026-"

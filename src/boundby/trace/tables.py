@@ -366,6 +366,30 @@ class Process:
     name: str
 
 
+class Paging(IntEnum):
+    """What happens to pages of managed memory."""
+
+    FAULT = 0  # a GPU touches pages that it does not have, and waits for them
+    FETCHED = 1  # they move because somebody touched them
+    PREFETCHED = 2  # they move because the program or the driver asked ahead
+    EVICTED = 3  # they move to make room
+    OTHER = 4
+
+
+@dataclass(frozen=True)
+class PageEvents(Table):
+    """What is told of managed memory besides its migrations, which are operations: faults of GPUs (where captured), and
+    why each migration came about. ``count``: faults of a group, else 1."""
+
+    ORDER: ClassVar[tuple[str, ...]] = ("device", "start_ns", "end_ns", "kind", "count")
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    device: Int32Array  # index into Trace.gpus
+    kind: Int8Array  # Paging
+    count: Int64Array
+
+
 @dataclass(frozen=True)
 class Trace:
     """One report, read. Tables that were not captured are empty; ``captured`` tells which."""
@@ -398,6 +422,7 @@ class Trace:
     page_faults: Mapping[str, int] = field(
         default_factory=dict
     )  # of managed memory, by "cpu", "gpu"; none: not captured
+    page_events: PageEvents = field(default_factory=PageEvents.empty)
     stream_points: StreamPoints = field(default_factory=StreamPoints.empty)
     streams: Streams = field(default_factory=Streams.empty)
     collectives: Collectives = field(default_factory=Collectives.empty)

@@ -115,8 +115,10 @@ def _copies(signs: Signs) -> Check:
     is_heavy = share >= COPY_HEAVY
     reading = "copies are a large part of the device's time" if is_heavy else "copies are a small part"
     if pageable := sum(copies.pageable_count for copies in each):
-        moved, lasted = sum(copies.bytes for copies in each), sum(copies.total_ns for copies in each)
-        reading += f"; {pageable:,} pageable, {bandwidth(moved / lasted * 1e9 if lasted else None)} on average"
+        linked = [copies for way, copies in signs.case.memcpy.items() if way in ("HtoD", "DtoH")]
+        moved, lasted = sum(copies.bytes for copies in linked), sum(copies.total_ns for copies in linked)
+        rate = f", {bandwidth(moved / lasted * 1e9)} to and from the host on average" if lasted else ""
+        reading += f"; {pageable:,} pageable{rate}"
     return Check("Copies", f"{percent(share)} of the time", reading, "gpu_copy" if is_heavy else None)
 
 

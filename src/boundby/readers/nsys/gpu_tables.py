@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from boundby.trace.tables import (
     MemoryKind,
     Operations,
     OpKind,
+    PageEvents,
+    Paging,
     StreamPoints,
     StreamRole,
     Streams,
@@ -190,6 +193,47 @@ def read_page_faults(database: Database) -> dict[str, int]:
     return found
 
 
+_PLACE = ("start", "end", "deviceId", "globalPid")
+# CUpti_ActivityUnifiedMemoryMigrationCause
+_WHY_MOVED = {
+    1: Paging.PREFETCHED,
+    2: Paging.FETCHED,
+    3: Paging.PREFETCHED,
+    4: Paging.EVICTED,
+    5: Paging.OTHER,
+}
+
+
+def page_events(database: Database, gpus: Gpus) -> PageEvents:
+    """Faults of GPUs on managed memory, and why pages moved; empty where neither is told."""
+    parts: list[Raw] = []
+    if database.has("CUPTI_ACTIVITY_KIND_MEMCPY", *_PLACE, "migrationCause"):
+        moved = database.columns("CUPTI_ACTIVITY_KIND_MEMCPY", (*_PLACE, "migrationCause"))
+        moved = {column: values[np.isin(moved["migrationCause"], list(_WHY_MOVED))] for column, values in moved.items()}
+        parts.append({**moved, "kind": _lookup(_WHY_MOVED, moved["migrationCause"]).astype(np.int64)})
+    if database.has("CUDA_UM_GPU_PAGE_FAULT_EVENTS", *_PLACE):
+        faults = database.columns("CUDA_UM_GPU_PAGE_FAULT_EVENTS", (*_PLACE, "numberOfPageFaults"))
+        parts.append({**faults, "kind": np.full(len(faults["start"]), int(Paging.FAULT), np.int64)})
+    if not any(len(part["start"]) for part in parts):
+        return PageEvents.empty()
+    for part in parts:
+        part.setdefault("numberOfPageFaults", np.ones(len(part["start"]), np.int64))
+    raw = {c: np.concatenate([part[c] for part in parts]) for c in (*_PLACE, "kind", "numberOfPageFaults")}
+    device = gpus.of(raw)
+    good = (raw["start"] != MISSING) & (raw["end"] >= raw["start"]) & (device >= 0)
+    return (
+        PageEvents(
+            start_ns=raw["start"],
+            end_ns=raw["end"],
+            device=device,
+            kind=raw["kind"].astype(np.int8),
+            count=np.maximum(raw["numberOfPageFaults"], 1),
+        )
+        .take(good)
+        .sorted()
+    )
+
+
 def _gpu_names(database: Database) -> dict[int, str]:
     for table, number in (
         ("TARGET_INFO_GPU", "id"),
@@ -253,7 +297,7 @@ def _enum(database: Database, table: str, prefix: str) -> dict[int, str]:
     return {number: str(name).removeprefix(prefix) for number, name in rows if isinstance(number, int)}
 
 
-def _lookup(codes: dict[int, int], values: Int64Array) -> Int8Array:
+def _lookup(codes: Mapping[int, int], values: Int64Array) -> Int8Array:
     if len(values) == 0:
         return np.empty(0, np.int8)
     distinct, inverse = ranked(values)

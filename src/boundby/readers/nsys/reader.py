@@ -147,6 +147,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes) -> Trace:
         gpu_facts=gpus.facts,
         stream_points=gpu_tables.points(gpu_tables.read_points(database), gpus, identities),
         streams=gpu_tables.streams(database, identities),
+        page_events=gpu_tables.page_events(database, gpus),
     )
     return replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))
 

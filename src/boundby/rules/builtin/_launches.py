@@ -6,6 +6,7 @@ import numpy as np
 
 from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.interruptions import held_up_ns
 from boundby.evidence.launches import Launches, Part, launches
 from boundby.model.arrays import largest, median
 from boundby.model.causes import Cause
@@ -51,9 +52,14 @@ class LaunchSet:
 
     @property
     def cost_ns(self) -> int:
-        """The host's time from launch to launch, and the kernels' own: no change to launches saves more."""
+        """The host's time from launch to launch, and the kernels' own: no change to launches saves more. Where another
+        process takes the device in turns, without what that adds to both: launches wait for a full queue meanwhile."""
         gap_ns = self.of.gap_ns[self.rows]
-        return int(gap_ns[gap_ns > 0].sum()) + self.kernels.total_ns
+        gap_ns = gap_ns[gap_ns > 0]
+        held_ns = held_up_ns(self.context, self.kernels.rows)
+        if held_ns and len(gap_ns):
+            return round(float(median(gap_ns))) * len(gap_ns) + self.kernels.total_ns - held_ns
+        return int(gap_ns.sum()) + self.kernels.total_ns
 
     def saving_ns(self, rule: Rule, *causes: Cause) -> SavingNs:
         """What launching them at no cost would save, and of that the part that the rule supposes."""

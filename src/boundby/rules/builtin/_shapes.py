@@ -42,11 +42,16 @@ def few_block_rows(context: RuleContext) -> Rows:
 
 @once
 def small_grid_rows(context: RuleContext) -> Rows:
-    """Those of them that no other kernel shares the device with for more than the rest of their time."""
+    """Those of them that run alone."""
+    return alone_rows(context, few_block_rows(context))
+
+
+def alone_rows(context: RuleContext, kernels: Rows) -> Rows:
+    """Those of these kernels that no other kernel shares the device with for more than the rest of their time."""
     work, table = device_work(context), context.operations
     computes = work.in_window & (table.kind <= OpKind.GRAPH)
     alone = [np.zeros(0, np.intp)]
-    for device, rows in KernelSet(context, few_block_rows(context)).per_device():
+    for device, rows in KernelSet(context, kernels).per_device():
         others = np.flatnonzero(computes & (table.device == device))
         begun, ended = np.sort(table.start_ns[others]), np.sort(table.end_ns[others])
         own = work.duration_ns[rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -14,8 +15,9 @@ from boundby.evidence.host_idleness import Place, examples, host_pieces, place_a
 from boundby.evidence.hotspots import Hotspot
 from boundby.evidence.initialization import progress_at
 from boundby.model.arrays import Int64Array, factorize, unique
+from boundby.model.intervals import contains
 from boundby.model.step_function import NOTHING
-from boundby.model.units import duration
+from boundby.model.units import count, duration
 from boundby.rules.rule import Match
 from boundby.trace.vocabulary.ranges import fold_name
 
@@ -25,6 +27,9 @@ MOST_NAMED = 3
 EARLY, MOST_IS_EARLY = 0.2, 0.75
 # A stretch stands for its place if it is this share of it.
 MOST_OF_IT = 0.5
+# Who opens so many files loads code, or data that lie in many files.
+MANY_FILES = 50
+_OPENS = re.compile(r"^(?:__)?f?open(?:at)?(?:64)?(?:_2)?$")
 
 Key = TypeVar("Key")
 
@@ -87,18 +92,38 @@ def is_early(context: RuleContext, place: Place) -> bool:
     return context.trace.captured.kernels and int(length[early].sum()) >= MOST_IS_EARLY * int(length.sum())
 
 
-def early_advice(context: RuleContext) -> tuple[str, ...]:
-    """What to do about what comes once, at first calls."""
-    what = context.program.pick(
-        "libraries that set themselves up, files, code that is loaded",
-        torch="imports, tracing, libraries that set themselves up, files",
-        python="imports, tracing, libraries that set themselves up, files",
-    )
-    return (
-        f"It lies before most of the kernels, so most likely it is a cost of first calls ({what}), which a longer run "
-        "does not pay again: run each shape once before what counts, and keep the process alive",
-        "The rest without it: boundby analyze --window START:END, or --skip-first K",
-    )
+def files_opened(context: RuleContext, place: Place) -> int:
+    """How many files the threads of a place open there; 0 where OS calls were not captured, or not enough of them to
+    say what the host does."""
+    pieces, calls = host_pieces(context), context.trace.os_calls
+    opens = context.names_where(calls.name, _OPENS.match)[calls.name]
+    number = 0
+    for thread in unique(pieces.thread[place.rows]).tolist():
+        rows = np.flatnonzero(opens & (calls.thread == thread))
+        number += int((contains(pieces.intervals(place.rows), calls.start_ns[rows]) >= 0).sum())
+    return number if number >= MANY_FILES else 0
+
+
+def unseen_advice(context: RuleContext) -> str:
+    """What would tell what the host computes, where nothing on record does."""
+    shows = "shows which functions" if context.trace.captured.osrt else "and -t osrt show which functions and files"
+    if context.trace.is_told_by_frames:
+        return "Nothing on record names this code: torch.profiler.profile(with_stack=True) shows which lines"
+    python = " --python-sampling=true" if context.program.is_python else ""
+    return f"Nothing on record names this code: nsys profile --sample=process-tree{python} {shows}"
+
+
+def early_advice(context: RuleContext, files: int, *, is_known: bool) -> tuple[str, ...]:
+    """What to do about what comes once, at first calls. ``files``: so many are opened; ``is_known``: functions are."""
+    once = "a longer run does not pay it again: run each shape once before what counts, and keep the process alive"
+    if files:
+        what = context.program.pick("code and data are loaded", torch="imports", python="imports")
+        first = f"It lies before most of the kernels, and {count(files)} files are opened there: {what}. So {once}"
+    elif is_known:
+        first = f"It lies before most of the kernels, so most likely it is a cost of first calls, and {once}"
+    else:
+        first = f"{unseen_advice(context)}. It lies before most of the kernels: if it is a cost of first calls, {once}"
+    return first, "The rest without it: boundby analyze --window START:END, or --skip-first K"
 
 
 def fold(context: RuleContext, places: list[Place], key: Callable[[Place], Key]) -> Iterator[tuple[Place, Key]]:
@@ -161,12 +186,23 @@ def neighbours(context: RuleContext, rows: Rows) -> str:
     time_ns = np.add.reduceat(end - start, first)
     # Stretches by their threads: most have the same, and one of them.
     threads = [tuple(sorted(set(one.tolist()))) for one in np.split(pieces.thread[by_call], first[1:])]
+    return around(context, threads, middle, time_ns)
+
+
+def around(context: RuleContext, threads: Sequence[tuple[int, ...]], at_ns: Int64Array, weight_ns: Int64Array) -> str:
+    """``between COPY and FIT``: the ranges around these instants on their threads, or around most of their weight;
+    empty where there are none. Shapes (n,)."""
+    ranges = context.trace.ranges
+    if not len(threads) or not len(ranges):
+        return ""
     total: dict[str, int] = {}
     for chosen in sorted(set(threads)):
         mine = np.array([one == chosen for one in threads], bool)
-        pairs, which = _between(context, np.flatnonzero(np.isin(ranges.thread, chosen)), middle[mine])
-        for (before, after), of_pair in zip(pairs, np.bincount(which, time_ns[mine], len(pairs)).tolist(), strict=True):
-            place = _told(context, before, after)
+        pairs, which = _between(context, np.flatnonzero(np.isin(ranges.thread, chosen)), at_ns[mine])
+        for (before, after), of_pair in zip(
+            pairs, np.bincount(which, weight_ns[mine], len(pairs)).tolist(), strict=True
+        ):
+            place = _told(context, before, after, is_one=len(threads) == 1)
             total[place] = total.get(place, 0) + int(of_pair)
     place, time = min(total.items(), key=lambda item: (-item[1], item[0]))
     if not place or time == sum(total.values()):
@@ -189,12 +225,13 @@ def _between(context: RuleContext, around: Rows, middle: Int64Array) -> tuple[li
     return pairs.tolist(), which
 
 
-def _told(context: RuleContext, before: int, after: int) -> str:
+def _told(context: RuleContext, before: int, after: int, *, is_one: bool) -> str:
+    """The place between two ranges. Of several instants numbered names stand for all of their kind."""
     names = context.trace.names
-    around = [names[name] for name in (before, after) if name != NOTHING]
-    found = [_quoted(name) for name in around]
-    if len(found) == 2 and fold_name(around[0]) == fold_name(around[1]):
-        return f"between one {_quoted(fold_name(around[0]))} and the next"
+    ends = [names[name] if is_one else fold_name(names[name]) for name in (before, after) if name != NOTHING]
+    found = [_quoted(name) for name in ends]
+    if len(found) == 2 and fold_name(ends[0]) == fold_name(ends[1]):
+        return f"between one {_quoted(fold_name(ends[0]))} and the next"
     if len(found) == 2:
         return f"between {found[0]} and {found[1]}"
     return "" if not found else f"after {found[0]}" if before != NOTHING else f"before {found[0]}"

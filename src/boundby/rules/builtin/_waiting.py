@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 
+from boundby.attribution.regions import ROOT
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, lines, saving, waits_of
 from boundby.model.arrays import ranked
 from boundby.model.records import dataclass
+from boundby.rules.builtin._telling import around
 from boundby.rules.rule import Match
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -55,7 +57,7 @@ def matches(
         where = () if at else context.program.pick((), torch=(WHERE,))
         yield Match(
             region=group.region,
-            title=f"{told.title}{_at(at)}",
+            title=f"{told.title}{_at(at) or _outside(context, group)}",
             evidence={**told.evidence, **evidence(context, group), **single, **seen},
             saving_ns=saving_ns,
             advice=(*told.advice, *_together_advice(context, single), *where),
@@ -69,6 +71,16 @@ def _at(lines: Mapping[str, int]) -> str:
     line, times = next(iter(lines.items()), ("", 0))
     share = times / max(sum(lines.values()), 1)
     return f", {'' if share >= NEARLY_ALL else 'mostly '}at {line}" if share >= MOSTLY else ""
+
+
+def _outside(context: RuleContext, group: Group) -> str:
+    """``, between "step *" and [DALI] Feed``: where waits in no range are; empty of others."""
+    waits = waits_of(context)
+    if group.region != ROOT or (waits.region[group.rows] != ROOT).any():
+        return ""
+    thread = context.calls.thread[waits.call[group.rows]].tolist()
+    at = around(context, [(one,) for one in thread], waits.start_ns[group.rows], waits.held_ns[group.rows])
+    return f", {at}" if at else ""
 
 
 def _together_advice(context: RuleContext, single: Mapping[str, object]) -> tuple[str, ...]:

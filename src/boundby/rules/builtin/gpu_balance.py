@@ -13,6 +13,9 @@ from boundby.model.units import duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold, note
 
+# Kinds of unused GPUs that are named.
+MOST_NAMED = 3
+
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work, table, gpus = device_work(context), context.operations, context.trace.gpus
@@ -49,11 +52,13 @@ def _check(context: RuleContext) -> Iterator[Match]:
     kernels = int(busy.sum()) >= RULE.threshold(context, "busy_fraction") * max(context.window_ns, 1)
     # The GPUs of other ranks are listed as well.
     if idle and used and kernels and not table.is_communication.any():
-        listed = ", ".join(gpu.name for gpu in idle[:3])
+        names = list(dict.fromkeys(gpu.name for gpu in idle))
+        more = f" and {len(names) - MOST_NAMED} more kinds" if len(names) > MOST_NAMED else ""
+        others = "the other is" if len(used) == 1 else f"the other {len(used)} are, on average,"
         yield note(
-            f"{len(idle)} of {len(gpus)} GPUs that the report lists run nothing of this program ({listed}), while the "
-            f"other "
-            f"is busy {percent(int(busy.sum()) / max(context.window_ns, 1))} of the time",
+            f"{len(idle)} of the {len(gpus)} GPUs that the report lists ({', '.join(names[:MOST_NAMED])}{more}) "
+            f"{'runs' if len(idle) == 1 else 'run'} nothing of this program, while {others} busy with its kernels "
+            f"{percent(int(busy.sum()) / max(context.window_ns, 1))} of the time",
             {"gpus_listed": len(gpus), "gpus_used": len(used), "unused": [gpu.name for gpu in idle]},
             "If they are free, independent work (batches, requests, parameters) can run there; they may also "
             "belong to others",

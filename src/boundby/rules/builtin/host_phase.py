@@ -7,8 +7,17 @@ from collections.abc import Iterator
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import has_loader, started_processes
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
-from boundby.model.units import percent
-from boundby.rules.builtin._telling import asleep_share, early_advice, fold, is_early, match, where_and_when
+from boundby.model.units import count, percent
+from boundby.rules.builtin._telling import (
+    asleep_share,
+    early_advice,
+    files_opened,
+    fold,
+    is_early,
+    match,
+    unseen_advice,
+    where_and_when,
+)
 from boundby.rules.rule import Match, Rule, Threshold
 
 
@@ -26,7 +35,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
         does = "sleeps" if sleeping > 0.5 else "computes" if is_seen(context) else "computes or sleeps"
         if started and sleeping > 0.5:
             does = "waits for a process that starts"
-        on = f" ({spots[0].short_symbol})" if spots else ""
+        files = files_opened(context, place)
+        if files:
+            evidence["files_opened"] = files
+        on = f" ({spots[0].short_symbol})" if spots else f" and opens {count(files)} files" if files else ""
         if slept and sleeping > 0.5:
             on = f" ({next(iter(slept))})"
         yield match(
@@ -46,9 +58,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     started = started_processes(context, host_pieces(context).intervals(place.rows))
     first: tuple[str, ...] = ()
+    files, is_asleep = files_opened(context, place), asleep_share(context, place) > 0.5
+    is_known = bool(hot_functions(context, place.rows)) or is_asleep
     if is_early(context, place) and not started:
-        return early_advice(context)
-    if started and asleep_share(context, place) > 0.5:
+        return early_advice(context, files, is_known=is_known)
+    if started and is_asleep:
         pids = f"pid{'s' if len(started) > 1 else ''} {', '.join(str(pid) for pid in started[:3])}"
         what = f"{'Processes start' if len(started) > 1 else 'A process starts'} here ({pids})"
         first = (
@@ -57,11 +71,11 @@ def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
             if context.program.is_torch and has_loader(context)
             else f"{what}, and what the program does next waits for it: start it once, before the steps",
         )
-    usual = "building indexes and metrics" if context.program.is_python else "files, building indexes"
+    if not (first or is_known or files):
+        first = (unseen_advice(context),)
     return (
         *first,
-        "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the GPU: "
-        f"evaluation, checkpoints, {usual} are the usual ones",
+        "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the GPU",
         "If it happens once and the real run is long, leave it out of the picture: --window nvtx:NAME or --skip-first",
     )
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.collectives import MESSAGE_NAME, Late, latecomer
+from boundby.evidence.collectives import MESSAGE_NAME, Late, Sender, latecomer, sender
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, places, slept_on
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
-from boundby.model.units import duration, duration_range
+from boundby.model.units import duration, duration_range, percent
 from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.stacks import StackSource
@@ -50,6 +50,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
     waits = places(context, host_pieces(context).of_kind(Idleness.WAIT))
     for place, (what, late) in fold(context, waits, lambda place: _cause(context, place)):
         evidence: dict[str, object] = {}
+        sends = sender(context, place.region, host_pieces(context).intervals(place.rows)) if what == MESSAGES else None
+        if sends is not None:
+            evidence |= {"sending_process": sends.pid, "inside_a_send_meanwhile_fraction": round(sends.inside, 3)}
         if slept := slept_on(context, place.rows):
             evidence["slept_on_ns"] = slept
         if gil := _gil_share(context, place.rows):
@@ -63,10 +66,19 @@ def _check(context: RuleContext) -> Iterator[Match]:
             context,
             place,
             f"the host {does}{while_idle(context)}{f', on {on}' if on else ''}"
-            f"{f', mostly for process {late.pid}' if late else ''}{where_and_when(context, place)}",
+            f"{f', mostly for process {late.pid}' if late else f', sent by process {sends.pid}' if sends else ''}"
+            f"{where_and_when(context, place)}",
             f"{does} on {on}" if on else does,
             evidence=evidence,
-            advice=(_late_advice(late) if late else ADVICE[what] if what else UNNAMED,),
+            advice=(
+                _late_advice(late)
+                if late
+                else _sender_advice(context, sends)
+                if sends
+                else ADVICE[what]
+                if what
+                else UNNAMED,
+            ),
             removed_least=RULE.threshold(context, "removed_least"),
         )
 
@@ -87,6 +99,26 @@ def _late_advice(late: Late) -> str:
         f"Process {late.pid} comes last to {late.name} ({duration(late.inside_ns)} inside where the others wait "
         f"{duration_range(late.least_ns, late.most_ns)}): see what it does before, balance the work, or do without the "
         "barrier"
+    )
+
+
+def _sender_advice(context: RuleContext, sends: Sender) -> str:
+    who, inside = f"Process {sends.pid} alone sends", percent(sends.inside)
+    if sends.inside < RULE.threshold(context, "sending_fraction"):
+        return (
+            f"{who}, and is outside of any send for {percent(1 - sends.inside)} of this wait: it comes late. See what "
+            "it does before, or post the receive earlier (MPI_Irecv before the kernels, MPI_Wait after)"
+        )
+    if sends.receivers > 1:
+        return (
+            f"{who}, and is inside a send for {inside} of this wait: it serves {sends.receivers} processes one after "
+            "the other. MPI_Isend to all of them and MPI_Waitall, or one collective (MPI_Scatter, MPI_Bcast), lets "
+            "them receive side by side"
+        )
+    return (
+        f"{who}, and is inside a send for {inside} of this wait: the messages' own way takes it. Post the receive "
+        "before the kernels (MPI_Irecv, MPI_Wait after them), join small messages, hand device pointers to a "
+        "CUDA-aware MPI"
     )
 
 
@@ -120,6 +152,7 @@ RULE = Rule(
     thresholds=(
         Threshold("named_fraction", 0.5, "fraction", "What covers less than half of the sleep does not explain it."),
         Threshold("gil_fraction", 0.5, "fraction", "Most of the waits must be for the lock before it is blamed."),
+        Threshold("sending_fraction", 0.5, "fraction", "A sender that is mostly elsewhere comes late."),
         Threshold("removed_least", 0.5, "fraction", "Part of a wait usually remains."),
     ),
 )

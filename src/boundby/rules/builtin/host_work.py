@@ -4,13 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from boundby.attribution.regions import ROOT
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places
 from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
-from boundby.rules.builtin._telling import early_advice, fold, is_early, match, where_and_when, while_idle
+from boundby.model.units import duration
+from boundby.rules.builtin._telling import (
+    early_advice,
+    files_opened,
+    fold,
+    is_early,
+    match,
+    unseen_advice,
+    where_and_when,
+    while_idle,
+)
 from boundby.rules.rule import Match, Rule, Threshold
+from boundby.structure.found import is_found
+
+# Operators that take less than this from launch to launch are the framework's own path, not somebody's loop.
+SHORT_NS = 1_000_000
+# Operators that hold this share of the time explain it.
+MOSTLY = 0.5
+MOST_NAMED = 3
+_ENGINE = "autograd::engine::evaluate_function: "
+DISPATCH = (
+    "This is the framework's way from operator to launch (Python, autograd, dispatch): fewer and larger operators "
+    "(torch.compile, a larger batch), or one CUDA graph for what repeats"
+)
+
+SLOWED = (
+    "The recording is part of it: record_shapes, profile_memory and with_stack slow every operator down. Time a step "
+    "without the profiler before changing anything"
+)
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -28,18 +58,21 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
     by_name = "set-up or warm-up by its name, where " if in_warm_up else ""
     for place, hot in fold(context, places(context, rows), lambda place: _hottest(context, place)):
         spots = hot_functions(context, place.rows)
+        inside = "" if spots or in_warm_up else _operators(context, place)
         yield match(
             context,
             place,
             f"{by_name}the host {does}{while_idle(context)}{where_and_when(context, place)}"
-            f"{f', mostly in {hot}' if hot else ''}",
+            f"{f', mostly in {hot}' if hot else f'; the longest: {inside}' if inside else ''}",
             does,
             evidence={},
             advice=_warm_advice(context)
             if in_warm_up
-            else early_advice(context)
+            else early_advice(context, files_opened(context, place), is_known=bool(spots))
             if is_early(context, place)
-            else _advice(context, hot, is_sampled=bool(spots)),
+            else (DISPATCH, SLOWED)
+            if inside and place.total_ns <= SHORT_NS * place.times
+            else _advice(context, place, hot, is_sampled=bool(spots)),
             removed_least=None if in_warm_up else RULE.threshold(context, "removed_least"),
             spots=spots,
         )
@@ -51,6 +84,22 @@ def _hottest(context: RuleContext, place: Place) -> str:
     return spots[0].place if spots else ""
 
 
+def _operators(context: RuleContext, place: Place) -> str:
+    """``aten::conv2d 31.0 ms, aten::addmm 12.0 ms``: the framework's operators that make the calls which end most of
+    this time; empty where that is not told."""
+    if not context.trace.is_told_by_frames:
+        return ""
+    pieces, operators = host_pieces(context), context.operators
+    rows = place.rows[pieces.call[place.rows] >= 0]
+    length, outermost = (pieces.end_ns - pieces.start_ns)[rows], operators.outermost[pieces.call[rows]]
+    total = np.bincount(outermost + 1, length, len(operators.names) + 1)[1:]
+    if total.sum() < MOSTLY * place.total_ns:
+        return ""
+    longest = np.lexsort((np.arange(len(total)), -total))[:MOST_NAMED]
+    named = ((operators.names[one].removeprefix(_ENGINE), total[one]) for one in longest.tolist() if total[one])
+    return ", ".join(f"{name} {duration(ns)}" for name, ns in named)
+
+
 def _warm_advice(context: RuleContext) -> tuple[str, ...]:
     rest = rest_window(context)
     return (
@@ -59,14 +108,13 @@ def _warm_advice(context: RuleContext) -> tuple[str, ...]:
     )
 
 
-def _advice(context: RuleContext, hot: str, *, is_sampled: bool) -> tuple[str, ...]:
+def _advice(context: RuleContext, place: Place, hot: str, *, is_sampled: bool) -> tuple[str, ...]:
     where = "this code" if hot in ("", short_symbol(PYTHON_CODE)) else hot
-    if context.program.is_python:
-        rest = "vectorise the rest instead of looping in Python"
-        capture = "--sample=process-tree --python-sampling=true"
-    else:
-        rest = "let several threads share what remains"
-        capture = "--sample=process-tree"
+    rest = (
+        "vectorise the rest instead of looping in Python"
+        if context.program.is_python
+        else "let several threads share what remains"
+    )
     first = (
         f"Take {where} off the path to the next launch: compute it on the GPU, once before the loop, or in another "
         f"thread while the GPU works; {rest}"
@@ -74,10 +122,10 @@ def _advice(context: RuleContext, hot: str, *, is_sampled: bool) -> tuple[str, .
         else f"Make {where} cheaper: compute once what does not change, move what is "
         f"done to many elements to the GPU; {rest}"
     )
-    return (
-        first,
-        *(() if is_sampled else (f"To see which functions: capture with {capture}",)),
-    )
+    if is_sampled:
+        return (first,)
+    is_named = place.region != ROOT and not is_found(context.tree.domain[place.region])
+    return (first, unseen_advice(context)) if is_named else (unseen_advice(context), first)
 
 
 RULE = Rule(

@@ -105,13 +105,22 @@ def _pinning(copies: CopySet) -> Match | None:
     once = f"{count(times)} of them are {size(common)} each: if their content does not change, upload it once"
     return copies.match(
         f"{counted(len(copies), f'copy {way} moves', f'copies {way} move')} {size(copies.byte_count)} in "
-        f"{duration(copies.total_ns)}, at {bandwidth(rate * 1e9)}",
+        f"{duration(copies.total_ns)}, at {bandwidth(rate * 1e9)}{_ends(copies)}",
         copies.evidence(is_upload=False, expected_from=source, assumed_speed_up=[least, round(most, 2)]),
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
         copies.saving_without(Cause.GPU_COPY, 1 - 1 / least, 1 - 1 / most),
         (*context.program.pick(_PINNED["cpp"], **_PINNED), *((once,) if _OFTEN <= times <= to_device else ())),
         cost_ns=copies.total_ns,
     )
+
+
+def _ends(copies: CopySet) -> str:
+    """Whether these are what is left of data that go to and fro: the first way in, and the last way out."""
+    every = copies.context.operations.bytes
+    returning = unique(every[transfers(copies.context).rows(Transfer.RETURNS)])
+    if not len(returning) or not np.isin(every[copies.rows], returning).all():
+        return ""
+    return ": the first way in and the last way out of what goes to and fro each time (see repeated-transfer)"
 
 
 def _expected(copies: CopySet) -> tuple[float | None, str]:

@@ -9,6 +9,7 @@ import numpy as np
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.model.causes import Cause
+from boundby.model.intervals import Coverage, union
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import (
@@ -21,6 +22,7 @@ from boundby.rules.builtin._shapes import (
     small_grid_rows,
 )
 from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import is_library_kernel
 
 
@@ -38,9 +40,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     used = _used(alone)
     kernels = counted(len(alone), "long kernel", "long kernels")
+    copying_ns = _copying_ns(context, alone.rows)
+    beside = f", {duration(copying_ns)} of it beside copies, which stay" if copying_ns >= alone.total_ns // 2 else ""
     yield alone.match(
         f"{kernels} ({duration(alone.total_ns)}) {'runs' if len(alone) == 1 else 'run'} alone on {percent(used)} of "
-        "the GPU's multiprocessors",
+        f"the GPU's multiprocessors{beside}",
         alone.evidence(**_shapes(alone)),
         (0, alone.saving_by_speed(1.0, _filled(context, used))[1]),
         (
@@ -49,6 +53,17 @@ def _check(context: RuleContext) -> Iterator[Match]:
         ),
         cost_ns=alone.total_ns,
     )
+
+
+def _copying_ns(context: RuleContext, rows: Rows) -> int:
+    """For how much of their time these kernels' devices copy as well."""
+    work, table = device_work(context), context.operations
+    inside_ns = 0
+    for device, kernels in KernelSet(context, rows).per_device():
+        copies = np.flatnonzero(work.in_window & (table.kind >= OpKind.MEMCPY) & (table.device == device))
+        busy = Coverage(union(table.start_ns[copies], table.end_ns[copies]))
+        inside_ns += int(busy.within(table.start_ns[kernels], table.end_ns[kernels]).sum())
+    return inside_ns
 
 
 def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:

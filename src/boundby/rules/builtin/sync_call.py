@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import busy_of_devices
-from boundby.evidence.waits import Group, WaitKind
+from boundby.evidence.waits import Group, WaitKind, waits_of
+from boundby.model.arrays import pick
 from boundby.model.causes import Cause
+from boundby.model.step_function import NOTHING
 from boundby.rules.builtin._waiting import Words, calls_of, matches
 from boundby.rules.rule import Match, Rule
+from boundby.trace.tables import Direction
 
 _ADVICE = (
     (
@@ -35,6 +38,13 @@ _ADVICE = (
 )
 # Devices that differ by this much from their mean make the host wait whatever it calls.
 UNEVEN = 1.2
+# These shares of the waits come right after copies within the device: they are what is waited for.
+MOSTLY, NEARLY_ALL = 0.6, 0.9
+_ON_DEVICE = (
+    "A copy within the device needs no wait: what uses the data comes after it on the same stream anyway. A library "
+    "that hands over batches so (a loader, an adapter between frameworks) can be told to order streams with an event, "
+    "or to write to where the data are used"
+)
 
 
 def check(context: RuleContext) -> Iterator[Match]:
@@ -49,6 +59,13 @@ def _words(context: RuleContext, group: Group) -> Words:
             "The GPUs have unequal work, and the host waits for the slower one: see gpu-balance. Without the wait the "
             "next one takes its place"
         )
+    waits = waits_of(context)
+    direction = pick(context.operations.direction, waits.copied[group.rows], NOTHING)
+    after_copies = float((direction == Direction.DTOD).mean())
+    if "Synchronize" in group.key and after_copies >= MOSTLY:
+        each = "mostly " if after_copies < NEARLY_ALL else "each " if group.incidents > 1 else ""
+        title = f"{group.key} makes the host wait {group.costs}, {each}right after a copy on the device"
+        return Words(title, (_ON_DEVICE,))
     return Words(f"{group.key} makes the host wait {group.costs}", (advice,))
 
 

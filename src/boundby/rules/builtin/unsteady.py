@@ -7,20 +7,29 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.repetition import repeated_regions
+from boundby.evidence.initialization import warm_regions
+from boundby.evidence.operators import is_operator
+from boundby.evidence.repetition import Repeated, repeated_regions
+from boundby.model.arrays import factorize
 from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
 
+# So many instances of each kind of work, on average, tell a kind from an odd one.
+LEAST_OF_KIND = 2
 _FEW: tuple[str, ...] = ("Record more steps: the account is of these few, and one odd step distorts it",)
 _DIFFERENT = (
     "Look at a slow and a fast one separately: boundby analyze --window START:END with the times of the examples",
     "Different shapes or data: give them different range names, so that each has an account of its own",
 )
+_OTHER_WORK = ("Give each kind of work a range name of its own, so that each has an account: an average tells of none",)
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
+    warm = warm_regions(context)
     for item in repeated_regions(context):
         steady = item.steady_ns
+        if warm[item.region]:
+            continue  # first calls differ from later ones: that is what a warm-up is for
         if int(steady.sum()) < RULE.threshold(context, "window_fraction") * context.longest_window_ns:
             continue
         low, middle, high = (float(value) for value in np.quantile(steady, (0.1, 0.5, 0.9)))
@@ -28,6 +37,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
         if len(steady) < RULE.threshold(context, "instances"):
             title = f"only {count(len(steady))} instances after warm-up: too few for an average"
             advice = _FEW
+        elif spread > RULE.threshold(context, "spread") and (kinds := _kinds_of_work(context, item)):
+            if is_operator(context.tree.name[item.region]):
+                continue  # one operator on other shapes is other work
+            title = (
+                f"instances do different work, of {kinds} kinds by their kernels: from {duration(low)} to "
+                f"{duration(high)} (one in ten is beyond), as long as their like each"
+            )
+            advice = _OTHER_WORK
         elif spread > RULE.threshold(context, "spread"):
             title = (
                 f"instances differ: one in ten takes over {duration(high)}, one in ten under {duration(low)} (median "
@@ -53,6 +70,25 @@ def _check(context: RuleContext) -> Iterator[Match]:
             severity="note",
             instances=len(steady),
         )
+
+
+def _kinds_of_work(context: RuleContext, item: Repeated) -> int:
+    """How many kinds of instances there are by the kernels and grids that they launch, if instances of one kind take
+    equally long; 0 if they do not, or launch nothing."""
+    table, calls = context.operations, context.calls
+    rows = np.flatnonzero((calls.of_operation >= 0) & context.subtree(item.region)[context.timeline.launch_region])
+    at = calls.start_ns[calls.of_operation[rows]]
+    instance = np.searchsorted(item.start_ns, at, side="right") - 1
+    inside = (instance >= 0) & (at < (item.start_ns + item.host_ns)[instance])
+    _, token = factorize(table.name[rows[inside]], table.shape[rows[inside]])
+    held = np.bincount(instance[inside], (token + 1.0) ** 2, len(item.start_ns))[item.warm_up :]
+    length = item.steady_ns.astype(np.float64)
+    kinds, kind = np.unique(held, return_inverse=True)
+    if not held.any() or LEAST_OF_KIND * len(kinds) > len(length):
+        return 0
+    middle = np.array([np.median(length[kind == one]) for one in range(len(kinds))])
+    low, high = np.quantile(length / np.maximum(middle[kind], 1), (0.1, 0.9)).tolist()
+    return len(kinds) if len(kinds) > 1 and high - low <= RULE.threshold(context, "spread") else 0
 
 
 RULE = Rule(
