@@ -24,7 +24,13 @@ def preempted(report: Report) -> list[Finding]:
 
 
 def behind(report: Report) -> str:
+    """Whom the thread waits behind. It is what is told first, with what to do, and is not told as its own work too."""
     (found,) = preempted(report)
+    assert found.advice
+    assert found.saving_ns is not None
+    for item in report.findings:
+        if item.rule == "host-work" and item.region == found.region and item.saving_ns:
+            assert item.saving_ns[1] <= item.evidence["idle_ns"] - item.evidence["waits_for_a_core_ns"]  # type: ignore[operator]
     return found.title.rsplit("behind ", 1)[1]
 
 
@@ -47,3 +53,5 @@ def test_too_few_workers_are_waited_for(nsys: Nsys, tmp_path: Path) -> None:
     report = captured(nsys, tmp_path, "few_workers")
     region = next(item for item in report.regions if item.path[-1:] == ("next batch",))
     assert region.verdict.bound == "host_blocked"
+    (found,) = [item for item in report.findings if item.rule == "host-input"]
+    assert found.advice[0].startswith("1 worker process (pid ")

@@ -22,6 +22,8 @@ LEAST_BUSY = 0.05
 FEEDING = 0.5
 # From this share on a process has no time left to work faster.
 SATURATED = 0.9
+# Who waits for a core for less of the time is on a machine that is used, not on one that is full.
+MUCH_WAITING = 0.1
 # A process that begins this much before a stretch is started for it.
 BEFORE_SHARE = 0.05
 
@@ -32,8 +34,9 @@ class Worker:
 
     number: int  # process id or thread id
     is_process: bool
-    busy: float  # share of the time in which it, or any thread of it, is on a CPU
+    busy: float  # share of the time in which it, or any thread of it, is on a CPU or waits for one
     threads: tuple[int, ...]
+    waiting: float = 0.0  # of that: no thread of it is on a CPU, but one could run
     is_twin: bool = False  # a process of the same name as one that launches: forked from it, as a loader's workers are
 
 
@@ -55,12 +58,18 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
         shown = [on for thread in threads if (on := hosts.evidence(thread).on_cpu) is not None]
         if not shown:
             continue
-        runs = union(np.concatenate([on.start for on in shown]), np.concatenate([on.end for on in shown]))
-        busy = int(Coverage(runs).within(inside.start, inside.end).sum()) / inside.total
+        could = [*shown, *(hosts.evidence(thread).preempted for thread in threads)]
+        runs, busy = (
+            int(Coverage(union(*sides)).within(inside.start, inside.end).sum()) / inside.total
+            for sides in (
+                tuple(np.concatenate([getattr(part, side) for part in parts]) for side in ("start", "end"))
+                for parts in (shown, could)
+            )
+        )
         if busy >= LEAST_BUSY:
             one = trace.threads[threads[0]]
             is_twin = is_process and any(is_child(trace, one.process, number) for number in calling)
-            found.append(Worker(number, is_process, busy, tuple(threads), is_twin))
+            found.append(Worker(number, is_process, busy, tuple(threads), busy - runs, is_twin))
     return sorted(found, key=lambda one: (-one.busy, not one.is_process, one.number))
 
 
@@ -93,20 +102,33 @@ def has_loader(context: RuleContext) -> bool:
 
 
 def named_workers(found: Sequence[Worker]) -> str:
-    """``1 worker process (pid 17) runs at 99 %``, ``4 worker processes run at 97 % on average``, threads after them;
-    empty without any."""
+    """``1 worker process (pid 17) runs at 99 %``, ``4 worker processes run at 22 % on average and wait for a core for
+    70 %``, threads after them; empty without any."""
     parts = []
     for is_process, one, several, name in (
         (True, "worker process", "worker processes", "pid"),
         (False, "thread of the same process", "threads of the same process", "tid"),
     ):
         alike = [worker for worker in found if worker.is_process == is_process]
-        if len(alike) == 1:
-            parts.append(f"1 {one} ({name} {alike[0].number}) runs at {percent(alike[0].busy)}")
-        elif alike:
-            mean = sum(worker.busy for worker in alike) / len(alike)
-            parts.append(f"{len(alike)} {several} run at {percent(mean)} on average")
+        if not alike:
+            continue
+        waiting = waiting_share(alike)
+        runs = percent(sum(worker.busy for worker in alike) / len(alike) - waiting)
+        is_one = len(alike) == 1
+        told = (
+            f"1 {one} ({name} {alike[0].number}) runs at {runs}" if is_one else f"{len(alike)} {several} run at {runs}"
+        )
+        if not is_one:
+            told += " on average"
+        if waiting >= MUCH_WAITING:
+            told += f" and {'waits' if is_one else 'wait'} for a core for {percent(waiting)}"
+        parts.append(told)
     return ", ".join(parts)
+
+
+def waiting_share(found: Sequence[Worker]) -> float:
+    """The share of the time in which they could run and wait for a core, on average."""
+    return sum(one.waiting for one in found) / max(len(found), 1)
 
 
 def started_processes(context: RuleContext, inside: IntervalSet) -> list[int]:

@@ -370,7 +370,7 @@ class Paging(IntEnum):
     """What happens to pages of managed memory."""
 
     FAULT = 0  # a GPU touches pages that it does not have, and waits for them
-    FETCHED = 1  # they move because somebody touched them
+    FETCHED = 1  # they move to a GPU because it touched them
     PREFETCHED = 2  # they move because the program or the driver asked ahead
     EVICTED = 3  # they move to make room
     OTHER = 4

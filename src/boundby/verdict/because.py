@@ -14,6 +14,7 @@ LEAST_TOLD = 0.005  # less reads as "under 1 %"
 LEAD_LOST = 0.50
 MUCH_FIXED = 0.10  # time that no change removes is told from a tenth on
 MANY = 100  # from here on without fractions
+MUCH_WAITING = 0.10  # a thread that waits less for a core is on a machine that others use, too
 MOST_PARTS = 3  # of host time that one clause names
 _WORK = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}
 
@@ -88,7 +89,9 @@ def _cuda_api(case: Case, _: Decision) -> str:
 
 
 def _cpu(case: Case, _: Decision) -> str:
-    return f"GPU idle {_each(case, Cause.CPU)} while the host runs its own code, busy {_busy(case)}"
+    waiting = case.preempted_ns / max(case.time[Cause.CPU], 1)
+    core = f", or waits for a core ({percent(waiting)} of that)" if waiting >= MUCH_WAITING else ""
+    return f"GPU idle {_each(case, Cause.CPU)} while the host runs its own code{core}, busy {_busy(case)}"
 
 
 def _host_blocked(case: Case, _: Decision) -> str:
@@ -134,8 +137,12 @@ def _host(case: Case) -> str:
     if case.window_ns == 0:
         return "no time of its own"
     parts: list[str] = []
+    waiting = case.preempted_ns / case.window_ns
     for cause in sorted(Cause, key=lambda cause: (-case.time[cause], cause))[:MOST_PARTS]:
         if case.share(cause) >= LEAST_TOLD:
+            if cause == Cause.CPU and waiting >= MUCH_WAITING:
+                parts.append(f"on CPU {percent(case.share(cause) - waiting)}, waits for a core {percent(waiting)}")
+                continue
             name = {Cause.CPU: "on CPU", Cause.HOST_BLOCKED: "asleep"}.get(cause, SHORT_LABEL[cause.key])
             on = f" ({', '.join(list(case.blocked_on)[:2])})" if cause == Cause.HOST_BLOCKED and case.blocked_on else ""
             parts.append(f"{name} {percent(case.share(cause))}{on}")

@@ -17,7 +17,9 @@ STEPS, PAGES = 10, 8
 PREFETCH, FAULT, EVICTION = 1, 2, 4  # CUpti_ActivityUnifiedMemoryMigrationCause
 
 
-def managed(folder: Path, cause: int | None, *, faults: bool, schema: str = "2023", device_ms: int = 0) -> Path:
+def managed(
+    folder: Path, cause: int | None, *, faults: bool, schema: str = "2023", device_ms: int = 0, way: str = "UVM_HtoD"
+) -> Path:
     """Ten kernels of 4 ms each, in which eight pieces of 2 MB move for 0.4 ms each."""
     export = Export(("./stencil",))
     main = export.thread(pid=1, tid=1)
@@ -29,9 +31,7 @@ def managed(folder: Path, cause: int | None, *, faults: bool, schema: str = "202
             move = at + 100_000 + page * MS // 2
             if device_ms:
                 move += device_ms * MS
-            export.memcpy(
-                main, move, move + 4 * MS // 10, bytes=2 << 20, kind="UVM_HtoD", target="managed", cause=cause
-            )
+            export.memcpy(main, move, move + 4 * MS // 10, bytes=2 << 20, kind=way, target="managed", cause=cause)
             if faults:
                 export.row(
                     "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
@@ -81,6 +81,10 @@ def test_what_was_prefetched_or_not_told_holds_no_kernel_up(cause: int | None, s
 def test_prefetches_in_the_open_are_copies_and_no_habit_of_pages(tmp_path: Path) -> None:
     report = analyze(managed(tmp_path, PREFETCH, faults=False, device_ms=4))
     assert not of(report)
+
+
+def test_pages_that_the_host_takes_back_hold_no_kernel_up(tmp_path: Path) -> None:
+    assert not of(analyze(managed(tmp_path, FAULT, faults=False, way="UVM_DtoH")))
 
 
 def test_evictions_get_other_advice(tmp_path: Path) -> None:

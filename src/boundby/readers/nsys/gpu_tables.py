@@ -208,9 +208,11 @@ def page_events(database: Database, gpus: Gpus) -> PageEvents:
     """Faults of GPUs on managed memory, and why pages moved; empty where neither is told."""
     parts: list[Raw] = []
     if database.has("CUPTI_ACTIVITY_KIND_MEMCPY", *_PLACE, "migrationCause"):
-        moved = database.columns("CUPTI_ACTIVITY_KIND_MEMCPY", (*_PLACE, "migrationCause"))
+        moved = database.columns("CUPTI_ACTIVITY_KIND_MEMCPY", (*_PLACE, "migrationCause", "copyKind"))
         moved = {column: values[np.isin(moved["migrationCause"], list(_WHY_MOVED))] for column, values in moved.items()}
-        parts.append({**moved, "kind": _lookup(_WHY_MOVED, moved["migrationCause"]).astype(np.int64)})
+        kind = _lookup(_WHY_MOVED, moved["migrationCause"]).astype(np.int64)
+        to_host = _directions(database, moved["copyKind"])[0] == Direction.DTOH  # the host touched them
+        parts.append({**moved, "kind": np.where(to_host & (kind == Paging.FETCHED), int(Paging.OTHER), kind)})
     if database.has("CUDA_UM_GPU_PAGE_FAULT_EVENTS", *_PLACE):
         faults = database.columns("CUDA_UM_GPU_PAGE_FAULT_EVENTS", (*_PLACE, "numberOfPageFaults"))
         parts.append({**faults, "kind": np.full(len(faults["start"]), int(Paging.FAULT), np.int64)})

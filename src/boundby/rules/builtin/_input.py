@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from boundby.evidence.context import RuleContext
-from boundby.evidence.feeders import SATURATED, Worker, named_workers
+from boundby.evidence.feeders import SATURATED, Worker, named_workers, waiting_share
 from boundby.evidence.host_idleness import Place, hot_functions
 from boundby.model.units import percent
+
+# Workers that wait for a core for this share of the time gain nothing by others beside them.
+CORES_TAKEN = 0.3
 
 
 def input_advice(
@@ -29,6 +32,12 @@ def input_advice(
                 "(uint8, half), fewer bytes, or batches that lie in one piece help",
             ),
         )
+    if processes and waiting_share(processes) >= CORES_TAKEN:
+        fewer = program.pick("fewer of them", torch="num_workers below the number of cores")
+        return (
+            f"{named_workers(processes)} meanwhile: the cores are taken, and more workers would only take turns. Give "
+            f"them cores (a quiet machine, more CPUs for the job, {fewer}), or make their work cheaper",
+        )
     if processes or (helpers and sleeping > 0.5):
         more = program.pick(
             "more of them, or cheaper work in them",
@@ -51,6 +60,13 @@ def input_advice(
             "whether that computes or waits for storage",
             torch="More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
             "--cpuctxsw=process-tree to see whether the workers compute or wait for storage",
+        )
+    elif runs := [one for one in others if one.is_process]:
+        more = program.pick("more of them", torch=f"num_workers={2 * len(runs)}")
+        they = "it waits" if len(runs) == 1 else "they wait"
+        first = (
+            f"{named_workers(runs)} meanwhile, and what {they} for besides is not on record (a core, storage, the "
+            f"network): {more} where cores are free, fewer than cores where they are not, or cheaper work in each"
         )
     else:
         first = (

@@ -15,7 +15,7 @@ from boundby.evidence.host_idleness import Place, examples, host_pieces, place_a
 from boundby.evidence.hotspots import Hotspot
 from boundby.evidence.initialization import progress_at
 from boundby.model.arrays import Int64Array, factorize, unique
-from boundby.model.intervals import contains
+from boundby.model.intervals import Coverage, contains
 from boundby.model.step_function import NOTHING
 from boundby.model.units import count, duration
 from boundby.rules.rule import Match
@@ -44,15 +44,20 @@ def match(
     advice: tuple[str, ...],
     removed_least: float | None,
     asleep_fraction: float | None = None,
+    waiting_ns: int = 0,
     spots: Sequence[Hotspot] = (),
 ) -> Match:
-    """A finding on a place. ``does``: what the host does there; ``removed_least``: the fraction of what the program
+    """A finding on a place. ``does``: what the host does there; ``waiting_ns``: for so long of it the host could run
+    and waits for a core, which another rule speaks of; ``removed_least``: the fraction of what the program
     would save without it that a change is sure to bring (None: it is a note, and saves nothing)."""
     shared: dict[str, object] = {
         "idle_ns": place.total_ns,
         "count": place.times,
         "share_of_window_fraction": round(place.total_ns / max(context.window_ns, 1), 4),
     }
+    own = 1 - waiting_ns / max(place.total_ns, 1)
+    if waiting_ns:
+        shared["waits_for_a_core_ns"] = waiting_ns
     if asleep_fraction is not None:
         shared["host_asleep_fraction"] = round(asleep_fraction, 3)
     if place.parts:
@@ -62,12 +67,12 @@ def match(
         region=place.region,
         title=title,
         evidence={**shared, **evidence, **hottest},
-        saving_ns=None if removed_least is None else scaled(saving(context, place), removed_least, 1.0),
+        saving_ns=None if removed_least is None else scaled(saving(context, place), removed_least * own, own),
         advice=advice,
         examples=examples(context, place.rows, does),
         severity="note" if removed_least is None else None,
         instances=place.times,
-        cost_ns=None if removed_least is None else place.total_ns,
+        cost_ns=None if removed_least is None else place.total_ns - waiting_ns,
     )
 
 
@@ -75,6 +80,16 @@ def asleep_share(context: RuleContext, place: Place) -> float:
     """The share of a place's time in which the host sleeps."""
     pieces = host_pieces(context)
     return pieces.total_ns(pieces.asleep(place.rows)) / max(place.total_ns, 1)
+
+
+def preempted_ns(context: RuleContext, place: Place) -> int:
+    """For how long of a place its threads could run and wait for a core."""
+    pieces, total = host_pieces(context), 0
+    for thread in unique(pieces.thread[place.rows]).tolist():
+        rows = place.rows[pieces.thread[place.rows] == thread]
+        waits = Coverage(context.timeline.host_state.evidence(thread).preempted)
+        total += int(waits.within(pieces.start_ns[rows], pieces.end_ns[rows]).sum())
+    return total
 
 
 def while_idle(context: RuleContext) -> str:

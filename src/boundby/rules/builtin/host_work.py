@@ -19,6 +19,7 @@ from boundby.rules.builtin._telling import (
     fold,
     is_early,
     match,
+    preempted_ns,
     unseen_advice,
     where_and_when,
     while_idle,
@@ -59,10 +60,15 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
     for place, hot in fold(context, places(context, rows), lambda place: _hottest(context, place)):
         spots = hot_functions(context, place.rows)
         inside = "" if spots or in_warm_up else _operators(context, place)
+        waiting_ns = 0 if in_warm_up else preempted_ns(context, place)
+        own_ns = place.total_ns - waiting_ns
+        if own_ns < context.least_ns:
+            continue  # it hardly runs: see preempted
+        core = f", {duration(waiting_ns)} of which it waits for a core" if waiting_ns > own_ns // 10 else ""
         yield match(
             context,
             place,
-            f"{by_name}the host {does}{while_idle(context)}{where_and_when(context, place)}"
+            f"{by_name}the host {does}{while_idle(context)}{where_and_when(context, place)}{core}"
             f"{f', mostly in {hot}' if hot else f'; the longest: {inside}' if inside else ''}",
             does,
             evidence={},
@@ -74,6 +80,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
             if inside and place.total_ns <= SHORT_NS * place.times
             else _advice(context, place, hot, is_sampled=bool(spots)),
             removed_least=None if in_warm_up else RULE.threshold(context, "removed_least"),
+            waiting_ns=waiting_ns,
             spots=spots,
         )
 

@@ -22,7 +22,7 @@ _OWN, _CHILDREN, _OTHERS = "threads of its own process", "processes that it star
 _ADVICE = {
     _OWN: "Fewer threads than cores: OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, or the pool's own size; those "
     "beyond the cores only take turns",
-    _CHILDREN: "Fewer processes than cores: a loader's num_workers, ranks on one machine, or each with one thread "
+    _CHILDREN: "Fewer processes than cores: workers and ranks on one machine, or each with one thread "
     "(OMP_NUM_THREADS=1)",
     _OTHERS: "Another program takes the cores: see who with top, measure on a quiet machine, or bind the program to "
     "cores of its own (taskset, numactl)",
