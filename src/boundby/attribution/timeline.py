@@ -201,7 +201,7 @@ def _cut_apart(
     trace: Trace,
     calls: Calls,
     ownership: Ownership,
-    call_range: npt.NDArray[np.int64],
+    call_range: npt.NDArray[np.int32],
     window: Window,
     shifts: dict[int, ClockShift],
 ) -> Trace:
