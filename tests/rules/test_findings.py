@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -223,6 +224,16 @@ def test_other_packages_bring_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [item.id for item in found] == ["their-rule"]
     assert {item.rule for item in broken} == {"missing", "pytest", "sync-call", "their-rule", "WITHOUT_PAGE"}
     assert len(rules.every()) == len(rules.builtin()) + 1
+
+
+def test_what_is_installed_later_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    before = rules.third_party()[0]
+    told = tmp_path / "theirs-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Name: theirs\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text(f"[{rules.ENTRY_POINTS}]\ntheirs = {__name__}:THEIRS\n")
+    assert rules.third_party()[0] == (*before, THEIRS)
 
 
 def test_no_saving_is_told_beyond_the_cost(context: RuleContext) -> None:

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,17 +52,27 @@ def third_party() -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:
 def _installed() -> Iterable[EntryPoint]:
     """What other packages offer. Their files are looked at first: ``importlib.metadata`` alone costs as much as a tenth
     of a small report's analysis."""
-    if not any(_offers(Path(place)) for place in sys.path):
+    if not any(_offers(place, _changed_ns(place)) for place in sys.path):
         return ()
     from importlib.metadata import entry_points
 
     return entry_points(group=ENTRY_POINTS)
 
 
-def _offers(place: Path) -> bool:
-    """Whether a distribution in this place of Python's path may have rules; archives may."""
+def _changed_ns(place: str) -> int:
+    """When something was installed there last."""
     try:
-        told = [name for name in os.listdir(place) if name.endswith(("-info", ".egg"))]  # noqa: PTH208  (names will do)
+        return os.stat(place or ".").st_mtime_ns  # noqa: PTH116  (a string will do)
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=32)
+def _offers(place: str, _changed_ns: int) -> bool:
+    """Whether a distribution in this place of Python's path may have rules; archives may. It is looked again once
+    something has been installed there."""
+    try:
+        told = [name for name in os.listdir(place or ".") if name.endswith(("-info", ".egg"))]  # noqa: PTH208  (names will do)
     except OSError:
         return os.path.isfile(place)  # noqa: PTH113  (that of pathlib raises where it may not look)
     lists = (Path(place, name, "entry_points.txt") for name in told)
