@@ -49,6 +49,7 @@ def test_skipped_instances_are_not_counted() -> None:
     ("window", "skip", "words"),
     [
         ("nvtx:nothing", 0, "No NVTX range matches"),
+        ("nvtx:stpe *", 0, "Did you mean step \\*"),
         ("sometime", 0, "not a window"),
         ("5s:1s", 0, "ends before it starts"),
         ("1x:2s", 0, "not a time"),

@@ -13,7 +13,7 @@ from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.projection import project
 from boundby.attribution.regions import ROOT, Regions
 from boundby.model.arrays import Int64Array
-from boundby.model.errors import SelectionError
+from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.records import dataclass
 from boundby.model.units import duration
 from boundby.structure.steps import Candidate, find_steps, likely_steps
@@ -137,7 +137,7 @@ def matching_ranges(trace: Trace, regions: Regions, glob: str) -> npt.NDArray[np
         names = sorted({name for name in regions.name if name})
         some = list(dict.fromkeys([*difflib.get_close_matches(glob, names, n=3, cutoff=0.4), *names]))[:5]
         hint = f"The report's ranges include: {', '.join(some)}." if some else "The report holds no NVTX ranges."
-        raise SelectionError(f"No NVTX range matches {glob!r}.", hint)
+        raise SelectionError(f"No NVTX range matches {glob!r}.", did_you_mean(glob, names) + hint)
     return rows
 
 

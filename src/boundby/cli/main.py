@@ -52,11 +52,10 @@ class _LazyGroup(click.Group):
         if word not in self.list_commands(ctx) and _names_a_report(word):
             args = ["analyze", *args]
         elif word not in self.list_commands(ctx) and not word.startswith("-"):
-            import difflib
+            from boundby.model.errors import did_you_mean
 
-            near = difflib.get_close_matches(word, self.list_commands(ctx), n=1, cutoff=0.5)
-            hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(self.list_commands(ctx))}."
-            raise click.UsageError(f"There is no command {word!r}, and no such file.{hint}", ctx)
+            hint = did_you_mean(word, self.list_commands(ctx)) or f"There are {', '.join(self.list_commands(ctx))}."
+            raise click.UsageError(f"There is no command {word!r}, and no such file. {hint.rstrip()}", ctx)
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

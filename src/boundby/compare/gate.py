@@ -14,14 +14,13 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from boundby.compare.matching import step_candidate
 from boundby.compare.quantities import QUANTITIES, Number, Quantity
 from boundby.model import units
-from boundby.model.errors import UserError
+from boundby.model.errors import UserError, did_you_mean
 from boundby.model.records import dataclass
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.gate import GateResult, LimitResult, Measured
@@ -113,8 +112,7 @@ def _split(text: str, quoted: str | None, left: str) -> tuple[str | None, str]:
 
 def _unknown(text: str, left: str) -> LimitError:
     tails = [left, left.rpartition(".")[2], ".".join(left.split(".")[-2:])]
-    close = [name for tail in tails for name in get_close_matches(tail, QUANTITIES, 1, 0.6)]
-    hint = f"Did you mean {close[0]}? " if close else ""
+    hint = next(filter(None, (did_you_mean(tail, QUANTITIES) for tail in tails)), "")
     return LimitError(f"{text!r}: there is no quantity {left!r}.", f"{hint}{LIST}")
 
 
@@ -331,7 +329,8 @@ def _nothing(limit: Limit) -> str:
 def _absent(limit: Limit, report: Report) -> str:
     if limit.scope == STEP:
         return "The report holds no region that is plainly its step."
-    return f"No region matches {limit.scope!r}. {_some(report)}"
+    near = did_you_mean(limit.scope or "", ("/".join(region.path) for region in report.regions))
+    return f"No region matches {limit.scope!r}. {near}{_some(report)}"
 
 
 def _some(report: Report) -> str:

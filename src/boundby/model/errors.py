@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """Bad input or a missing tool: one clear sentence, and what to do next.
@@ -42,3 +44,11 @@ class OutOfTimeError(UserError):
         self.because = f"{doing} took over {most_s:,g} s of CPU time"
         next_step = "Look at a part of it, with --window, or allow more: boundby analyze --max-time SECONDS."
         super().__init__(f"{self.because[0].upper()}{self.because[1:]}.", next_step)
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """``Did you mean backward? ``; empty where no name there is comes near."""
+    import difflib
+
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"Did you mean {near[0]}? " if near else ""

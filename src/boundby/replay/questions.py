@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from boundby.model.arrays import BoolArray
-from boundby.model.errors import SelectionError
+from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.predictor import Predictor, Range, Step
@@ -151,7 +151,8 @@ def _change(term: str, predictor: Predictor) -> Change:
         return Without(SCENARIOS[name].causes)
     match = _FASTER.match(term)
     if not match:
-        raise SelectionError(f"{term!r} is not a scenario.", f"Known: {FORMS}.")
+        near = did_you_mean(term, (*SCENARIOS, *OVERLAPPED))
+        raise SelectionError(f"{term!r} is not a scenario.", f"{near}Known: {FORMS}.")
     if float(match["factor"]) <= 0:
         raise SelectionError(f"K of {term!r} must be above 0.", f"It says how many times as fast: {match[1]}=2.")
     if match[1] == "cpu":

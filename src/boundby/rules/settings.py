@@ -75,7 +75,7 @@ def find_rule(rules: Iterable[Rule], name: str, also: Iterable[str] = ()) -> Rul
         other for other in words if name and (name in other or other in name)
     )
     hint = f"Did you mean {', '.join(near[:3])}?" if near else "boundby rules lists them."
-    raise RuleError(f"There is no rule {name!r}.", hint)
+    raise RuleError(f"There is no {'pattern or ' if also else ''}rule {name!r}.", hint)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
