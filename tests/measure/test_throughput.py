@@ -112,7 +112,7 @@ def test_a_latency_limit_bounds_it() -> None:
 
 def test_a_limit_that_nothing_keeps() -> None:
     device = ModelDevice()
-    with pytest.raises(MeasureError, match="Already a batch of 1 takes"):
+    with pytest.raises(MeasureError, match="Even a batch of 1 takes"):
         search(device, Model(device), latency_limit_ms=0.5)
 
 
@@ -212,4 +212,4 @@ def test_a_disturbed_final_run_is_no_headline() -> None:
     (told,) = [mistake for mistake in found.mistakes if mistake.code == "throughput-disagrees"]
     table = next(point for point in found.points if point.size == found.best.size)
     assert found.best.samples_per_s < 0.9 * table.samples_per_s
-    assert "the middle one is told" in told.message
+    assert "the middle one is reported" in told.message

@@ -27,8 +27,8 @@ TERMS = (
     Term("poll", r"\bpoll\b", "a system call that waits for another process, a file or a socket to have something"),
     Term("(no range)", r"\(no range\)", "time that no NVTX range owns"),
     Term(
-        "boundby (found)",
-        r"\[boundby \(found\)\]",
+        "(found)",
+        r"\(found\)",
         "regions that boundby found by what repeats in the launches: the program does not name them",
     ),
 )

@@ -339,7 +339,7 @@ def _row(region: RegionReport, outer: Row | None) -> Row:
     # PyTorch's engine wraps each backward operator in a range of its own: what tells them apart comes first.
     label = "/".join(part_name(part).replace(_ENGINE, "engine: ") for part in region.path[start:])
     if _domain(region.domain) != _domain(around):
-        label = f"{label} [{_domain(region.domain)}]"
+        label = f"{label} (found)" if region.found else f"{label} [{_domain(region.domain)}]"
     return Row(region, outer.depth + 1 if outer else 0, label, region.share, region.time)
 
 
