@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, compact
+from boundby.model.arrays import Int32Array, Int64Array, compact, factorize
 from boundby.native.forward import NEVER, Costs, Pass, find_late, forward, in_turns
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
@@ -67,11 +67,31 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array]:
 
     Chains that follow nothing begin when their first node was measured to begin; all else follows from the costs.
     """
-    is_turned = graph.takes_turns and not costs.is_same(graph.costs)
-    outcome = (
-        _in_turns(graph, costs) if is_turned else forward(graph.links, costs, graph.order, is_sound=graph.is_sound)
-    )
+    outcome = _outcome(graph, costs)
     return outcome.start, outcome.end
+
+
+def _outcome(graph: Graph, costs: Costs) -> Pass:
+    is_turned = graph.takes_turns and not costs.is_same(graph.costs)
+    if is_turned:
+        return _in_turns(graph, costs)
+    return forward(graph.links, costs, graph.order, is_sound=graph.is_sound)
+
+
+def run_ahead_ns(graph: Graph, costs: Costs) -> int:
+    """By how much longer than it ever was measured what one thread has done waits for the thread that follows it: how far
+    it may run ahead of that one is not known beyond."""
+    links = graph.links
+    rows = np.flatnonzero(links.follows >= 0)
+    if len(rows) == 0 or costs.is_same(graph.costs):
+        return 0
+    made = links.follows[rows]
+    pair = factorize(links.chain[rows].astype(np.int64), links.chain[made].astype(np.int64))[1]
+    longest = np.zeros(int(pair.max()) + 1, np.int64)
+    np.maximum.at(longest, pair, links.node_begin_ns[rows] - links.node_end_ns[made])
+    outcome = _outcome(graph, costs)
+    ahead = outcome.call_start[rows] - outcome.call_end[made] - longest[pair]
+    return max(int(ahead.max()), 0)
 
 
 def replay_otherwise(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array] | None:

@@ -50,7 +50,8 @@ class HostNodes:
 def find_host_nodes(timeline: Timeline) -> HostNodes:
     """The nodes of all threads that call CUDA, and of those that wake them or are woken by them."""
     calls = timeline.calls
-    wakeups = _relevant(find_wakeups(timeline), unique(calls.thread))
+    told = find_wakeups(timeline)
+    wakeups = _relevant(told, unique(calls.thread))
     leader = timeline.logical_threads.leader.copy()
     linked = unique(np.concatenate((wakeups.thread, wakeups.waker)))
     leader[linked] = linked  # who is known to wait for whom need not be taken for one
@@ -62,9 +63,9 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     thread, start, end, until, row, kind, role = (
         np.concatenate(columns)
         for columns in zip(
-            _nodes(calls.thread, calls.start_ns, 2, calls.end_ns, kind=calls.kind),
+            _nodes(calls.thread, calls.start_ns, 3, calls.end_ns, kind=calls.kind),
             _nodes(wakeups.thread, wakeups.end, 1, until=wakeups.begin),
-            _nodes(wakeups.waker, signal, 1),
+            _nodes(wakeups.waker, signal, 2),  # what it takes at that instant it takes first: that makes room
             _nodes(given.maker, made, 1),
             _nodes(given.taker, taken, 1),
             _nodes(linked, begins, 0),
@@ -89,7 +90,7 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     same = np.append(False, chain[1:] == chain[:-1])[: len(chain)]
     free_from = np.where(same, np.append(0, end[:-1])[: len(end)], start)
     high = np.where(is_woken, np.maximum(np.minimum(until, start), np.minimum(free_from, start)), start)
-    pieces = _pieces(timeline, np.minimum(free_from, high), high, thread, wakeups)
+    pieces = _pieces(timeline, np.minimum(free_from, high), high, thread, wakeups, told)
     if not (timeline.trace.captured.osrt or len(timeline.trace.python_frames)):
         pieces = _elastic(timeline, chain, start, end, row[order] >= 0, follows, lag, pieces)
     return HostNodes(
@@ -227,7 +228,9 @@ class _Pieces:
     region: Int32Array
 
 
-def _pieces(timeline: Timeline, low: Int64Array, high: Int64Array, thread: Int64Array, wakeups: Wakeups) -> _Pieces:
+def _pieces(
+    timeline: Timeline, low: Int64Array, high: Int64Array, thread: Int64Array, wakeups: Wakeups, told: Wakeups
+) -> _Pieces:
     """The interval before each node, cut by what the host did and where: dispatch first, then its own code or sleep."""
     parts: list[tuple[Any, ...]] = [
         (np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int32))
@@ -236,7 +239,9 @@ def _pieces(timeline: Timeline, low: Int64Array, high: Int64Array, thread: Int64
     for number in unique(thread).tolist():
         everything = np.flatnonzero((thread == number) & (high > low))
         members = np.array([number]) if number in linked else timeline.logical_threads.members(number)
-        asleep = as_steps(subtract(_asleep(timeline, number, members, linked), wakeups.of(number)))
+        fed = np.setdiff1d(told.thread[told.waker == number], told.waker)  # they wait for it, and nobody for them
+        known = np.concatenate((linked, fed))
+        asleep = as_steps(subtract(_asleep(timeline, number, members, known), wakeups.of(number)))
         compiling = as_steps(timeline.host_state.compiling(number))
         last = _last_end(timeline, members, low[everything]) + DISPATCH_LIMIT_NS
         for first in range(0, len(everything), NODES_AT_ONCE):
@@ -283,7 +288,7 @@ def as_steps(intervals: IntervalSet) -> StepFunction:
 
 def _asleep(timeline: Timeline, thread: int, members: npt.NDArray[np.intp], linked: Int64Array) -> IntervalSet:
     """When all of these threads are known to sleep and no other of the process, its data feeder say, can be shown
-    to run for them (but those ``linked`` are known by the waits that they end)."""
+    to run for them (but of those ``linked`` the waits are known that they end, if any)."""
     found: IntervalSet | None = None
     for member in members.tolist():
         evidence, life = timeline.host_state.evidence(member), lifetime(timeline.trace, member)

@@ -20,7 +20,7 @@ from boundby.model.intervals import contains
 from boundby.model.units import percent
 from boundby.native.forward import Costs
 from boundby.replay.build import build_graph
-from boundby.replay.engine import replay, replay_otherwise
+from boundby.replay.engine import replay, replay_otherwise, run_ahead_ns
 from boundby.replay.graph import Graph
 from boundby.replay.removals import (
     Change,
@@ -280,7 +280,7 @@ class Predictor:
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
         changed_ns = self._changed_ns(costs)
         is_same_work = costs.duration_ns is self.graph.costs.duration_ns
-        otherwise = self._otherwise_ns(costs)
+        otherwise, ahead_ns = self._otherwise_ns(costs), run_ahead_ns(self.graph, costs)
         loading = LOADING_ERROR * float(costs.call_ns[self.graph.is_init & self.everywhere.nodes].sum())
         ranges = []
         for position, predicted in enumerate(predicted_ns):
@@ -297,7 +297,7 @@ class Predictor:
             low, high = min(low, allocated_ns[position]), max(high, min(allocated_ns[position], measured))
             busy = self.devices[position].busy.total if is_same_work else 0  # what is shown to overlap does
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
-            is_order_open = self._is_waker_open or abs(other - predicted) > MODEL_ERROR * predicted
+            is_order_open = self._is_waker_open or max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
             if self._shares_room and not self.graph.takes_turns:  # by what rule they share it is not known
                 is_order_open |= abs(measured - predicted) > LEAST_BOUND * measured
             low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open

@@ -18,6 +18,8 @@ from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS, WAKE_LIMIT_NS
 
+# A wake-up that takes so many times as long as usual may have gone by way of another thread.
+LATE_WAKE = 1.5
 # Where no wake-up of the process shows how long it takes.
 USUAL_WAKE_NS = 10_000
 # A region is where a thread takes its batches if that many of the times it does lie in it.
@@ -192,6 +194,13 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
         waker[better], signal[better] = other.number, fell[better]
     told = waker >= 0
     usual = int(median((end - signal)[told])) if told.any() else USUAL_WAKE_NS
+    # One that fell asleep longer before may have woken another, which woke this one as soon as it ran.
+    late = told & (end - signal > LATE_WAKE * usual)
+    for other in others if late.any() else ():
+        place = np.searchsorted(other.asleep.end, end - usual // 2, side="right") - 1
+        woke = np.append(other.asleep.end, 0)[place]
+        passed = late & (place >= 0) & (end - woke <= LATE_WAKE * usual) & (woke > begin) & (thread != other.number)
+        waker[passed], signal[passed] = other.number, woke[passed]
     # Else the only thread that was awake then and not inside a CUDA call.
     awake = np.zeros(len(order), np.int64)
     candidate = np.full(len(order), -1, np.int64)
