@@ -65,10 +65,15 @@ def estimate_shift(operation_start: Int64Array, launch_start: Int64Array, late: 
     if fraction > SKEWED_FRACTION:
         shift = int(np.quantile(early, ROBUST_QUANTILE, method="inverted_cdf")) + LEAST_LATENCY_NS
         return ClockShift(max(shift, 0), fraction)
-    ahead = float((late > CLOCK_NOISE_NS).mean()) if late is not None and len(late) >= LEAST_COPIES else 0.0
+    # Where every operation starts late after its launch as well, one wait that returned too early is enough.
+    is_slow = len(early) >= LEAST_LAUNCHED and -int(early.max()) > MOST_LATENCY_NS
+    enough = 1 if is_slow else LEAST_COPIES
+    ahead = float((late > CLOCK_NOISE_NS).mean()) if late is not None and len(late) >= enough else 0.0
     if late is None or ahead <= AHEAD_FRACTION:
         return ClockShift(0, fraction, ahead)
     # Never so far that operations would start before their launch.
     room = -int(np.quantile(early, ROBUST_QUANTILE, method="inverted_cdf")) - LEAST_LATENCY_NS
     back = min(int(np.quantile(late, ROBUST_QUANTILE, method="inverted_cdf")), room)
+    if is_slow and room - back > MOST_LATENCY_NS:  # it is ahead, and the quickest launch shows by how much
+        back = room
     return ClockShift(-max(back, 0), fraction, ahead)

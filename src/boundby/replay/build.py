@@ -51,15 +51,14 @@ def _put_together(timeline: Timeline) -> Graph:
     device = find_concurrency(timeline.trace, queues.key)
     crossed = np.full(len(table), NEVER)
     np.maximum.at(crossed, after.who, table.end_ns[after.what])
-    waiting = np.diff(waits.at) > 0
     begin = np.where(waits.held_by_slot, calls.end_ns - waits.cost, calls.start_ns)
     streams = order_streams(
-        *(table, calls.of_operation, begin, np.where(waiting, begin, calls.end_ns), before),
+        *(table, calls.of_operation, begin, np.where(waits.holds, begin, calls.end_ns), before),
         crossed,
         held_until(table, device, SWITCH_LIMIT_NS),
     )
     on_node = _on_nodes(nodes, waits)
-    del waits, queues, points, events, crossed, begin, waiting
+    del waits, queues, points, events, crossed, begin
     region = np.zeros(len(nodes.chain), np.int64)
     for number in unique(nodes.thread).tolist():
         mine = nodes.thread == number
@@ -94,7 +93,7 @@ def _put_together(timeline: Timeline) -> Graph:
     costs = Costs(
         interval_ns=nodes.interval_ns,
         call_ns=on_node.cost,
-        waits=np.diff(on_node.at) > 0,
+        waits=on_node.holds,
         wait_lag_ns=on_node.lag,
         launch_latency_ns=streams.launch_latency,
         switch_ns=streams.switch,
@@ -152,6 +151,7 @@ def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
     return Waits(
         at=at,
         what=waits.what[np.repeat(first - at[:-1], count) + np.arange(at[-1])],
+        holds=np.append(waits.holds, False)[nodes.call],
         by_start=np.append(waits.by_start, False)[nodes.call],
         lag=np.append(waits.lag, 0)[nodes.call],
         cost=np.append(waits.cost, 0)[nodes.call],

@@ -138,6 +138,7 @@ class Predictor:
         self._streams = [self._stream[rows] for rows in self._rows]
         self._floors_ns: list[int] = []
         self._floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
+        self._ends_ns = [int(end[rows].max(initial=0)) for rows in self._rows]
         # What the window holds before its first and after its last operation is not the device's to change.
         self.rest_ns = [
             length_ns - self._span_ns(start, end, number) for number, length_ns in enumerate(self.measured_ns)
@@ -145,7 +146,8 @@ class Predictor:
         low, high = min(device.low_ns for device in self.devices), max(device.high_ns for device in self.devices)
         self.everywhere = window_scope(self.graph, low, high)
         self._known: dict[tuple[Change, ...], list[int]] = {}
-        self._lengths: WeakKeyDictionary[Costs, list[tuple[int, int]]] = WeakKeyDictionary()
+        self._lengths: WeakKeyDictionary[Costs, list[tuple[int, int, int]]] = WeakKeyDictionary()
+        self._begins_sooner: set[tuple[Change, ...]] = set()  # and so lasts longer than it was measured, as replayed
         self.broken: dict[
             str, float
         ] = {}  # by law: by how much of a window replays broke it at most, and were put right
@@ -161,25 +163,32 @@ class Predictor:
             return self._known[changes]
         stage.check()
         is_less = all(is_removal(step.change) for step in steps)
-        lengths = []
+        lengths, begins_sooner = [], False
         replayed = self._replayed(self._costs(steps))
-        for measured, (length, floor) in zip(self.measured_ns, replayed, strict=True):
+        for measured, (length, floor, later) in zip(self.measured_ns, replayed, strict=True):
             self._note("shorter than its busiest stream", floor - length, measured)
             if is_less:
-                self._note("longer than measured", length - measured, measured)
+                # What came before the window may let it begin sooner, and last longer: no work ends later.
+                self._note("longer than measured", min(length - measured, later), measured)
             length = max(length, floor)
             lengths.append(min(length, measured) if is_less else length)
+            begins_sooner |= is_less and length > measured * (1 + MODEL_ERROR)
         if is_known_by_name:
             self._known[changes] = lengths
+            self._begins_sooner |= {changes} if begins_sooner else set()
         return lengths
 
-    def _replayed(self, costs: Costs) -> list[tuple[int, int]]:
-        """The window of each device with these costs, and the busiest of its streams. Where a change takes nothing
+    def _replayed(self, costs: Costs) -> list[tuple[int, int, int]]:
+        """The window of each device with these costs, the busiest of its streams, and how much later it ends. Where a change takes nothing
         away, its costs are those of before, and known."""
         if costs not in self._lengths:
             start, end = replay(self.graph, costs)
             self._lengths[costs] = [
-                (rest_ns + self._span_ns(start, end, number), self._floor_ns(costs.duration_ns, number))
+                (
+                    rest_ns + self._span_ns(start, end, number),
+                    self._floor_ns(costs.duration_ns, number),
+                    int(end[self._rows[number]].max(initial=0)) - self._ends_ns[number],
+                )
                 for number, rest_ns in enumerate(self.rest_ns)
             ]
         return self._lengths[costs]
@@ -297,7 +306,8 @@ class Predictor:
             low, high = min(low, allocated_ns[position]), max(high, min(allocated_ns[position], measured))
             busy = self.devices[position].busy.total if is_same_work else 0  # what is shown to overlap does
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
-            is_order_open = self._is_waker_open or max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
+            is_order_open = self._is_waker_open or tuple(step.change for step in steps) in self._begins_sooner
+            is_order_open |= max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
             if self._shares_room and not self.graph.takes_turns:  # by what rule they share it is not known
                 is_order_open |= abs(measured - predicted) > LEAST_BOUND * measured
             low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open
@@ -321,9 +331,11 @@ class Predictor:
         graph, measured = self.graph, self.graph.costs
         if not graph.wait_is_open.any():
             return None
-        taken = graph.wait_is_open & measured.waits
+        taken, may_wait = graph.wait_is_open & measured.waits, np.diff(graph.links.wait_at) > 0
+        may_wait &= graph.wait_is_open & ~taken
         length_ns = graph.links.node_end_ns - graph.links.node_begin_ns
-        costs = replace(measured, waits=measured.waits & ~taken, call_ns=np.where(taken, length_ns, measured.call_ns))
+        call_ns = np.where(may_wait, np.minimum(measured.call_ns, measured.wait_lag_ns), measured.call_ns)
+        costs = replace(measured, waits=measured.waits & ~taken | may_wait, call_ns=np.where(taken, length_ns, call_ns))
         for change, scope in steps:
             costs = change(graph, costs, scope)
         if is_waitless:

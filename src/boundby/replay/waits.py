@@ -47,10 +47,12 @@ LEAST_ALLOCATIONS = 4
 class Waits(NamedTuple):
     """Per call (rows of Calls): what it waits for (``at[call]:at[call + 1]`` of ``what``), the lag from then to its
     return, what it costs without the wait. ``queue_slot``: the operation that must have ended before it can launch.
-    ``is_open``: whether it waits at all, its times do not tell."""
+    ``is_open``: whether it waits at all, its times do not tell; what it then would wait for is told if it ``holds`` or
+    not."""
 
     at: Int64Array
     what: Int64Array
+    holds: BoolArray  # it does wait
     by_start: BoolArray  # the call returns by the operation's start, not its end
     lag: Int64Array
     cost: Int64Array
@@ -65,6 +67,9 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     table, calls = timeline.trace.operations, timeline.calls
     start, end, kind = calls.start_ns, calls.end_ns, calls.kind
     allocations, is_open = _waiting_allocations(timeline, points, queues)
+    holds = np.ones(len(calls), bool)
+    holds[is_open] = np.isin(np.flatnonzero(is_open), allocations)
+    allocations = unique(np.concatenate((allocations, np.flatnonzero(is_open))))
     edges = [_told_syncs(points, events, queues, start), _all_streams(points, allocations, queues, start)]
     edges[0] = _without_stale(edges[0], points, table.end_ns, start, end)
     edges = [_plausible(found, table.end_ns, end) for found in edges]
@@ -83,7 +88,8 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     usual = _usual_launch(timeline, waiting)
     slot, queue_slot_lag, held = _queue_slots(timeline, queues, usual)
     lag, cost = _lags(timeline, Edges(who, what), by_start, held, usual)
-    return Waits(at, what, by_start, lag, cost, slot, queue_slot_lag, held, is_open)
+    cost = np.where(holds, cost, end - start)
+    return Waits(at, what, holds & waiting, by_start, lag, cost, slot, queue_slot_lag, held, is_open)
 
 
 def _waiting_allocations(
@@ -120,7 +126,8 @@ def _waiting_allocations(
         grows = _grows(length, pending)
         soon = median((length - pending)[pending > 0]) <= median(pending[pending > 0]) if could.any() else False
         waits[mine] = grows if grows is not None else is_free[rows[mine][0]] or soon
-        is_open[rows[could]] = grows is None and not is_free[rows[mine][0]]
+        # One that never found the device at work may wait for it as well.
+        is_open[rows[could if could.any() else mine]] = grows is None and not is_free[rows[mine][0]]
     return rows[waits & (done <= end + CLOCK_ERROR_NS)], is_open
 
 
