@@ -59,7 +59,7 @@ def test_a_clock_that_is_ahead_is_put_back() -> None:
     start, late = launch + 5_000 + 3_000_000, np.full(10, 3_000_000 - 2_000, np.int64)
     assert -3_003_000 <= estimate_shift(start, launch, late).shift_ns <= -2_990_000
     assert estimate_shift(start[:9], launch[:9], late[:2]).shift_ns == 0  # too few to tell
-    # One wait is enough where all operations start late; and where it shows a part only, the quickest one shows the rest.
+    # One wait is enough where all operations start late; where it shows a part only, the quickest one shows the rest.
     assert estimate_shift(start, launch, late[:1]).shift_ns <= -2_990_000
     assert estimate_shift(start, launch, late[:1] - 2_000_000).shift_ns <= -2_990_000
     # Never so far that an operation would start before its launch.

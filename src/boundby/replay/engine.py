@@ -79,8 +79,8 @@ def _outcome(graph: Graph, costs: Costs) -> Pass:
 
 
 def run_ahead_ns(graph: Graph, costs: Costs) -> int:
-    """By how much longer than it ever was measured what one thread has done waits for the thread that follows it: how far
-    it may run ahead of that one is not known beyond."""
+    """By how much longer than it ever was measured what one thread has done waits for the thread that follows it: how
+    far it may run ahead of that one is not known beyond."""
     links = graph.links
     rows = np.flatnonzero(links.follows >= 0)
     if len(rows) == 0 or costs.is_same(graph.costs):

@@ -179,8 +179,8 @@ class Predictor:
         return lengths
 
     def _replayed(self, costs: Costs) -> list[tuple[int, int, int]]:
-        """The window of each device with these costs, the busiest of its streams, and how much later it ends. Where a change takes nothing
-        away, its costs are those of before, and known."""
+        """The window of each device with these costs, the busiest of its streams, and how much later it ends. Where a
+        change takes nothing away, its costs are those of before, and known."""
         if costs not in self._lengths:
             start, end = replay(self.graph, costs)
             self._lengths[costs] = [
