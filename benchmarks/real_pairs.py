@@ -24,6 +24,8 @@ from boundby.replay import Answer
 PAIRS = Path(__file__).with_suffix(".json")
 #: A prediction this near is a hit; and so is a range that holds the measured window, if it is no wider than this.
 NEAR, WIDEST = 0.10, 0.25
+#: Two runs of one program differ by as much of their window.
+NOISE = 0.018
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Pair:
     after: str
     scenario: str
     what: str
+    findings: tuple[str, ...] = ()  # rules whose advice the change follows; none: no finding promised a number for it
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,17 @@ class Outcome:
     pair: Pair
     answer: Answer
     measured_ns: int
+    promised_ns: tuple[int, int] | None = None  # what the findings said that the change would save, together
+
+    @property
+    def saved_ns(self) -> int:
+        return self.answer.baseline_ns - self.measured_ns
+
+    @property
+    def beyond(self) -> float:
+        """By how much of the window the measured saving lies outside of what was promised; 0: inside."""
+        low, high = self.promised_ns or (0, 0)
+        return max(low - self.saved_ns, self.saved_ns - high, 0) / self.answer.baseline_ns
 
     @property
     def error(self) -> float:
@@ -63,14 +77,61 @@ class Outcome:
         return "inside a wide range" if self.is_inside else "miss"
 
 
+def read_pairs(file: Path = PAIRS) -> list[Pair]:
+    """The pairs of a file."""
+    return [Pair(**{**item, "findings": tuple(item.get("findings", ()))}) for item in json.loads(file.read_text())]
+
+
 def look(folder: Path, pairs: Sequence[Pair]) -> Iterator[Outcome]:
     """Predict every pair of which both reports are there."""
     for pair in pairs:
         before, after = (folder / f"{name}.sqlite" for name in (pair.before, pair.after))
         if before.exists() and after.exists():
             measured = max(item.high_ns - item.low_ns for item in boundby.Analysis(after).timeline.devices)
-            answers = boundby.Analysis(before).predict(pair.scenario)
-            yield Outcome(pair, max(answers, key=lambda found: found.baseline_ns), measured)
+            analysis = boundby.Analysis(before)
+            answer = max(analysis.predict(pair.scenario), key=lambda found: found.baseline_ns)
+            yield Outcome(pair, answer, measured, _promised(analysis, pair.findings, answer.baseline_ns))
+
+
+def _promised(analysis: boundby.Analysis, rules: Sequence[str], window_ns: int) -> tuple[int, int] | None:
+    """The range of the best finding of each of these rules, summed; None without rules."""
+    found = analysis.report.findings if rules else ()
+    best = [next(item.saving_ns for item in found if item.rule == rule and item.saving_ns) for rule in rules]
+    return (sum(low for low, _ in best), min(sum(high for _, high in best), window_ns)) if best else None
+
+
+def promises(outcomes: Sequence[Outcome]) -> list[str]:
+    """What findings on "before" said that the change would save, and what it did."""
+    told = [outcome for outcome in outcomes if outcome.promised_ns is not None]
+    inside = sum(outcome.beyond == 0 for outcome in told)
+    near = sum(outcome.beyond <= NOISE for outcome in told)
+    rows = [
+        "| program and change | finding | would save | saved | |",
+        "| --- | --- | ---: | ---: | --- |",
+    ]
+    for outcome in told:
+        low, high = outcome.promised_ns or (0, 0)
+        cells = (
+            outcome.pair.what,
+            " and ".join(f"`{rule}`" for rule in outcome.pair.findings),
+            duration_range(low, high),
+            duration(outcome.saved_ns),
+            "inside" if outcome.beyond == 0 else f"outside by {percent(outcome.beyond)} of the window",
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return [
+        "## What findings promised",
+        "",
+        "The savings that findings told on the report from before, without knowing of the change, and what the change",
+        "saved. Where no finding told a number for a change (kernels rewritten by hand), the pair is left out.",
+        "",
+        *rows,
+        "",
+        f"{inside} of {len(told)} inside; {near} of {len(told)} with {NOISE:.1%}".replace("%", " %")
+        + " of the window, which is what two runs of one program differ by.",
+        "Programs with known answers, whose first response was carried out: [first responses](first-responses.md).",
+        "",
+    ]
 
 
 def document(outcomes: Sequence[Outcome]) -> str:
@@ -109,6 +170,7 @@ def document(outcomes: Sequence[Outcome]) -> str:
             f"{hits} of {len(outcomes)} hit: within {percent(NEAR)} of the measured window, or in a range no wider than"
             f" {percent(WIDEST)}. Wrong at high confidence: {wrong}.",
             "",
+            *promises(outcomes),
         )
     )
 
@@ -119,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=Path(os.environ.get("BOUNDBY_TRACES", "../shared/traces")))
     parser.add_argument("--write", type=Path, help="the page to write; without it, it is printed")
     given = parser.parse_args(arguments)
-    pairs = [Pair(**item) for item in json.loads(given.pairs.read_text())]
+    pairs = read_pairs(given.pairs)
     page = document(list(look(given.folder, pairs)))
     if given.write:
         given.write.write_text(page)
