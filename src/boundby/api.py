@@ -15,7 +15,6 @@ from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, step_region
 from boundby.capture.folder import command_of
 from boundby.capture.handover import typed_command
-from boundby.evidence.context import RuleContext
 from boundby.model.arrays import MISSING
 from boundby.model.errors import OutOfTimeError, SelectionError
 from boundby.model.scenarios import SCENARIOS
@@ -25,8 +24,6 @@ from boundby.options import AnalysisOptions
 from boundby.readers import holds_trace
 from boundby.readers.room import SHARE_OF_MACHINE, Room, machine_bytes
 from boundby.render import notebook
-from boundby.replay import Answer, Counterfactuals, Filled, Predictor, Savings, answer, counterfactuals, next_bounds
-from boundby.results import saved
 from boundby.results.report import (
     AnalysisSummary,
     DeviceReport,
@@ -38,22 +35,21 @@ from boundby.results.report import (
     TraceSummary,
     WhatIf,
 )
-from boundby.rules import builtin as rules
-from boundby.rules.findings import find
-from boundby.rules.rule import Rule
-from boundby.rules.settings import Settings, make_settings
 from boundby.stats.figures import Figures, exclusive_account, measure
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import OpKind, Trace
-from boundby.verdict import first_responses, summary
 
-if TYPE_CHECKING:  # what an analysis does without is loaded by what needs it
+if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no replay, no rules and no verdict
     from boundby.compare.budget import Budget
+    from boundby.evidence.context import RuleContext
     from boundby.jobs.summary import RankSummary
+    from boundby.replay import Answer, Counterfactuals, Filled, Predictor
     from boundby.results.comparison import Comparison
     from boundby.results.gate import GateResult
     from boundby.results.job import JobComparison, JobReport
     from boundby.results.plot_data import PlotData
+    from boundby.rules.rule import Rule
+    from boundby.rules.settings import Settings
 
 Source = str | PathLike[str] | Report
 notebook.register()
@@ -140,11 +136,15 @@ class Analysis:
         """The dependencies of the trace as a graph, to be replayed with costs removed. Needs GPU work."""
         if not self.timeline.devices:
             raise SelectionError(f"{self.trace.path} holds no GPU work to replay.", "Capture with --trace=cuda.")
+        from boundby.replay import Predictor
+
         return Predictor(self.timeline)
 
     @cached_property
     def replayed(self) -> Counterfactuals:
         """The trace replayed without each cause: empty where it holds no GPU work, no calls, or no time is left."""
+        from boundby.replay import Counterfactuals, counterfactuals
+
         if not self.timeline.devices or not len(self.timeline.calls):
             return Counterfactuals()
         inclusive = self.stats.inclusive
@@ -157,6 +157,8 @@ class Analysis:
 
     def _filled(self) -> Filled:
         """The same trace, had the device been busy whenever work that is not on record may have run."""
+        from boundby.replay import Filled, Predictor, counterfactuals
+
         timeline, chosen = self.timeline, self.options
         begins_ns = {device.index: device.low_ns for device in timeline.devices}
         trace = filled(timeline.trace, timeline.calls, timeline.losses, begins_ns)
@@ -168,6 +170,8 @@ class Analysis:
     @cached_property
     def what_if(self) -> tuple[WhatIf, ...]:
         """The report's predictions; none where the trace cannot be replayed to be trusted."""
+        from boundby.verdict import summary
+
         if self.replayed.unreliable:
             return ()
         return tuple(
@@ -179,6 +183,8 @@ class Analysis:
     @cached_property
     def devices(self) -> tuple[DeviceReport, ...]:
         """A verdict and figures per device."""
+        from boundby.verdict import summary
+
         predictor = self.predictor if self.replayed.device else None
         with self.in_time("judging devices", _REPLAYED):
             return summary.devices(self.timeline, self.stats, self.replayed, predictor)
@@ -189,6 +195,8 @@ class Analysis:
         return self._regions()
 
     def _regions(self, glob: str | None = None, min_share: float = 0.0) -> tuple[RegionReport, ...]:
+        from boundby.verdict import summary
+
         part = self.timeline, self.stats, self.replayed
         with self.in_time("judging regions", _JUDGED):
             return summary.regions(*part, glob=glob, min_share=min_share)
@@ -196,6 +204,8 @@ class Analysis:
     @cached_property
     def rule_settings(self) -> Settings:
         """Which rules look, and by which thresholds."""
+        from boundby.rules.settings import make_settings
+
         chosen = self.options
         every, _ = self._rules
         return make_settings(every, disable=chosen.disable, thresholds=chosen.thresholds, show_all=chosen.show_all)
@@ -203,6 +213,9 @@ class Analysis:
     @cached_property
     def rule_context(self) -> RuleContext:
         """All that a rule may look at."""
+        from boundby.evidence.context import RuleContext
+        from boundby.replay import Savings
+
         settings = self.rule_settings
         savings = Savings(self.predictor) if self.replayed.device else None
         return RuleContext(
@@ -219,6 +232,8 @@ class Analysis:
     @cached_property
     def report(self) -> Report:
         """What is shown and saved."""
+        from boundby.rules.findings import find
+
         settings, chosen = self.rule_settings, self.options  # a wrong setting is refused before the hard work
         context, shown = self.rule_context, self.regions
         if chosen.region is not None or chosen.min_share:
@@ -262,6 +277,8 @@ class Analysis:
         self, found: Sequence[Finding], regions: tuple[RegionReport, ...]
     ) -> tuple[tuple[DeviceReport, ...], tuple[ThreadReport, ...], tuple[RegionReport, ...], tuple[TraceWarning, ...]]:
         """Devices, threads and regions with what to do first; without it, and with a warning, if time runs out."""
+        from boundby.verdict import first_responses, summary
+
         context, devices, threads = self.rule_context, self.devices, summary.threads(self.timeline)
         predictor = self.predictor if context.is_replayed else None
         try:
@@ -288,6 +305,8 @@ class Analysis:
     def next_bounds(self) -> Mapping[tuple[int, str], str | None]:
         """What would bound each device next under the report's notable predictions, by (device id, scenario); None:
         nothing worth 1 %."""
+        from boundby.replay import next_bounds
+
         if not self.report.what_if:
             return {}
         names = {item.scenario for item in self.report.what_if if item.predicted_ns < 0.99 * item.baseline_ns}
@@ -296,6 +315,8 @@ class Analysis:
 
     def predict(self, scenario: str, region: str | None = None) -> list[Answer]:
         """What a scenario would leave of each device's window, changed only in regions that match the glob."""
+        from boundby.replay import answer
+
         inside = None if region is None else regions_matching(self.timeline.ownership.regions, region)
         with self.in_time("replaying", _MEASURED):
             return answer(self.predictor, scenario, inside, region)
@@ -303,6 +324,8 @@ class Analysis:
     @cached_property
     def _rules(self) -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:
         """Every rule there is, and packages whose rules cannot be loaded."""
+        from boundby.rules import builtin as rules
+
         installed, broken = rules.third_party()
         return (*rules.builtin(), *installed), broken
 
@@ -403,6 +426,7 @@ def load_job(
     path: str | PathLike[str], options: AnalysisOptions | None = None, *, progress: Progress | None = None
 ) -> JobReport:
     """A job's report, saved as JSON or made of a folder of reports. Raises UserError."""
+    from boundby.results import saved
     from boundby.results.job import JobReport
 
     if Path(path).suffix.lower() == ".json":
@@ -449,6 +473,8 @@ def load(
 
     Raises UserError; SelectionError where a saved result would have to be analysed again.
     """
+    from boundby.results import saved
+
     if isinstance(source, Report):
         return source
     path = Path(source)

@@ -30,6 +30,17 @@ def test_help_and_version(boundby: Boundby) -> None:
         assert "analyze" in ran.out
 
 
+def test_an_account_loads_no_replay_no_rules_and_no_verdict() -> None:
+    sample = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+    code = "import sys; from boundby.api import Analysis; Analysis(sys.argv[1]).stats; print(*sorted(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", code, str(sample)], capture_output=True, text=True, check=True)
+    loaded = told.stdout.split()
+    assert "boundby.stats.figures" in loaded
+    rooms = ("replay", "evidence", "rules", "verdict", "compare", "jobs", "cli")
+    unwanted = ("_hashlib", "subprocess", "rich", "click", *(f"boundby.{room}" for room in rooms))
+    assert not set(unwanted).intersection(loaded)
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["analyze", "--help"]])
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = "import sys; from boundby.cli.main import main; main(sys.argv[1:]); print(*sorted(sys.modules))"

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from boundby.capture.child import Finished, Progress, run_child
-from boundby.capture.failure import admits_failure, cannot_write, export_error, import_error, is_same_release
+from boundby.capture.failure import admits_failure, export_error, import_error, is_same_release
+from boundby.capture.folder import cannot_write
 from boundby.capture.locate import Nsys
 from boundby.model.errors import InputError, OutputError, ToolError
 

@@ -5,8 +5,6 @@ The texts looked for are those of a real nsys, 2022.4 to 2024.2. Other failures 
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import shutil
 import signal
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boundby.capture.child import Finished
+from boundby.capture.folder import disk_full
 from boundby.capture.locate import Nsys, version_numbers
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
 
@@ -45,7 +44,6 @@ _QUOTED_CHARACTERS = 400
 #: Less room than this is none: the smallest report takes 0.2 MB, and nsys writes it twice.
 NO_ROOM_BYTES = 1 << 20
 _DOCTOR = "boundby doctor looks for the cause."
-_ROOM_STEP = "Free some space, or choose a folder on another disk (for temporary files: TMPDIR)."
 
 
 def admits_failure(finished: Finished) -> bool:
@@ -98,18 +96,6 @@ def import_error(finished: Finished, stream: Path, nsys: Nsys) -> UserError:
         f"(status {finished.returncode}). {last_lines(finished)}",
         "Import it with the nsys that captured it, and give the .nsys-rep.",
     )
-
-
-def disk_full(name: str, rescue: str = "") -> OutputError:
-    """There is no room for what was to be written; ``rescue``: what is left of it."""
-    return OutputError(f"The disk is full: there was no room for {name}.{rescue}", _ROOM_STEP)
-
-
-def cannot_write(place: Path, error: OSError, what: str) -> OutputError:
-    """The system refused a folder or a file. ``what`` was to be written: an export, a run."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return disk_full(f"{what} in {place}")
-    return OutputError(f"{place} cannot be written: {os.strerror(error.errno or 0)}.", "Name another folder with -o.")
 
 
 def last_lines(finished: Finished) -> str:

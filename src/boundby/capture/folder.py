@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -11,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path, PurePath
 
-from boundby.capture.failure import cannot_write
 from boundby.model.errors import InputError, OutputError
 from boundby.model.records import dataclass
 
@@ -32,6 +32,7 @@ REPORT_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm")
 _CYCLE = re.compile(r"^(?P<worker>.+)\.(?P<time>\d{10,20})\.pt\.trace\.json(?:\.gz)?$")
 _HEAD = 1 << 16  # bytes in which a trace shows itself
 _LONGEST_NAME = 60
+_ROOM_STEP = "Free some space, or choose a folder on another disk (for temporary files: TMPDIR)."
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*\Z")
 
 
@@ -58,6 +59,18 @@ class RunFolder:
             self.path.rmdir()
             if self.path.parent.name == DEFAULT_PARENT:
                 self.path.parent.rmdir()
+
+
+def disk_full(name: str, rescue: str = "") -> OutputError:
+    """There is no room for what was to be written; ``rescue``: what is left of it."""
+    return OutputError(f"The disk is full: there was no room for {name}.{rescue}", _ROOM_STEP)
+
+
+def cannot_write(place: Path, error: OSError, what: str) -> OutputError:
+    """The system refused a folder or a file. ``what`` was to be written: an export, a run."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return disk_full(f"{what} in {place}")
+    return OutputError(f"{place} cannot be written: {os.strerror(error.errno or 0)}.", "Name another folder with -o.")
 
 
 def make_folder(chosen: Path | None, program: Sequence[str], now: datetime, *, force: bool = False) -> RunFolder:

@@ -6,7 +6,6 @@ in 64 bits; whatever was left out or changed becomes a warning, and a table set 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -52,6 +51,8 @@ def bounded(name: str) -> str:
     """A name, cut where it is beyond all that compilers make; what tells such names apart stays."""
     if len(name) <= LONGEST_NAME:
         return name
+    import hashlib  # OpenSSL, for once in a thousand reports
+
     digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{name[: LONGEST_NAME // 2]}... ({len(name):,} characters, {digest})"
 

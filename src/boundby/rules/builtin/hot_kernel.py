@@ -10,6 +10,7 @@ import numpy as np
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import Occupancy, attention, elementwise_chains, theoretical_occupancy
+from boundby.model.arrays import median
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
 from boundby.rules.builtin._operations import KernelSet
@@ -53,7 +54,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         elementwise_chains(context).rows,
         attention(context).between,
     )
-    of_others = np.intersect1d(hot.rows, np.concatenate(others))
+    of_others = hot.rows[np.isin(hot.rows, np.concatenate(others))]
     if int(work.duration_ns[of_others].sum()) > hot.total_ns // 2:
         return  # another rule says what is wrong with it
     # The surer end: what the trace leaves open may hide another kernel that ends as late.
@@ -67,7 +68,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named: list[str], versions: int) -> Match:
     context, longest, work = hot.context, hot.longest, device_work(hot.context)
     of_window = hot.exposed_ns / max(context.window_ns, 1)
-    median = round(float(np.median(hot.duration_ns)))
+    middle_ns = round(median(hot.duration_ns))
     blocks, threads = int(work.blocks[longest]), int(work.threads[longest])
     registers, shared_bytes = int(work.registers[longest]), int(work.shared_bytes[longest])
     facts = context.trace.gpu_facts
@@ -79,7 +80,7 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
         "versions": versions,
         "count": len(hot),
         "total_ns": hot.total_ns,
-        "median_ns": median,
+        "median_ns": middle_ns,
         "share_of_summed_kernel_durations_fraction": round(share, 4),
         "share_of_window_in_the_account_fraction": round(of_window, 4),
         "saving_if_twice_as_fast_ns": saved_ns,
@@ -99,7 +100,7 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
     return hot.match(
         f"{label}{f', {versions} versions together, takes' if versions > 1 else ' takes'} {percent(share)} of the sum "
         f"of all kernels' durations: {count(len(hot))} x "
-        f"{duration(median)}{grid}",
+        f"{duration(middle_ns)}{grid}",
         evidence,
         None,  # how far it is from its limit cannot be seen in a timeline
         (

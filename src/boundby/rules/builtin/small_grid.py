@@ -34,7 +34,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if not ((work.blocks > 0) & (work.multiprocessors > 0))[long_enough].any():
         raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
     alone = _kernels(context, small_grid_rows(context))
-    yield from _beside(context, np.setdiff1d(few_block_rows(context), alone.rows))
+    few = few_block_rows(context)
+    yield from _beside(context, few[~np.isin(few, alone.rows)])
     share = RULE.threshold(context, "share_fraction")
     if alone.exposed_ns < max(context.least_ns, share * context.longest_window_ns):
         return
