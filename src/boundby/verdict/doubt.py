@@ -143,6 +143,10 @@ def _with(case: Case, unknown_ns: int, *added: Time) -> Case:
     return replace(case, time=time, replayed=replayed, following=None)
 
 
+# What is no cause, after "bound by".
+_SEVERAL = {"mixed": "several alike", "unknown": "nothing in particular"}
+
+
 def _told(case: Case, bounds: list[str]) -> str:
     parts = []
     if case.launches_lost:
@@ -152,7 +156,7 @@ def _told(case: Case, bounds: list[str]) -> str:
     if not parts:
         return f"context switches are missing: whether the host computed or slept cannot be told. {ADVICE}"
     missing = duration(sum(case.lost_work.values()) + sum(case.lost_calls.values()))
-    may = " or ".join(dict.fromkeys(SHORT_LABEL.get(bound, bound) for bound in bounds))
+    may = " or ".join(dict.fromkeys(_SEVERAL.get(bound, SHORT_LABEL.get(bound, bound)) for bound in bounds))
     what = f"; what happened in {missing} is not known: it may be bound by {may}" if len(bounds) > 1 else ""
     return f"{' and '.join(parts)}{what}. {ADVICE}"
 

@@ -204,10 +204,10 @@ _WHY_MOVED = {
 }
 
 
-def page_events(database: Database, gpus: Gpus) -> PageEvents:
+def page_events(database: Database, gpus: Gpus, has_migrations: bool) -> PageEvents:
     """Faults of GPUs on managed memory, and why pages moved; empty where neither is told."""
     parts: list[Raw] = []
-    if database.has("CUPTI_ACTIVITY_KIND_MEMCPY", *_PLACE, "migrationCause"):
+    if has_migrations and database.has("CUPTI_ACTIVITY_KIND_MEMCPY", *_PLACE, "migrationCause"):
         moved = database.columns("CUPTI_ACTIVITY_KIND_MEMCPY", (*_PLACE, "migrationCause", "copyKind"))
         moved = {column: values[np.isin(moved["migrationCause"], list(_WHY_MOVED))] for column, values in moved.items()}
         kind = _lookup(_WHY_MOVED, moved["migrationCause"]).astype(np.int64)

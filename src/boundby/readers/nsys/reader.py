@@ -24,7 +24,7 @@ from boundby.readers.room import Room
 from boundby.readers.sanitize import sanitize
 from boundby.trace.facts import Captured
 from boundby.trace.stacks import LazyBacktraces
-from boundby.trace.tables import Trace
+from boundby.trace.tables import OpKind, Trace
 
 Progress = Callable[[str, float | None], None]
 
@@ -147,7 +147,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes) -> Trace:
         gpu_facts=gpus.facts,
         stream_points=gpu_tables.points(gpu_tables.read_points(database), gpus, identities),
         streams=gpu_tables.streams(database, identities),
-        page_events=gpu_tables.page_events(database, gpus),
+        page_events=gpu_tables.page_events(database, gpus, bool((operations.kind == OpKind.MIGRATION).any())),
     )
     return replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))
 
