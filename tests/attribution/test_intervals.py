@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.model.arrays import group_sums, heaviest, median, quantile, queue_depth
+from boundby.model.arrays import factorize, group_sums, heaviest, median, quantile, queue_depth
 from boundby.model.intervals import (
     Coverage,
     IntervalSet,
@@ -143,7 +144,9 @@ def test_intervals_of_a_lane_do_not_overlap_and_none_is_wasted(rows: list[tuple[
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 9)), max_size=20))
 def test_sums_and_the_prevailing_value_of_groups(rows: list[tuple[int, int, int]]) -> None:
     group, value, weight = np.array(rows, np.int64).reshape(-1, 3).T
-    assert group_sums(group, weight, 4).tolist() == [sum(w for g, _, w in rows if g == number) for number in range(4)]
+    sums = [sum(w for g, _, w in rows if g == number) for number in range(4)]
+    for width in (np.int8, np.int16, np.int32, np.int64):
+        assert group_sums(group.astype(width), weight, 4).tolist() == sums
     for number, prevailing in enumerate(heaviest(group, value, weight, 4).tolist()):
         held = {v: sum(w for g, u, w in rows if (g, u) == (number, v)) for g, v, _ in rows if g == number}
         assert prevailing == (min(held, key=lambda v: (-held[v], v)) if held else 0)
@@ -155,3 +158,15 @@ def test_a_median_is_that_of_numpy(values: list[int]) -> None:
     assert median(np.array(values, float)) == np.median(np.array(values, float))
     for part in (0.0, 0.1, 0.25, 0.5, 0.9, 1.0):
         assert quantile(np.array(values, np.int64), part) == np.quantile(np.array(values, np.int64), part)
+
+
+def test_distinct_rows_of_columns_of_any_width() -> None:
+    random = np.random.default_rng(5)
+    wide = [random.integers(-3, 3, 3_000), random.integers(-(2**40), 2**40, 9)[random.integers(0, 9, 3_000)]]
+    columns = (*wide, wide[0].astype(np.int8), wide[0].astype(np.int32), wide[0] > 0, wide[0].astype(np.int16))
+    native = factorize(*columns)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("boundby.model.arrays.core", lambda: None)
+        plain = factorize(*columns)
+    for one, other in zip(native, plain, strict=True):
+        assert np.array_equal(one, other)

@@ -20,7 +20,18 @@ from boundby.attribution.windows import parse_window
 from boundby.model import library
 from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.scenarios import SCENARIOS
-from boundby.native.forward import NONE, Costs, Links, Pass, find_late, follow, forward, in_turns
+from boundby.native.forward import (
+    NONE,
+    Costs,
+    Links,
+    Pass,
+    find_late,
+    follow,
+    forward,
+    in_turns,
+    needs_no_later,
+    shorten,
+)
 from boundby.readers import read_trace
 from boundby.replay import Predictor
 from boundby.replay.removals import Without
@@ -136,6 +147,44 @@ def test_random_graphs(seed: int, calibrates: bool) -> None:
 def test_random_programs(program: Program) -> None:
     for case in scenarios(program.trace()):
         assert_same(*case)
+        assert_sound(*case)
+
+
+def assert_sound(links: Links, costs: Costs, order: Int32Array) -> None:
+    """An order that needs nothing later gives the same without times to begin with; turned round, it is found out."""
+    if needs_no_later(links, order):
+        one, other = forward(links, costs, order, is_sound=True), forward(links, costs, order)
+        for name in ("call_start", "call_end", "start", "end"):
+            assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    if (links.launch >= 0).any():
+        assert not needs_no_later(links, np.ascontiguousarray(order[::-1]))
+    if len(order):
+        assert not needs_no_later(links, order[order != order[(order < 0) | (order & 1 == 0)][0]])
+
+
+@needs_core
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32))
+def test_an_order_that_passes_for_sound_reads_no_time_that_is_not_there(seed: int) -> None:
+    links, costs, order = random_graph(seed)
+    if needs_no_later(links, order):
+        assert_sound(links, costs, order)
+
+
+@needs_core
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-(2**40), 2**40), st.booleans()), max_size=30))
+def test_pieces_are_taken_from_intervals(pieces: list[tuple[int, int, bool]]) -> None:
+    node = np.array([piece[0] for piece in pieces], np.int32)
+    ns, mine = np.array([piece[1] for piece in pieces], np.int64), np.array([piece[2] for piece in pieces], bool)
+    interval = np.arange(5, dtype=np.int64) * 1_000
+    native = shorten(interval, node, ns, mine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("boundby.native.forward.core", lambda: None)
+        assert np.array_equal(shorten(interval, node, ns, mine), native)
+    assert np.array_equal(interval, np.arange(5) * 1_000)
+    with pytest.raises(IndexError):
+        shorten(interval, np.array([5], np.int32), np.ones(1, np.int64), np.ones(1, bool))
 
 
 @needs_core
