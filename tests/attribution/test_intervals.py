@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,7 +164,8 @@ def test_a_median_is_that_of_numpy(values: list[int]) -> None:
 def test_distinct_rows_of_columns_of_any_width() -> None:
     random = np.random.default_rng(5)
     wide = [random.integers(-3, 3, 3_000), random.integers(-(2**40), 2**40, 9)[random.integers(0, 9, 3_000)]]
-    columns = (*wide, wide[0].astype(np.int8), wide[0].astype(np.int32), wide[0] > 0, wide[0].astype(np.int16))
+    narrow = [wide[0].astype(kind) for kind in (np.int8, np.int16, np.int32, np.bool_)]
+    columns: list[npt.NDArray[np.generic]] = [*wide, *narrow]
     native = factorize(*columns)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("boundby.model.arrays.core", lambda: None)
