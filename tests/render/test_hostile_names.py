@@ -167,7 +167,7 @@ def _comparison(analysis: api.Analysis) -> Comparison:
 
 
 OUTPUTS: Mapping[str, Callable[[api.Analysis, Path], str]] = {
-    **{name: of_format(name) for name in ("terminal", "markdown", "html", "json", "brief", "csv")},
+    **{name.replace("-", "."): of_format(name) for name, row in FORMATS.items() if row.render is not None},
     "screen": lambda a, _: FORMATS["terminal"].render(a, Surface(80, None, unicode=True), None),  # type: ignore[misc]
     "notebook.html": lambda a, _: fragment(a.report),
     "junit.xml": lambda a, _: gate.junit(_gate(a)),
@@ -250,7 +250,7 @@ def check(output: str, text: str) -> None:
         assert after.startswith(f"\n\n{fence}markdown\n")
         assert after.endswith(f"\n{fence}\n")
         assert after.count(fence) == 2
-    if output == "csv":
+    if kind == "csv":
         for row in csv.reader(io.StringIO(text)):
             assert not [cell for cell in row if cell[:1] in tuple("=+@\t\r") and len(cell) > 1]
     if kind == "xml":

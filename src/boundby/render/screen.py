@@ -16,7 +16,6 @@ from boundby.model.causes import SHORT_LABEL
 from boundby.model.records import dataclass
 from boundby.render import findings, sentences, view
 from boundby.render import terminal as parts
-from boundby.render.bars import segments
 from boundby.render.face import (
     DEFAULT_WIDTH,
     DIM,
@@ -25,7 +24,6 @@ from boundby.render.face import (
     ColorSystem,
     Column,
     Face,
-    fitting,
     natural,
     pad,
 )
@@ -139,11 +137,7 @@ def _regions(report: Report, face: Face, options: Options, room: int) -> list[Te
     names = max(len("REGION"), *(2 * row.depth + len(row.label) for row in rows))
     name, columns = _columns(names, rows, face)
     lines = [face.line(face.heading(pad("REGION", name)), "  ", face.heads(columns))]
-    for row in rows:
-        indent = "  " * min(row.depth, max(name - parts.MIN_LABEL, 0) // 2)
-        style = "" if row.depth else STRONG if row.is_judged else DIM
-        label = Text.assemble(indent, (face.fit(row.label, name - len(indent)), style))
-        lines.append(face.line(pad(label, name), "  ", face.row(columns, row)))
+    lines += [face.line(parts.region_label(row, name, face), "  ", face.row(columns, row)) for row in rows]
     left = sum(1 for region in report.regions if region.path) - sum(row.is_judged for row in rows)
     notes = [f"{units.plural(left, 'more region')}: --full, or --top N"] if left else []
     if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
@@ -203,19 +197,7 @@ def _weight(region: RegionReport, sort: str) -> float:
 
 
 def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Column]]:
-    bound = natural("BOUND BY", (parts.bound(row, face) for row in rows))
-    columns, room = fitting(
-        (
-            Column("INST", 6, lambda row, _: row.instances, right=True, goes=4),
-            Column("TIME/INST", 9, lambda row, _: row.each, right=True, goes=2),
-            Column("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
-            Column("ACCOUNT", 16, lambda row, width: face.bar(segments(row.time), width), goes=3),
-            Column("BOUND BY", bound, lambda row, _: parts.bound(row, face)),
-            Column("MAX", 7, lambda row, _: row.saves, right=True, goes=5),
-        ),
-        face.width,
-        max(min(names, 20), parts.MIN_NAME),
-    )
+    columns, room = parts.region_columns(names, rows, face, account=16)
     name = max(min(names, NAME, room), parts.MIN_NAME)
     spare = max(room - name, 0)
     return name, [replace(one, width=one.width + spare) if one.head == "ACCOUNT" else one for one in columns]

@@ -171,10 +171,7 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
     for row in selection.every_row:
         reason = "" if row.because in told[: row.depth] else row.because
         told[row.depth :] = [row.because]
-        indent = "  " * min(row.depth, max(name - MIN_LABEL, 0) // 2)
-        style = "" if row.depth else STRONG if row.is_judged else DIM
-        label = Text.assemble(indent, (face.fit(row.label, name - len(indent)), style))
-        line = face.line(pad(label, name), "  ", face.row(columns, row))
+        line = face.line(region_label(row, name, face), "  ", face.row(columns, row))
         if because:
             narrow = replace(face, width=line.cell_len + 2 + because)
             lines += narrow.wrapped(reason, first=face.line(line, "  "), style=DIM)
@@ -182,7 +179,7 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
         lines.append(line)
         verdict = row.region.verdict
         if (verdict.saving_ns or 0) >= NOTABLE * whole or verdict.bound in ("hidden", "mixed"):
-            lines += face.wrapped(reason, indent=len(indent) + 2, style=DIM)
+            lines += face.wrapped(reason, indent=len(_indent(row, name)) + 2, style=DIM)
     host_times = HOST_TIMES if selection.has_host_times and any(c.head == "TIME/INST" for c in columns) else ""
     for note in (host_times, *selection.notes):
         lines += face.wrapped(note, style=DIM)
@@ -192,19 +189,7 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
 def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, int, list[Column]]:
     """Cells for the name and for the reason (0: not beside the others), and the columns between them: these take what
     they need, the bar and the names share the rest; the least telling go first."""
-    widest = natural("BOUND BY", (bound(row, face) for row in selection.rows))
-    columns, room = fitting(
-        (
-            Column("INST", 6, lambda row, _: row.instances, right=True, goes=4),
-            Column("TIME/INST", 9, lambda row, _: row.each, right=True, goes=2),
-            Column("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
-            Column("ACCOUNT", 10, lambda row, width: face.bar(segments(row.time), width), goes=3),
-            Column("BOUND BY", widest, lambda row, _: bound(row, face)),
-            Column("MAX", 7, lambda row, _: row.saves, right=True, goes=5),
-        ),
-        face.width,
-        max(min(names, 20), MIN_NAME),
-    )
+    columns, room = region_columns(names, selection.rows, face, account=10)
     name = max(min(names, WIDE_NAME, room), MIN_NAME)
     spare = max(room - name, 0)
     because = spare - 2 if spare - 2 >= BECAUSE_COLUMN else 0
@@ -214,6 +199,32 @@ def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, in
             columns[place] = replace(column, width=column.width + wider)
             because -= wider if because else 0
     return name, because, columns
+
+
+def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) -> tuple[list[Column], int]:
+    """The columns of regions that fit beside their names, here and on the screen, and the room they leave. ``account``:
+    cells of the bar, at least."""
+    widest = natural("BOUND BY", (bound(row, face) for row in rows))
+    columns = (
+        Column("INST", 6, lambda row, _: row.instances, right=True, goes=4),
+        Column("TIME/INST", 9, lambda row, _: row.each, right=True, goes=2),
+        Column("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
+        Column("ACCOUNT", account, lambda row, width: face.bar(segments(row.time), width), goes=3),
+        Column("BOUND BY", widest, lambda row, _: bound(row, face)),
+        Column("MAX", 7, lambda row, _: row.saves, right=True, goes=5),
+    )
+    return fitting(columns, face.width, max(min(names, 20), MIN_NAME))
+
+
+def region_label(row: Row, name: int, face: Face) -> Text:
+    """A region's name, indented by how deep it lies, in ``name`` cells."""
+    indent = _indent(row, name)
+    style = "" if row.depth else STRONG if row.is_judged else DIM
+    return pad(Text.assemble(indent, (face.fit(row.label, name - len(indent)), style)), name)
+
+
+def _indent(row: Row, name: int) -> str:
+    return "  " * min(row.depth, max(name - MIN_LABEL, 0) // 2)
 
 
 def bound(row: Row, face: Face) -> Text:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 
-from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
+from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.results.report import ApiCalls, Copies, Saving, Syncs
 from boundby.trace.facts import Captured
@@ -23,7 +23,7 @@ LEAST_SAVING = 0.01
 # A part whose time is fixed by this much is not called hidden: what holds it up is there, and no change removes it.
 MOSTLY_FIXED = 0.50
 #: Causes that no change to the program removes.
-FIXED = (Cause.DEVICE_WAIT, Cause.PROFILER, Cause.UNATTRIBUTED)
+FIXED = tuple(cause for cause in CAUSES if cause not in REMOVABLE)
 
 NO_CALLS, NO_SYNCS = ApiCalls(0, 0, None), Syncs(0, 0, None)
 _IDLE_REMOVABLE = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
