@@ -94,3 +94,15 @@ def test_tools_of_mcp() -> None:
     assert json.loads(call("finding", id=told["findings"][0]["id"]))["found"][0]["advice"]
     assert json.loads(call("what_if", scenario="no_sync"))["found"][1]["predicted_ns"] > 0
     assert json.loads(call("instances", path=told["regions"][0]["path"]))["found"][0]["host_ns"]
+
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    for name, arguments, words in (
+        ("region", {"path": "stpe"}, "Did you mean step"),
+        ("instances", {"path": "nowhere"}, "No region is 'nowhere'"),
+        ("finding", {"id": "sync-calls"}, "No finding is 'sync-calls'"),
+        ("what_if", {"scenario": "nosync"}, "Did you mean no_sync"),
+        ("analyze", {"report": "absent.sqlite"}, "absent.sqlite does not exist"),
+    ):
+        with pytest.raises(ToolError, match=words):
+            call(name, **arguments)

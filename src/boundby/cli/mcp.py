@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from boundby.cli import outcome
+from boundby.model.errors import SelectionError, UserError, did_you_mean
 from boundby.results.saved import escaped
 
 if TYPE_CHECKING:
@@ -44,8 +46,6 @@ def mcp() -> int:
 
 def server() -> MCPServer[Any]:
     """The server with its tools. Raises UserError where the package is missing."""
-    from boundby.model.errors import UserError
-
     try:
         from mcp.server.mcpserver import MCPServer
     except ImportError as error:
@@ -57,8 +57,22 @@ def server() -> MCPServer[Any]:
         f"Begin with analyze(report); ask region, finding and what_if for more. {NOTICE}",
     )
     for tool in (analyze, region, finding, what_if, compare, instances):
-        made.tool()(tool)
+        made.tool()(_answering(tool))
     return made
+
+
+def _answering(tool: Callable[..., str]) -> Callable[..., str]:
+    """The tool, whose errors of the user's reach the agent: the server says of any other only that there was one."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    @wraps(tool)
+    def answering(*args: Any, **kwargs: Any) -> str:
+        try:
+            return tool(*args, **kwargs)
+        except UserError as error:
+            raise ToolError(str(error)) from error
+
+    return answering
 
 
 def analyze(report: str) -> str:
@@ -81,13 +95,15 @@ def region(report: str, path: str) -> str:
     found = [one for one in analysis.report.to_dict()["regions"] if tuple(one["path"]) in paths]
     for one in found:
         one.pop("instance_ns", None)
-    return _bounded(sorted(found, key=lambda one: -one["share"]))
+    every = ("/".join(one.path) for one in analysis.report.regions if one.path)
+    return _bounded(sorted(found, key=lambda one: -one["share"]) or _nothing("region", path, every))
 
 
 def finding(report: str, id: str) -> str:
     """One finding in full, with evidence, advice and what would prove it wrong (JSON). id: as analyze gives it."""
-    found = [one for one in _examined(report).report.to_dict()["findings"] if id in (one["id"], one["rule"])]
-    return _bounded(found)
+    every = _examined(report).report.to_dict()["findings"]
+    found = [one for one in every if id in (one["id"], one["rule"])]
+    return _bounded(found or _nothing("finding", id, (one["id"] for one in every)))
 
 
 def what_if(report: str, scenario: str, region: str | None = None) -> str:
@@ -115,8 +131,18 @@ def compare(before: str, after: str) -> str:
 
 def instances(report: str, path: str) -> str:
     """How long each instance of a region took, in order of time, nanoseconds (JSON). path: as analyze gives it."""
-    found = [one for one in _examined(report).report.regions if "/".join(one.path) == path]
+    every = _examined(report).report.regions
+    found = [one for one in every if "/".join(one.path) == path]
+    if not found:
+        _nothing("region", path, ("/".join(one.path) for one in every if one.path))
     return _bounded([{"path": path, "host_ns": one.instance_ns.host_ns[:500]} for one in found])
+
+
+def _nothing(kind: str, name: str, names: Iterable[str]) -> NoReturn:
+    """Raise SelectionError with the nearest name, or with some that there are."""
+    every = list(names)
+    some = f"There are {', '.join(every[:5])}." if every else "There are none."
+    raise SelectionError(f"No {kind} is {name!r}.", did_you_mean(name, every) + some)
 
 
 def _bounded(found: list[Any]) -> str:
