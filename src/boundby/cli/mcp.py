@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from boundby.cli import outcome
-from boundby.model.errors import SelectionError, UserError, did_you_mean
+from boundby.model.errors import UserError, did_you_mean
 from boundby.results.saved import escaped
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _answering(tool: Callable[..., str]) -> Callable[..., str]:
         try:
             return tool(*args, **kwargs)
         except UserError as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(f"{NOTICE} {error}") from error
 
     return answering
 
@@ -96,14 +96,14 @@ def region(report: str, path: str) -> str:
     for one in found:
         one.pop("instance_ns", None)
     every = ("/".join(one.path) for one in analysis.report.regions if one.path)
-    return _bounded(sorted(found, key=lambda one: -one["share"]) or _nothing("region", path, every))
+    return _bounded(sorted(found, key=lambda one: -one["share"]), path, every)
 
 
 def finding(report: str, id: str) -> str:
     """One finding in full, with evidence, advice and what would prove it wrong (JSON). id: as analyze gives it."""
     every = _examined(report).report.to_dict()["findings"]
     found = [one for one in every if id in (one["id"], one["rule"])]
-    return _bounded(found or _nothing("finding", id, (one["id"] for one in every)))
+    return _bounded(found, id, (one["id"] for one in every))
 
 
 def what_if(report: str, scenario: str, region: str | None = None) -> str:
@@ -133,20 +133,15 @@ def instances(report: str, path: str) -> str:
     """How long each instance of a region took, in order of time, nanoseconds (JSON). path: as analyze gives it."""
     every = _examined(report).report.regions
     found = [one for one in every if "/".join(one.path) == path]
+    shown = [{"path": path, "host_ns": one.instance_ns.host_ns[:500]} for one in found]
+    return _bounded(shown, path, ("/".join(one.path) for one in every if one.path))
+
+
+def _bounded(found: list[Any], name: str = "", names: Iterable[str] = ()) -> str:
+    """As many entries as fit, and how many were left out. Without any: what of ``names`` may have been meant."""
     if not found:
-        _nothing("region", path, ("/".join(one.path) for one in every if one.path))
-    return _bounded([{"path": path, "host_ns": one.instance_ns.host_ns[:500]} for one in found])
-
-
-def _nothing(kind: str, name: str, names: Iterable[str]) -> NoReturn:
-    """Raise SelectionError with the nearest name, or with some that there are."""
-    every = list(names)
-    some = f"There are {', '.join(every[:5])}." if every else "There are none."
-    raise SelectionError(f"No {kind} is {name!r}.", did_you_mean(name, every) + some)
-
-
-def _bounded(found: list[Any]) -> str:
-    """As many entries as fit, and how many were left out."""
+        every = list(names)
+        return _noticed({"found": [], "left_out": 0, "hint": did_you_mean(name, every), "there_are": every[:5]})
     shown: list[Any] = []
     for item in found:
         if len(json.dumps([*shown, item])) > MOST_CHARACTERS:

@@ -40,6 +40,7 @@ TWIN = 0.97  # of the time of the row above: a region in it with as many instanc
 DEEP = 3  # regions below this depth are left to --full
 NAME = 40
 MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --full
+LONGEST_TAIL = 14  # characters of a last word that is left out rather than broken
 TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = 0.05  # of the window in API calls or waits: then calls are shown beside kernels
 
@@ -121,8 +122,12 @@ def _cut(lines: list[Text], most: int, face: Face) -> list[Text]:
     """The first lines; an ellipsis where more would follow."""
     if len(lines) <= most:
         return lines
-    last = Text.assemble(lines[most - 1], " ", lines[most][len(lines[most].plain) - len(lines[most].plain.lstrip()) :])
-    return [*lines[: most - 1], face.line(last[: max(face.width - len(face.ellipsis), 0)], (face.ellipsis, DIM))]
+    rest = lines[most].plain.lstrip()
+    last = Text.assemble(lines[most - 1], " ", lines[most][len(lines[most].plain) - len(rest) :])
+    kept = set_cell_size(last.plain, max(face.width - len(face.ellipsis), 0))
+    if " " in kept[-LONGEST_TAIL:]:  # no broken word, unless it is a long name
+        kept = kept.rpartition(" ")[0]
+    return [*lines[: most - 1], face.line(last[: len(kept.rstrip(" ,;:("))], (face.ellipsis, DIM))]
 
 
 def _regions(report: Report, face: Face, options: Options, room: int) -> list[Text]:
