@@ -74,3 +74,16 @@ def test_two_phases_are_no_steps(tmp_path: Path) -> None:
     report = analyze(trained(tmp_path), window="0.012s:0.028s")  # within steps 1 and 2
     assert region(report, "step *").instances == 2
     assert not [item for item in report.trace.warnings if item.code == "step-cut"]
+
+
+def test_ranges_that_a_program_forgets_to_end_are_not_cut(tmp_path: Path) -> None:
+    """Start/end ranges without an end stay open for good: that is no recording that ended within them."""
+    export = Export()
+    main = export.thread(pid=1, tid=1)
+    for number in range(6):
+        at = number * 5 * MS
+        export.nvtx(main, at, at + 4 * MS if number < 3 else None, "request", kind="startend")
+        call = export.api(main, at + 10 * US, at + 20 * US, "cudaLaunchKernel")
+        export.kernel(call, at + 30 * US, at + 3 * MS)
+    report = analyze(export.write(tmp_path / "leaks.sqlite"))
+    assert region(report, "request").instances == 6

@@ -208,7 +208,7 @@ def _cut_apart(
     """The trace with instances of repeated ranges that the window or the end of the recording cuts through renamed: a
     region of their own, so that figures per instance are those of whole ones. The same trace where none is."""
     ranges, regions = trace.ranges, ownership.regions
-    cut = ranges.is_open & (ranges.end_ns >= trace.span_ns[1])
+    cut = ranges.is_open & ~ranges.is_start_end & (ranges.end_ns >= trace.span_ns[1])
     inside = np.ones(len(ranges), bool)
     if window.kind == "span":
         every = np.arange(len(trace.operations))
