@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.truth import DEVICE_MARGIN, examine, made
+import pytest
+from benchmarks.truth import DEVICE_MARGIN, UNTIDY_SHARE, examine, made, wrong
 
 from boundby.simulate.generate import drawn_features, generate
 
@@ -38,3 +39,16 @@ def test_known_answers_of_untidy_programs(tmp_path: Path) -> None:
     assert sum(told) >= len(told) - 1
     sure = [one for o in outcomes for one in o.predictions if one.confidence == "high"]
     assert sum(len(o.far_off) for o in outcomes) <= 0.1 * len(sure)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        3141000,  # a feeder that never waits for room, of which one batch was waited for
+        7340034,  # what is taken makes room only then
+        7340242,  # a clock that is ahead by 98 ms, which one wait shows
+        7340313,  # an allocation that never found the device at work, and would wait for it
+    ],
+)
+def test_programs_that_were_told_wrong(seed: int, tmp_path: Path) -> None:
+    assert not wrong(examine(made(seed, drawn_features(seed, UNTIDY_SHARE)), tmp_path))

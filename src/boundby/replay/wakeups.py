@@ -26,6 +26,9 @@ USUAL_WAKE_NS = 10_000
 TAKING_FRACTION = 0.8
 # What was made is followed to where it was taken if so much of it was made before that.
 CONSISTENT_FRACTION = 0.5
+# Where a thread works on without waiting for room, it has made one thing when it wakes who waits for it, give or take
+# so much of what one takes.
+SAME_FRACTION, NEVER_NS = 0.25, np.iinfo(np.int64).max
 # So much more may have been made than was taken.
 LEFT_OVER = 0.25
 # A condition wait shorter than this is a hand-over of a lock and not worth following.
@@ -116,34 +119,50 @@ def find_hand_overs(timeline: Timeline, wakeups: Wakeups) -> HandOvers:
         if count[taker] <= count[maker]:
             continue
         rows = np.flatnonzero((wakeups.thread == maker) & (wakeups.waker == taker))
-        taken = _takings(timeline, wakeups, rows, taker)
+        taken = _takings(timeline, wakeups.signal[rows], taker)
         made = _makings(timeline, wakeups, rows, maker, len(taken))
-        taken, made = taken[: len(made)], made[: len(taken)]
-        early = made <= taken  # what it had to wait for is known from the wait
-        if len(made) == 0 or early.mean() < CONSISTENT_FRACTION:
+        parts += _handed(wakeups, rows, taker, maker, taken, made)
+    for taker, maker in pairs:  # makers that never wait for room: they work on, from one thing to the next
+        if count[taker] <= count[maker] or [maker, taker] in pairs:
             continue
-        taken, made = taken[early], made[early]
-        usual = int(median((wakeups.end - wakeups.signal)[rows]))
-        who = [np.full(len(made), thread, np.int64) for thread in (taker, maker)]
-        parts.append((who[0], taken, who[1], made, np.minimum(taken - made, usual)))
+        rows = np.flatnonzero((wakeups.thread == taker) & (wakeups.waker == maker))
+        taken = _takings(timeline, wakeups.end[rows], taker)
+        made = _makings(timeline, wakeups, rows[:0], maker, len(taken))
+        away = np.abs(made[:, None] - wakeups.signal[rows]).min(axis=0, initial=NEVER_NS)
+        if len(made) and away.max() <= SAME_FRACTION * (made[-1] - made[0]) / max(len(made) - 1, 1):
+            parts += _handed(wakeups, rows, taker, maker, taken, made)
     return HandOvers(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _takings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], taker: int) -> Int64Array:
-    """When the thread took things: in every instance of the range in which it mostly woke the maker, as far after its
-    start as it did there."""
+def _handed(
+    wakeups: Wakeups, rows: npt.NDArray[np.intp], taker: int, maker: int, taken: Int64Array, made: Int64Array
+) -> list[tuple[Int64Array, ...]]:
+    """What was made before it was taken; nothing where most was not."""
+    taken, made = taken[: len(made)], made[: len(taken)]
+    early = made <= taken  # what it had to wait for is known from the wait
+    if len(made) == 0 or early.mean() < CONSISTENT_FRACTION:
+        return []
+    taken, made = taken[early], made[early]
+    usual = int(median((wakeups.end - wakeups.signal)[rows]))
+    who = [np.full(len(made), thread, np.int64) for thread in (taker, maker)]
+    return [(who[0], taken, who[1], made, np.minimum(taken - made, usual))]
+
+
+def _takings(timeline: Timeline, known_ns: Int64Array, taker: int) -> Int64Array:
+    """When the thread took things, of which some instants are known: in every instance of the range in which it mostly
+    did, as far after its start as it did there."""
     ranges, regions = timeline.trace.ranges, timeline.ownership.regions
-    place = timeline.ownership.region_of(timeline.ownership.steps(taker).at(wakeups.signal[rows]))
+    place = timeline.ownership.region_of(timeline.ownership.steps(taker).at(known_ns))
     common = int(np.bincount(place).argmax())
     if common == 0 or (place == common).mean() < TAKING_FRACTION:
         return np.empty(0, np.int64)
     mine = (ranges.thread == taker) & (regions.of_range == common)
     begins = np.sort(ranges.start_ns[mine])
-    instance = np.searchsorted(begins, wakeups.signal[rows], side="right") - 1
+    instance = np.searchsorted(begins, known_ns, side="right") - 1
     known = instance >= 0
     taken: Int64Array = begins.copy()
-    taken[instance[known]] = wakeups.signal[rows[known]]
-    # Where only every second or third instance ever wakeups the maker, the others take nothing.
+    taken[instance[known]] = known_ns[known]
+    # Where only every second or third instance ever does, the others take nothing.
     stride = max(int(np.gcd.reduce(np.diff(instance[known]))) if known.sum() > 1 else 1, 1)
     return taken[int(instance[known][0]) % stride :: stride] if known.any() else taken[:0]
 
@@ -155,9 +174,9 @@ def _makings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], m
         return np.empty(0, np.int64)
     begin, end = np.append(life[0], wakeups.end[rows]), np.append(wakeups.begin[rows], life[1])
     length = end - begin
-    if len(length) < 2 or length.sum() <= 0:
+    if length.sum() <= 0:
         return np.empty(0, np.int64)
-    each = max(int(median(length[1:])), 1)
+    each = max(int(median(length[1:])) if len(rows) else int(length[0]) // count, 1)
     things = np.maximum(np.rint(length / each).astype(np.int64), 1)
     if things.sum() > count + LEFT_OVER * count:  # a run is not one thing
         things = np.maximum(np.rint(length * (count / length.sum())).astype(np.int64), 1)
