@@ -98,8 +98,8 @@ def too_deep(regions: Regions, *, fold: bool = True) -> npt.NDArray[np.bool_]:
         return (regions.depth > MOST_DEPTH)[regions.of_range]
     numbers = {place: number for number, place in enumerate(sorted({*zip(regions.domain, regions.name, strict=True)}))}
     label = np.array([numbers[place] for place in zip(regions.domain, regions.name, strict=True)], np.int64)
-    of_own_name, rows = np.zeros(len(regions), np.int64), np.arange(len(regions))
-    above = regions.parent
+    of_own_name, rows = np.zeros(len(regions), np.int64), np.flatnonzero(regions.depth <= MOST_DEPTH)
+    above = regions.parent[rows]
     while len(rows := rows[above > ROOT]):
         above = above[above > ROOT]
         of_own_name[rows] += label[above] == label[rows]
@@ -216,6 +216,9 @@ def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) ->
     for level, (low, high) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
         rows = order[low:high]
         above = np.where(parent[rows] >= 0, of_range[np.maximum(parent[rows], 0)], ROOT)
+        if level > MOST_DEPTH:  # `too_deep` already, and so are those that lie in them
+            of_range[rows] = above
+            continue
         distinct, inverse = factorize(above, ranges.domain[rows], label[rows])
         of_range[rows] = inverse + len(parents)
         for region, domain, text in distinct.tolist():

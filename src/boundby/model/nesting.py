@@ -149,14 +149,12 @@ def latest_open(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> StepFunction:
 
 def depths(parent: npt.NDArray[np.int64]) -> Int64Array:
     """How many ranges enclose each (roots: 0). Parents may stand anywhere in the table."""
-    depth = np.zeros(len(parent), np.int64)
-    ancestor = parent.copy()
-    while True:
-        inside = ancestor >= 0
-        if not inside.any():
-            return depth
-        depth += inside
-        ancestor = np.where(inside, parent[np.maximum(ancestor, 0)], NOTHING)
+    depth, ancestor = (parent >= 0).astype(np.int64), parent
+    while (inside := ancestor >= 0).any():  # each look goes twice as far up
+        above = np.maximum(ancestor, 0)
+        depth += np.where(inside, depth[above], 0)
+        ancestor = np.where(inside, ancestor[above], NOTHING)
+    return depth
 
 
 def close_leaks(start: Int64Array, end: Int64Array, key: npt.NDArray[np.int64]) -> Int64Array:
