@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import hypot
 from typing import TYPE_CHECKING
 
 from boundby.model.gpus import Gpu, find_gpu
@@ -17,6 +18,7 @@ TITLE = "Work of each region against the device's peaks"
 HEIGHT_LINES = 22
 #: Precisions whose peaks are drawn, by what Gpu calls them.
 PRECISIONS = ("bf16", "fp16", "tf32", "fp32")
+NEAR_POINTS = 10.0  #: Points so close to each other share a label.
 SMALLEST, LARGEST = 12.0, 160.0  # areas of points: the time of their kernels
 
 
@@ -35,6 +37,7 @@ def roofline(report: Report, look: style.Look) -> Figure:
     gpu = next((found for device in report.devices if (found := find_gpu(device.name))), None)
     figure = style.new_figure(report, look, look.line_in * HEIGHT_LINES, TITLE)
     axes = figure.subplots()
+    points: list[tuple[int, float, float]] = []
     longest = max(region.work.known_ns for region in told if region.work)
     for number, region in enumerate(told, 1):
         done = region.work
@@ -43,7 +46,7 @@ def roofline(report: Report, look: style.Look) -> Figure:
         x, y = done.flops / done.bytes, done.tflops
         area = SMALLEST + (LARGEST - SMALLEST) * done.known_ns / longest
         axes.scatter([x], [y], s=area, color=style.INK, alpha=0.55, linewidths=0, zorder=3)
-        axes.annotate(str(number), (x, y), textcoords="offset points", xytext=(5, 4), color=style.INK)
+        points.append((number, x, y))
         name = style.name("/".join(region.path[-2:]) or "(all)", look, look.width_in / 3)
         axes.plot([], [], " ", label=f"{number}  {name}")
     axes.set_xscale("log")
@@ -52,10 +55,30 @@ def roofline(report: Report, look: style.Look) -> Figure:
         axis.set_major_formatter(lambda value, _place: f"{value:g}")
     if gpu is not None:
         _roof(axes, gpu)
+    _number(axes, points)
     axes.set_xlabel("operations for each byte of inputs and outputs (FLOP/byte)")
     axes.set_ylabel("TFLOP/s")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, handlelength=0, handletextpad=0)
     return figure
+
+
+def _number(axes: Axes, points: list[tuple[int, float, float]]) -> None:
+    """A number beside each point; points that lie on each other share their label."""
+    labels: list[tuple[list[int], float, float]] = []
+    for number, x, y in points:
+        spot = axes.transData.transform((x, y))
+        near = (
+            numbers
+            for numbers, x_there, y_there in labels
+            if hypot(*(axes.transData.transform((x_there, y_there)) - spot)) < NEAR_POINTS * axes.figure.dpi / 72
+        )
+        if (shared := next(near, None)) is None:
+            labels.append(([number], x, y))
+        else:
+            shared.append(number)
+    for numbers, x, y in labels:
+        text = ", ".join(map(str, numbers))
+        axes.annotate(text, (x, y), textcoords="offset points", xytext=(5, -4), va="top", color=style.INK)
 
 
 def _roof(axes: Axes, gpu: Gpu) -> None:
@@ -74,7 +97,9 @@ def _roof(axes: Axes, gpu: Gpu) -> None:
             continue
         seen.add(peak)
         axes.plot([peak / slope, high], [peak, peak], color=style.FAINT, linewidth=0.8)
-        axes.text(high, peak, f"{precision} {peak:g} TFLOP/s", ha="right", va="bottom", color=style.FAINT)
-    axes.text(low, low * slope * 1.25, f"{gpu.memory_gb_per_s:,.0f} GB/s", color=style.FAINT)
+        said = f"{precision} {peak:g} TFLOP/s"  # above the roof, where no point can be
+        axes.text(peak / slope * 0.9, peak, said, ha="right", va="center", color=style.FAINT)
+    middle = (low * low * top / slope) ** (1 / 3)  # a third of the way up, in the figure's logarithms
+    axes.text(middle * 0.9, middle * slope, f"{gpu.memory_gb_per_s:,.0f} GB/s", ha="right", color=style.FAINT)
     axes.set_xlim(low, high)
-    axes.set_ylim(min(bottom, low * slope), 2 * top)
+    axes.set_ylim(min(bottom, low * slope) / 1.5, 2 * top)
