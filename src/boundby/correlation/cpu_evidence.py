@@ -19,7 +19,7 @@ LONGEST_PREEMPTED_NS = 200_000_000
 MOST_REPEATED = 0.02
 # Of its CUDA calls, so many may begin while it is off the CPU; of OS calls that it sleeps in, for longer than a spin
 # lasts, so much of the time may be spent on it. (Measured on whole traces: nothing, and 0.05 %.)
-MOST_CALLS_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEEP_NS = 0.02, 0.10, 100_000
+MOST_CALLS_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEEP_NS, SWITCH_NS = 0.02, 0.10, 100_000, 1_000
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
             preempted = IntervalSet(rest.start[short], rest.end[short])
         if on is not None and off is not None:
             begins = trace.api.of_thread(thread).start_ns
-            called_off = np.count_nonzero(contains(off, begins) >= 0) > max(MOST_CALLS_OFF_CPU * len(begins), 1)
+            # A wait may begin as its thread leaves the CPU, and a call just after it has come back.
+            is_off = (contains(off, begins) >= 0) & (contains(off, begins - SWITCH_NS) >= 0)
+            called_off = np.count_nonzero(is_off) > max(MOST_CALLS_OFF_CPU * len(begins), 1)
             start, end = calls.start_ns[blocks], calls.end_ns[blocks]
             long = end - start >= LEAST_SLEEP_NS
             slept_on = int(Coverage(on).within(start[long], end[long]).sum())

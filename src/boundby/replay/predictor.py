@@ -308,6 +308,10 @@ class Predictor:
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
             is_order_open = self._is_waker_open or tuple(step.change for step in steps) in self._begins_sooner
             is_order_open |= max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
+            is_shared = self.open.delay_ns[rows].sum() >= SHARED * measured
+            is_order_open |= (
+                bool(is_shared) and changed_ns[position] > LEAST_BOUND * measured
+            )  # its work's time holds turns, too
             if self._shares_room and not self.graph.takes_turns:  # by what rule they share it is not known
                 is_order_open |= abs(measured - predicted) > LEAST_BOUND * measured
             low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open
@@ -315,11 +319,11 @@ class Predictor:
                 high = max(high, min(busy, measured))
             if leaves_input and measured > high:
                 high += int((measured - high) * self.open.held_up[position])
-            if not is_of_kernels and self.open.delay_ns[rows].sum() >= SHARED * measured:
+            if not is_of_kernels and is_shared:
                 low = min(low, predicted - SHARED_DELAYS * int(self.open.delay_ns[rows].sum()))
             high += max(int((measured - high) * min(CHANCE * self._dropped, 1.0)), 0)
             error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position]))
-            if is_of_kernels or self.open.delay_ns[rows].sum() < SHARED * measured:  # else kernels had a share, too
+            if is_of_kernels or not is_shared:  # else kernels had a share, too
                 low = max(low - error, min(predicted, self._floor_ns(costs.duration_ns, position)))
             high = max(min(high + error, max(measured, predicted)), predicted)
             ranges.append(Range(max(low, 0), high, is_order_open))
