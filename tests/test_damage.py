@@ -8,6 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks import damage
+from boundby.api import Analysis
+from boundby.correlation.cpu_evidence import gather_evidence
+from boundby.simulate.generate import generate
 
 COPIES = 18
 
@@ -38,3 +41,12 @@ def test_context_switches_that_are_missing_leave_nothing_sure() -> None:
             assert copy is not None
             found = damage.compare(damage.Outcome("", "", seed, 0.9), known[1], damage.answers(copy.trace))
             assert found.answer != "confident"
+
+
+def test_of_a_whole_trace_no_context_switch_is_missing(tmp_path: Path) -> None:
+    """Threads that wait again as soon as they have come back, and threads at each step's capture of a graph."""
+    for seed, features in ((88100156, ("clock_drift",)), (88100168, ("graph_capture",))):
+        trace = Analysis(generate(seed, features).export().write(tmp_path / f"{seed}.sqlite", "2023")).trace
+        threads = sorted(set(trace.api.thread.tolist()))
+        assert threads
+        assert not any(gather_evidence(trace, thread).is_thinned for thread in threads)

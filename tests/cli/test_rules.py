@@ -68,7 +68,7 @@ def test_the_page_as_it_stands_in_the_documentation(capsys: pytest.CaptureFixtur
 def test_an_unknown_rule_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "explain", "sync-operatr")
     assert code == 2
-    assert "There is no rule 'sync-operatr'" in err
+    assert "There is no pattern or rule 'sync-operatr'" in err
     assert "Did you mean sync-operator" in err
 
 

@@ -86,7 +86,8 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
         if on is not None and off is not None:
             begins = trace.api.of_thread(thread).start_ns
             # A wait may begin as its thread leaves the CPU, and a call just after it has come back.
-            is_off = (contains(off, begins) >= 0) & (contains(off, begins - SWITCH_NS) >= 0)
+            away = contains(off, begins)
+            is_off = (away >= 0) & (contains(off, begins - SWITCH_NS) == away)
             called_off = np.count_nonzero(is_off) > max(MOST_CALLS_OFF_CPU * len(begins), 1)
             start, end = calls.start_ns[blocks], calls.end_ns[blocks]
             long = end - start >= LEAST_SLEEP_NS
