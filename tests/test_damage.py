@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks import damage
+
 from boundby.api import Analysis
 from boundby.correlation.cpu_evidence import gather_evidence
 from boundby.simulate.generate import generate
