@@ -46,7 +46,11 @@ def test_context_switches_that_are_missing_leave_nothing_sure() -> None:
 
 def test_of_a_whole_trace_no_context_switch_is_missing(tmp_path: Path) -> None:
     """Threads that wait again as soon as they have come back, and threads at each step's capture of a graph."""
-    for seed, features in ((88100156, ("clock_drift",)), (88100168, ("graph_capture",))):
+    for seed, features in (
+        (88100156, ("clock_drift",)),
+        (88100168, ("graph_capture",)),
+        (61200041, ("short_streams",)),
+    ):
         trace = Analysis(generate(seed, features).export().write(tmp_path / f"{seed}.sqlite", "2023")).trace
         threads = sorted(set(trace.api.thread.tolist()))
         assert threads

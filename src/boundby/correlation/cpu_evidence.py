@@ -18,8 +18,9 @@ LONGEST_PREEMPTED_NS = 200_000_000
 # Of a thread's context switches, so many may repeat the one before: a lost row or two.
 MOST_REPEATED = 0.02
 # Of its CUDA calls, so many may begin while it is off the CPU; of OS calls that it sleeps in, for longer than a spin
-# lasts, so much of the time may be spent on it. (Measured on whole traces: nothing, and 0.05 %.)
-MOST_CALLS_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEEP_NS, SWITCH_NS = 0.02, 0.10, 100_000, 1_000
+# lasts, so much of the time may be spent on it. (Measured on whole traces: nothing, and 0.05 %.) A wait may begin as
+# its thread leaves the CPU, and switches and calls are stamped by two clocks: up to 8 us apart on whole traces.
+MOST_CALLS_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEEP_NS, SWITCH_NS = 0.02, 0.10, 100_000, 20_000
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,8 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
             preempted = IntervalSet(rest.start[short], rest.end[short])
         if on is not None and off is not None:
             begins = trace.api.of_thread(thread).start_ns
-            # A wait may begin as its thread leaves the CPU, and a call just after it has come back.
-            away = contains(off, begins)
-            is_off = (away >= 0) & (contains(off, begins - SWITCH_NS) == away)
+            before = np.searchsorted(time, begins, side="right") - 1  # the switch before each call
+            is_off = (before >= 0) & (before < len(time) - 1) & ~is_in[before] & (begins - time[before] >= SWITCH_NS)
             called_off = np.count_nonzero(is_off) > max(MOST_CALLS_OFF_CPU * len(begins), 1)
             start, end = calls.start_ns[blocks], calls.end_ns[blocks]
             long = end - start >= LEAST_SLEEP_NS

@@ -217,11 +217,11 @@ class _Exporter:
             self.export.osrt(place, start, end, step.text if step.do == Do.SLEEP else "pthread_cond_wait")
 
     def sleep(self, place: Thread, start: int, end: int) -> None:
-        """Off the CPU. One sleep right after another is one: a real thread could not be back for no time at all, and
-        switches of one instant have no order."""
-        if not self.export.drop_switch(place, start, True):
+        """Off the CPU. Who sleeps again at once was back for a nanosecond: switches of one instant have no order."""
+        start = max(start, self.export.last_switch_ns(place) + 1)
+        if start < end:
             self.export.sched(place, start, False)
-        self.export.sched(place, end, True)
+            self.export.sched(place, end, True)
 
     def event(self, place: Thread, name: str) -> int:
         """Event ids count per process, from 1."""

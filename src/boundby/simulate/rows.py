@@ -261,14 +261,10 @@ class Export:
         """A context switch."""
         self.row("SCHED_EVENTS", start=time, cpu=0, isSchedIn=int(is_in), globalTid=thread.global_tid)
 
-    def drop_switch(self, thread: Thread, time: int, is_in: bool) -> bool:
-        """Take the latest context switch back if it is this one; True if it was."""
+    def last_switch_ns(self, thread: Thread) -> int:
+        """When the thread that is being written was last switched; -1 before it ever was."""
         rows = self.rows.get("SCHED_EVENTS", [])
-        wanted = {"start": time, "cpu": 0, "isSchedIn": int(is_in), "globalTid": thread.global_tid}
-        if rows and dict(rows[-1]) == wanted:
-            rows.pop()
-            return True
-        return False
+        return int(rows[-1]["start"]) if rows and rows[-1]["globalTid"] == thread.global_tid else -1
 
     def sample(self, thread: Thread, time: int) -> None:
         """A CPU sample."""
