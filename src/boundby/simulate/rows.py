@@ -264,7 +264,9 @@ class Export:
     def last_switch_ns(self, thread: Thread) -> int:
         """When the thread that is being written was last switched; -1 before it ever was."""
         rows = self.rows.get("SCHED_EVENTS", [])
-        return int(rows[-1]["start"]) if rows and rows[-1]["globalTid"] == thread.global_tid else -1
+        last = rows[-1]["start"] if rows and rows[-1]["globalTid"] == thread.global_tid else -1
+        assert isinstance(last, int)
+        return last
 
     def sample(self, thread: Thread, time: int) -> None:
         """A CPU sample."""
