@@ -17,6 +17,7 @@ PROFILER_SOME = 0.05
 # Ready work waits so long for nothing on record: somebody else has a share of the device, and of what would be saved.
 MUCH_DEVICE_WAIT = 0.10
 GUESSED_HOST = 0.10  # host time split into cpu and blocked without scheduling data
+MOSTLY_COMPUTES = 4  # times what it waits for a core: then it is bound by that, whatever the waits were
 MUCH_PREEMPTED = 0.10  # others on the machine then decide as much as the program
 SOME_CALLS_LOST = 0.05  # as many waits may be lost among them, and nothing replays
 MUCH_UNWOKEN = 0.25  # of the time that the host slept: who did not appear may as well have computed
@@ -46,9 +47,10 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         yield 1, "neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked"
     if case.share(Cause.CPU) and case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
         part = percent(case.preempted_ns / case.window_ns)
-        # Of a thread that sleeps in OS calls as well, some of these may be missing: a sleep without its call looks so.
+        # A sleep whose OS call is missing looks so: of a thread that sleeps in others, or that computes for little more.
         named = {decision.bound, *(decision.mixed_of or ())}
-        is_open = any(case.blocked_on.values()) and bool(named & {Cause.CPU.key, Cause.HOST_BLOCKED.key})
+        is_much = case.time[Cause.CPU] < MOSTLY_COMPUTES * case.preempted_ns
+        is_open = (is_much or any(case.blocked_on.values())) and bool(named & {Cause.CPU.key, Cause.HOST_BLOCKED.key})
         yield (
             2 if is_open else 1,
             f"{part} of the time the host's thread was runnable and waited for a core (preempted)",
