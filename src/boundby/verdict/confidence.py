@@ -47,7 +47,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         yield 1, "neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked"
     if case.share(Cause.CPU) and case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
         part = percent(case.preempted_ns / case.window_ns)
-        # A sleep whose OS call is missing looks so: of a thread that sleeps in others, or that computes for little more.
+        # A sleep whose OS call is missing looks so: of a thread that sleeps in others, or computes for little more.
         named = {decision.bound, *(decision.mixed_of or ())}
         is_much = case.time[Cause.CPU] < MOSTLY_COMPUTES * case.preempted_ns
         is_open = (is_much or any(case.blocked_on.values())) and bool(named & {Cause.CPU.key, Cause.HOST_BLOCKED.key})
