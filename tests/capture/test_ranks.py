@@ -38,9 +38,12 @@ if rank == 0:
     listener = Listener(place)
     other = listener.accept()
 else:
-    while not os.path.exists(place):
-        time.sleep(0.01)
-    other = Client(place)
+    other = None
+    while other is None:  # the socket is there a moment before it is listened to
+        try:
+            other = Client(place)
+        except (FileNotFoundError, ConnectionRefusedError):
+            time.sleep(0.01)
 for number in range(6):
     with nvtx.annotate(f"step {number}"):
         with nvtx.annotate("read"):
