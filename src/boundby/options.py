@@ -37,7 +37,7 @@ class AnalysisOptions:
     """Bytes that an analysis may take, by estimate; of what takes more the last part is analysed. None: 80 % of the
     machine's."""
     max_time: float | None = None
-    """Seconds of CPU time that each stage of an analysis may take. None: a minute, and a second for 20,000 events."""
+    """Seconds of CPU time that each stage may take. None: a minute, and a second for every 20,000 events."""
     disable: tuple[str, ...] = ()
     """Rules to leave out."""
     thresholds: Mapping[str, Mapping[str, float]] | None = None

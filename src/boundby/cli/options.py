@@ -100,7 +100,7 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         "--max-time",
         metavar="SECONDS",
         type=click.FloatRange(min=0),
-        help="Most CPU time for each stage, by default a minute and a second for 20,000 events.",
+        help="The most CPU time for each stage. [a minute, plus a second for every 20,000 events]",
     ),
     "disable": partial(
         click.option, "--disable", metavar="RULE", multiple=True, help="Leave out this rule; can be repeated."

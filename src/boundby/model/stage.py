@@ -1,6 +1,6 @@
 """How much time a stage of an analysis may take: one owner of it, asked wherever much work begins.
 
-CPU time of the thread, so that how busy the machine is changes no answer. What is usual leaves hundreds of times what
+CPU time of the thread, so that how busy the machine is changes no answer. What is usual is about twenty-five times what
 reports of any size need: only what was made to take for ever meets it.
 """
 

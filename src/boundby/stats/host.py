@@ -283,7 +283,8 @@ def _waits_for_nobody(timeline: Timeline, thread: int) -> IntervalSet:
     if not trace.captured.osrt or trace.is_told_by_frames:
         return EMPTY
     calls = trace.os_calls.of_thread(thread)
-    handed = np.array([bool(HAND_OVER.search(name)) for name in trace.names] or [False], bool)[calls.name]
+    hands = [name for name in unique(calls.name).tolist() if HAND_OVER.search(trace.names[name])]
+    handed = np.isin(calls.name, hands)
     begin, end = calls.start_ns[handed], calls.end_ns[handed]
     alone = end > begin
     for other in np.flatnonzero(trace.process_of_thread == trace.threads[thread].process).tolist():

@@ -40,6 +40,7 @@ def confidence(case: Case, decision: Decision) -> tuple[str, tuple[str, ...]]:
 def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if not case.window_ns:
         return
+    named = {decision.bound, *(decision.mixed_of or ())}
     if not case.captured.cuda_api:
         yield 2, "CUDA API calls were not captured, so idle time has no owner"
     yield from _unexplained(case)
@@ -48,23 +49,19 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if case.share(Cause.CPU) and case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
         part = percent(case.preempted_ns / case.window_ns)
         # A sleep whose OS call is missing looks so: of a thread that sleeps in others, or computes for little more.
-        named = {decision.bound, *(decision.mixed_of or ())}
-        is_much = case.time[Cause.CPU] < MOSTLY_COMPUTES * case.preempted_ns
-        is_open = (is_much or any(case.blocked_on.values())) and bool(named & {Cause.CPU.key, Cause.HOST_BLOCKED.key})
+        may_sleep = case.time[Cause.CPU] < MOSTLY_COMPUTES * case.preempted_ns or any(case.blocked_on.values())
+        is_open = may_sleep and bool(named & {Cause.CPU.key, Cause.HOST_BLOCKED.key})
         yield (
             2 if is_open else 1,
             f"{part} of the time the host's thread was runnable and waited for a core (preempted)",
         )
-    if Cause.HOST_BLOCKED.key in (decision.bound, *(decision.mixed_of or ())) and (
-        case.unwoken_ns > MUCH_UNWOKEN * case.time[Cause.HOST_BLOCKED]
-    ):
+    if Cause.HOST_BLOCKED.key in named and case.unwoken_ns > MUCH_UNWOKEN * case.time[Cause.HOST_BLOCKED]:
         yield 2, "the thread that the host waits for is not on record: it may have worked or slept"
     if case.is_cpu_thinned and decision.host_limit_fraction is None:
         yield 2, "context switches are missing: when the host computed, slept or waited for another thread is not sure"
     if case.unreliable is not None and case.captured.cuda_api:
         is_shared = case.share(Cause.DEVICE_WAIT) >= MUCH_DEVICE_WAIT
         # Nothing then shows how far host and device hide behind each other, nor what lost calls waited for.
-        named = {decision.bound, *(decision.mixed_of or ())}
         is_open = bool(named & {cause.key for cause in BUSY_CAUSES}) or case.calls_lost_fraction >= SOME_CALLS_LOST
         is_open &= decision.host_limit_fraction is None
         yield 2 if is_shared or is_open else 1, f"the trace cannot be replayed reliably: {case.unreliable}"
