@@ -60,10 +60,9 @@ def unique(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     flat = values.reshape(-1)
     if len(flat) == 0:
         return flat
-    if flat[0] == flat[-1] and bool((flat == flat[0]).all()):  # one process, one device
-        return np.array(flat[:1])
-    if _are_few(flat):
-        return _few(flat)[0]
+    if (few := _few(flat)) is not None:
+        low, seen = few
+        return (np.flatnonzero(seen) + low).astype(flat.dtype)
     ascending = np.sort(flat)  # quicker than the table of hashes that NumPy makes, before which it loads masked arrays
     found: npt.NDArray[Scalar] = ascending[np.append(True, ascending[1:] != ascending[:-1])]
     return found
@@ -91,17 +90,19 @@ def quantile(values: Int64Array, part: float) -> float:
 def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArray[np.intp]]:
     """The distinct values, ascending, and the place of each value among them."""
     flat = values.reshape(-1)
+    if (few := _few(flat)) is not None:
+        low, seen = few
+        found = (np.flatnonzero(seen) + low).astype(flat.dtype)
+        shifted = (flat if flat.itemsize >= 4 else flat.astype(np.int64)) - low if low else flat
+        return found, pick(np.cumsum(seen) - 1, shifted, 0)
     if (known := _distinct([flat])) is not None:
         first, index = known
         order = np.argsort(flat[first], kind="stable")
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
-        return flat[first[order]], place[index]
-    if not _are_few(flat):
-        found, index = np.unique(flat, return_inverse=True)
-        return found, index.reshape(-1)
-    found, seen, shifted = _few(flat)
-    return found, (np.cumsum(seen) - 1)[shifted]
+        return flat[first[order]], pick(place, index, 0)
+    found, index = np.unique(flat, return_inverse=True)
+    return found, index.reshape(-1)
 
 
 def grouped(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], list[npt.NDArray[np.intp]]]:
@@ -113,21 +114,20 @@ def grouped(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], list[npt.
     return found, np.split(into_groups(index, np.arange(len(index)), count), np.cumsum(count)[:-1])
 
 
-def _few(flat: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], BoolArray, npt.NDArray[Any]]:
-    """The distinct values, which integers occur from the lowest on, and which of those each value is."""
+def _few(flat: npt.NDArray[Scalar]) -> tuple[int, BoolArray] | None:
+    """The lowest of integers, and which there are from it on; None where they lie too far apart for such a table."""
+    if flat.dtype.kind != "i" or len(flat) == 0:
+        return None
     low = int(flat.min())
-    wide = flat if flat.dtype.itemsize >= 4 else flat.astype(np.int64)
-    shifted = wide - wide.dtype.type(low) if low else wide
-    seen = np.zeros(int(flat.max()) - low + 1, bool)
-    seen[shifted] = True
-    return (np.flatnonzero(seen) + low).astype(flat.dtype), seen, shifted
-
-
-def _are_few(values: npt.NDArray[Any]) -> bool:
-    """Whether they are integers of a range that a table may be made of, and need not be sorted."""
-    if values.dtype.kind != "i" or len(values) == 0:
-        return False
-    return int(values.max()) - int(values.min()) <= 2 * len(values)
+    span = int(flat.max()) - low + 1
+    if span > 2 * len(flat) + 1:
+        return None
+    seen = np.zeros(span, bool)
+    if core() is None or flat.itemsize == 2:
+        seen[(flat.astype(np.int64) if flat.itemsize < 4 else flat) - low] = True
+    else:
+        run("boundby_seen", np.ascontiguousarray(flat), flat.itemsize, len(flat), low, span, seen)
+    return low, seen
 
 
 # Of so many rows so many different ones are looked for in one pass, first in a table that stays in a core's cache.
@@ -143,9 +143,9 @@ def _distinct(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.intp]
     addresses, widths = np.array([(column.ctypes.data, column.itemsize) for column in whole], np.int64).T.copy()
     number = np.empty(size, np.int64)
     for slots in _SLOTS:
-        first = np.empty(slots // 2 + 1, np.int64)
+        first, hashes = np.empty((2, slots // 2 + 1), np.int64)
         table = np.zeros(slots, np.int32), slots
-        count = run("boundby_distinct", addresses, widths, len(whole), size, *table, first, number)
+        count = run("boundby_distinct", addresses, widths, len(whole), size, *table, first, hashes, number)
         if count >= 0:
             return first[:count].copy(), number
         if slots * _DISTINCT_PART > size:
@@ -182,6 +182,16 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
     """``values[rows]``, with ``missing`` where a row is negative: there is none. Shape of ``rows``."""
     if len(values) == 0:
         return np.full(len(rows), missing, values.dtype)
+    if core() is not None and values.dtype.kind in "ib" and values.itemsize != 2 and rows.itemsize >= 4:
+        found, whole, asked = (
+            np.empty(len(rows), values.dtype),
+            np.ascontiguousarray(values),
+            np.ascontiguousarray(rows),
+        )
+        columns = (whole, values.itemsize, len(values), asked, rows.itemsize, len(rows))
+        if run("boundby_pick", *columns, missing, found) < 0:
+            raise IndexError("a row lies behind the last")
+        return found
     picked: npt.NDArray[Scalar] = values[rows]
     picked[rows < 0] = missing
     return picked

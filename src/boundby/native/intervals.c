@@ -203,33 +203,89 @@ EXPORT int64_t boundby_greatest(const int64_t *values, int64_t count, const int6
     return slices;
 }
 
-/* Number the distinct rows of some columns (so many bytes each value) in the order in which they come: of each row its number, of each number the
-   first row. How many there are; -1 where they fill more than half of the slots (a power of two, all 0). */
+/* A row's value of a column of any type, in a loop for each: who loops takes the type out of it. */
+#define FOR_EACH_WIDTH(width, LOOP) \
+    if ((width) == 8) LOOP(int64_t) \
+    else if ((width) == 4) LOOP(int32_t) \
+    else LOOP(int8_t)
+
+/* The values of some rows, ``missing`` where a row is negative. -1 where a row lies behind the last. */
+EXPORT int64_t boundby_pick(const void *values, int64_t width, int64_t size, const void *rows, int64_t row_width,
+                            int64_t count, int64_t missing, void *found) {
+#define PICK(VALUE, ROW) \
+    for (int64_t place = 0; place < count; place++) { \
+        int64_t row = ((const ROW *)rows)[place]; \
+        if (row >= size) return -1; \
+        ((VALUE *)found)[place] = row < 0 ? (VALUE)missing : ((const VALUE *)values)[row]; \
+    }
+#define PICK_BY_LONG(VALUE) { PICK(VALUE, int64_t) }
+#define PICK_BY_INT(VALUE) { PICK(VALUE, int32_t) }
+    if (row_width == 8) {
+        FOR_EACH_WIDTH(width, PICK_BY_LONG)
+    } else {
+        FOR_EACH_WIDTH(width, PICK_BY_INT)
+    }
+    return count;
+}
+
+/* Mark which values there are, from the lowest on. -1 where one lies outside. */
+EXPORT int64_t boundby_seen(const void *values, int64_t width, int64_t count, int64_t low, int64_t span, uint8_t *seen) {
+#define SEE(VALUE) \
+    for (int64_t row = 0; row < count; row++) { \
+        uint64_t place = (uint64_t)((const VALUE *)values)[row] - (uint64_t)low; \
+        if (place >= (uint64_t)span) return -1; \
+        seen[place] = 1; \
+    }
+    FOR_EACH_WIDTH(width, SEE)
+    return count;
+}
+
+enum { AT_ONCE = 512 };
+
+/* Number the distinct rows of some columns (so many bytes each value) in the order in which they come: of each row its
+   number, of each number the first row and its hash. How many there are; -1 where they fill more than half of the slots
+   (a power of two, all 0), or where rows that differ have one hash. */
 EXPORT int64_t boundby_distinct(const int64_t *columns, const int64_t *widths, int64_t width, int64_t count,
-                                int32_t *slots, int64_t size, int64_t *first, int64_t *number) {
+                                int32_t *slots, int64_t size, int64_t *first, int64_t *hashes, int64_t *number) {
     int64_t found = 0;
-    for (int64_t row = 0; row < count; row++) {
-        uint64_t hash = 0x9E3779B97F4A7C15u;
+    for (int64_t begin = 0; begin < count; begin += AT_ONCE) {
+        uint64_t hash[AT_ONCE];
+        int64_t rows = count - begin < AT_ONCE ? count - begin : AT_ONCE;
+        for (int64_t row = 0; row < rows; row++) hash[row] = 0x9E3779B97F4A7C15u;
         for (int64_t at = 0; at < width; at++) {
-            hash ^= (uint64_t)element((const void *)(intptr_t)columns[at], widths[at], row);
-            hash *= 0xBF58476D1CE4E5B9u;
-            hash ^= hash >> 29;
+            const void *column = (const void *)(intptr_t)columns[at];
+#define HASH(VALUE) \
+    for (int64_t row = 0; row < rows; row++) { \
+        uint64_t mixed = (hash[row] ^ (uint64_t)((const VALUE *)column)[begin + row]) * 0xBF58476D1CE4E5B9u; \
+        hash[row] = mixed ^ mixed >> 29; \
+    }
+            FOR_EACH_WIDTH(widths[at], HASH)
         }
-        for (uint64_t slot = hash;; slot++) {
-            int64_t known = (int64_t)slots[slot & (uint64_t)(size - 1)] - 1, same = known >= 0;
-            for (int64_t at = 0; at < width && same; at++) {
-                const void *column = (const void *)(intptr_t)columns[at];
-                same = element(column, widths[at], row) == element(column, widths[at], first[known]);
+        for (int64_t row = 0; row < rows; row++) {
+            for (uint64_t slot = hash[row];; slot++) {
+                int64_t known = (int64_t)slots[slot & (uint64_t)(size - 1)] - 1;
+                if (known < 0) {
+                    if (2 * found >= size) return -1;
+                    known = found;
+                    first[found] = begin + row;
+                    hashes[found++] = (int64_t)hash[row];
+                    slots[slot & (uint64_t)(size - 1)] = (int32_t)found;
+                }
+                if ((uint64_t)hashes[known] == hash[row]) {
+                    number[begin + row] = known;
+                    break;
+                }
             }
-            if (known < 0) {
-                if (2 * found >= size) return -1;
-                known = found;
-                first[found++] = row;
-                slots[slot & (uint64_t)(size - 1)] = (int32_t)found;
-                same = 1;
-            }
-            number[row] = known;
-            if (same) break;
+        }
+        for (int64_t at = 0; at < width; at++) {
+            const void *column = (const void *)(intptr_t)columns[at];
+            int64_t differ = 0;
+#define COMPARE(VALUE) { \
+    const VALUE *value = column; \
+    for (int64_t row = begin; row < begin + rows; row++) differ |= value[row] != value[first[number[row]]]; \
+}
+            FOR_EACH_WIDTH(widths[at], COMPARE)
+            if (differ) return -1;
         }
     }
     return found;

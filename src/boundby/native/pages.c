@@ -13,9 +13,10 @@ typedef struct { /* Leaves */
   int64_t rowid_column; /* stands for the row's number, or NONE */
   int64_t text_column;  /* holds texts: their numbers come out; or NONE */
   const uint8_t *has_default;
-  int64_t *values; /* (outputs, capacity) */
+  const int64_t *values; /* of each output the address of its column */
   int64_t capacity;
   int64_t *deferred_row, *deferred_rowid; /* rows of which something wanted lies on another page */
+  int64_t deferred_room;
   int32_t *slots;                         /* hash table of the distinct texts: a number, or NONE */
   int64_t slots_size;                     /* a power of two */
   int64_t *text_end;                      /* of each distinct text, where it ends in ``texts`` */
@@ -53,15 +54,27 @@ static inline int varint(cursor_t *c, uint64_t *value) {
   return 1;
 }
 
-/* The big-endian number of some bytes, all of which are there. */
-static inline int64_t number(const uint8_t *at, int size) {
+static inline uint64_t eight(const uint8_t *at) {
+  uint64_t value;
+  __builtin_memcpy(&value, at, 8); /* one instruction */
+  return value;
+}
+
+/* The big-endian number of 1 to 8 bytes, all of which are there and lie before ``end``. */
+static inline int64_t number(const uint8_t *at, int64_t size, const uint8_t *end) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  if (end - at >= 8) return (int64_t)__builtin_bswap64(eight(at)) >> (64 - 8 * size);
+#endif
   uint64_t value = at[0] & 0x80 ? ~(uint64_t)0 : 0;
-  for (int place = 0; place < size; place++) value = value << 8 | at[place];
+  for (int64_t place = 0; place < size; place++) value = value << 8 | at[place];
   return (int64_t)value;
 }
 
 static inline int is_same(const uint8_t *a, const uint8_t *b, int64_t size) {
-  for (int64_t place = 0; place < size; place++)
+  int64_t place = 0;
+  for (; place + 8 <= size; place += 8)
+    if (eight(a + place) != eight(b + place)) return 0;
+  for (; place < size; place++)
     if (a[place] != b[place]) return 0;
   return 1;
 }
@@ -174,11 +187,11 @@ static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
     } else if (type == ZERO || type == ONE)
       value = type == ONE;
     else if (type != ABSENT)
-      value = number(body + y->at[output], (int)y->size[output]);
-    l->values[output * l->capacity + row] = value;
+      value = number(body + y->at[output], y->size[output], cell.end);
+    ((int64_t *)(intptr_t)l->values[output])[row] = value;
   }
   if (l->rowid_column != NONE && l->output[l->rowid_column] != NONE)
-    l->values[l->output[l->rowid_column] * l->capacity + row] = rowid;
+    ((int64_t *)(intptr_t)l->values[l->output[l->rowid_column]])[row] = rowid;
   l->state[ROWS] = row + 1;
   l->state[HAS_LAST] = 1;
   l->state[LAST_ROWID] = rowid;
@@ -188,7 +201,7 @@ static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
 static int read_page(const leaves_t *l, layout_t *y, const uint8_t *page) {
   int64_t cells = page[3] << 8 | page[4], first = PAGE_HEADER + 2 * cells;
   if (page[0] != LEAF || first > l->usable) return NOT_PLAIN;
-  if (cells > l->capacity - l->state[ROWS]) return NO_ROOM;
+  if (cells > l->capacity - l->state[ROWS] || cells > l->deferred_room - l->state[DEFERRED]) return NO_ROOM;
   for (int64_t cell = 0; cell < cells; cell++) {
     const uint8_t *pointer = page + PAGE_HEADER + 2 * cell;
     int64_t at = pointer[0] << 8 | pointer[1];

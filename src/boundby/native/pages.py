@@ -12,8 +12,8 @@ from boundby.model.records import dataclass
 
 NONE = -1
 MOST_OUTPUTS = 32
-#: A leaf page of 64 KiB holds at most this many rows; a chunk must have room for them.
-MOST_ROWS_OF_PAGE = 1 << 14
+#: A leaf page of 64 KiB tells of at most this many rows, whatever is damaged; there must be room for them.
+MOST_ROWS_OF_PAGE = 1 << 15
 
 
 class Found(IntEnum):
@@ -51,10 +51,11 @@ class Leaves(Record):
     rowid_column: int  # the column that is the row's number; NONE
     text_column: int  # the column that holds texts, of which numbers come out; NONE
     has_default: BoolArray  # rows that lack the column hold something else than NULL in it
-    values: Int64Array  # (outputs, capacity)
+    values: Int64Array  # of each output the address of its column, which must live as long
     capacity: int
     deferred_row: Int64Array  # rows of which something wanted lies on another page
     deferred_rowid: Int64Array
+    deferred_room: int
     slots: Int32Array  # hash table of the distinct texts
     slots_size: int  # a power of two
     text_end: Int64Array  # of each distinct text, where it ends in ``texts``
@@ -73,9 +74,9 @@ class Leaves(Record):
             len(self.pages) >= self.count * self.page_size
             and 0 < self.usable <= self.page_size
             and len(self.output) == len(self.has_default) == self.columns
-            and self.values.shape == (self.outputs, self.capacity)
+            and self.values.shape == (self.outputs,)
             and bool((self.output < self.outputs).all())
-            and min(len(self.deferred_row), len(self.deferred_rowid)) >= self.capacity >= MOST_ROWS_OF_PAGE
+            and len(self.deferred_row) == len(self.deferred_rowid) == self.deferred_room >= MOST_ROWS_OF_PAGE
             and len(self.slots) == self.slots_size == 1 << (self.slots_size.bit_length() - 1)
             and len(self.text_end) * 2 >= self.slots_size
             and len(self.texts) == self.texts_size

@@ -9,7 +9,7 @@ changes it meanwhile.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import BinaryIO, NamedTuple
 
@@ -18,16 +18,16 @@ import numpy.typing as npt
 
 from boundby.model.arrays import MISSING, Int32Array, Int64Array, unique
 from boundby.model.library import core
-from boundby.native.pages import MOST_OUTPUTS, NONE, At, Found, Leaves, empty_slots
+from boundby.native.pages import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
 
 _LEAF, _INTERIOR = 13, 5
 _INTERIOR_HEADER = 12
 _DEEPEST = 20  # levels; SQLite goes no deeper
 _BATCH_BYTES = 1 << 21  # of pages in memory at once: what a core's cache holds
-_ROWS_AT_ONCE = 1 << 16
+_FIRST_ROWS = 1 << 16
+_APART = 16  # numbers, by which columns are moved against each other
 _MOST_DEFERRED = 10_000  # rows that SQLite is asked for one by one
 _MORE = 1.02  # times as many rows as the leaves read so far promise
-_MISSING = int(np.iinfo(np.int64).min)  # what NULL is read as
 _FIRST_SLOTS, _FIRST_TEXT_BYTES = 1 << 12, 1 << 18
 
 
@@ -69,7 +69,6 @@ class PageReader:
         size = int.from_bytes(header[16:18], "big")
         self._page_size = 65536 if size == 1 else size
         self._usable = self._page_size - header[20]
-        self._part = 1.0  # of a table's leaves: how many have been read
         self._is_utf8 = header[56:60] == b"\0\0\0\1"
         there = file.seek(0, 2) // max(self._page_size, 1)
         told = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else there
@@ -87,56 +86,38 @@ class PageReader:
 
     def columns(self, table: str, wanted: Sequence[str], only: Only | None = None) -> dict[str, Int64Array] | None:
         """Integer columns in order of the rows' numbers, NULL as the smallest integer; None: ask SQLite."""
-        found = [np.empty(0, np.int64) for _ in wanted]
-        count = 0
-        for values in self._chunks(table, wanted, only):
-            if values is None:
-                return None
-            end = count + values.shape[1]
-            for place, column in enumerate(found):
-                if end > len(column):  # memory that is not written to is not taken
-                    found[place] = np.empty(int(_MORE * end / self._part) + _ROWS_AT_ONCE, np.int64)
-                    found[place][:count] = column[:count]
-                found[place][count:end] = values[place]
-            count = end
-        return {name: column[:count] for name, column in zip(wanted, found, strict=True)}
+        found = self._read(table, wanted, only)
+        return None if found is None else dict(zip(wanted, found, strict=False))
 
     def texts(self, table: str, column: str, only: Only | None = None) -> Texts | None:
         """A column of texts in order of the rows' numbers; None: ask SQLite."""
         distinct: list[bytes] = []
-        parts = []
-        for values in self._chunks(table, (column,), only, texts=distinct):
-            if values is None:
-                return None
-            parts.append(np.maximum(values[0], NONE).astype(np.int32))
-        return Texts(np.concatenate(parts) if parts else np.empty(0, np.int32), distinct)
+        found = self._read(table, (column,), only, texts=distinct)
+        return None if found is None else Texts(np.maximum(found[0], NONE).astype(np.int32), distinct)
 
-    def _chunks(
+    def _read(
         self, table: str, wanted: Sequence[str], only: Only | None, texts: list[bytes] | None = None
-    ) -> Iterator[npt.NDArray[np.int64] | None]:
-        """Some rows at a time, shape (columns, rows); None ends it: ask SQLite. ``texts``: the only column wanted holds
-        texts; it takes the distinct ones."""
+    ) -> list[Int64Array] | None:
+        """The columns wanted, and that of ``only``; None: ask SQLite. ``texts``: the only column wanted holds texts; it
+        takes the distinct ones."""
         shape = self._shape(table)
         read = [*wanted, *([only[0]] if only and only[0] not in wanted else ())]
         names = [column.lower() for column in read]
         if shape is None or len(read) > MOST_OUTPUTS or not set(names) <= set(shape.names):
-            yield None
-            return
+            return None
         places = [shape.names.index(name) for name in names]
         if any(not shape.is_number[place] for place in places[texts is not None :]):
-            yield None
-            return
+            return None
         leaves = self._leaves(shape.root)
         if leaves is None or (texts is not None and not self._is_utf8):
-            yield None
-            return
+            return None
         output = np.full(len(shape.names), NONE, np.int32)
         output[places] = np.arange(len(places))
         at_once = max(1, _BATCH_BYTES // self._page_size)
         buffer = np.empty(at_once * self._page_size, np.int8)
         state = np.zeros(len(At), np.int64)
-        deferred = np.empty((2, _ROWS_AT_ONCE), np.int64)
         slots = empty_slots(1 if texts is None else _FIRST_SLOTS)
+        columns = _room_for(_FIRST_ROWS, len(places))
         ask = Leaves(
             pages=buffer,
             count=0,
@@ -148,10 +129,11 @@ class PageReader:
             rowid_column=shape.rowid_column,
             text_column=NONE if texts is None else places[0],
             has_default=np.array(shape.has_default, np.bool_),
-            values=np.empty((len(places), _ROWS_AT_ONCE), np.int64),
-            capacity=_ROWS_AT_ONCE,
-            deferred_row=deferred[0],
-            deferred_rowid=deferred[1],
+            values=_addresses(columns),
+            capacity=_FIRST_ROWS,
+            deferred_row=np.empty(MOST_ROWS_OF_PAGE, np.int64),
+            deferred_rowid=np.empty(MOST_ROWS_OF_PAGE, np.int64),
+            deferred_room=MOST_ROWS_OF_PAGE,
             slots=slots,
             slots_size=len(slots),
             text_end=np.empty(len(slots), np.int64),
@@ -163,36 +145,41 @@ class PageReader:
         for first in range(0, len(leaves), at_once):
             some = leaves[first : first + at_once]
             if not self._load(some, buffer):
-                yield None
-                return
+                return None
             state[At.NEXT_PAGE] = 0
             while state[At.NEXT_PAGE] < len(some):
+                begin = int(state[At.ROWS])
+                if ask.capacity - begin < MOST_ROWS_OF_PAGE:
+                    part = (first + int(state[At.NEXT_PAGE])) / len(leaves)
+                    capacity = int(_MORE * begin / part) + 2 * MOST_ROWS_OF_PAGE  # what is not written to is not taken
+                    more = _room_for(capacity, len(places))
+                    for column, larger in zip(columns, more, strict=True):
+                        larger[:begin] = column[:begin]
+                    columns, ask = more, replace(ask, values=_addresses(more), capacity=capacity)
                 found = replace(ask, count=len(some)).read()
                 if found is Found.NO_TEXT_ROOM:
                     ask = _with_more_room(ask)
                 elif found is Found.NOT_PLAIN:
-                    yield None
-                    return
-                rows = int(state[At.ROWS])
+                    return None
                 many += int(state[At.DEFERRED])
-                patched = None if many > _MOST_DEFERRED else self._patch(table, read, ask)
+                patched = None if many > _MOST_DEFERRED else self._patch(table, read, ask, columns)
                 if patched is None:
-                    yield None
-                    return
+                    return None
                 ask = patched
-                values = ask.values[:, :rows]
+                state[At.DEFERRED] = 0
                 if only is not None:
-                    column = values[read.index(only[0])]
+                    new = [column[begin : state[At.ROWS]] for column in columns]
+                    asked = new[read.index(only[0])]
                     is_late = isinstance(only, Since)
-                    kept = (column >= only[1]) | (column == MISSING) if is_late else np.isin(column, only[1])
-                    values = values[:, kept]
-                self._part = min(1.0, (first + int(state[At.NEXT_PAGE])) / len(leaves))
-                yield values
-                state[[At.ROWS, At.DEFERRED]] = 0
+                    kept = (asked >= only[1]) | (asked == MISSING) if is_late else np.isin(asked, only[1])
+                    state[At.ROWS] = begin + np.count_nonzero(kept)
+                    for column in new:
+                        column[: state[At.ROWS] - begin] = column[kept]
         if texts is not None:
             ends = ask.text_end[: state[At.TEXTS]].tolist()
             whole = ask.texts[: ends[-1] if ends else 0].tobytes()
             texts += [whole[low:high] for low, high in zip([0, *ends], ends, strict=False)]
+        return [column[: state[At.ROWS]] for column in columns]
 
     def _shape(self, table: str) -> _Shape | None:
         """None for a view, a virtual table, one without row numbers and one with generated columns."""
@@ -269,7 +256,7 @@ class PageReader:
                 place += read
         return True
 
-    def _patch(self, table: str, read: Sequence[str], ask: Leaves) -> Leaves | None:
+    def _patch(self, table: str, read: Sequence[str], ask: Leaves, columns: Sequence[Int64Array]) -> Leaves | None:
         """Fill in the rows that reach onto other pages, as SQLite reads them; None where one does not hold what is
         expected."""
         count = int(ask.state[At.DEFERRED])
@@ -283,8 +270,18 @@ class PageReader:
                 ask, values[0] = _add_text(ask, values[0])
             if not all(value is None or isinstance(value, int) for value in values):
                 return None
-            ask.values[:, row] = [_MISSING if value is None else value for value in values]
+            for column, value in zip(columns, values, strict=True):
+                column[row] = MISSING if value is None else value
         return ask
+
+
+def _room_for(rows: int, columns: int) -> list[Int64Array]:
+    """Columns that do not begin at like places of a core's cache, where they would push each other out."""
+    return [np.empty(rows + _APART * number, np.int64)[_APART * number :] for number in range(columns)]
+
+
+def _addresses(columns: Sequence[Int64Array]) -> Int64Array:
+    return np.array([column.ctypes.data for column in columns], np.int64)
 
 
 def _add_text(ask: Leaves, text: bytes) -> tuple[Leaves, int]:
