@@ -54,6 +54,21 @@ def test_two_causes_alike_are_mixed() -> None:
     assert (verdict.saving_ns, verdict.runner_up, verdict.runner_up_saving_ns) == (410 * MS, "cuda_api", 390 * MS)
 
 
+@pytest.mark.parametrize(("without_delays", "bound"), [({"sync": 90}, "sync"), ({"cuda_api": 90}, "gpu_compute")])
+def test_delays_leave_the_verdict_to_the_replay_if_they_do_not_change_it(
+    without_delays: dict[str, int], bound: str
+) -> None:
+    with_delays, none = {"sync": 300 * MS, "cuda_api": 20 * MS}, dict.fromkeys(("sync", "cuda_api"), 0)
+    delayed = with_delays, none | {cause: saved * MS for cause, saved in without_delays.items()}
+    time = account(gpu_compute=500, sync=50, cuda_api=150, device_wait=300)
+    verdict = judge(Case(time=time, captured=ALL, operations=100, unreliable="delays", delayed=delayed))
+    if bound == "sync":
+        assert (verdict.bound, verdict.decided_by, verdict.confidence) == ("sync", "replay", "low")
+        assert verdict.saving_range_ns == (90 * MS, 300 * MS)
+    else:
+        assert verdict.decided_by == "account"
+
+
 def test_a_saturated_device_says_how_close_the_host_is() -> None:
     case = Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=930_000_000)
     assert decide(case).host_limit_fraction == pytest.approx(0.07)

@@ -1,6 +1,6 @@
 """What a change would save: the trace as a graph of calls and operations, replayed with costs removed."""
 
-from boundby.replay.counterfactuals import Counterfactuals, Filled, counterfactuals, savings_by_cause
+from boundby.replay.counterfactuals import Counterfactuals, Filled, Undelayed, counterfactuals, savings_by_cause
 from boundby.replay.predictor import Predictor
 from boundby.replay.questions import FORMS, Answer, answer, next_bounds
 from boundby.replay.savings import Savings
@@ -12,6 +12,7 @@ __all__ = [
     "Filled",
     "Predictor",
     "Savings",
+    "Undelayed",
     "answer",
     "counterfactuals",
     "next_bounds",

@@ -39,6 +39,7 @@ class Counterfactuals:
     between: Mapping[int, Mapping[str, Range]] = field(default_factory=dict)  # how short and how long these may be
     doubts: Mapping[int, tuple[Doubt, ...]] = field(default_factory=dict)  # by device index
     unreliable: str | None = None
+    undelayed: Undelayed | None = None  # where nothing but turns on the device makes it unreliable
     filled: Filled | None = None  # where work is lost
 
     def alone_ns(self, device: int, cause: str) -> int | None:
@@ -49,6 +50,14 @@ class Counterfactuals:
         """What all of the host's causes at once save of a device's (index) window; None: not replayed."""
         left = self.predicted_ns.get(device, {}).get("infinite_host")
         return None if left is None else window_ns - left
+
+
+@dataclass(frozen=True)
+class Undelayed:
+    """Savings by device index and by region, had no ready work been delayed (by what else has the device)."""
+
+    device: Mapping[int, Mapping[str, int]]
+    region: Mapping[int, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -77,21 +86,34 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
         between=_ranges(predictor, predicted, held),
         doubts=predictor.doubts,
         unreliable=predictor.unreliable,
+        undelayed=_undelayed(predictor, inclusive, held, held_ns) if predictor.is_delayed else None,
     )
 
 
-def savings_by_cause(predictor: Predictor, held: set[Cause] | None = None) -> dict[int, dict[str, int]]:
-    """Savings by device index and cause: see `Counterfactuals`. ``held``: the causes that there is anything of."""
+def _undelayed(predictor: Predictor, inclusive: Int64Array, held: set[Cause], held_ns: FloatArray) -> Undelayed:
+    last = (predictor.undelayed,)
+    return Undelayed(savings_by_cause(predictor, held, last), _regions(predictor, inclusive, held, held_ns, last))
+
+
+def savings_by_cause(
+    predictor: Predictor, held: set[Cause] | None = None, last: tuple[Step, ...] = ()
+) -> dict[int, dict[str, int]]:
+    """Savings by device index and cause: see `Counterfactuals`. ``held``: the causes that there is anything of;
+    ``last``: changes that are made to all that is compared."""
     if held is None:
         regions = len(predictor.timeline.ownership.regions)
         held = _worth_replaying(held_by_region(predictor.graph, predictor.everywhere, regions), 0)
-    without_sync = predictor.without(("sync",))
+    no_waits = Step(Without(("sync",)), predictor.everywhere)
+    without_sync = predictor.windows(no_waits, *last)
     device: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     for cause in REMOVABLE:
-        before = predictor.measured_ns if cause == Cause.SYNC else without_sync
+        before = without_sync
+        if cause == Cause.SYNC:
+            before = predictor.windows(*last) if last else predictor.measured_ns
         after = before
         if cause in held:
-            after = without_sync if cause == Cause.SYNC else predictor.without((cause.key,), first=("sync",))
+            gone = Step(Without((cause.key,)), predictor.everywhere)
+            after = without_sync if cause == Cause.SYNC else predictor.windows(no_waits, gone, *last)
         for item, length, left in zip(predictor.devices, before, after, strict=True):
             device[item.index][cause.key] = max(length - left, 0)
     return device
@@ -130,11 +152,11 @@ def _ranges(
 
 
 def _regions(
-    predictor: Predictor, inclusive: Int64Array, held: set[Cause], held_ns: FloatArray
+    predictor: Predictor, inclusive: Int64Array, held: set[Cause], held_ns: FloatArray, last: tuple[Step, ...] = ()
 ) -> dict[int, dict[str, int]]:
-    """Savings inside each region that matters. ``held_ns``: see `held_by_region`."""
+    """Savings inside each region that matters. ``held_ns``: see `held_by_region`; ``last``: see `savings_by_cause`."""
     timeline = predictor.timeline
-    at_most = _most_everywhere(predictor, held)
+    at_most = _most_everywhere(predictor, held, last)
     regions: dict[int, dict[str, int]] = {}
     alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
     for number in _regions_that_matter(timeline, inclusive):
@@ -147,7 +169,7 @@ def _regions(
         alike[content] = number
         worth = _worth_replaying(held_ns[inside], int(inclusive[number].sum()))
         worth = {cause for cause in worth if at_most.get(cause, 0) >= LEAST_SAVED_SHARE * timeline.total_ns}
-        saved = _region_savings(predictor, scope, worth)  # no more than the same cause saves everywhere
+        saved = _region_savings(predictor, scope, worth, last)  # no more than the same cause saves everywhere
         regions[number] = {key: min(ns, at_most.get(Cause[key.upper()], 0)) for key, ns in saved.items()}
     return regions
 
@@ -158,29 +180,33 @@ def _worth_replaying(held_ns: FloatArray, total_ns: int) -> set[Cause]:
     return {cause for cause, ns in held if ns > 0 and ns >= CAUSE_SHARE * total_ns}
 
 
-def _most_everywhere(predictor: Predictor, held: set[Cause]) -> dict[Cause, int]:
+def _most_everywhere(predictor: Predictor, held: set[Cause], last: tuple[Step, ...]) -> dict[Cause, int]:
     """What removing each cause saves everywhere, from the program as it ran or as it would without waits, whichever
     is more: removing it in a region only saves hardly more than that."""
-    waitless = predictor.without(("sync",))
+    no_waits = Step(Without(("sync",)), predictor.everywhere)
+    measured = predictor.windows(*last) if last else predictor.measured_ns
+    waitless = predictor.windows(no_waits, *last)
+    gone = {cause: Step(Without((cause.key,)), predictor.everywhere) for cause in held}
     return {
         cause: max(
-            most_saved(predictor.measured_ns, predictor.without((cause.key,))),
-            most_saved(waitless, predictor.without((cause.key,), first=("sync",))),
+            most_saved(measured, predictor.windows(gone[cause], *last)),
+            most_saved(waitless, predictor.windows(no_waits, gone[cause], *last)),
         )
         for cause in held
     }
 
 
-def _region_savings(predictor: Predictor, scope: Scope, worth: set[Cause]) -> dict[str, int]:
+def _region_savings(predictor: Predictor, scope: Scope, worth: set[Cause], last: tuple[Step, ...]) -> dict[str, int]:
     """Savings of removals inside one region only: its waits, and every other cause once its waits are gone. Of
     several devices, which run at the same time, the one that saves most."""
     saved = dict.fromkeys((cause.key for cause in REMOVABLE), 0)
-    waitless, no_waits = predictor.measured_ns, Step(Without(("sync",)), scope)
+    measured = predictor.windows(*last) if last else predictor.measured_ns
+    waitless, no_waits = measured, Step(Without(("sync",)), scope)
     if Cause.SYNC in worth:
-        waitless = predictor.windows(no_waits)
-        saved[Cause.SYNC.key] = most_saved(predictor.measured_ns, waitless)
+        waitless = predictor.windows(no_waits, *last)
+        saved[Cause.SYNC.key] = most_saved(measured, waitless)
     for cause in sorted(worth - {Cause.SYNC}):
-        saved[cause.key] = most_saved(waitless, predictor.windows(no_waits, Step(Without((cause.key,)), scope)))
+        saved[cause.key] = most_saved(waitless, predictor.windows(no_waits, Step(Without((cause.key,)), scope), *last))
     return saved
 
 

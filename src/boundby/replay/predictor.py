@@ -16,7 +16,6 @@ from boundby.attribution.timeline import Timeline
 from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
 from boundby.model.causes import REMOVABLE, Cause
-from boundby.model.intervals import contains
 from boundby.model.units import percent
 from boundby.native.forward import Costs
 from boundby.replay.build import build_graph
@@ -31,7 +30,7 @@ from boundby.replay.removals import (
     is_removal,
     window_scope,
 )
-from boundby.replay.trust import Open, find_doubts, find_open
+from boundby.replay.trust import Open, find_doubts, find_open, gap_before
 from boundby.results.report import CONFIDENCES, Doubt
 
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
@@ -39,6 +38,8 @@ UNEXPLAINED_SHARE = 0.10
 UNLAUNCHED_SHARE = 0.10
 # A replay breaks a law of physics if it does so by more than this part of the window; by so much, it is not trusted.
 LAW_SLACK, LAW_LIMIT = 0.005, 0.05
+# Ready work waits so long for nothing on record: somebody else has a share of the device, and of what would be saved.
+SHARED_WAIT = 0.10
 # Dependencies that the measured times deny for more than this share of the window leave nothing to replay.
 CONTRADICTED_SHARE = 0.10
 # What would save less of what is left does not bound it.
@@ -259,6 +260,13 @@ class Predictor:
         return WithoutOpen(replace(self.open, sleep_ns=np.zeros_like(self.open.sleep_ns)))
 
     @cached_property
+    def undelayed(self) -> Step:
+        """The step that takes nothing but delays of ready work away."""
+        nothing, per_operation = np.zeros_like(self.open.sleep_ns), np.zeros_like(self.open.delay_ns)
+        found = replace(self.open, sleep_ns=nothing, lag_ns=nothing, call_ns=nothing, wait_inside_ns=per_operation)
+        return Step(WithoutOpen(found), self.everywhere)
+
+    @cached_property
     def open_share(self) -> float:
         """How much of the windows that is, at most, on the device with most of it."""
         found = self.open
@@ -442,6 +450,39 @@ class Predictor:
     @property
     def unreliable(self) -> str | None:
         """Why predictions on this trace are not to be trusted; None: they are, as far as has been replayed."""
+        return self._undependable or self._delayed or (self._law_broken if self._shares_room else None)
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether nothing but turns on the device makes predictions unreliable: delays of ready work in which the device
+        waits for nothing that its host does (another process has it meanwhile, as it seems), or the order in which
+        streams get room, in which less work may take longer."""
+        if self._undependable is not None or self._delayed is None:
+            return self._undependable is None and self.unreliable is not None
+        waits = [device.segments.by_cause()[Cause.DEVICE_WAIT] for device in self.devices]
+        return any(wait >= SHARED_WAIT * ns for wait, ns in zip(waits, self.measured_ns, strict=True))
+
+    @cached_property
+    def _delayed(self) -> str | None:
+        graph = self.graph
+        for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
+            rows = np.flatnonzero(graph.device == device.index)
+            # Only delays in which the device idles count.
+            idle_ns = np.minimum(graph.costs.unexplained_delay_ns[rows], gap_before(device, graph.links.start_ns[rows]))
+            if (delayed := int(idle_ns.sum()) / max(length_ns, 1)) > UNEXPLAINED_SHARE:
+                return f"{percent(delayed)} of the window is delay that no recorded dependency explains"
+        return None
+
+    @property
+    def _law_broken(self) -> str | None:
+        for law, excess in sorted(self.broken.items()):
+            if excess > LAW_LIMIT:
+                return f"replays of it come out {law}, by {percent(excess)} of the window"
+        return None
+
+    @property
+    def _undependable(self) -> str | None:
+        """Why the dependencies themselves are not to be trusted."""
         graph = self.graph
         if graph.links.nodes == 0:
             return "CUDA API calls were not captured"
@@ -449,20 +490,10 @@ class Predictor:
         if unlaunched > UNLAUNCHED_SHARE:
             return f"{percent(unlaunched)} of the operations have no known launching call"
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
-            rows = np.flatnonzero(graph.device == device.index)
-            idle = device.gaps.intervals
-            gap = contains(idle, graph.links.start_ns[rows] - 1)  # only delays in which the device idles count
-            length = np.where(gap >= 0, (idle.end - idle.start)[gap], 0) if len(idle.start) else np.zeros(len(rows))
-            delayed = int(np.minimum(graph.costs.unexplained_delay_ns[rows], length).sum()) / max(length_ns, 1)
-            if delayed > UNEXPLAINED_SHARE:
-                return f"{percent(delayed)} of the window is delay that no recorded dependency explains"
-            denied = float(graph.contradictions.by_ns[rows].sum()) / max(length_ns, 1)
+            denied = float(graph.contradictions.by_ns[graph.device == device.index].sum()) / max(length_ns, 1)
             if denied > CONTRADICTED_SHARE:
                 return f"for {percent(denied)} of the window operations run before what they come after has ended"
-        for law, excess in sorted(self.broken.items()):
-            if excess > LAW_LIMIT:
-                return f"replays of it come out {law}, by {percent(excess)} of the window"
-        return None
+        return None if self._shares_room else self._law_broken
 
 
 def most_saved(before: Sequence[int], after: Sequence[int]) -> int:

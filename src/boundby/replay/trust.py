@@ -71,7 +71,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
         rows = calls[device_of_node[calls] == device.index]
         called[rows] = busy.within(links.node_begin_ns[rows], links.node_end_ns[rows])
         rows = late[graph.device[late] == device.index]
-        delay[rows] = np.minimum(costs.unexplained_delay_ns[rows], _gap_before(device, links.start_ns[rows]))
+        delay[rows] = np.minimum(costs.unexplained_delay_ns[rows], gap_before(device, links.start_ns[rows]))
     length = end[sleeps] - begin[sleeps]
     share = np.where(length > 0, worked / np.maximum(length, 1), 0.0)
     sleep_ns = np.zeros(links.nodes, np.int64)
@@ -117,7 +117,7 @@ def _devices_of_nodes(graph: Graph) -> Int32Array:
     return found
 
 
-def _gap_before(device: DeviceTimeline, start: Int64Array) -> Int64Array:
+def gap_before(device: DeviceTimeline, start: Int64Array) -> Int64Array:
     """How long the device had idled when each of these began."""
     idle = device.gaps.intervals
     gap = contains(idle, start - 1)

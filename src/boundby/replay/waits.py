@@ -14,6 +14,7 @@ import numpy.typing as npt
 from boundby.attribution.host_state import FULL_QUEUE_DEPTH
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, median, places, unique
+from boundby.model.intervals import Coverage
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
@@ -40,6 +41,8 @@ MOST_EDGES = 4_000_000
 CONTRADICTED_FRACTION = 0.05
 # A slope (0: never waits, 1: always) is known if its standard error is below this.
 SLOPE_ERROR = 0.2
+# Who sleeps for so much of the time in which the device still works waits for it.
+MOSTLY_ASLEEP = 0.5
 # Fewer allocations than this determine no slope.
 LEAST_ALLOCATIONS = 4
 
@@ -99,7 +102,8 @@ def _waiting_allocations(
     calls).
 
     None of a kind that returns before what was launched earlier is done. Where the calls themselves do not tell, those
-    that free device memory wait, as CUDA has it, and others that return sooner after the device is done than it took.
+    in which their thread sleeps until the device is done wait; where that is not seen either, those that free device
+    memory, as CUDA has it, and others that return sooner after the device is done than it took.
     """
     table, calls = timeline.trace.operations, timeline.calls
     rows, is_open = np.flatnonzero(calls.kind == CallClass.ALLOC), np.zeros(len(calls), bool)
@@ -125,10 +129,33 @@ def _waiting_allocations(
         length, pending = (end - start)[mine], np.maximum(done - start, 0)[mine]
         grows = _grows(length, pending)
         soon = median((length - pending)[pending > 0]) <= median(pending[pending > 0]) if could.any() else False
-        waits[mine] = grows if grows is not None else is_free[rows[mine][0]] or soon
+        shown = grows if grows is not None else _sleep_shows(timeline, rows[could], np.minimum(done, end)[could])
+        waits[mine] = shown if shown is not None else is_free[rows[mine][0]] or soon
         # One that never found the device at work may wait for it as well.
-        is_open[rows[could if could.any() else mine]] = grows is None and not is_free[rows[mine][0]]
+        is_open[rows[could if could.any() else mine]] = shown is None and not is_free[rows[mine][0]]
     return rows[waits & (done <= end + CLOCK_ERROR_NS)], is_open
+
+
+def _sleep_shows(timeline: Timeline, rows: npt.NDArray[np.intp], until_ns: Int64Array) -> bool | None:
+    """True if threads sleep in these calls up to where the device is done, by their context switches; False if they do
+    not, though they sleep in syncs; None: these do not tell."""
+    calls = timeline.calls
+    asleep_ns = pending_ns = in_syncs_ns = of_syncs_ns = 0
+    for thread in unique(calls.thread[rows]).tolist():
+        evidence = timeline.host_state.evidence(thread)
+        if evidence.off_cpu is None or evidence.is_thinned:
+            return None
+        away, mine = Coverage(evidence.off_cpu), calls.thread[rows] == thread
+        syncs = np.flatnonzero((calls.thread == thread) & (calls.kind == CallClass.SYNC))
+        asleep_ns += int(away.within(calls.start_ns[rows[mine]], until_ns[mine]).sum())
+        in_syncs_ns += int(away.within(calls.start_ns[syncs], calls.end_ns[syncs]).sum())
+        pending_ns += int((until_ns - calls.start_ns[rows])[mine].sum())
+        of_syncs_ns += int(timeline.waits.blocked_ns[syncs].sum())
+    if pending_ns <= LONG_SYNC_NS * len(rows):  # switches and calls are stamped by two clocks
+        return None
+    if asleep_ns >= MOSTLY_ASLEEP * pending_ns:
+        return True
+    return False if of_syncs_ns and in_syncs_ns >= MOSTLY_ASLEEP * of_syncs_ns else None
 
 
 def _grows(length: Int64Array, pending: Int64Array) -> bool | None:

@@ -161,7 +161,8 @@ class _Exporter:
         if operation is not None:
             self.write_operation(call, step, operation)
         if self.capture.sched and not self.run.script.machine.sync_spins and step.wait != Wait.NONE:
-            self.sleep(place, start, end)
+            own_ns = 0 if step.operation else step.init_ns  # memory is looked for once the device is done
+            self.sleep(place, start, end - own_ns)
 
     def tell_stream(self, place: Thread, stream: int) -> None:
         """Every stream that a process names is in the table of its streams."""

@@ -64,6 +64,8 @@ class Case:
     alone_ns: Mapping[str, int | None] = field(default_factory=dict)  # the window without one cause alone, by replay
     host_together_ns: int | None = None  # what all causes of the host together would save, by replay
     unreliable: str | None = None  # why the trace cannot be replayed to be trusted
+    #: Where nothing but delays of ready work makes it so: savings by cause with these delays as they were, and gone.
+    delayed: tuple[Mapping[str, int], Mapping[str, int]] | None = None
     most: Mapping[str, int] | None = None  # bounds of savings: what lies inside something saves no more than that does
     is_saturated: bool | None = None  # whether the devices are; None: judged by this account
     lost_work: Mapping[Cause, int] = field(default_factory=dict)  # of ``unattributed``: work may have been lost there

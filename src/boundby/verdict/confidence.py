@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, Cause
 from boundby.model.units import duration, percent, plural
+from boundby.replay.predictor import SHARED_WAIT
 from boundby.results.report import CONFIDENCES
 from boundby.verdict.bound import CLOSE, LEAST_SAVING, Case, Decision, host_together_ns
 
@@ -14,8 +15,6 @@ from boundby.verdict.bound import CLOSE, LEAST_SAVING, Case, Decision, host_toge
 UNEXPLAINED_SOME = 0.05
 UNEXPLAINED_MUCH = 0.20
 PROFILER_SOME = 0.05
-# Ready work waits so long for nothing on record: somebody else has a share of the device, and of what would be saved.
-MUCH_DEVICE_WAIT = 0.10
 GUESSED_HOST = 0.10  # host time split into cpu and blocked without scheduling data
 MOSTLY_COMPUTES = 4  # times what it waits for a core: then it is bound by that, whatever the waits were
 MUCH_PREEMPTED = 0.10  # others on the machine then decide as much as the program
@@ -60,7 +59,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if case.is_cpu_thinned and decision.host_limit_fraction is None:
         yield 2, "context switches are missing: when the host computed, slept or waited for another thread is not sure"
     if case.unreliable is not None and case.captured.cuda_api:
-        is_shared = case.share(Cause.DEVICE_WAIT) >= MUCH_DEVICE_WAIT
+        is_shared = case.share(Cause.DEVICE_WAIT) >= SHARED_WAIT
         # Nothing then shows how far host and device hide behind each other, nor what lost calls waited for.
         is_open = bool(named & {cause.key for cause in BUSY_CAUSES}) or case.calls_lost_fraction >= SOME_CALLS_LOST
         is_open &= decision.host_limit_fraction is None

@@ -31,8 +31,14 @@ Time = Mapping[Cause, int]
 
 def settled(case: Case) -> Case:
     """Where hardly any time can hold the lost work, the replay of the trace with the work in it: what was launched did
-    run, and waits for it are explained."""
+    run, and waits for it are explained. Where nothing but delays is in doubt, the replay as well, if its verdict is the
+    same whether they stay or go."""
     filled = case.filled
+    if case.replayed is None and case.delayed is not None:
+        ways = [replace(case, replayed=saved) for saved in case.delayed]
+        bounds = {decide(way).bound for way in ways}
+        if len(bounds) == 1 and not bounds & {"mixed", "unknown"}:
+            case = ways[0]
     if filled is None or filled.replayed is None or sum(case.lost_work.values()) > LITTLE * case.window_ns:
         return case
     return replace(case, replayed=filled.replayed, filled=None, following=None, unreliable=None)
@@ -103,6 +109,8 @@ def _alternatives(case: Case) -> Iterator[Decision]:
     for added in itertools.product(ways_of_work, ways_of_calls):
         if any(added):
             yield decide(_with(case, work + calls, *added))
+    if case.delayed is not None and case.replayed is not None:
+        yield decide(replace(case, replayed=case.delayed[1], following=None))
     if case.is_cpu_thinned:
         yield from _other_sleep(case)
     if case.filled is not None and any(case.filled.time.values()):

@@ -84,7 +84,7 @@ def _parts(
     lead = (first.saving_ns if first else 0) - (second.saving_ns if second else 0)
     if moved < ALIKE and lead >= CLOSE * whole.window_ns:
         return ()
-    if predictor is not None and whole.replayed is not None:
+    if predictor is not None:
         for number, part in enumerate(parts):
             of_part = Predictor(part, predictor.graph)
             if of_part.rest_ns[0] < MOST_AT_EDGES * of_part.measured_ns[0]:

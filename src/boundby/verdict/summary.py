@@ -19,7 +19,7 @@ from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.model.units import percent, plural
-from boundby.replay import Counterfactuals, Predictor
+from boundby.replay import Counterfactuals, Predictor, Undelayed
 from boundby.replay.predictor import MODEL_ERROR, Range
 from boundby.results.report import (
     CONFIDENCES,
@@ -122,7 +122,7 @@ def _device(
         tops=(longest[ROOT], top_calls(timeline, rows, np.zeros(len(rows), np.int64))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
-    filled = replayed.filled
+    filled, undelayed = replayed.filled, replayed.undelayed
     records, missing = timeline.losses, timeline.losses.of_device(device.index)
     case = Case(
         time=_time(device.segments.by_cause()),
@@ -142,6 +142,7 @@ def _device(
         alone_ns={cause.key: replayed.alone_ns(device.index, cause.key) for cause in REMOVABLE} if savings else {},
         host_together_ns=replayed.together_ns(device.index, device.high_ns - device.low_ns) if savings else None,
         unreliable=replayed.unreliable,
+        delayed=(replayed.device[device.index], undelayed.device[device.index]) if undelayed else None,
         preempted_ns=int(preempted(timeline, device.segments).sum()),
         unwoken_ns=int(unwoken(timeline, device.segments).sum()),
         is_cpu_thinned=thread is not None and timeline.host_state.evidence(thread).is_thinned,
@@ -178,6 +179,7 @@ def _device(
             lost_work=_time(of_half.withheld.work.by_cause()),
             lost_calls=_time(of_half.withheld.calls.by_cause()),
             unsure_ns=of_half.withheld.unsure_ns,
+            delayed=None,
             filled=None,
             stretched=None,
         )
@@ -200,7 +202,14 @@ def _device(
         checklist=checklist(signs, verdict.mixed_of or (verdict.bound,)),
         clock_shift_ns=device.shift.shift_ns,
         exposed_by_waits_ns=savings["sync"] if savings else None,
-        phases=find_phases(timeline, device, case, verdict, predictor if savings else None, part),
+        phases=find_phases(
+            timeline,
+            device,
+            case,
+            verdict,
+            predictor if verdict.decided_by == "replay" and (savings or undelayed) else None,
+            part,
+        ),
         doubts=replayed.doubts.get(device.index, ()),
         memory=figures.device_memory.get(device.index),
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
@@ -413,11 +422,20 @@ class _Shared:
 
     def savings(self, region: int) -> Mapping[str, int] | None:
         """By cause, found by replay; None: nothing that could be trusted was."""
-        if self.replayed.unreliable:
-            return None
+        return None if self.replayed.unreliable else self._replayed(self.replayed, region)
+
+    def delayed(self, region: int) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
+        """By cause, found by a replay of which nothing but delays is in doubt: with these, and without."""
+        undelayed = self.replayed.undelayed
+        saved = (
+            None if undelayed is None else (self._replayed(self.replayed, region), self._replayed(undelayed, region))
+        )
+        return None if saved is None or saved[0] is None or saved[1] is None else (saved[0], saved[1])
+
+    def _replayed(self, by: Counterfactuals | Undelayed, region: int) -> Mapping[str, int] | None:
         if region == ROOT and len(self.timeline.devices) == 1:
-            return self.replayed.device.get(self.timeline.devices[0].index)
-        return self.replayed.region.get(region)
+            return by.device.get(self.timeline.devices[0].index)
+        return by.region.get(region)
 
 
 def _region(shared: _Shared, region: int, parent: RegionReport | None) -> RegionReport:
@@ -463,6 +481,8 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         replayed=savings,
         most={saving.cause: saving.saving_ns for saving in parent.verdict.savings} if parent else None,
         is_saturated=shared.is_saturated if savings else None,
+        unreliable=shared.replayed.unreliable if shared.replayed.undelayed else None,
+        delayed=shared.delayed(region),
         preempted_ns=int(figures.preempted_ns[region]),
         unwoken_ns=int(figures.unwoken_ns[region]),
         is_cpu_thinned=shared.is_cpu_thinned,
