@@ -454,8 +454,8 @@ class Predictor:
 
     @property
     def is_delayed(self) -> bool:
-        """Whether nothing but turns on the device makes predictions unreliable: delays of ready work in which the device
-        waits for nothing that its host does (another process has it meanwhile, as it seems), or the order in which
+        """Whether nothing but turns on the device makes predictions unreliable: delays of ready work in which it
+        waits for nothing that the host does (another process has it meanwhile, as it seems), or the order in which
         streams get room, in which less work may take longer."""
         if self._undependable is not None or self._delayed is None:
             return self._undependable is None and self.unreliable is not None
