@@ -12,6 +12,7 @@ from boundby import api
 from boundby.results.report import DeviceReport, ThreadReport
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
+from boundby.simulate.kineto import write_kineto
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS
 from boundby.verdict import first_responses, patterns
@@ -80,3 +81,15 @@ def test_the_samples_of_each_pattern_are_what_boundby_says_now(tmp_path: Path) -
     assert names == sorted(path.name for path in benchmark.SAMPLES.iterdir())
     # By bytes, and named: a page as the text of a failure would fill screens.
     assert [name for name in names if (made / name).read_bytes() != (benchmark.SAMPLES / name).read_bytes()] == []
+
+
+def test_work_seen_as_operators_alone_gets_the_answer_for_operators(tmp_path: Path) -> None:
+    case = Case("cpu", PATTERNS["cpu"].make(random.Random(1), 10), Machine(host_jitter=0.05, device_jitter=0.01), 1)
+    write_kineto(case.run(), tmp_path / "run.json", with_stack=False)
+    write_export(case.run(), tmp_path / "run.sqlite", "2023")
+    told = [
+        {one.id for one in api.analyze(tmp_path / f"run.{kind}").devices[0].first_responses}
+        for kind in ("json", "sqlite")
+    ]
+    answers = {"cpu.vectorise", "cpu.fewer-operators"}
+    assert [one & answers for one in told] == [{"cpu.fewer-operators"}, {"cpu.vectorise"}]

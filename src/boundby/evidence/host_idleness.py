@@ -334,6 +334,11 @@ def is_seen(context: RuleContext) -> bool:
     return captured.cpu_scheduling or captured.osrt or captured.cpu_samples or len(context.trace.python_frames) > 0
 
 
+def is_in_operators(context: RuleContext) -> bool:
+    """Whether all that is known of the host's own work is the framework's operators in which it lies."""
+    return context.trace.is_told_by_frames and not is_seen(context)
+
+
 def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]:
     """The longest intervals between two calls, each with all its pieces together, and the call that ended it.
     ``does``: what the host does there, as the title says it (``sleeps``)."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from boundby.evidence.context import Bool, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.host_idleness import is_in_operators
 from boundby.evidence.wait_chains import wait_chain
 from boundby.model.causes import BOUND_LABEL
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
@@ -266,6 +267,7 @@ def of_threads(
             )
             for page in pages
             for remedy in page.remedies
+            if remedy.id != ("vectorise" if is_in_operators(context) else "fewer-operators")
         ]
         unknown = () if pages else _capture(context)
         made.append(replace(thread, first_responses=(*best, *unknown, *taught)))
@@ -561,6 +563,14 @@ def _move_to_device(subject: Subject) -> Told | None:
 
 
 def _vectorise(subject: Subject) -> Told | None:
+    return None if is_in_operators(subject.context) else _own_work(subject)
+
+
+def _fewer_operators(subject: Subject) -> Told | None:
+    return _own_work(subject) if is_in_operators(subject.context) else None
+
+
+def _own_work(subject: Subject) -> Told | None:
     if found := subject.found("host-work"):
         return found
     return subject.replayed("cpu_free", "what the device idles for the host's own work")
@@ -748,7 +758,13 @@ _ASKED: Mapping[str, Mapping[str, Ask]] = {
         "one-side": _one_side,
         "de-interleave": _de_interleave,
     },
-    "cpu": {"move-to-device": _move_to_device, "vectorise": _vectorise, "overlap": _overlap, "threads": _threads},
+    "cpu": {
+        "move-to-device": _move_to_device,
+        "vectorise": _vectorise,
+        "fewer-operators": _fewer_operators,
+        "overlap": _overlap,
+        "threads": _threads,
+    },
     "host_blocked": {
         "workers": _workers,
         "prefetch": _prefetch,

@@ -8,7 +8,15 @@ import numpy as np
 
 from boundby.attribution.regions import ROOT
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places
+from boundby.evidence.host_idleness import (
+    Idleness,
+    Place,
+    host_pieces,
+    hot_functions,
+    is_in_operators,
+    is_seen,
+    places,
+)
 from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
@@ -55,7 +63,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[Match]:
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
     unsure = "runs its own code (or sleeps: not captured)"
-    does = "computes" if is_seen(context) else "works in operators" if context.trace.is_told_by_frames else unsure
+    does = "computes" if is_seen(context) else "works in operators" if is_in_operators(context) else unsure
     by_name = "set-up or warm-up by its name, where " if in_warm_up else ""
     for place, hot in fold(context, places(context, rows), lambda place: _hottest(context, place)):
         spots = hot_functions(context, place.rows)
