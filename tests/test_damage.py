@@ -5,13 +5,18 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from benchmarks import damage
 
 from boundby.api import Analysis
 from boundby.correlation.cpu_evidence import gather_evidence
+from boundby.correlation.lost_waits import restored
 from boundby.simulate.generate import generate
+from tests.support.export import Export
+from tests.support.training import US
 
 COPIES = 18
 
@@ -55,3 +60,41 @@ def test_of_a_whole_trace_no_context_switch_is_missing(tmp_path: Path) -> None:
         threads = sorted(set(trace.api.thread.tolist()))
         assert threads
         assert not any(gather_evidence(trace, thread).is_thinned for thread in threads)
+
+
+def test_waits_without_their_call_are_put_back_from_their_own_row() -> None:
+    """The account is what it was; a wait after all calls on record is the profiler's own and stays away."""
+    with tempfile.TemporaryDirectory() as folder:
+        sources = damage.Sources(None, Path(folder), 40)
+        known = sources.get("simulated 14")
+        assert known is not None
+        trace = known[0]
+        copy = damage.syncs_orphaned(trace, random.Random(3), 0.5)
+        assert copy is not None
+        again = restored(copy.trace)
+        last = int(trace.api.correlation.max())
+        lost = len(trace.api) - len(copy.trace.api)
+        assert lost > 5
+        assert len(again.api) >= len(trace.api) - int(last not in copy.trace.api.correlation)
+        assert set(again.api.correlation.tolist()) <= set(trace.api.correlation.tolist())
+        assert [warning.code for warning in again.warnings if warning not in trace.warnings] == ["waits-restored"]
+        assert restored(trace) is trace
+        found = damage.compare(damage.Outcome("", "", 3, 0.5), known[1], damage.answers(copy.trace))
+        assert found.answer == "agrees"
+        assert not found.wrong_figures
+
+
+def test_a_copy_that_held_the_host_may_have_done_so_where_its_call_is_missing(tmp_path: Path) -> None:
+    """5 ms of a copy whose like hold the host, and nothing of its call: no host work is made of it."""
+    export = Export()
+    main = export.thread()
+    for step in range(40):
+        at = step * 10_000 * US
+        call = export.api(main, at, at + 5_000 * US, "cudaMemcpy_v3020")
+        export.memcpy(call, at + 10 * US, at + 4_995 * US)
+        launch = export.api(main, at + 5_010 * US, at + 5_015 * US, "cudaLaunchKernel_v7000")
+        export.kernel(launch, at + 5_020 * US, at + 9_990 * US)
+    trace = Analysis(export.write(tmp_path / "x.sqlite")).trace
+    kept = np.arange(len(trace.api)) != 20
+    timeline = Analysis(replace(trace, api=trace.api.take(kept))).timeline
+    assert timeline.devices[0].withheld.unsure_ns >= 4_900 * US

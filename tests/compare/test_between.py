@@ -10,7 +10,7 @@ import boundby
 from boundby.compare.between import compare
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.errors import SelectionError
-from boundby.render.comparison.sentences import finding_figures
+from boundby.render.comparison.sentences import finding_figures, headline
 from boundby.results import saved
 from boundby.results.comparison import FindingChange
 from boundby.results.report import AnalysisSummary, NotChecked, Report
@@ -36,8 +36,19 @@ def test_a_trace_does_not_differ_from_itself(name: str) -> None:
     assert not [item.path for item in found.regions if item.significance.is_change or item.change not in (0.0, None)]
     assert not found.doubts
     assert not found.predictions
-    assert all(item.change == 0 for item in found.devices)
+    assert all(item.why_not if item.change is None else item.change == 0 for item in found.devices)
     assert all(item.status in ("remains", "unchecked") for item in found.findings)
+
+
+def test_of_regions_whose_work_is_not_on_record_the_host_tells() -> None:
+    report = analysis_of("ddp_clock_ahead_rows_lost.sqlite").report
+    found = compare(report, report)
+    (step,) = (item for item in found.regions if item.path == found.steps)
+    assert step.change is None
+    assert step.why_not is not None
+    assert "have no work on record" in step.why_not
+    assert step.significance.series == "host"
+    assert "of host time and takes" in headline(found.devices[0], found)
 
 
 def test_heat_before_and_after() -> None:

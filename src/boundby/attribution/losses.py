@@ -229,9 +229,12 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
     """Per process: when the calls were made whose operations or syncs are on record and they are not; which part of all
     such calls these are, and of those that wait.
 
-    A process numbers its calls in order, so a lost one lies between the recorded ones of the numbers around it.
+    A process numbers its calls in order, so a lost one begins between the recorded ones of the numbers around it: after
+    the one before has ended, if no other thread calls. One that launches ends before its work begins, unless it holds
+    the host until that has ended, as copies do that are like those on record that do, or like none on record.
     """
     table, points = trace.operations, trace.stream_points
+    holds = _may_hold(trace, calls)
     api_process = trace.process_of_thread[trace.api.thread]
     dark, fractions, of_waits = [], [], []
     for number in range(len(trace.processes)):
@@ -247,9 +250,11 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
             continue
         ours = ours[np.argsort(trace.api.correlation[ours], kind="stable")]
         place = places(trace.api.correlation[ours], wanted)
-        ended = np.append(_EVER, np.maximum.accumulate(trace.api.end_ns[ours]))
+        alone = len(unique(trace.api.thread[ours])) == 1
+        ended = np.append(_EVER, np.maximum.accumulate((trace.api.end_ns if alone else trace.api.start_ns)[ours]))
         starts = np.append(np.minimum.accumulate(trace.api.start_ns[ours][::-1])[::-1], trace.span_ns[1])
-        begun = np.append(table.start_ns[orphans], np.full(int(syncs.sum()), _NEVER))
+        until = np.where(holds[orphans], table.end_ns[orphans], table.start_ns[orphans])
+        begun = np.append(until, np.full(int(syncs.sum()), _NEVER))
         low = np.maximum(ended[place], trace.span_ns[0])
         dark.append(union(low, np.minimum(starts[place], begun)))
         seen = int(((table.process == number) & (calls.of_operation >= 0)).sum())
@@ -257,6 +262,18 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
         within = place[len(begun) - int(syncs.sum()) :]  # one before or after all calls on record held up none of them
         of_waits.append(np.count_nonzero((within > 0) & (within < len(ours))) / max(int(waits.sum()), 1))
     return tuple(dark), tuple(fractions), tuple(of_waits)
+
+
+def _may_hold(trace: Trace, calls: Calls) -> BoolArray:
+    """Per operation: a copy whose call may not return before it has ended, or nearly so: the last of pageable memory is
+    on its way when the call returns."""
+    table = trace.operations
+    kind = (table.direction.astype(np.int64) * 8 + table.source) * 8 + table.target
+    is_copy, known = table.kind == OpKind.MEMCPY, calls.of_operation >= 0
+    middle = table.start_ns + (table.end_ns - table.start_ns) // 2
+    held = known & (pick(calls.end_ns, calls.of_operation, _EVER) >= middle)
+    found: BoolArray = is_copy & (np.isin(kind, kind[is_copy & held]) | ~np.isin(kind, kind[is_copy & known]))
+    return found
 
 
 def _silences(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> tuple[int | None, ...]:

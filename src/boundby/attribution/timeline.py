@@ -33,6 +33,7 @@ from boundby.attribution.windows import Window, device_window, empty_window, hos
 from boundby.correlation.clock import LEAST_LAUNCHED, MOST_LATENCY_NS, NO_SHIFT, ClockShift, estimate_shift
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
+from boundby.correlation.lost_waits import restored
 from boundby.model.arrays import Int32Array, Int64Array, joined, pick, places, unique
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet, clip, complement
@@ -135,7 +136,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     """Work out the account of every device (or, without GPU work, of every annotated thread) in its window."""
     if window.kind == "gpu" and trace.main_cycle is not None:
         trace = trace.during(trace.main_cycle)
-    trace = _close_leaks(trace)
+    trace = restored(_close_leaks(trace))
     calls = correlate(trace)
     trace, shifts = _set_clocks(trace, calls)
     logical_threads = find_logical_threads(trace, calls)

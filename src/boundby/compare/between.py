@@ -14,7 +14,7 @@ from boundby.model import stage
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import SelectionError
 from boundby.results.comparison import Account, Comparison, DeviceChange, RegionChange, Side, Significance
-from boundby.results.report import DeviceReport, Report, ThreadReport
+from boundby.results.report import Coverage, DeviceReport, Report, ThreadReport
 
 #: More than this of a device's launches or time without records: its window is no measure of the program.
 LOST = 0.01
@@ -93,22 +93,23 @@ def _devices(before: Report, after: Report, steps: tuple[Part, Part] | None) -> 
                 is_per_step,
                 one.gpu_utilization if one else None,
                 other.gpu_utilization if other else None,
-                _missing(one, other) if one and other else None,
+                _missing([one.coverage], [other.coverage], min(one.window_ns, other.window_ns))
+                if one and other
+                else None,
             )
         )
     return result
 
 
-def _missing(before: DeviceReport, after: DeviceReport) -> str | None:
-    """Why two windows cannot be compared: one lacks records of more than a little of its time or of its launches."""
+def _missing(before: Sequence[Coverage], after: Sequence[Coverage], total_ns: int) -> str | None:
+    """Why two devices or regions, of the shorter one's time, cannot be compared: one lacks records of more than a
+    little of its time or of its launches."""
     told = []
-    for device, when in ((before, "before"), (after, "after")):
-        records = device.coverage
-        if (
-            max(records.launches_lost / max(records.launches, 1), records.unrecorded_ns / max(device.window_ns, 1))
-            > LOST
-        ):
-            told.append(f"{records.launches_lost:,} of {records.launches:,} launches {when} have no work on record")
+    for records, when in ((before, "before"), (after, "after")):
+        lost, launches = (sum(getattr(part, name) for part in records) for name in ("launches_lost", "launches"))
+        open_ns = sum(part.unrecorded_ns for part in records)
+        if max(lost / max(launches, 1), open_ns / max(total_ns, 1)) > LOST:
+            told.append(f"{lost:,} of {launches:,} launches {when} have no work on record")
     return ", ".join(told) or None
 
 
@@ -152,9 +153,15 @@ def _regions(matches: Sequence[Match]) -> list[RegionChange]:
             matched_by=item.how or None,
             similarity=item.score,
             significance=decided,
+            why_not=_missing_of(item.before, item.after) if item.before and item.after else None,
         )
         for item, decided in zip(matches, adjust(tested), strict=True)
     ]
+
+
+def _missing_of(one: Part, other: Part) -> str | None:
+    before, after = ([member.coverage for member in part.members] for part in (one, other))
+    return _missing(before, after, min(one.total_ns, other.total_ns))
 
 
 def _significance(item: Match) -> tuple[Significance, float | None]:
@@ -172,8 +179,11 @@ def _series(one: Part, other: Part) -> str:
     """Which durations stand for the region: those whose mean lies nearer to its account per instance.
 
     Where the host runs ahead of the device, how long it stays in a range says nothing of how long its work takes; where
-    the device waits for the host inside the range, the span of its work leaves that out.
+    the device waits for the host inside the range, the span of its work leaves that out. Where work is missing, so is
+    the end of that span.
     """
+    if any(member.coverage.launches_lost for part in (one, other) for member in part.members):
+        return "host"
     if min(len(one.series("projected")), len(other.series("projected"))) == 0 or not one.total_ns + other.total_ns:
         return "host"
     off = {kind: sum(_distance(part, kind) for part in (one, other)) for kind in ("projected", "host")}

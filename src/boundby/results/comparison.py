@@ -99,8 +99,8 @@ class DeviceChange:
     @property
     @derived(after="is_per_step")
     def change(self) -> float | None:
-        """Change of each_ns."""
-        return _change(self.before, self.after)
+        """Change of each_ns; null where that cannot be told."""
+        return None if self.why_not is not None else _change(self.before, self.after)
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ class RegionChange:
     matched_by: Annotated[str | None, OneOf(("path", "similar")), "How it was matched; null: only in one report."]
     similarity: Annotated[float, "1 where nothing on the path was renamed."]
     significance: Significance
+    why_not: Annotated[str | None, LATER, "Why its times cannot be set side by side; null: they can."] = None
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -123,8 +124,9 @@ class RegionChange:
     @property
     @derived(after="similarity")
     def change(self) -> float | None:
-        """Change of each_ns: the account's mean time per instance; null where there is nothing to set it against."""
-        return _change(self.before, self.after)
+        """Change of each_ns: the account's mean time per instance; null where there is nothing to set it against, or
+        where it cannot be told."""
+        return None if self.why_not is not None else _change(self.before, self.after)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -322,7 +322,7 @@ class StreamPoints(Table):
     A call is known by its process and correlation id, and what it does by its name.
     """
 
-    ORDER = ("process", "correlation", "device", "stream", "event", "is_record")
+    ORDER = ("process", "correlation", "device", "stream", "event", "is_record", "start_ns", "end_ns")
 
     process: Int32Array
     correlation: Int64Array
@@ -330,6 +330,8 @@ class StreamPoints(Table):
     stream: Int64Array  # -1: none
     event: Int64Array  # -1: none
     is_record: BoolArray  # from the table of event records
+    start_ns: Int64Array  # of a wait: within its call, to a microsecond; 0, as the end: not told
+    end_ns: Int64Array
 
 
 class StreamRole(IntEnum):

@@ -163,7 +163,7 @@ def _told(case: Case, bounds: list[str]) -> str:
         parts.append("CUDA calls are missing whose operations are on record")
     if not parts:
         return f"context switches are missing: whether the host computed or slept cannot be told. {ADVICE}"
-    missing = duration(sum(case.lost_work.values()) + sum(case.lost_calls.values()))
+    missing = duration(max(sum(case.lost_work.values()) + sum(case.lost_calls.values()), case.unsure_ns))
     may = " or ".join(dict.fromkeys(_SEVERAL.get(bound, SHORT_LABEL.get(bound, bound)) for bound in bounds))
     what = f"; what happened in {missing} is not known: it may be bound by {may}" if len(bounds) > 1 else ""
     return f"{' and '.join(parts)}{what}. {ADVICE}"

@@ -436,6 +436,7 @@ def _points(
         stream=both(stream, recorded_on),
         event=both(event, event),
         is_record=np.repeat([False, True], [len(good), len(told)]),
+        **{f"{end}_ns": np.append(raw[end][good], np.zeros(len(told), np.int64)) for end in ("start", "end")},
     ).sorted()
 
 

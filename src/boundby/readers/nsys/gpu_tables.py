@@ -307,7 +307,7 @@ def _lookup(codes: Mapping[int, int], values: Int64Array) -> Int8Array:
 
 
 _NOBODY = 0xFFFFFFFF  # how CUPTI writes "no stream" and "no event"
-_POINT = ("streamId", "eventId", "correlationId", "globalPid", "deviceId")
+_POINT = ("streamId", "eventId", "correlationId", "globalPid", "deviceId", "start", "end")
 _LIMIT = 1 << 32
 
 
@@ -327,6 +327,7 @@ def points(raw: Raw, gpus: Gpus, identities: Identities) -> StreamPoints:
     good = (raw["correlationId"] > NO_CORRELATION) & (raw["correlationId"] < _LIMIT) & (raw["globalPid"] >= 0)
     good &= np.isin(process_key(raw["globalPid"]), identities.process_ids)  # others have no calls
     raw = {column: values[good] for column, values in raw.items()}
+    is_timed = (raw["isRecord"] == 0) & (raw["start"] > MISSING) & (raw["end"] >= raw["start"])
     return StreamPoints(
         process=identities.processes(raw["globalPid"]),
         correlation=raw["correlationId"],
@@ -334,6 +335,8 @@ def points(raw: Raw, gpus: Gpus, identities: Identities) -> StreamPoints:
         stream=_known(raw["streamId"]),
         event=_known(raw["eventId"]),
         is_record=raw["isRecord"] == 1,
+        start_ns=np.where(is_timed, raw["start"], 0),
+        end_ns=np.where(is_timed, raw["end"], 0),
     ).sorted()
 
 

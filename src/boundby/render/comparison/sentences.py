@@ -180,6 +180,8 @@ def _state(item: RegionChange) -> str:
     """``-24 %``, ``new`` or ``gone``."""
     if item.before is None:
         return "new"
+    if item.why_not is not None:
+        return "not known"
     if item.after is not None and item.change is not None and item.change > NEXT_TO_NOTHING:
         return "was next to nothing"
     return "gone" if item.after is None else change(item.change)
