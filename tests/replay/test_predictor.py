@@ -92,7 +92,7 @@ def test_one_graph_answers_everything(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_nothing_is_replayed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = Predictor(two_kinds_of_waits())
     first = predictor.without(("cpu",), first=("sync",))
-    monkeypatch.setattr("boundby.replay.predictor.replay", None)
+    monkeypatch.setattr("boundby.replay.predictor.replay_spans", None)
     assert predictor.without(("cpu",), first=("sync",)) == first
 
 

@@ -190,29 +190,218 @@ EXPORT void boundby_forward(const links_t *l, const costs_t *c, const pass_t *p)
   for (int64_t index = 0; index < p->events; index++) happen(l, c, p, p->order[index]);
 }
 
-/* Whether each event needs only what has happened before it in the order. ``nodes`` and ``rows``: all 0. */
-EXPORT int64_t boundby_in_order(const links_t *l, const int32_t *order, int64_t events, uint8_t *nodes, uint8_t *rows) {
-  for (int64_t index = 0; index < events; index++) {
-    int32_t event = order[index], at = event < 0 ? ~event : event >> 1;
-    if (event < 0) {
-      if (l->launch[at] >= 0 && !nodes[l->launch[at]]) return 0;
-      if (l->before[at] >= 0 && !rows[l->before[at]]) return 0;
-      for (int32_t edge = l->after_at[at]; edge < l->after_at[at + 1]; edge++)
-        if (!rows[l->after_what[edge]]) return 0;
-      rows[at] = 1;
-    } else if (event & 1) {
-      if (!nodes[at]) return 0;
-      for (int32_t edge = l->wait_at[at]; edge < l->wait_at[at + 1]; edge++) {
-        int32_t row = l->wait_for[edge];
-        if (!rows[row] || (l->launch[row] >= 0 && !nodes[l->launch[row]])) return 0;
-      }
-    } else {
-      if (l->follows[at] >= 0 && !nodes[l->follows[at]]) return 0;
-      if (l->queue_slot[at] >= 0 && !rows[l->queue_slot[at]]) return 0;
-      nodes[at] = 1;
-    }
+typedef struct { /* Slots */
+  int32_t *node_last, *row_last, *spare, *node, *row;
+} slots_t;
+
+/* An event needs something: when for the last time is found out first; then its slot is free. 0: it is not there yet. */
+static inline int need(int32_t *last, const int32_t *slot, int32_t which, int64_t now, int is_first, int32_t *spare,
+                       int64_t *free) {
+  if (which < 0) return 1;
+  if (is_first) {
+    last[which] = (int32_t)now;
+    return 1;
   }
+  if (slot[which] < 0) return 0;
+  if (last[which] != now) return 1;
+  last[which] = -1;
+  spare[(*free)++] = slot[which];
   return 1;
+}
+
+/* A slot for the times of each node and operation, from its event to the last one that needs them. How many slots that
+   takes; -1 where an event needs what happens only after it in the order, or does not happen once. Slots: all -1. */
+EXPORT int64_t boundby_slots(const links_t *l, const int32_t *order, int64_t events, int64_t nodes, int64_t rows,
+                             const slots_t *s) {
+  int64_t free = 0, used = 0, made = 0;
+#define NEED_NODE(which) need(s->node_last, s->node, which, now, is_first, s->spare, &free)
+#define NEED_ROW(which) need(s->row_last, s->row, which, now, is_first, s->spare, &free)
+  for (int is_first = 1; is_first >= 0; is_first--)
+    for (int64_t now = 0; now < events; now++) {
+      int32_t event = order[now], at = event < 0 ? ~event : event >> 1;
+      int is_there = 1;
+      if (!is_first && (event < 0 || !(event & 1))) {
+        int32_t *slot = (event < 0 ? s->row : s->node) + at;
+        if (*slot >= 0) return -1;
+        *slot = free ? s->spare[--free] : (int32_t)used++;
+        made++;
+      }
+      if (event < 0) {
+        is_there &= NEED_NODE(l->launch[at]) & NEED_ROW(l->before[at]);
+        for (int32_t edge = l->after_at[at]; edge < l->after_at[at + 1]; edge++) is_there &= NEED_ROW(l->after_what[edge]);
+        NEED_ROW(at);
+      } else {
+        if (event & 1)
+          for (int32_t edge = l->wait_at[at]; edge < l->wait_at[at + 1]; edge++) {
+            int32_t row = l->wait_for[edge];
+            is_there &= NEED_NODE(l->launch[row]) & NEED_ROW(row);
+          }
+        else
+          is_there &= NEED_NODE(l->follows[at]) & NEED_ROW(l->queue_slot[at]);
+        is_there &= NEED_NODE(at);
+      }
+      if (!is_there) return -1;
+    }
+  return made == nodes + rows ? used : -1;
+}
+
+typedef struct { /* Many */
+  const int32_t *order;
+  int64_t events, count;
+  const int64_t *costs;
+  const int32_t *node_slot, *row_slot;
+  int64_t *times;
+  int64_t *clock;
+  uint8_t *begun;
+  int64_t *lane_end;
+  int32_t *lane_kind;
+  int64_t *block_end, *front;
+  int64_t lanes;
+  const int32_t *window;
+  int64_t *first, *last, *kept;
+} many_t;
+
+enum { AT_ONCE = 8 };
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+typedef struct { /* Costs of several passes, column by column */
+  const int64_t *interval_ns[AT_ONCE], *call_ns[AT_ONCE], *wait_lag_ns[AT_ONCE], *launch_latency_ns[AT_ONCE];
+  const int64_t *switch_ns[AT_ONCE], *unexplained_delay_ns[AT_ONCE], *duration_ns[AT_ONCE];
+  const uint8_t *waits[AT_ONCE];
+  int64_t no_limit_ns[AT_ONCE];
+  int shares_switch, shares_delay; /* they are the same column in all passes */
+} columns_t;
+
+/* As begin_node, end_node and run_operation, of all passes; ``mine``: their starts, then their ends. */
+ALWAYS_INLINE void begin_nodes(const links_t *l, const columns_t *c, const many_t *m, int32_t node,
+                               int64_t *restrict mine, const int64_t count) {
+  int32_t chain = l->chain[node], waker = l->follows[node], slot = l->queue_slot[node];
+  int64_t *restrict clock = m->clock + chain * count;
+  if (m->begun[chain])
+    for (int64_t k = 0; k < count; k++) mine[k] = clock[k] + c->interval_ns[k][node];
+  else
+    for (int64_t k = 0; k < count; k++) mine[k] = waker >= 0 ? NEVER : l->node_begin_ns[node];
+  m->begun[chain] = 1;
+  if (waker >= 0) {
+    const int64_t *restrict woken = m->times + (2 * m->node_slot[waker] + 1) * count;
+    int64_t lag_ns = l->follow_lag_ns[node];
+    for (int64_t k = 0; k < count; k++) mine[k] = later(mine[k], woken[k] + lag_ns);
+  }
+  if (slot >= 0) {
+    const int64_t *restrict room = m->times + (2 * m->row_slot[slot] + 1) * count;
+    int64_t lag_ns = l->queue_slot_lag_ns[node];
+    for (int64_t k = 0; k < count; k++) mine[k] = later(mine[k], room[k] + lag_ns + c->no_limit_ns[k]);
+  }
+  for (int64_t k = 0; k < count; k++) mine[count + k] = clock[k] = mine[k] + c->call_ns[k][node];
+}
+
+ALWAYS_INLINE void end_nodes(const links_t *l, const columns_t *c, const many_t *m, int32_t node,
+                             int64_t *restrict mine, const int64_t count) {
+  int32_t chain = l->chain[node];
+  for (int64_t k = 0; k < count; k++) {
+    if (!c->waits[k][node]) continue;
+    int64_t done = mine[count + k], *clock = m->clock + chain * count + k;
+    for (int32_t edge = l->wait_at[node]; edge < l->wait_at[node + 1]; edge++) {
+      int32_t row = l->wait_for[edge], other = l->launch[row];
+      if (other >= 0 && l->chain[other] != chain && m->times[2 * m->node_slot[other] * count + k] > mine[k]) continue;
+      done = later(done, m->times[(2 * m->row_slot[row] + !l->waits_for_start[node]) * count + k] + c->wait_lag_ns[k][node]);
+    }
+    mine[count + k] = done;
+    *clock = later(*clock, done);
+  }
+}
+
+ALWAYS_INLINE void run_operations(const links_t *l, const columns_t *c, const many_t *m, const pass_t *p, int32_t row,
+                                  int64_t *restrict mine, const int64_t count) {
+  int32_t node = l->launch[row], before = l->before[row], lane = l->lane[row], window = m->window[row];
+  if (node < 0 && before < 0)
+    for (int64_t k = 0; k < count; k++) mine[k] = l->start_ns[row];
+  else {
+    for (int64_t k = 0; k < count; k++) mine[k] = NEVER;
+    if (node >= 0) {
+      const int64_t *restrict launched = m->times + (2 * m->node_slot[node] + l->from_call_end[row]) * count;
+      for (int64_t k = 0; k < count; k++) mine[k] = launched[k] + c->launch_latency_ns[k][row];
+    }
+    for (int32_t edge = l->after_at[row] - 1; edge < l->after_at[row + 1]; edge++) {
+      int32_t other = edge < l->after_at[row] ? before : l->after_what[edge];
+      if (other < 0) continue;
+      const int64_t *restrict done = m->times + (2 * m->row_slot[other] + 1) * count;
+      int64_t switch_ns = c->switch_ns[0][row];
+      if (c->shares_switch)
+        for (int64_t k = 0; k < count; k++) mine[k] = later(mine[k], done[k] + switch_ns);
+      else
+        for (int64_t k = 0; k < count; k++) mine[k] = later(mine[k], done[k] + c->switch_ns[k][row]);
+    }
+    if (lane >= 0)
+      for (int64_t k = 0; k < count; k++) mine[k] = find_room(l, p + k, row, mine[k]);
+    int64_t delay_ns = c->unexplained_delay_ns[0][row];
+    if (!c->shares_delay)
+      for (int64_t k = 0; k < count; k++) mine[k] += c->unexplained_delay_ns[k][row];
+    else if (delay_ns)
+      for (int64_t k = 0; k < count; k++) mine[k] += delay_ns;
+  }
+  for (int64_t k = 0; k < count; k++) mine[count + k] = mine[k] + c->duration_ns[k][row];
+  for (int64_t k = 0; k < count && lane >= 0; k++) {
+    p[k].lane_end[lane] = mine[count + k];
+    p[k].block_end[lane / BLOCK] = later(p[k].block_end[lane / BLOCK], mine[count + k]);
+    p[k].lane_kind[lane] = l->kind[row];
+  }
+  if (window >= 0) {
+    int64_t *restrict first = m->first + window * count, *restrict last = m->last + window * count;
+    for (int64_t k = 0; k < count; k++) {
+      first[k] = mine[k] < first[k] ? mine[k] : first[k];
+      last[k] = later(last[k], mine[count + k]);
+    }
+  } else if (window < -1)
+    for (int64_t k = 0; k < count; k++) {
+      m->kept[2 * ((-2 - window) * count + k)] = mine[k];
+      m->kept[2 * ((-2 - window) * count + k) + 1] = mine[count + k];
+    }
+}
+
+ALWAYS_INLINE void forward_many(const links_t *l, const columns_t *c, const many_t *m, const pass_t *p,
+                                const int64_t count) {
+  for (int64_t index = 0; index < m->events; index++) {
+    int32_t event = m->order[index], at = event < 0 ? ~event : event >> 1;
+    int64_t *mine = m->times + 2 * (event < 0 ? m->row_slot : m->node_slot)[at] * count;
+    if (event < 0)
+      run_operations(l, c, m, p, at, mine, count);
+    else if (event & 1)
+      end_nodes(l, c, m, at, mine, count);
+    else
+      begin_nodes(l, c, m, at, mine, count);
+  }
+}
+
+/* The same as boundby_forward for up to AT_ONCE costs at once, of which only each window's begin and end is left. */
+EXPORT void boundby_forward_many(const links_t *l, const many_t *m) {
+  columns_t c = {.shares_switch = 1, .shares_delay = 1};
+  pass_t p[AT_ONCE];
+  for (int64_t k = 0; k < m->count; k++) {
+    const costs_t *costs = (const costs_t *)(intptr_t)m->costs[k];
+    c.interval_ns[k] = costs->interval_ns;
+    c.call_ns[k] = costs->call_ns;
+    c.waits[k] = costs->waits;
+    c.wait_lag_ns[k] = costs->wait_lag_ns;
+    c.launch_latency_ns[k] = costs->launch_latency_ns;
+    c.switch_ns[k] = costs->switch_ns;
+    c.unexplained_delay_ns[k] = costs->unexplained_delay_ns;
+    c.duration_ns[k] = costs->duration_ns;
+    c.shares_switch &= c.switch_ns[k] == c.switch_ns[0];
+    c.shares_delay &= c.unexplained_delay_ns[k] == c.unexplained_delay_ns[0];
+    c.no_limit_ns[k] = costs->has_queue_limit ? 0 : NEVER;
+    p[k] = (pass_t){.lane_end = m->lane_end + k * m->lanes,
+                    .lane_kind = m->lane_kind + k * m->lanes,
+                    .block_end = m->block_end + k * m->lanes,
+                    .front = m->front + k * m->lanes};
+  }
+  switch (m->count) { /* loops of a known length */
+#define CASE(count) \
+  case count: \
+    forward_many(l, &c, m, p, count); \
+    break;
+    CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
+  }
 }
 
 typedef struct { /* Turns */

@@ -6,11 +6,12 @@ rows of nodes and operations as in `boundby.replay.graph`, NONE (-1) in an index
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ NONE = -1
 NEVER = -(1 << 62)
 FIRST_KERNEL = 3  # kinds of operations from here on are kernels
 BLOCK = 32  # lanes that are looked at as one
+AT_ONCE = 8  # passes that run as one
 
 T = TypeVar("T", bound=Record)
 
@@ -180,10 +182,9 @@ class Turns(Record):
     heap: Int32Array
 
 
-def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False, is_sound: bool = False) -> Pass:
-    """Run the events in this order. The links and the order must have been checked (`Links.check`). ``is_sound``: see
-    `needs_no_later`."""
-    one_pass = _new(links, costs, order, calibrates, is_sound=is_sound)
+def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False) -> Pass:
+    """Run the events in this order. The links and the order must have been checked (`Links.check`)."""
+    one_pass = _new(links, costs, order, calibrates)
     if core() is None:
         plain(links, costs, one_pass)
     else:
@@ -191,16 +192,121 @@ def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool =
     return one_pass
 
 
-def needs_no_later(links: Links, order: Int32Array) -> bool:
-    """Whether every event is in the order and needs only what happens before it: then no times need be there at first.
-    Without the native core nobody asks."""
+@dataclass(frozen=True, eq=False)
+class Slots(Record):
+    """Where times of nodes and operations are kept from their event to the last one that needs them, of ``count``
+    places in all. On the way: the last event that needs each, and places that are free."""
+
+    node_last: Int32Array
+    row_last: Int32Array
+    spare: Int32Array
+    node: Int32Array
+    row: Int32Array
+
+
+def assign_slots(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array, int] | None:
+    """Of each node and of each operation its slot, and how many there are; None where an event needs what happens only
+    after it in the order, or does not happen in it once. Without the native core nobody asks."""
     if core() is None:
-        return False
-    rows, nodes = (order < 0).sum(), (order >= 0) & (order & 1 == 0)
-    if rows != links.operations or nodes.sum() != links.nodes:
-        return False
-    done = np.zeros(links.nodes, np.bool_), np.zeros(links.operations, np.bool_)
-    return run("boundby_in_order", links, order, len(order), *done) == 1 and bool(done[0].all() and done[1].all())
+        return None
+    nodes, rows = links.nodes, links.operations
+    sizes = nodes, rows, nodes + rows, nodes, rows
+    slots = Slots(*(np.full(size, NONE, np.int32) for size in sizes))
+    count = run("boundby_slots", links, order, len(order), nodes, rows, slots)
+    return None if count < 0 else (slots.node, slots.row, count)
+
+
+@dataclass(frozen=True, eq=False)
+class Many(Record):
+    """Passes of several costs at once. What has one value for each pass has them side by side."""
+
+    order: Int32Array
+    events: int
+    count: int
+    costs: Int64Array  # addresses
+    node_slot: Int32Array
+    row_slot: Int32Array
+    times: Int64Array  # of each slot: starts, then ends
+    clock: Int64Array  # of each chain; the state of lanes: see Pass, one pass after the other
+    begun: BoolArray
+    lane_end: Int64Array
+    lane_kind: Int32Array
+    block_end: Int64Array
+    front: Int64Array
+    lanes: int
+    window: Int32Array
+    first: Int64Array
+    last: Int64Array
+    kept: Int64Array
+
+
+class Windows(NamedTuple):
+    """Of each operation the window that it counts for, of ``size``; NONE: of none. Those that are told themselves have
+    -2 - n (the n-th)."""
+
+    of: Int32Array
+    size: int
+
+    def room(self, *passes: int) -> Spans:
+        """For so many passes, where none has begun."""
+        shape, kept = (self.size, *passes), max(-1 - int(self.of.min(initial=NONE)), 0)
+        return Spans(np.full(shape, -NEVER), np.full(shape, NEVER), np.zeros((kept, *passes, 2), np.int64))
+
+    def spans(self, start: Int64Array, end: Int64Array) -> Spans:
+        """Of a pass whose times are there."""
+        found = self.room()
+        for number in range(self.size):
+            rows = self.of == number
+            found.first[number], found.last[number] = start[rows].min(initial=-NEVER), end[rows].max(initial=NEVER)
+        rows = np.flatnonzero(self.of < NONE)
+        found.kept[-2 - self.of[rows]] = np.stack((start[rows], end[rows]), axis=1)
+        return found
+
+
+class Spans(NamedTuple):
+    """The earliest start and the latest end in each window, shape (windows,); of operations that are told themselves
+    both times, shape (operations, 2)."""
+
+    first: Int64Array
+    last: Int64Array
+    kept: Int64Array
+
+
+def spans(
+    links: Links,
+    costs: Sequence[Costs],
+    order: Int32Array,
+    slots: tuple[Int32Array, Int32Array, int],
+    windows: Windows,
+) -> list[Spans]:
+    """What `Windows.spans` says of a pass with each of up to AT_ONCE costs, all in one; see `assign_slots`."""
+    for each in costs:
+        each.check(links)
+    if len(costs) > AT_ONCE or len(windows.of) != links.operations:
+        raise ValueError("too many costs at once, or windows of another graph")
+    many, lanes, (node_slot, row_slot, places) = len(costs), len(links.lane_first), slots
+    found = windows.room(many)
+    call(
+        "boundby_forward_many",
+        links,
+        Many(
+            order=order,
+            events=len(order),
+            count=many,
+            costs=np.array([ctypes.addressof(each.structure) for each in costs], np.int64),
+            node_slot=node_slot,
+            row_slot=row_slot,
+            times=np.empty(2 * places * many, np.int64),
+            clock=np.zeros(links.chains * many, np.int64),
+            begun=np.zeros(links.chains, np.bool_),
+            lane_kind=np.zeros(lanes * many, np.int32),
+            **{name: np.full(lanes * many, NEVER) for name in ("lane_end", "block_end", "front")},
+            lanes=lanes,
+            window=windows.of,
+            **found._asdict(),
+        ),
+    )
+    return [Spans(found.first[:, number], found.last[:, number], found.kept[:, number]) for number in range(many)]
 
 
 def shorten(interval_ns: Int64Array, node: Int32Array, ns: Int64Array, mine: BoolArray) -> Int64Array:
@@ -257,9 +363,8 @@ def follow(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array]:
     return at, second[np.argsort(first, kind="stable")].astype(np.int32)
 
 
-def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool, *, is_sound: bool = False) -> Pass:
+def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pass:
     costs.check(links)
-    times = np.empty if is_sound else np.zeros
     nodes, operations, lanes = links.nodes, links.operations, len(links.lane_first)
     return Pass(
         order=order,
@@ -268,8 +373,8 @@ def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool, *, is_
         keeps_turns=lanes > 0,
         **{name: np.zeros(operations if calibrates else 0, np.int64) for name in ("delay_ns", "lead_ns")},
         **{name: np.zeros(nodes if calibrates else 0, np.int64) for name in ("begin_delay_ns", "end_delay_ns")},
-        **{name: times(nodes, np.int64) for name in ("call_start", "call_end")},
-        **{name: times(operations, np.int64) for name in ("start", "end")},
+        **{name: np.zeros(nodes, np.int64) for name in ("call_start", "call_end")},
+        **{name: np.zeros(operations, np.int64) for name in ("start", "end")},
         turn=np.zeros(operations if lanes else 0, np.int64),
         clock=np.zeros(links.chains, np.int64),
         begun=np.zeros(links.chains, np.bool_),

@@ -104,6 +104,8 @@ def savings_by_cause(
         regions = len(predictor.timeline.ownership.regions)
         held = _worth_replaying(held_by_region(predictor.graph, predictor.everywhere, regions), 0)
     no_waits = Step(Without(("sync",)), predictor.everywhere)
+    gone = {cause: Step(Without((cause.key,)), predictor.everywhere) for cause in held}
+    predictor.ask((no_waits, *last), *((no_waits, gone[cause], *last) for cause in gone if cause != Cause.SYNC))
     without_sync = predictor.windows(no_waits, *last)
     device: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     for cause in REMOVABLE:
@@ -112,8 +114,7 @@ def savings_by_cause(
             before = predictor.windows(*last) if last else predictor.measured_ns
         after = before
         if cause in held:
-            gone = Step(Without((cause.key,)), predictor.everywhere)
-            after = without_sync if cause == Cause.SYNC else predictor.windows(no_waits, gone, *last)
+            after = without_sync if cause == Cause.SYNC else predictor.windows(no_waits, gone[cause], *last)
         for item, length, left in zip(predictor.devices, before, after, strict=True):
             device[item.index][cause.key] = max(length - left, 0)
     return device
@@ -123,6 +124,8 @@ def _scenarios(predictor: Predictor, held: set[Cause]) -> dict[int, dict[str, in
     """Windows by device index and scenario. Removing something never makes a program slower; a replay's rounding of
     dependencies can."""
     keys = {cause.key for cause in held}
+    asked = [Without(scenario.causes) for scenario in SCENARIOS.values() if keys & set(scenario.causes)]
+    predictor.ask(*([Step(change, predictor.everywhere)] for change in asked))
     predicted: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     for scenario in SCENARIOS.values():
         windows = predictor.without(scenario.causes) if keys & set(scenario.causes) else predictor.measured_ns
@@ -187,6 +190,7 @@ def _most_everywhere(predictor: Predictor, held: set[Cause], last: tuple[Step, .
     measured = predictor.windows(*last) if last else predictor.measured_ns
     waitless = predictor.windows(no_waits, *last)
     gone = {cause: Step(Without((cause.key,)), predictor.everywhere) for cause in held}
+    predictor.ask(*((*steps, *last) for step in gone.values() for steps in ((step,), (no_waits, step))))
     return {
         cause: max(
             most_saved(measured, predictor.windows(gone[cause], *last)),
@@ -201,12 +205,14 @@ def _region_savings(predictor: Predictor, scope: Scope, worth: set[Cause], last:
     several devices, which run at the same time, the one that saves most."""
     saved = dict.fromkeys((cause.key for cause in REMOVABLE), 0)
     measured = predictor.windows(*last) if last else predictor.measured_ns
-    waitless, no_waits = measured, Step(Without(("sync",)), scope)
-    if Cause.SYNC in worth:
-        waitless = predictor.windows(no_waits, *last)
+    no_waits, others = Step(Without(("sync",)), scope), sorted(worth - {Cause.SYNC})
+    asked = [(no_waits, Step(Without((cause.key,)), scope), *last) for cause in others]
+    waits = [(no_waits, *last)] if Cause.SYNC in worth else []
+    waitless, *lengths = *([] if waits else [measured]), *predictor.ask(*waits, *asked)
+    if waits:
         saved[Cause.SYNC.key] = most_saved(measured, waitless)
-    for cause in sorted(worth - {Cause.SYNC}):
-        saved[cause.key] = most_saved(waitless, predictor.windows(no_waits, Step(Without((cause.key,)), scope), *last))
+    for cause, windows in zip(others, lengths, strict=True):
+        saved[cause.key] = most_saved(waitless, windows)
     return saved
 
 
@@ -214,6 +220,8 @@ def _following(predictor: Predictor, position: int, savings: Mapping[str, int], 
     """Savings on one device once its best cause (and every wait) is gone."""
     best = max(sorted(savings), key=lambda cause: savings[cause])
     gone = tuple(dict.fromkeys(("sync", best)))
+    also = [Without((cause.key,)) for cause in sorted(held) if cause.key not in gone]
+    predictor.ask(*([Step(change, predictor.everywhere) for change in (Without(gone), *more)] for more in [(), *zip(also)]))
     base = predictor.without(gone)[position]
     return {
         cause.key: max(base - predictor.without((cause.key,), first=gone)[position], 0)

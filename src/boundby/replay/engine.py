@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize
-from boundby.native.forward import NEVER, Costs, Pass, find_late, forward, in_turns
+from boundby.native.forward import AT_ONCE, NEVER, Costs, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
 
@@ -75,7 +76,17 @@ def _outcome(graph: Graph, costs: Costs) -> Pass:
     is_turned = graph.takes_turns and not costs.is_same(graph.costs)
     if is_turned:
         return _in_turns(graph, costs)
-    return forward(graph.links, costs, graph.order, is_sound=graph.is_sound)
+    return forward(graph.links, costs, graph.order)
+
+
+def replay_spans(graph: Graph, costs: Sequence[Costs], windows: Windows) -> Iterator[Spans]:
+    """When the operations of each window begin and end with each of these costs; each with a pass of its own, or of
+    AT_ONCE of them where one order is good for all."""
+    if graph.takes_turns or graph.slots is None:
+        yield from (windows.spans(*replay(graph, each)) for each in costs)
+        return
+    for low in range(0, len(costs), AT_ONCE):
+        yield from spans(graph.links, costs[low : low + AT_ONCE], graph.order, graph.slots, windows)
 
 
 def run_ahead_ns(graph: Graph, costs: Costs) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, rows_of
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
-from boundby.native.forward import Costs, Links, follow, needs_no_later
+from boundby.native.forward import Costs, Links, assign_slots, follow
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -66,9 +66,9 @@ class Graph:
         return follow(self.links, self.order)
 
     @cached_property
-    def is_sound(self) -> bool:
-        """Whether the order can be gone through event by event."""
-        return needs_no_later(self.links, self.order)
+    def slots(self) -> tuple[Int32Array, Int32Array, int] | None:
+        """Where several replays at once keep their times; None: the order cannot be gone through event by event."""
+        return assign_slots(self.links, self.order)
 
     @cached_property
     def launches(self) -> BoolArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -17,9 +17,9 @@ from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.units import percent
-from boundby.native.forward import Costs
+from boundby.native.forward import AT_ONCE, NEVER, NONE, Costs, Spans, Windows
 from boundby.replay.build import build_graph
-from boundby.replay.engine import replay, replay_otherwise, run_ahead_ns
+from boundby.replay.engine import replay_otherwise, replay_spans, run_ahead_ns
 from boundby.replay.graph import Graph
 from boundby.replay.removals import (
     Change,
@@ -140,13 +140,19 @@ class Predictor:
         self._floors_ns: list[int] = []
         self._floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
         self._ends_ns = [int(end[rows].max(initial=0)) for rows in self._rows]
+        self._windows = Windows(np.full(len(start), NONE, np.int32), len(self.devices))
+        self._kept: list[slice] = []
+        for number, (rows, outside) in enumerate(zip(self._rows, self._outside, strict=True)):
+            begin = self._kept[-1].stop if self._kept else 0
+            self._kept.append(slice(begin, begin + len(outside.row)))
+            self._windows.of[rows] = number
+            self._windows.of[outside.row] = -2 - np.arange(begin, begin + len(outside.row))
         # What the window holds before its first and after its last operation is not the device's to change.
-        self.rest_ns = [
-            length_ns - self._span_ns(start, end, number) for number, length_ns in enumerate(self.measured_ns)
-        ]
+        spans_ns = self._spans_ns(self._windows.spans(start, end))
+        self.rest_ns = [length_ns - span_ns for length_ns, span_ns in zip(self.measured_ns, spans_ns, strict=True)]
         low, high = min(device.low_ns for device in self.devices), max(device.high_ns for device in self.devices)
         self.everywhere = window_scope(self.graph, low, high)
-        self._known: dict[tuple[Change, ...], list[int]] = {}
+        self._known: dict[tuple[Change, ...] | None, list[int]] = {}
         self._lengths: WeakKeyDictionary[Costs, list[tuple[int, int, int]]] = WeakKeyDictionary()
         self._begins_sooner: set[tuple[Change, ...]] = set()  # and so lasts longer than it was measured, as replayed
         self.broken: dict[
@@ -156,17 +162,32 @@ class Predictor:
 
     def windows(self, *steps: Step) -> list[int]:
         """Length of each device's window in nanoseconds after these changes, one after the other."""
-        changes = tuple(step.change for step in steps)
-        is_known_by_name = all(
+        return self.ask(steps)[0]
+
+    def ask(self, *questions: Sequence[Step]) -> list[list[int]]:
+        """`windows` of each of these: several are replayed at once."""
+        names = [self._name(steps) for steps in questions]
+        known = {number: self._known[name] for number, name in enumerate(names) if name in self._known}
+        rest = [number for number in range(len(questions)) if number not in known]
+        for low in range(0, len(rest), AT_ONCE):
+            stage.check()
+            asked = {number: self._costs(questions[number]) for number in rest[low : low + AT_ONCE]}
+            self._replay(asked.values())
+            known |= {number: self._judged(questions[number], costs) for number, costs in asked.items()}
+        return [known[number] for number in range(len(questions))]
+
+    def _name(self, steps: Sequence[Step]) -> tuple[Change, ...] | None:
+        """By what the answer is known once it was asked for: changes made everywhere."""
+        is_named = all(
             step.scope is self.everywhere and isinstance(step.change, Without | WithoutOpen) for step in steps
         )
-        if is_known_by_name and changes in self._known:
-            return self._known[changes]
-        stage.check()
+        return tuple(step.change for step in steps) if is_named else None
+
+    def _judged(self, steps: Sequence[Step], costs: Costs) -> list[int]:
+        """The windows of what was replayed, put right where it breaks a law."""
         is_less = all(is_removal(step.change) for step in steps)
         lengths, begins_sooner = [], False
-        replayed = self._replayed(self._costs(steps))
-        for measured, (length, floor, later) in zip(self.measured_ns, replayed, strict=True):
+        for measured, (length, floor, later) in zip(self.measured_ns, self._lengths[costs], strict=True):
             self._note("shorter than its busiest stream", floor - length, measured)
             if is_less:
                 # What came before the window may let it begin sooner, and last longer: no work ends later.
@@ -174,25 +195,25 @@ class Predictor:
             length = max(length, floor)
             lengths.append(min(length, measured) if is_less else length)
             begins_sooner |= is_less and length > measured * (1 + MODEL_ERROR)
-        if is_known_by_name:
-            self._known[changes] = lengths
-            self._begins_sooner |= {changes} if begins_sooner else set()
+        if (name := self._name(steps)) is not None:
+            self._known[name] = lengths
+            self._begins_sooner |= {name} if begins_sooner else set()
         return lengths
 
-    def _replayed(self, costs: Costs) -> list[tuple[int, int, int]]:
-        """The window of each device with these costs, the busiest of its streams, and how much later it ends. Where a
-        change takes nothing away, its costs are those of before, and known."""
-        if costs not in self._lengths:
-            start, end = replay(self.graph, costs)
+    def _replay(self, asked: Collection[Costs]) -> None:
+        """Find out the window of each device with these costs, the busiest of its streams, and how much later it ends.
+        Where a change takes nothing away, its costs are those of before, and known."""
+        new = list({id(costs): costs for costs in asked if costs not in self._lengths}.values())
+        for costs, found in zip(new, replay_spans(self.graph, new, self._windows), strict=True):
             self._lengths[costs] = [
                 (
-                    rest_ns + self._span_ns(start, end, number),
+                    self.rest_ns[number] + span_ns,
                     self._floor_ns(costs.duration_ns, number),
-                    int(end[self._rows[number]].max(initial=0)) - self._ends_ns[number],
+                    max(int(found.last[number]), *found.kept[self._kept[number], 1].tolist(), 0)
+                    - self._ends_ns[number],
                 )
-                for number, rest_ns in enumerate(self.rest_ns)
+                for number, span_ns in enumerate(self._spans_ns(found))
             ]
-        return self._lengths[costs]
 
     def _costs(self, steps: Sequence[Step]) -> Costs:
         """What everything costs after these changes."""
@@ -353,8 +374,8 @@ class Predictor:
         if is_waitless:
             waits = np.where(graph.wait_is_open & ~taken & steps[-1].scope.nodes, self.open.call_ns, 0)
             costs = replace(costs, call_ns=np.maximum(costs.call_ns - waits, 0))
-        start, end = replay(graph, costs)
-        return [self.rest_ns[number] + self._span_ns(start, end, number) for number in range(len(self.devices))]
+        [found] = replay_spans(graph, [costs], self._windows)
+        return [rest_ns + span_ns for rest_ns, span_ns in zip(self.rest_ns, self._spans_ns(found), strict=True)]
 
     def _otherwise_ns(self, costs: Costs) -> list[int]:
         """By how much longer each device's window is where streams take turns by rules that the measured times do not
@@ -362,8 +383,8 @@ class Predictor:
         otherwise = replay_otherwise(self.graph, costs)
         if otherwise is None:
             return [0] * len(self.devices)
-        same = replay(self.graph, costs)
-        return [self._span_ns(*otherwise, number) - self._span_ns(*same, number) for number in range(len(self.devices))]
+        found = self._windows.spans(*otherwise), *replay_spans(self.graph, [costs], self._windows)
+        return [one - other for one, other in zip(*map(self._spans_ns, found), strict=True)]
 
     @cached_property
     def _otherwise_unchanged_ns(self) -> list[int]:
@@ -412,31 +433,30 @@ class Predictor:
         np.subtract.at(work_ns, self._stream[row], before_ns + after_ns)
         return int(work_ns.max())
 
-    def _span_ns(self, start_ns: Int64Array, end_ns: Int64Array, number: int) -> int:
-        """From the first operation of a device to the end of the last one, without what lies outside of its window."""
-        rows, (row, before_ns, after_ns) = self._rows[number], self._outside[number]
-        if len(row):
-            start_ns, end_ns = start_ns.copy(), end_ns.copy()
-            start_ns[row] += before_ns
-            end_ns[row] -= after_ns
-        return int(end_ns[rows].max() - start_ns[rows].min()) if len(start_ns[rows]) else 0
+    def _spans_ns(self, found: Spans) -> list[int]:
+        """From the first operation of each device to the end of the last one, without what lies outside of its
+        window."""
+        spans_ns = []
+        for number, (_, before_ns, after_ns) in enumerate(self._outside):
+            kept = found.kept[self._kept[number]]
+            first = min(int(found.first[number]), int((kept[:, 0] + before_ns).min(initial=-NEVER)))
+            last = max(int(found.last[number]), int((kept[:, 1] - after_ns).max(initial=NEVER)))
+            spans_ns.append(max(last - first, 0))
+        return spans_ns
 
     def next_bounds(self, *steps: Step, left_ns: Sequence[int] | None = None) -> list[str | None]:
         """What would save most on each device once these changes are made, everywhere: waits of what is left
         (``left_ns``, if it is more than the replay says), any other cause once nothing waits. What was removed
         everywhere bounds nothing. None: nothing worth 1 % of what is left."""
 
-        def also_without(*causes: str) -> list[int]:
-            return self.windows(*steps, Step(Without(causes), self.everywhere))
-
         wholly = (step.change for step in steps if step.scope is self.everywhere)
         gone = {cause for change in wholly if isinstance(change, Without) for cause in change.causes}
-        left, waitless = left_ns or self.windows(*steps), also_without("sync")
-        after = {
-            cause.key: waitless if cause.key == "sync" else also_without("sync", cause.key)
-            for cause in REMOVABLE
-            if cause.key not in gone
-        }
+        also = [("sync",), *(("sync", cause.key) for cause in REMOVABLE if cause.key not in {"sync", *gone})]
+        asked = [(*steps, Step(Without(causes), self.everywhere)) for causes in also]
+        *lengths, left = self.ask(*asked, steps) if left_ns is None else (*self.ask(*asked), [*left_ns])
+        waitless, after = lengths[0], {causes[-1]: windows for causes, windows in zip(also, lengths, strict=True)}
+        if "sync" in gone:
+            del after["sync"]
         bounds: list[str | None] = []
         for position, length in enumerate(left):
             saved = {

@@ -218,10 +218,11 @@ def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 def _without_operations(costs: Costs, mine: BoolArray) -> Costs:
     if not mine.any():
         return costs
+    delay_ns = costs.unexplained_delay_ns
     return replace(
         costs,
         duration_ns=np.where(mine, 0, costs.duration_ns),
-        unexplained_delay_ns=np.where(mine, 0, costs.unexplained_delay_ns),
+        unexplained_delay_ns=np.where(mine, 0, delay_ns) if delay_ns.any() else delay_ns,
     )
 
 

@@ -75,12 +75,14 @@ class Savings:
 
     def _range(self, step: Step, *, is_wait: bool) -> SavingNs:
         predictor = self._predictor
-        saved = [most_saved(predictor.measured_ns, predictor.windows(step))]
+        asked = [(step,), *([(step, self._explained)] if self._has_open else [])]
+        left = predictor.ask(*asked)
+        saved = [most_saved(predictor.measured_ns, left[0])]
         if self._has_open:
             if self._explained_ns is None:
                 self._explained_ns = predictor.windows(self._explained)
             # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.
-            saved.append(most_saved(self._explained_ns, predictor.windows(step, self._explained)))
+            saved.append(most_saved(self._explained_ns, left[1]))
         waitless = predictor.without(("sync",))
         waits_matter = most_saved(predictor.measured_ns, waitless) >= WAITS_SHARE * self._longest_ns
         if not is_wait and saved[0] and waits_matter:
