@@ -87,9 +87,7 @@ def sender(context: RuleContext, region: int, waits: IntervalSet) -> Sender | No
     if not path or not _RECEIVES.match(path[-1]) or not waits.total:
         return None
     process = trace.process_of_thread[trace.ranges.thread]
-    named = [
-        context.names_where(trace.ranges.name, pattern.match)[trace.ranges.name] for pattern in (_SENDS, _RECEIVES)
-    ]
+    named = [context.named(trace.ranges.name, pattern.match) for pattern in (_SENDS, _RECEIVES)]
     sends, receives = named
     senders = unique(process[sends]).tolist()
     if len(senders) != 1:

@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import unique
+from boundby.model.arrays import is_any, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, contains, union
 from boundby.model.records import dataclass
@@ -45,7 +45,7 @@ class Compilations:
 def compilations(context: RuleContext) -> Compilations:
     """All of a trace. Calls of compilers count with their own time in gaps."""
     calls, hosts = context.calls, context.timeline.host_state
-    is_compiling = context.names_where(calls.name, lambda name: is_compile_call(plain_name(name)))[calls.name]
+    is_compiling = context.named(calls.name, lambda name: is_compile_call(plain_name(name)))
     rows: list[tuple[Int, Int, Int]] = [(np.empty(0, np.int64),) * 3]
     chosen: list[Rows] = [np.empty(0, np.intp)]
     for device in context.timeline.devices:
@@ -114,13 +114,13 @@ class Autotuning:
 def autotuning(context: RuleContext) -> Autotuning:
     """Runs in which one large fill comes again and again, with one and the same kernel between."""
     work, table = device_work(context), context.operations
-    fills = context.names_where(table.name, _FILL.search)[table.name]
+    fills = context.named(table.name, _FILL.search)
     is_fill = (fills & (table.kind == OpKind.KERNEL) & (work.duration_ns >= FLUSH_NS)) | (
         (table.kind == OpKind.MEMSET) & (table.bytes >= FLUSH_BYTES)
     )
     if np.count_nonzero(is_fill) < LEAST_FLUSHES:
         return Autotuning(np.empty(0, np.intp), 0, ())
-    order = np.flatnonzero(work.in_window & np.isin(table.kind, (OpKind.KERNEL, OpKind.MEMSET)))
+    order = np.flatnonzero(work.in_window & is_any(table.kind, (OpKind.KERNEL, OpKind.MEMSET)))
     keys = (order, table.start_ns[order], table.stream[order], table.process[order], table.device[order])
     order = order[np.lexsort(keys)]
     flush, name, stream = is_fill[order], table.name[order], table.stream[order]

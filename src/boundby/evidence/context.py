@@ -14,7 +14,7 @@ from boundby.attribution.regions import ROOT, Regions
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.correlate import Calls
 from boundby.evidence.operators import Operators, operators_of
-from boundby.model.arrays import largest, unique
+from boundby.model.arrays import group_sums, largest, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import count, duration
@@ -186,6 +186,11 @@ class RuleContext:
             names[number] = bool(matches(self.trace.names[number]))
         return names
 
+    def named(self, numbers: npt.NDArray[np.integer], matches: Callable[[str], object]) -> Bool:
+        """Which rows of a column of names have one that matches."""
+        names = self.names_where(numbers, matches)
+        return pick(names, numbers, names[-1]) if names.any() else np.zeros(len(numbers), bool)
+
     def _used(self, numbers: npt.NDArray[np.integer]) -> list[int]:
         """Which stand in a column; looked for once."""
         if id(numbers) not in self._used_in:
@@ -205,9 +210,7 @@ class RuleContext:
 
     def place(self, region_of_each: npt.NDArray[np.integer], weight: Int) -> int:
         """The innermost region that holds at least `PLACE_SHARE` of the weights. Shapes (n,) both."""
-        exclusive = np.zeros(len(self.tree), np.int64)
-        np.add.at(exclusive, region_of_each, weight)
-        inclusive = self.tree.accumulate(exclusive)
+        inclusive = self.tree.accumulate(group_sums(region_of_each, weight, len(self.tree)))
         holds = inclusive >= max(PLACE_SHARE * int(weight.sum()), 1)
         holds[ROOT] = True
         rows = np.flatnonzero(holds)
@@ -229,9 +232,9 @@ class RuleContext:
 
     def call_totals(self, rows: Rows) -> list[tuple[str, int, int]]:
         """Name, number and nanoseconds of each kind among these calls, longest first."""
-        numbers, of_call, counts = np.unique(self.calls.name[rows], return_inverse=True, return_counts=True)
-        times_ns = np.zeros(len(numbers), np.int64)
-        np.add.at(times_ns, of_call, self.call_ns[rows])
+        numbers, of_call = ranked(self.calls.name[rows])
+        counts = np.bincount(of_call, minlength=len(numbers))
+        times_ns = group_sums(of_call, self.call_ns[rows], len(numbers))
         total: dict[str, tuple[int, int]] = {}  # names differ by version suffixes
         for number, times, ns in zip(numbers.tolist(), counts.tolist(), times_ns.tolist(), strict=True):
             name = plain_name(self.trace.names[number])

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
-from boundby.model.arrays import Int32Array
+from boundby.model.arrays import Int32Array, pick
 from boundby.model.intervals import EMPTY, Coverage, exposed, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
@@ -85,7 +85,7 @@ def device_work(context: RuleContext) -> DeviceWork:
         threads=_of_shape(trace.shapes.threads, table.shape),
         registers=_of_shape(trace.shapes.registers, table.shape),
         shared_bytes=_of_shape(trace.shapes.shared_bytes, table.shape),
-        multiprocessors=np.array([*multiprocessors, 0], np.int32)[table.device],
+        multiprocessors=pick(np.array(multiprocessors, np.int32), table.device, 0),
         stream_order=rows,
         follows=follows,
     )
@@ -101,7 +101,7 @@ def busy_of_devices(context: RuleContext) -> tuple[int, ...]:
 def _of_shape(column: Int, shape: Int32Array) -> Int | Int32Array:
     """A launch shape's figure for each operation, 0 where it is not told; in half the memory where 32 bits hold it."""
     figures = np.append(column, 0)
-    return (figures if figures.max() > np.iinfo(np.int32).max else figures.astype(np.int32))[shape]
+    return pick(figures if figures.max() > np.iinfo(np.int32).max else figures.astype(np.int32), shape, 0)
 
 
 def kernel_name(context: RuleContext, row: int) -> str:

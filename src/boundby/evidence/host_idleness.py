@@ -24,7 +24,7 @@ from boundby.evidence.feeders import FEEDING, is_held_by_input, started_processe
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, hottest
 from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
-from boundby.model.arrays import pick, ranked, unique
+from boundby.model.arrays import is_any, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
@@ -111,7 +111,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
     columns: list[list[Int]] = [[np.empty(0, np.int64)] * 6]
     for device in context.timeline.devices:
         parts = device.segments
-        of_host = np.isin(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED)) & (parts.thread >= 0)
+        of_host = is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED)) & (parts.thread >= 0)
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
         chosen = [column[of_host].astype(np.int64) for column in own]
         columns.append([*chosen, _next_call(context, device, chosen[1])])
@@ -134,9 +134,9 @@ def host_pieces(context: RuleContext) -> HostPieces:
         kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
     kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
     pieces = HostPieces(start, end, cause.astype(np.int8), region, thread, call, kind, regions)
-    others = np.isin(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
+    others = is_any(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
     kind[_fed_by_processes(context, pieces, np.flatnonzero(others))] = Idleness.INPUT
-    others = np.isin(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
+    others = is_any(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
     kind[_between_steps(context, pieces, np.flatnonzero(others))] = Idleness.BETWEEN
     return pieces
 
@@ -146,7 +146,7 @@ def _of_threads(context: RuleContext, users: Int) -> list[list[Int]]:
     found, taken = [], 0
     for account in context.timeline.threads:
         parts = account.segments
-        of_host = np.isin(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED))
+        of_host = is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED))
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
         chosen = [column[of_host].astype(np.int64) for column in own]
         start, end, _, region, _ = chosen

@@ -47,7 +47,7 @@ def setup_calls(context: RuleContext) -> SetupCalls:
     inside = context.in_windows((calls.start_ns + calls.end_ns) // 2)
     allocations = np.flatnonzero(inside & (calls.kind == CallClass.ALLOC))
     loads = inside & ((calls.kind == CallClass.INIT) | calls.is_first_load)
-    loads &= ~context.names_where(calls.name, lambda name: is_compile_call(plain_name(name)))[calls.name]
+    loads &= ~context.named(calls.name, lambda name: is_compile_call(plain_name(name)))
     extraordinary = _extraordinary(length[allocations], calls.name[allocations])
     loads[allocations[extraordinary]] = True
     allocations = allocations[~extraordinary]

@@ -9,6 +9,7 @@ import numpy as np
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
+from boundby.model.arrays import is_any, pick
 from boundby.model.records import dataclass
 from boundby.trace.tables import GpuFacts
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
@@ -52,15 +53,16 @@ def attention(context: RuleContext) -> Attention:
     work, names = device_work(context), context.operations.name
     rows, follows = work.stream_order, work.follows
     name, kind = names[rows], work.kind[rows]
-    product = np.isin(kind, MATMULS)
-    allowed = np.isin(kind, (KernelKind.ELEMENTWISE, KernelKind.REDUCTION, KernelKind.SOFTMAX))
-    allowed |= _named(context, _BETWEEN)[name]
-    maximum = (kind == KernelKind.REDUCTION) & _named(context, _MAXIMUM)[name]
+    product = is_any(kind, MATMULS)
+    allowed = is_any(kind, (KernelKind.ELEMENTWISE, KernelKind.REDUCTION, KernelKind.SOFTMAX))
+    allowed |= pick(_named(context, _BETWEEN), name, False)
+    maximum = (kind == KernelKind.REDUCTION) & pick(_named(context, _MAXIMUM), name, False)
     total = (kind == KernelKind.REDUCTION) & ~maximum
     anchors = np.flatnonzero(
-        (kind == KernelKind.SOFTMAX) | ((kind == KernelKind.ELEMENTWISE) & _named(context, _EXPONENTIAL)[name])
+        (kind == KernelKind.SOFTMAX)
+        | ((kind == KernelKind.ELEMENTWISE) & pick(_named(context, _EXPONENTIAL), name, False))
     )
-    backward = _named(context, re.compile("backward", re.IGNORECASE))[name]
+    backward = _named(context, re.compile("backward", re.IGNORECASE))
     inside, around, instances, forward, reached = np.zeros(len(rows), bool), np.zeros(len(rows), bool), 0, 0, -1
     for anchor in anchors.tolist():
         if anchor <= reached:
@@ -81,7 +83,7 @@ def attention(context: RuleContext) -> Attention:
         inside[first : last + 1] = True
         around[[first - 1, last + 1]] = True
         instances, reached = instances + 1, last
-        forward += not bool(backward[first : last + 1].any())
+        forward += not bool(backward[name[first : last + 1]].any())
     return Attention(rows[inside], rows[around], instances, forward)
 
 
@@ -92,12 +94,14 @@ def optimizer_kernels(context: RuleContext) -> Rows:
     work, names = device_work(context), context.operations.name
     rows = work.stream_order
     elementwise = work.kind[rows] == KernelKind.ELEMENTWISE
-    addcdiv = np.flatnonzero(elementwise & _named(context, _ADDCDIV)[names[rows]])
+    addcdiv = np.flatnonzero(elementwise & pick(_named(context, _ADDCDIV), names[rows], False))
     around = addcdiv[:, None] + np.arange(-UPDATE_REACH, 3)
     is_optimizer = np.zeros(len(rows), bool)
     if len(addcdiv) > 1:  # one of them proves no loop over parameters
         is_optimizer[around[(around >= 0) & (around < len(rows))]] = True
-    is_optimizer |= context.regions_where(_OPTIMIZER.search)[context.timeline.launch_region[rows]]
+    of_optimizer = context.regions_where(_OPTIMIZER.search)
+    if of_optimizer.any():
+        is_optimizer |= of_optimizer[context.timeline.launch_region[rows]]
     chosen: Rows = rows[is_optimizer & elementwise]
     return chosen
 
@@ -120,7 +124,7 @@ def elementwise_chains(context: RuleContext) -> Chains:
     taken = np.zeros(len(work.duration_ns), bool)
     taken[attention(context).between] = True
     taken[optimizer_kernels(context)] = True
-    link = np.isin(kind, (KernelKind.ELEMENTWISE, KernelKind.REDUCTION)) & ~taken[rows]
+    link = is_any(kind, (KernelKind.ELEMENTWISE, KernelKind.REDUCTION)) & ~taken[rows]
     begins = link & ~(np.append(False, link[:-1]) & follows)
     number = np.cumsum(begins)[link] - 1
     length = np.bincount(number) if len(number) else np.zeros(0, np.int64)
@@ -132,7 +136,7 @@ def elementwise_chains(context: RuleContext) -> Chains:
 
 def _named(context: RuleContext, pattern: re.Pattern[str]) -> Bool:
     """Mask over names: in which of the kernels' the pattern is found."""
-    return context.names_where(context.operations.name[device_work(context).stream_order], pattern.search)
+    return context.names_where(context.operations.name, pattern.search)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import numpy.typing as npt
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import optimizer_kernels
-from boundby.model.arrays import factorize, ranked
+from boundby.model.arrays import factorize, is_any, pick, ranked
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
 # So many launches in a row, seen before, are the same code running again; fewer are met by chance.
-GRAM = 8
+GRAM = 8  # a power of two
 # A sequence is worth a graph if it came at least so often ...
 LEAST_TIMES = 3
 # ... and holds so many launches.
@@ -85,19 +85,19 @@ def launches(context: RuleContext) -> Launches:
     per_call = np.bincount(calls.of_operation[launched], minlength=len(calls))
     operation_of = np.full(len(calls), -1, np.int64)  # one of those that each call launched
     operation_of[calls.of_operation[launched]] = launched
-    kind = np.append(table.kind, np.int8(-1))[operation_of]
-    capturable = (per_call == 1) & (calls.kind == CallClass.LAUNCH) & np.isin(kind, _CAPTURABLE)
+    kind = pick(table.kind, operation_of, -1)
+    capturable = (per_call == 1) & (calls.kind == CallClass.LAUNCH) & is_any(kind, _CAPTURABLE)
     neutral = (calls.kind == CallClass.OTHER) | ((calls.kind == CallClass.LAUNCH) & (per_call == 0))
     # The launches of each thread in order, with everything that a graph cannot hold as a break. From here on, columns
     # over this sequence.
     sequence = np.flatnonzero(~neutral)
     operation, thread = operation_of[sequence], calls.thread[sequence]
-    is_launch = capturable[sequence] & np.append(work.in_window, False)[operation]
-    is_kernel = is_launch & np.append(work.is_kernel, False)[operation]
+    is_launch = capturable[sequence] & pick(work.in_window, operation, False)
+    is_kernel = is_launch & pick(work.is_kernel, operation, False)
     token = _tokens(context, is_launch, operation)
     new_thread = _changes(thread)
-    step = np.append(_step_of(context), -1)[operation]
-    if np.count_nonzero(step[is_launch] >= 0) < STEPS_SHARE * np.count_nonzero(is_launch):
+    step = pick(_step_of(context), operation, -1)
+    if np.count_nonzero(is_launch & (step >= 0)) < STEPS_SHARE * np.count_nonzero(is_launch):
         step[:] = -1  # ranges inside of a step, not around it
     repeats = _repeating(token, new_thread) & is_launch
     is_repeating, units, turns = _cut(token, repeats, new_thread | _changes(step), is_kernel)
@@ -121,7 +121,7 @@ def launches(context: RuleContext) -> Launches:
         units=units,
         turns=turns,
         interrupted=float(short.mean()) if len(short) else 0.0,
-        part_of_call=_spread(calls.thread, sequence, np.where(is_launch, part, -1).astype(np.int8)),
+        part_of_call=_spread(calls.thread, neutral, np.where(is_launch, part, -1).astype(np.int8)),
     )
 
 
@@ -146,12 +146,10 @@ def _repeating(token: Int, new_thread: Bool) -> Bool:
     """Which entries lie in a run of `GRAM` that comes `LEAST_TIMES` times."""
     if len(token) < GRAM:
         return np.zeros(len(token), bool)
-    mixed = token.view(np.uint64)
-    code = np.zeros(len(token) - GRAM + 1, np.uint64)
-    for step in range(GRAM):
-        code *= np.uint64(0x9E3779B97F4A7C15)
-        code += mixed[step : step + len(code)]
-        code += np.uint64(1)
+    code, width, factor = token.view(np.uint64) + np.uint64(1), 1, 0x9E3779B97F4A7C15
+    while width < GRAM:  # of twice as many each time
+        code = code[:-width] * np.uint64(factor) + code[width:]
+        width, factor = 2 * width, factor * factor % (1 << 64)
     breaks = np.cumsum(np.append(False, new_thread | (token < 0)), dtype=np.int32)
     # No break inside, and no change of thread after the first.
     whole = (breaks[GRAM:] == breaks[1 : len(code) + 1]) & (token[: len(code)] >= 0)
@@ -240,9 +238,9 @@ def _period(token: Int) -> int:
     return min(len(token), MOST_LAUNCHES)
 
 
-def _spread(thread: npt.NDArray[np.int32], sequence: Rows, part: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+def _spread(thread: npt.NDArray[np.int32], neutral: Bool, part: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Give each call the part of the launch it is, or (queries, attributes, events) of the next one on its thread."""
-    following = np.append(0, np.cumsum(np.bincount(sequence, minlength=len(thread))))[:-1]
-    is_same_thread = np.append(thread[sequence], -1)[following] == thread
-    found: npt.NDArray[np.int8] = np.where(is_same_thread, np.append(part, np.int8(-1))[following], np.int8(-1))
-    return found
+    following = np.cumsum(~neutral, dtype=np.int32) - ~neutral
+    following[following == len(part)] = -1
+    is_same_thread = pick(thread[~neutral], following, -1) == thread
+    return np.where(is_same_thread, pick(part, following, -1), np.int8(-1))

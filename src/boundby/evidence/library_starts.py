@@ -15,7 +15,7 @@ from boundby.correlation.correlate import Calls
 from boundby.evidence.context import Bool, Int, RuleContext
 from boundby.evidence.device_work import kernel_name
 from boundby.evidence.initialization import LEAST_STEADY, STEADY_SHARE, progress_at
-from boundby.model.arrays import ranked, unique
+from boundby.model.arrays import is_any, ranked, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind
@@ -108,7 +108,7 @@ def _starts(calls: Calls, rows: slice, is_mark: Bool, opens: Bool) -> IntervalSe
     marks = np.flatnonzero(is_mark[name])
     low, high = [], []
     if len(marks):
-        works = np.isin(kind, (CallClass.LAUNCH, CallClass.SYNC, CallClass.BLOCKING_COPY)) & ~is_mark[name]
+        works = is_any(kind, (CallClass.LAUNCH, CallClass.SYNC, CallClass.BLOCKING_COPY)) & ~is_mark[name]
         before = np.cumsum(works)
         breaks = (np.diff(before[marks]) > 0) | (np.diff(marks) > _MOST_BETWEEN)
         for run in np.split(marks, np.flatnonzero(breaks) + 1):

@@ -13,7 +13,7 @@ import numpy as np
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext, once
 from boundby.evidence.operator_syncs import EVERY
 from boundby.evidence.waits import WaitKind, waits_of
-from boundby.model.arrays import factorize, unique
+from boundby.model.arrays import factorize, is_any, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -69,7 +69,7 @@ def wait_chain(context: RuleContext) -> Chain:
         waits = waits_of(context)
     except CannotCheckError:
         return NO_CHAIN
-    rows = np.flatnonzero(~np.isin(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER)))
+    rows = np.flatnonzero(~is_any(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER)))
     names, of_wait = _names(context, rows)
     kinds = {name: rows[of_wait == number] for number, name in enumerate(names)}
     held = {name: int(waits.held_ns[inside].sum()) for name, inside in kinds.items()}

@@ -17,7 +17,7 @@ import numpy as np
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
 from boundby.evidence.operators import source_of
-from boundby.model.arrays import factorize, grouped, pick, places, ranked, unique
+from boundby.model.arrays import factorize, grouped, is_any, largest, pick, places, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
@@ -172,10 +172,10 @@ def _copy_of(context: RuleContext) -> Int:
 def _is_taken_over(context: RuleContext) -> Bool:
     """Calls after which their thread frees memory before it launches anything."""
     calls, count = context.calls, len(context.calls)
-    frees = context.names_where(calls.name, lambda name: _FREES.match(cuda_name(name)))[calls.name]
+    frees = context.named(calls.name, lambda name: _FREES.match(cuda_name(name)))
     if not frees.any():
         return frees
-    decides = frees | np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
+    decides = frees | is_any(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
     at_or_after = np.minimum.accumulate(np.where(decides, np.arange(count), count)[::-1])[::-1]
     following = np.append(at_or_after, count)[1:]
     is_same_thread = np.append(calls.thread, -1)[following] == calls.thread
@@ -186,11 +186,10 @@ def _is_taken_over(context: RuleContext) -> Bool:
 def _last_launch(context: RuleContext) -> Int:
     """For each call the one before it on its thread that launched something; NOTHING without one."""
     calls = context.calls
-    launches = np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
+    launches = is_any(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
     up_to = np.maximum.accumulate(np.where(launches, np.arange(len(calls)), NOTHING))
     last = np.append(NOTHING, up_to)[:-1]
-    first_of_thread = np.searchsorted(calls.thread, calls.thread, side="left")
-    return np.where(last >= first_of_thread, last, NOTHING)
+    return np.where(pick(calls.thread, last, NOTHING) == calls.thread, last, NOTHING)  # calls are sorted by thread
 
 
 def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) -> list[Group]:
@@ -237,7 +236,7 @@ def saving(context: RuleContext, group: Group) -> tuple[SavingNs, dict[str, obje
     others are gone as well, are told with both figures.
     """
     waits = waits_of(context)
-    of_group, every = waits.call[group.rows], waits.call[~np.isin(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER))]
+    of_group, every = waits.call[group.rows], waits.call[~is_any(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER))]
     alone = context.saving((Cause.SYNC.key,), calls=of_group)
     if alone is None:
         return (0, group.idle_ns), {}  # the account's
@@ -270,8 +269,9 @@ def lines(context: RuleContext, group: Group) -> dict[str, int]:
     """Lines of the program's own Python that these waits were seen at, and how many of them, most first: of the longest
     `MOST_LOOKED_AT`, those whose stack is on record (a sampled one is of few)."""
     waits = waits_of(context)
-    call = waits.call[group.rows[np.lexsort((group.rows, -waits.held_ns[group.rows]))]]
     trace, calls = context.trace, context.calls
+    most = len(group.rows) if trace.captured.python_stacks else MOST_LOOKED_AT
+    call = waits.call[group.rows[largest(waits.held_ns[group.rows], most, group.rows)]]
     if trace.captured.python_stacks and not len(trace.python_frames):
         stacks, is_seen = trace.backtraces.load(), np.zeros(len(call), bool)
         for thread in unique(calls.thread[call]).tolist():
@@ -287,7 +287,10 @@ def lines(context: RuleContext, group: Group) -> dict[str, int]:
 def examples(context: RuleContext, group: Group) -> tuple[Example, ...]:
     """The waits that cost most, with the operator and the source line where the trace holds them."""
     waits = waits_of(context)
-    rows = group.rows[np.lexsort((group.rows, -waits.idle_ns[group.rows], -waits.held_ns[group.rows]))]
+    rows, held_ns = group.rows, waits.held_ns[group.rows]
+    if len(rows) > MOST_EXAMPLES:
+        rows = rows[held_ns >= np.partition(held_ns, len(rows) - MOST_EXAMPLES)[len(rows) - MOST_EXAMPLES]]
+    rows = rows[np.lexsort((rows, -waits.idle_ns[rows], -waits.held_ns[rows]))]
     found = []
     for row in rows[:MOST_EXAMPLES].tolist():
         call = int(waits.call[row])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
@@ -72,17 +72,18 @@ def median(values: npt.ArrayLike) -> float:
     """Of numbers in one row, none of them NaN: what ``np.median`` says, without the masked arrays that it loads."""
     numbers = np.asarray(values)
     half = len(numbers) // 2
+    parted = np.partition(numbers, half)
     if len(numbers) % 2:
-        return float(np.partition(numbers, half)[half])
-    low, high = np.partition(numbers, (half - 1, half))[half - 1 : half + 1]
-    return (float(low) + float(high)) / 2
+        return float(parted[half])
+    return (float(parted[:half].max()) + float(parted[half])) / 2  # sooner found than both by their places
 
 
 def quantile(values: Int64Array, part: float) -> float:
     """Of integers, interpolated between neighbours: what ``np.quantile`` says, again without masked arrays."""
     place = part * (len(values) - 1)
     low = int(place)
-    first, second = np.partition(values, (low, min(low + 1, len(values) - 1)))[[low, min(low + 1, len(values) - 1)]]
+    parted = np.partition(values, high := min(low + 1, len(values) - 1))
+    first, second = parted[: low + 1].max(), parted[high]
     apart, beyond = int(second) - int(first), place - low
     return float(int(second) - apart * (1 - beyond) if beyond >= 0.5 else int(first) + apart * beyond)
 
@@ -139,7 +140,8 @@ def _distinct(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.intp]
     size = len(columns[0])
     if size < _LEAST_ROWS or core() is None or any(column.dtype.kind not in "ib" for column in columns):
         return None
-    whole = [integers(column) for column in columns]
+    various = [column for column in columns if column[0] != column[-1] or bool((column != column[0]).any())]
+    whole = [integers(column) for column in various or columns[:1]]
     addresses, widths = np.array([(column.ctypes.data, column.itemsize) for column in whole], np.int64).T.copy()
     number = np.empty(size, np.int64)
     for slots in _SLOTS:
@@ -159,13 +161,16 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
     code = np.zeros(size, np.int64)
     if size == 0:
         return np.empty((0, len(columns)), np.int64), code
+    if len(columns) == 1:
+        found, index = ranked(columns[0])
+        return found.astype(np.int64)[:, None], index
     if (known := _distinct(columns)) is not None:
         first, index = known
         rows = np.stack([np.asarray(column)[first] for column in columns], axis=1).astype(np.int64)
         order = np.lexsort(rows.T[::-1])
         place = np.empty(len(order), np.intp)
         place[order] = np.arange(len(order))
-        return rows[order], place[index]
+        return rows[order], pick(place, index, 0)
     for column in columns:
         if column.min() == column.max():
             continue
@@ -195,6 +200,14 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
     picked: npt.NDArray[Scalar] = values[rows]
     picked[rows < 0] = missing
     return picked
+
+
+def is_any(column: npt.NDArray[Any], values: Iterable[int]) -> BoolArray:
+    """``np.isin`` for few values, of which there is a pass for each."""
+    found = np.zeros(len(column), bool)
+    for value in values:
+        found |= column == value
+    return found
 
 
 def places(

@@ -221,7 +221,9 @@ def _following(predictor: Predictor, position: int, savings: Mapping[str, int], 
     best = max(sorted(savings), key=lambda cause: savings[cause])
     gone = tuple(dict.fromkeys(("sync", best)))
     also = [Without((cause.key,)) for cause in sorted(held) if cause.key not in gone]
-    predictor.ask(*([Step(change, predictor.everywhere) for change in (Without(gone), *more)] for more in [(), *zip(also)]))
+    predictor.ask(
+        *([Step(change, predictor.everywhere) for change in (Without(gone), *more)] for more in [(), *zip(also)])
+    )
     base = predictor.without(gone)[position]
     return {
         cause.key: max(base - predictor.without((cause.key,), first=gone)[position], 0)

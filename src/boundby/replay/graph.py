@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, rows_of
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, is_any, pick, rows_of
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.native.forward import Costs, Links, assign_slots, follow
@@ -74,7 +74,7 @@ class Graph:
     def launches(self) -> BoolArray:
         """Nodes whose call only launches. Shape (nodes,)."""
         launching = (CallClass.LAUNCH, CallClass.BLOCKING_COPY, CallClass.OTHER)
-        return np.isin(self.node_kind, launching) & ~self.is_init
+        return is_any(self.node_kind, launching) & ~self.is_init
 
     @cached_property
     def computes(self) -> BoolArray:
@@ -95,7 +95,7 @@ class Graph:
     def launched_by_waits(self) -> Int64Array:
         """Operations whose launching call waits."""
         launch = self.links.launch
-        return np.flatnonzero((launch >= 0) & np.append(self.costs.waits, False)[launch])
+        return np.flatnonzero((launch >= 0) & pick(self.costs.waits, launch, False))
 
     def pieces_of(self, cause: Cause) -> slice:
         """The pieces of intervals of this cause."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array, group_sums, median
+from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array, group_sums, median, pick
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
@@ -33,9 +33,9 @@ class Scope:
     def inside(self, graph: Graph, regions: BoolArray) -> Scope:
         """The part that lies in these regions (a mask over regions)."""
         return Scope(
-            self.nodes & np.take(regions, graph.node_region, mode="clip"),
-            self.operations & np.take(regions, graph.op_region, mode="clip"),
-            self.pieces & np.take(regions, graph.piece_region, mode="clip"),
+            self.nodes & pick(regions, graph.node_region, regions[0]),
+            self.operations & pick(regions, graph.op_region, regions[0]),
+            self.pieces & pick(regions, graph.piece_region, regions[0]),
         )
 
     def selected(self, graph: Graph, calls: BoolArray | None, operations: BoolArray | None) -> Scope:
@@ -43,9 +43,9 @@ class Scope:
         it) and operations. Given one of the two, the other is nothing; given neither, both are everything."""
         if calls is None and operations is None:
             return self
-        nodes = np.zeros(graph.links.nodes, bool) if calls is None else np.append(calls, False)[graph.call_row]
-        rows = np.zeros(len(graph.links.launch), bool) if operations is None else operations
-        return Scope(self.nodes & nodes, self.operations & rows, self.pieces & nodes[graph.piece_node])
+        nodes = np.zeros(graph.links.nodes, bool) if calls is None else pick(calls, graph.call_row, False)
+        rows = np.zeros(len(graph.links.launch), bool) if operations is None else operations & self.operations
+        return Scope(self.nodes & nodes, rows, self.pieces & pick(nodes, graph.piece_node, False))
 
 
 def window_scope(graph: Graph, low: int, high: int) -> Scope:

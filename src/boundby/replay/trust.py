@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact, median
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact, is_any, median
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, contains, union
 from boundby.model.records import dataclass
@@ -56,7 +56,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     end = links.node_begin_ns
     asleep = graph.pieces_of(Cause.HOST_BLOCKED)
     slept = np.bincount(graph.piece_node[asleep], graph.piece_ns[asleep], minlength=links.nodes).astype(np.int64)
-    works = np.isin(graph.node_kind, (CallClass.LAUNCH, CallClass.OTHER)) & ~costs.waits & ~graph.is_init
+    works = is_any(graph.node_kind, (CallClass.LAUNCH, CallClass.OTHER)) & ~costs.waits & ~graph.is_init
     usual = float(median(costs.call_ns[works])) if works.any() else 0.0
     is_long = works & (costs.call_ns > max(LONG_CALL * usual, LEAST_LONG_CALL_NS))
     may_wait = graph.wait_is_open & ~costs.waits

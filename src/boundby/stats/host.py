@@ -12,7 +12,7 @@ from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import lifetime, sleeps_of
-from boundby.model.arrays import places, sorted_distinct, unique
+from boundby.model.arrays import pick, places, sorted_distinct, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, clip, complement, intersect, overlay, union
 from boundby.model.records import dataclass
@@ -243,7 +243,7 @@ def calls_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: int
 def calls_of(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> npt.NDArray[np.intp]:
     """The calls of these processes that start in [low, high]."""
     calls = timeline.calls
-    mine = np.isin(timeline.trace.process_of_thread, processes)[calls.thread]
+    mine = pick(np.isin(timeline.trace.process_of_thread, processes), calls.thread, False)
     return np.flatnonzero(mine & (calls.start_ns >= low) & (calls.start_ns <= high))
 
 

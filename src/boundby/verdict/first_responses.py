@@ -19,6 +19,7 @@ from boundby.evidence.context import Bool, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.host_idleness import is_in_operators
 from boundby.evidence.wait_chains import wait_chain
+from boundby.model.arrays import is_any
 from boundby.model.causes import BOUND_LABEL
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.records import dataclass
@@ -117,7 +118,7 @@ class Subject:
     def kind_share(self, *kinds: KernelKind) -> float:
         """Of kernel time."""
         work = device_work(self.context)
-        return int(work.duration_ns[self.kernels & np.isin(work.kind, kinds)].sum()) / self.kernel_ns
+        return int(work.duration_ns[self.kernels & is_any(work.kind, kinds)].sum()) / self.kernel_ns
 
     def found(self, *rules: str) -> Told | None:
         """What the best finding of these rules says."""
@@ -403,7 +404,7 @@ def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> To
     blocks, filled = work.blocks, np.maximum(work.multiprocessors, 1)
     filling = subject.kernels & ((blocks == 0) | (blocks >= filled))
     graphs = subject.context.operations.kind == OpKind.GRAPH
-    matrix = subject.kernels & np.isin(work.kind, (*MATMULS, *ATTENTIONS))
+    matrix = subject.kernels & is_any(work.kind, (*MATMULS, *ATTENTIONS))
     least = min(memory, arithmetic)
     slow = [Step(Faster(filling | graphs, least), predictor.everywhere)]
     fast = [

@@ -107,8 +107,8 @@ def launched(context: RuleContext, part: Part) -> LaunchSet | None:
     if len(rows) == 0:
         return None
     kernels, gap_ns = KernelSet(context, of.operation[rows]), of.gap_ns[rows]
-    shaped = kernels.rows[(work.blocks[kernels.rows] > 0) & (work.multiprocessors[kernels.rows] > 0)]
-    is_small = work.blocks[shaped] < work.multiprocessors[shaped]
+    shaped = kernels.rows[((work.blocks > 0) & (work.multiprocessors > 0))[kernels.rows]]
+    is_small = (work.blocks < work.multiprocessors)[shaped]
     return LaunchSet(
         context,
         part,
@@ -116,7 +116,7 @@ def launched(context: RuleContext, part: Part) -> LaunchSet | None:
         rows,
         kernels,
         median_ns=float(median(kernels.duration_ns)),
-        between_ns=round(float(median(gap_ns[gap_ns >= 0]))) if (gap_ns >= 0).any() else None,
+        between_ns=round(median(known_ns)) if len(known_ns := gap_ns[gap_ns >= 0]) else None,
         small_share=float(is_small.mean()) if len(shaped) else None,
         multiprocessors=int(work.multiprocessors[shaped].max(initial=0)),
     )

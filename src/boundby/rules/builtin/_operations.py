@@ -11,7 +11,7 @@ import numpy.typing as npt
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
-from boundby.model.arrays import group_sums, largest, ranked, unique
+from boundby.model.arrays import group_sums, grouped, largest, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import bandwidth, count, duration, percent, size
@@ -102,7 +102,8 @@ class OperationSet:
         """The match on all of them, or on so many ``instances``."""
         instances = len(self) if instances is None else instances
         region, examples = self.region, self.examples()
-        inside = self.context.timeline.ownership.regions.subtree(region)[self.context.timeline.launch_region[self.rows]]
+        tree, launched = self.context.timeline.ownership.regions, self.context.timeline.launch_region[self.rows]
+        inside = pick(tree.subtree(region), launched, False)
         if (part := float(self.duration_ns[inside].sum()) / max(self.total_ns, 1)) < MOSTLY_INSIDE:
             title += f"; {percent(part)} of that in this region"
         return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns)
@@ -140,15 +141,15 @@ class KernelSet(OperationSet):
         number: dict[str, int] = {}
         names = self.context.trace.names
         of_name = [number.setdefault(kernel_label(names[one]), len(number)) for one in name.tolist()]
-        of_row = np.array(of_name, np.int64)[of_row]
+        of_row = pick(np.array(of_name, np.int64), of_row, 0)
         total_ns = group_sums(of_row, self.duration_ns, len(number)).tolist()
         labels = sorted(number, key=lambda label: (-total_ns[number[label]], label))[:most]
         return [(label, KernelSet(self.context, np.sort(self.rows[of_row == number[label]]))) for label in labels]
 
     def by_name(self) -> list[KernelSet]:
         """Those of each full name (template arguments and all), most time first."""
-        distinct, index = np.unique(self.context.operations.name[self.rows], return_inverse=True)
-        sets = [KernelSet(self.context, self.rows[index == number]) for number in range(len(distinct))]
+        _, places = grouped(self.context.operations.name[self.rows])
+        sets = [KernelSet(self.context, self.rows[place]) for place in places]
         return sorted(sets, key=lambda one: (-one.total_ns, int(one.rows[0])))
 
     def named(self, most: int = 5) -> list[str]:
@@ -188,7 +189,8 @@ class CopySet(OperationSet):
     @property
     def common_size(self) -> tuple[int, int]:
         """The size that most of their bytes come in, and how many have it."""
-        distinct, times = np.unique(self.context.operations.bytes[self.rows], return_counts=True)
+        distinct, of_row = ranked(self.context.operations.bytes[self.rows])
+        times = np.bincount(of_row)
         best = int(np.lexsort((distinct, -(distinct * times)))[0])
         return int(distinct[best]), int(times[best])
 

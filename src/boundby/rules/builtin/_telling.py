@@ -111,7 +111,7 @@ def files_opened(context: RuleContext, place: Place) -> int:
     """How many files the threads of a place open there; 0 where OS calls were not captured, or not enough of them to
     say what the host does."""
     pieces, calls = host_pieces(context), context.trace.os_calls
-    opens = context.names_where(calls.name, _OPENS.match)[calls.name]
+    opens = context.named(calls.name, _OPENS.match)
     number = 0
     for thread in unique(pieces.thread[place.rows]).tolist():
         rows = np.flatnonzero(opens & (calls.thread == thread))

@@ -49,6 +49,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 def _on_streams_of_kernels(context: RuleContext, rows: Rows) -> Rows:
     """Those on a stream that also runs kernels. Why others do not overlap, this rule could not tell."""
+    if not len(rows):
+        return rows
     table = context.operations
     both = np.concatenate((rows, np.flatnonzero(device_work(context).is_kernel)))
     _, stream = factorize(table.device[both], table.process[both], table.stream[both])

@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import is_child
-from boundby.model.arrays import median, unique
+from boundby.model.arrays import is_any, median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
 from boundby.model.units import count, duration, percent
@@ -74,7 +74,7 @@ def _threads(context: RuleContext) -> dict[int, IntervalSet]:
     found: dict[int, IntervalSet] = {}
     for device in context.timeline.devices:
         parts = device.segments
-        of_host = np.isin(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED, Cause.CUDA_API)) & (parts.thread >= 0)
+        of_host = is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED, Cause.CUDA_API)) & (parts.thread >= 0)
         for thread in unique(parts.thread[of_host]).tolist():
             mine = of_host & (parts.thread == thread)
             before = found.get(thread, EMPTY)

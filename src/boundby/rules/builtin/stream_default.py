@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
-from boundby.model.arrays import unique
+from boundby.model.arrays import pick, ranked, unique
 from boundby.model.intervals import Coverage, union
 from boundby.model.records import dataclass
 from boundby.model.units import count, duration
@@ -76,14 +76,16 @@ def _roles(context: RuleContext, process: int, stream: Int) -> tuple[Bool, Bool]
     of_process = streams.process == process
     null = streams.stream[of_process & (streams.kind == StreamRole.NULL)]
     independent = streams.stream[of_process & (streams.kind == StreamRole.INDEPENDENT)]
-    return np.isin(stream, null if len(null) else DEFAULT_STREAMS), np.isin(stream, independent)
+    found, which = ranked(stream)
+    default = np.isin(found, null if len(null) else DEFAULT_STREAMS)
+    return pick(default, which, False), pick(np.isin(found, independent), which, False)
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     if not len(context.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows when an operation was launched")
     calls = context.trace.api.name
-    waits = int(context.names_where(calls, lambda name: plain_name(name).endswith("StreamWaitEvent"))[calls].sum())
+    waits = int(context.named(calls, lambda name: plain_name(name).endswith("StreamWaitEvent")).sum())
     worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)
     for device in context.timeline.devices:
         for process in unique(device.operations.table.process).tolist():

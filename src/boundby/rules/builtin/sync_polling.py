@@ -25,7 +25,7 @@ _QUERY = re.compile(r"^cu(?:da)?(?:Event|Stream)Query$")
 
 def check(context: RuleContext) -> Iterator[Match]:
     calls = context.calls
-    is_query = context.names_where(calls.name, lambda name: _QUERY.match(cuda_name(name)))[calls.name]
+    is_query = context.named(calls.name, lambda name: _QUERY.match(cuda_name(name)))
     chosen = is_query & context.in_windows(calls.start_ns)
     first, last = _runs(chosen, calls.thread, calls.start_ns, calls.end_ns)
     long = (last - first + 1) >= RULE.threshold(context, "calls")

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.kernels import WARP, theoretical_occupancy
+from boundby.model.arrays import is_any
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
@@ -63,9 +64,9 @@ def _idle(context: RuleContext, rows: Rows) -> npt.NDArray[np.float64]:
 def _is_arithmetic(context: RuleContext, rows: Rows) -> npt.NDArray[np.bool_]:
     """Kernels of the program's own, and of a library's those that arithmetic limits."""
     names = context.operations.name[rows]
-    own = ~context.names_where(names, is_library_kernel)[names]
+    own = ~context.named(names, is_library_kernel)
     kind = device_work(context).kind[rows]
-    chosen: npt.NDArray[np.bool_] = np.isin(kind, _ARITHMETIC) | (own & (kind == KernelKind.OTHER))
+    chosen: npt.NDArray[np.bool_] = is_any(kind, _ARITHMETIC) | (own & (kind == KernelKind.OTHER))
     return chosen
 
 

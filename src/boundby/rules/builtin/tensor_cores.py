@@ -9,6 +9,7 @@ import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
+from boundby.model.arrays import is_any
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
@@ -81,7 +82,7 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
     fallback = kernels.rows[is_fallback[context.operations.name[kernels.rows]]]
     mostly_fallback = int(work.duration_ns[fallback].sum()) > kernels.total_ns // 2
     speed_up = _FALLBACK_SPEED_UP if mostly_fallback else _SPEED_UP.get(capability, _UNKNOWN_SPEED_UP)
-    products = work.is_kernel & np.isin(work.kind, MATMULS)
+    products = work.is_kernel & is_any(work.kind, MATMULS)
     tf32 = work.is_kernel & (work.kind == KernelKind.MATMUL_TF32)
     tf32_is_on = int(work.duration_ns[tf32].sum()) >= _TF32_IS_ON * int(work.duration_ns[products].sum())
     return kernels.match(
