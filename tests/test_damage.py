@@ -18,7 +18,7 @@ from boundby.simulate.generate import generate
 from tests.support.export import Export
 from tests.support.training import US
 
-COPIES = 18
+COPIES = 10
 
 
 def test_a_damaged_trace_never_leads_to_a_confident_error() -> None:

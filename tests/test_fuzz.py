@@ -15,7 +15,7 @@ import pytest
 from benchmarks import fuzz
 
 #: How many of each kind: a few CPU seconds.
-CASES = {"sqlite": 12, "kineto": 30, "saved-json": 20, "jobs": 6}
+CASES = {"sqlite": 8, "kineto": 20, "saved-json": 12, "jobs": 4}
 
 
 @pytest.mark.parametrize("name", fuzz.KINDS)

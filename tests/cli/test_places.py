@@ -59,18 +59,16 @@ class Start:
 
 
 STARTS = {
-    "C locale, optimised, a dumb terminal of 20 columns": Start(
+    "C locale, no home, warnings are errors, a dumb terminal of 20 columns": Start(
         {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONHASHSEED": "1", "TERM": "dumb"}
-        | {"COLUMNS": "20"},
-        ["-O"],
+        | {"COLUMNS": "20", "HOME": None},
+        ["-W", "error"],
     ),
-    "Turkish, warnings are errors, no home": Start(
-        {"LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "2", "NO_COLOR": "1", "HOME": None, "TERM": None},
-        ["-W", "error", "-X", "utf8=0"],
-    ),
-    "Arabic, a home and a temporary folder that are not there": Start(
-        {"LC_ALL": "ar_EG.UTF-8", "PYTHONHASHSEED": "3", "HOME": "/nowhere", "TMPDIR": "/nowhere", "LANG": "ar"}
-        | {"XDG_CACHE_HOME": "/nowhere", "OPENBLAS_NUM_THREADS": "3", "OMP_NUM_THREADS": "3", "PYTHONOPTIMIZE": "2"}
+    "Turkish letters, Arabic numbers, optimised, a home and a temporary folder that are not there": Start(
+        {"LC_ALL": None, "LC_CTYPE": "tr_TR.UTF-8", "LC_NUMERIC": "ar_EG.UTF-8", "LANG": "ar", "PYTHONHASHSEED": "3"}
+        | {"HOME": "/nowhere", "TMPDIR": "/nowhere", "XDG_CACHE_HOME": "/nowhere", "NO_COLOR": "1", "TERM": None}
+        | {"OPENBLAS_NUM_THREADS": "3", "OMP_NUM_THREADS": "3", "PYTHONOPTIMIZE": "2"},
+        ["-X", "utf8=0"],
     ),
 }
 

@@ -63,21 +63,22 @@ def test_equal_programs_are_rarely_called_different(size: int, alike: float) -> 
 
 @pytest.mark.parametrize(("size", "shift"), [(20, 1.1), (60, 1.05), (240, 1.03), (20, 0.9)])
 def test_planted_changes_are_found(size: int, shift: float) -> None:
-    """Of 5 % spread: 10 % with 20 instances, 5 % with 60, 3 % with 240, in at least 95 of 100."""
+    """Of 5 % spread: 10 % with 20 instances, 5 % with 60, 3 % with 240, in at least 95 of 100: here
+    in 38 of 40."""
     chance = np.random.default_rng(7)
     expected = "slower" if shift > 1 else "faster"
-    found = [decided(series(chance, size), series(chance, size, shift=shift)).status for _ in range(100)]
-    assert found.count(expected) >= 95
+    found = [decided(series(chance, size), series(chance, size, shift=shift)).status for _ in range(40)]
+    assert found.count(expected) >= 38
     assert set(found) <= {expected, "same"}
 
 
 def test_many_regions_raise_no_more_false_alarms_than_one() -> None:
     chance = np.random.default_rng(3)
     alarms = 0
-    for _ in range(30):
+    for _ in range(12):
         pairs_ = [subject.significance(series(chance, 30), series(chance, 30), "host") for _ in range(20)]
         alarms += any(item.is_change for item in subject.adjust(pairs_))
-    assert alarms <= 2
+    assert alarms <= 1
 
 
 def test_the_adjusted_p_values_are_scipys() -> None:
@@ -93,12 +94,12 @@ def test_the_adjusted_p_values_are_scipys() -> None:
 def test_the_interval_holds_the_true_change() -> None:
     chance = np.random.default_rng(11)
     inside = 0
-    for _ in range(100):
+    for _ in range(50):
         item = decided(series(chance, 80), series(chance, 80, shift=1.2))
         assert item.change_low is not None
         assert item.change_high is not None
         inside += item.change_low <= 0.2 <= item.change_high
-    assert inside >= 88
+    assert inside >= 44
 
 
 def test_identical_series_are_the_same() -> None:
@@ -138,13 +139,13 @@ def test_one_slow_instance_is_no_regression() -> None:
     assert decided(tuple(values), tuple(slow)).status == "same"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_simulated_runs_of_one_program_do_not_differ(seed: int) -> None:
     found = compare(pairs.run(pairs.training(), 2 * seed), pairs.run(pairs.training(), 2 * seed + 1))
     assert [item.significance.status for item in found.regions if item.path] == ["same"] * 5
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_slower_kernel_shows_where_it_is(seed: int) -> None:
     slower = pairs.training(gemm_ns=330_000)
     found = compare(pairs.run(pairs.training(), seed), pairs.run(slower, seed + 50))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from pathlib import Path
@@ -93,8 +94,7 @@ def test_ends_of_an_interval_do_not_read_the_same(low: float, high: float, text:
 # Figures
 
 
-@pytest.mark.parametrize("kind", made.every())
-@pytest.mark.parametrize("suffix", [".png", ".svg"])
+@pytest.mark.parametrize(("kind", "suffix"), list(zip(made.every(), itertools.cycle([".png", ".svg"]))))
 def test_every_result_has_a_figure(kind: str, suffix: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     made.every()[kind].figure(tmp_path / f"figure{suffix}")

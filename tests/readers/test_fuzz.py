@@ -21,7 +21,7 @@ from tests.support.training import training_loop
 
 BUILT = "built"
 SOURCES = (BUILT, "oddities/tiny_old.sqlite", "openmp_heat_final.sqlite")
-SEEDS = range(120)
+SEEDS = range(48)
 WHOLE_ANALYSES = 5  # one file in so many: the rest is only read, which is much faster
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 VALUES = st.one_of(
@@ -82,7 +82,7 @@ def test_cut_files_are_never_taken_for_whole(source: str, tmp_path: Path) -> Non
         PAGE,
         len(data) - PAGE,
         len(data) - 1,
-        *(chance.randrange(len(data)) for _ in range(24)),
+        *(chance.randrange(len(data)) for _ in range(12)),
     }
     for size in sorted(sizes - {0}):
         path.write_bytes(data[:size])
@@ -104,7 +104,7 @@ def test_any_value_in_any_column(source: str, tmp_path: Path) -> None:
     path = tmp_path / "edited.sqlite"
     columns = integer_columns(data, path)
 
-    @settings(max_examples=25, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.tuples(st.sampled_from(columns), VALUES, st.integers(0, 3)), min_size=1, max_size=3))
     def check(edits: list[tuple[tuple[str, str], object, int]]) -> None:
         path.write_bytes(data)

@@ -15,7 +15,7 @@ from boundby.simulate.script import Engine, Step, Wait
 from boundby.simulate.untidy import FEATURES
 from boundby.simulate.window import GPU_CAUSES, devices, exposed, operations_on, window_ns
 
-CASES = [(seed, ()) for seed in range(40)] + [(seed, (name,)) for name in FEATURES for seed in (100, 101)]
+CASES = [(seed, ()) for seed in range(24)] + [(seed, (name,)) for name in FEATURES for seed in (100,)]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda known: "-".join(map(str, (known[0], *known[1]))))

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import re
+from copy import copy
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from boundby.evidence.context import RuleContext
 from boundby.rules import builtin as rules
+from boundby.rules.findings import find
 from boundby.rules.rule import GROUPS, Rule
 from boundby.trace.facts import Captured
-from tests.rules.builtin.harness import cases_of, look
+from boundby.trace.program import Kind, Program
+from tests.rules.builtin.harness import cases_of, context_of, look
 
 # Rules that tell what a timeline shows, and that it cannot show what would be saved.
 UNKNOWN_SAVING = {"hot-kernel"}
 RULES = rules.builtin()
 every = pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
+PROGRAMS = (
+    Program(Kind.TORCH, "torch"),
+    Program(Kind.PYTHON, "jax"),
+    Program(Kind.PYTHON, "cupy"),
+    Program(Kind.CPP),
+    Program(Kind.DIRECTIVES),
+    Program(Kind.JULIA),
+)
+
+
+@cache
+def positive(rule: str) -> RuleContext:
+    """What the rule of this id sees of the program on which it fires."""
+    return context_of(cases_of(next(one for one in RULES if one.id == rule)).positive())
 
 
 def test_ids_are_unique() -> None:
@@ -41,7 +60,7 @@ def test_its_texts_are_there(rule: Rule) -> None:
 @every
 def test_it_finds_what_it_looks_for(rule: Rule) -> None:
     cases = cases_of(rule)
-    found = look(cases.positive()).found
+    found = find(positive(rule.id), RULES).found
     mine = [finding for finding in found if finding.rule == rule.id]
     assert mine, f"found only {[finding.rule for finding in found]}"
     for finding in mine:
@@ -53,6 +72,23 @@ def test_it_finds_what_it_looks_for(rule: Rule) -> None:
             assert example.what
     others = {finding.rule for finding in found} - {rule.id, *cases.also}
     assert not others, f"fires as well: {sorted(others)}"
+
+
+@every
+def test_every_kind_of_program_gets_advice_it_can_follow(rule: Rule) -> None:
+    if rule.id in ("sync-operator", "operator-on-cpu"):
+        return  # speaks of PyTorch's operators, which only its programs show
+    context = copy(positive(rule.id))
+    for program in PROGRAMS:
+        context.__dict__["program"] = program
+        for finding in find(context, (rule,)).found:
+            assert finding.advice, f"{program}: {finding.title}"
+            if not program.is_torch:
+                assert not [
+                    line for line in (*finding.advice, finding.disproof) if "torch" in line or "DataLoader" in line
+                ]
+            if not program.is_python:
+                assert not [line for line in finding.advice if "py-spy" in line or "NumPy" in line]
 
 
 @every
