@@ -36,6 +36,7 @@ class _Strict(HTMLParser):
 def test_it_is_well_formed_and_has_neither_script_nor_link(name: str) -> None:
     page = _Strict()
     text = html.fragment(reports.ALL[name]())
+    assert "--min-share" not in text
     text.encode("utf-8")
     page.feed(text)
     page.close()

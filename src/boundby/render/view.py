@@ -232,11 +232,15 @@ class Selection:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is said below the table: regions that no annotation made, and those left out."""
+        return self.noted("; --min-share 0 shows all")
+
+    def noted(self, how: str = "") -> tuple[str, ...]:
+        """The same, where those left out are to be had otherwise than on a command line."""
         verb = "is" if self.left_out == 1 else "are"
         number, share = units.plural(self.left_out, "region"), units.percent(self.min_share)
         return _filled(
             sentences.FOUND if any(row.region.found for row in self.rows) else "",
-            f"{number} below {share} {verb} not shown; --min-share 0 shows all." if self.left_out else "",
+            f"{number} below {share} {verb} not shown{how}." if self.left_out else "",
         )
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import SATURATED, Worker, named_workers, waiting_share
-from boundby.evidence.host_idleness import Place, hot_functions
+from boundby.evidence.host_idleness import Place, hot_functions, slept_on
 from boundby.model.units import percent
 
+#: Of a thread that sleeps in a call which only lets time pass.
+ON_PURPOSE = (
+    "The program sleeps on purpose (sleep, nanosleep): polling with a pause costs the GPU that pause. Wait for an event "
+    "instead"
+)
 # Workers that wait for a core for this share of the time gain nothing by others beside them.
 CORES_TAKEN = 0.3
 
@@ -68,6 +73,8 @@ def input_advice(
             f"{named_workers(runs)} meanwhile, and what {they} for besides is not on record (a core, storage, the "
             f"network): {more} where cores are free, fewer than cores where they are not, or cheaper work in each"
         )
+    elif next(iter(slept_on(context, place.rows)), None) == "sleep":
+        return (ON_PURPOSE,)
     else:
         first = (
             "Nothing else of the trace runs meanwhile: the input comes from storage, the network or an unprofiled "

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.launches import Launches, Part
-from boundby.model.causes import Cause
+from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.units import count, duration, percent
 from boundby.rules.builtin._launches import COUNT, launched
 from boundby.rules.rule import Match, Rule, Threshold
@@ -32,6 +32,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     graph_launch_ns = round(RULE.threshold(context, "graph_launch_ns"))
     low, high = (max(ns - graph_launch_ns * found.graphs, 0) for ns in found.saving(context, Part.REPEATING))
+    sooner_ns = round(RULE.threshold(context, "sooner_ns")) * (len(repeating) - found.graphs) if high else 0
+    idle_ns = sum(context.time_ns(cause) for cause in Cause if cause not in BUSY_CAUSES)
+    high = max(min(high + sooner_ns, idle_ns), high)
     pace = f"kernels of {duration(round(repeating.median_ns))}"
     if repeating.between_ns is not None:
         pace += f", {duration(repeating.between_ns)} of host time each"
@@ -104,6 +107,7 @@ RULE = Rule(
         Threshold(
             "graph_launch_ns", 10_000, "ns", "A graph launch takes the host about 5 to 15 us, more for large graphs."
         ),
+        Threshold("sooner_ns", 400, "ns", "By so much sooner than on a stream a kernel may follow another in a graph."),
         Threshold("small_fraction", 0.5, "fraction", "From half on, small kernels are the rule, not the exception."),
     ),
 )

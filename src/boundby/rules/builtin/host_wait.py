@@ -13,6 +13,7 @@ from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range, percent
+from boundby.rules.builtin._input import ON_PURPOSE
 from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.stacks import StackSource
@@ -32,8 +33,7 @@ ADVICE = {
     "(a deeper queue, more producers)",
     "file": "File input or output on the launching thread: do it in another thread, buffer it, write less often",
     "network": "The launching thread waits for the network: prefetch, batch requests, do it in another thread",
-    "sleep": "The program sleeps on purpose (sleep, nanosleep): polling with a pause costs the GPU that pause. Wait "
-    "for an event instead",
+    "sleep": ON_PURPOSE,
     "poll": "The launching thread polls file descriptors (a pipe or queue of another process, a socket): what it waits "
     "for comes too late; let the other side run ahead",
     "thread or process": "The launching thread waits for a thread or process to end: keep it alive and hand it work, "
