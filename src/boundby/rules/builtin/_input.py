@@ -9,8 +9,8 @@ from boundby.model.units import percent
 
 #: Of a thread that sleeps in a call which only lets time pass.
 ON_PURPOSE = (
-    "The program sleeps on purpose (sleep, nanosleep): polling with a pause costs the GPU that pause. Wait for an event "
-    "instead"
+    "The program sleeps on purpose (sleep, nanosleep): polling with a pause costs the GPU that pause. Wait for an "
+    "event instead"
 )
 # Workers that wait for a core for this share of the time gain nothing by others beside them.
 CORES_TAKEN = 0.3
