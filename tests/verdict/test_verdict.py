@@ -69,6 +69,14 @@ def test_delays_leave_the_verdict_to_the_replay_if_they_do_not_change_it(
         assert verdict.decided_by == "account"
 
 
+def test_of_two_alike_what_is_left_open_lowers_the_confidence() -> None:
+    time, replayed = account(gpu_compute=500, cpu=400, sync=100), {"cpu": 300 * MS, "gpu_compute": 290 * MS, "sync": 0}
+    case = Case(time=time, replayed=replayed, captured=ALL, operations=100)
+    levels = [judge(replace(case, open_ns=open_ns)) for open_ns in ({}, {"cpu": (200 * MS, 0)})]
+    assert [(one.bound, one.confidence) for one in levels] == [("mixed", "high"), ("mixed", "medium")]
+    assert "most of what cpu would save" in levels[1].reasons[0].lower()
+
+
 def test_a_saturated_device_says_how_close_the_host_is() -> None:
     case = Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=930_000_000)
     assert decide(case).host_limit_fraction == pytest.approx(0.07)

@@ -19,7 +19,7 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
 from boundby.model.records import dataclass
 from boundby.model.step_function import StepFunction, cut
-from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups
+from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups, makes_ahead
 from boundby.trace.vocabulary.cuda import CallClass
 
 NONE = -1
@@ -51,7 +51,7 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     """The nodes of all threads that call CUDA, and of those that wake them or are woken by them."""
     calls = timeline.calls
     told = find_wakeups(timeline)
-    wakeups = _relevant(told, unique(calls.thread))
+    wakeups = _relevant(timeline, told, unique(calls.thread))
     leader = timeline.logical_threads.leader.copy()
     linked = unique(np.concatenate((wakeups.thread, wakeups.waker)))
     leader[linked] = linked  # who is known to wait for whom need not be taken for one
@@ -190,11 +190,14 @@ def _nodes(
     )
 
 
-def _relevant(wakeups: Wakeups, callers: npt.NDArray[Any]) -> Wakeups:
-    """Wakeups among the threads that call CUDA and those that wake one of these, directly or not."""
+def _relevant(timeline: Timeline, wakeups: Wakeups, callers: npt.NDArray[Any]) -> Wakeups:
+    """Wakeups among the threads that call CUDA, those that wake one of these, directly or not, and those that make what
+    these take."""
     matter = set(callers.tolist())
     while True:
-        more = set(wakeups.waker[np.isin(wakeups.thread, sorted(matter))].tolist()) - matter
+        more = set(wakeups.waker[np.isin(wakeups.thread, sorted(matter))].tolist())
+        waiting = set(wakeups.thread[np.isin(wakeups.waker, sorted(matter))].tolist()) - matter
+        more = (more | {thread for thread in waiting if makes_ahead(timeline, wakeups, thread)}) - matter
         if not more:
             break
         matter |= more

@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model import stage
-from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
+from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums, unique
 from boundby.model.causes import REMOVABLE, Cause
+from boundby.model.intervals import union
 from boundby.model.units import percent
 from boundby.native.forward import AT_ONCE, NEVER, NONE, Costs, Spans, Windows
 from boundby.replay.build import build_graph
@@ -32,6 +33,7 @@ from boundby.replay.removals import (
 )
 from boundby.replay.trust import Open, find_doubts, find_open, gap_before
 from boundby.results.report import CONFIDENCES, Doubt
+from boundby.trace.tables import OpKind
 
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
 UNEXPLAINED_SHARE = 0.10
@@ -337,10 +339,10 @@ class Predictor:
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
             is_order_open = self._is_waker_open or tuple(step.change for step in steps) in self._begins_sooner
             is_order_open |= max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
-            is_shared = self.open.delay_ns[rows].sum() >= SHARED * measured
-            is_order_open |= (
-                bool(is_shared) and changed_ns[position] > LEAST_BOUND * measured
-            )  # its work's time holds turns, too
+            delays_ns, turned_ns = int(self.open.delay_ns[rows].sum()), self._turned_ns[position]
+            is_shared = max(delays_ns, turned_ns) >= SHARED * measured
+            # Its work's time holds turns, too.
+            is_order_open |= is_shared and changed_ns[position] > LEAST_BOUND * measured
             if self._shares_room and not self.graph.takes_turns:  # by what rule they share it is not known
                 is_order_open |= abs(measured - predicted) > LEAST_BOUND * measured
             low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open
@@ -349,7 +351,7 @@ class Predictor:
             if leaves_input and measured > high:
                 high += int((measured - high) * self.open.held_up[position])
             if not is_of_kernels and is_shared:
-                low = min(low, predicted - SHARED_DELAYS * int(self.open.delay_ns[rows].sum()))
+                low = min(low, predicted - SHARED_DELAYS * delays_ns - turned_ns)
             high += max(int((measured - high) * min(CHANCE * self._dropped, 1.0)), 0)
             error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position]))
             if is_of_kernels or not is_shared:  # else kernels had a share, too
@@ -393,6 +395,20 @@ class Predictor:
     @cached_property
     def _shares_room(self) -> bool:
         return len(self.graph.links.lane_first) > 0
+
+    @cached_property
+    def _turned_ns(self) -> list[int]:
+        """For how long kernels of several processes were on each device at once: in turns, each as long as all of them
+        (or beside each other, all the slower)."""
+        table, found = self.timeline.trace.operations, []
+        for rows in self._rows:
+            process, start, end = table.process[rows], table.start_ns[rows], table.end_ns[rows]
+            kernels = table.kind[rows] <= OpKind.GRAPH
+            several = unique(process[kernels]).tolist()
+            own = [kernels & (process == number) for number in several] if len(several) > 1 else []
+            busy = sum(union(start[mine], end[mine]).total for mine in own)
+            found.append(busy - union(start[kernels], end[kernels]).total if own else 0)
+        return found
 
     @cached_property
     def _is_waker_open(self) -> bool:

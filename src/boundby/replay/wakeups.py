@@ -18,8 +18,9 @@ from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS, WAKE_LIMIT_NS
 
-# A wake-up that takes so many times as long as usual may have gone by way of another thread.
-LATE_WAKE = 1.5
+# A wake-up takes a switch of threads at least. One that takes so many times as long as usual may have gone by way of
+# another thread.
+LEAST_WAKE_NS, LATE_WAKE = 1_000, 1.5
 # Where no wake-up of the process shows how long it takes.
 USUAL_WAKE_NS = 10_000
 # A region is where a thread takes its batches if that many of the times it does lie in it.
@@ -29,6 +30,8 @@ CONSISTENT_FRACTION = 0.5
 # Where a thread works on without waiting for room, it has made one thing when it wakes who waits for it, give or take
 # so much of what one takes.
 SAME_FRACTION, NEVER_NS = 0.25, np.iinfo(np.int64).max
+# A thread had made a thing before its first wait if it ran for so much of what one takes; of so many waits at least.
+FIRST_RUN, LEAST_ROUNDS = 0.75, 4
 # So much more may have been made than was taken.
 LEFT_OVER = 0.25
 # A condition wait shorter than this is a hand-over of a lock and not worth following.
@@ -134,6 +137,16 @@ def find_hand_overs(timeline: Timeline, wakeups: Wakeups) -> HandOvers:
     return HandOvers(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
+def makes_ahead(timeline: Timeline, wakeups: Wakeups, thread: int) -> bool:
+    """Whether a thread that waits for another makes things for it, and waits for room: it had made one before it waited
+    for the first time. One that uses what the other makes waits for that first."""
+    rows, life = np.flatnonzero(wakeups.thread == thread), lifetime(timeline.trace, thread)
+    if life is None or len(rows) < LEAST_ROUNDS:
+        return False
+    runs = wakeups.begin[rows] - np.append(life[0], wakeups.end[rows][:-1])
+    return bool(runs[0] >= FIRST_RUN * median(runs[1:]))
+
+
 def _handed(
     wakeups: Wakeups, rows: npt.NDArray[np.intp], taker: int, maker: int, taken: Int64Array, made: Int64Array
 ) -> list[tuple[Int64Array, ...]]:
@@ -206,7 +219,7 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     # Best: a thread that itself fell asleep just before, or ended, having nothing more to do.
     for other in others:
         rests = np.append(other.asleep.start[other.asleep.start < other.life[1]], other.life[1])
-        place = np.searchsorted(rests, end, side="right") - 1
+        place = np.searchsorted(rests, end - LEAST_WAKE_NS, side="right") - 1
         fell = rests[np.maximum(place, 0)]
         near = (place >= 0) & (end - fell <= WAKE_LIMIT_NS) & (fell >= begin) & (thread != other.number)
         better = near & ((waker < 0) | (fell > signal))
@@ -220,7 +233,7 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
         woke = np.append(other.asleep.end, 0)[place]
         passed = late & (place >= 0) & (end - woke <= LATE_WAKE * usual) & (woke > begin) & (thread != other.number)
         waker[passed], signal[passed] = other.number, woke[passed]
-    # Else the only thread that was awake then and not inside a CUDA call.
+    # Else, or if that was long before, the only thread that was awake then and not inside a CUDA call.
     awake = np.zeros(len(order), np.int64)
     candidate = np.full(len(order), -1, np.int64)
     instant = end - usual
@@ -233,7 +246,8 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
         runs &= (contains(other.asleep, instant) < 0) & (contains(other.in_call, instant) < 0)
         awake += runs
         candidate = np.where(runs, other.number, candidate)
-    sole = ~told & sure[order] & (awake == 1) & (instant > begin)
+    late &= end - signal > LATE_WAKE * usual
+    sole = (~told | late) & sure[order] & (awake == 1) & (instant > begin)
     waker[sole], signal[sole] = candidate[sole], instant[sole]
     found = _beyond_chance(thread, table.name[order], waker, others)
     return Wakeups(thread[found], begin[found], end[found], waker[found], signal[found])

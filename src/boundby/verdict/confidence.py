@@ -24,6 +24,7 @@ FEW_OPERATIONS = 20  # fewer are an anecdote
 # What the device idles for (or the host waits in) by a host cause is what shows it: where that is less than this part
 # of what its removal would save, the rest is drawn from the replay's order of events alone.
 LEAST_SHOWN = 0.10
+MOSTLY_OPEN = 0.5  # of what a cause saves, left open: it may then not be one of two that are alike
 _HOST = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
 
 Doubt = tuple[int, str]  # by how many steps it lowers the confidence, and why
@@ -87,7 +88,15 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         yield 2, "no verdict can be given"
     elif decision.bound == "unknown":
         yield 1, "no cause stands out"
-    elif decision.mixed_of is None and decision.host_limit_fraction is None and len(decision.savings) > 1:
+    elif decision.mixed_of is not None:
+        may_not = [
+            SHORT_LABEL[saving.cause]
+            for saving in decision.savings[:2]
+            if case.open_ns.get(saving.cause, (0, 0))[0] > MOSTLY_OPEN * saving.saving_ns
+        ]
+        if may_not:
+            yield len(may_not), f"what the trace leaves open may be most of what {' and '.join(may_not)} would save"
+    elif decision.host_limit_fraction is None and len(decision.savings) > 1:
         if host_together_ns(case, decision) is not None:
             yield 1, "the host's causes together would save more"
         best, second = decision.savings[:2]
