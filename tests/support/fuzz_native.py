@@ -17,7 +17,7 @@ from tests.support.odd_databases import damage, write_odd
 #: Of one database, so many damaged copies are read.
 _DAMAGED_COPIES = 4
 #: Random parts of the tests that hold passes against their plain twins.
-_PASSES = ("account", "chain", "events", "forward")
+_PASSES = ("account", "chain", "drawing", "events", "forward")
 _RANDOM = "not real_traces and not stray_access and not other_sources"
 
 

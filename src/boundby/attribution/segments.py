@@ -41,7 +41,9 @@ class Segments:
     def between(self, low: int, high: int) -> Segments:
         """The part in [low, high)."""
         rows = slice(int(np.searchsorted(self.end_ns, low, "right")), int(np.searchsorted(self.start_ns, high, "left")))
-        start, end = np.maximum(self.start_ns[rows], low), np.minimum(self.end_ns[rows], high)
+        start, end = self.start_ns[rows], self.end_ns[rows]
+        start = np.maximum(start, low) if len(start) and start[0] < low else start
+        end = np.minimum(end, high) if len(end) and end[-1] > high else end
         return Segments(start, end, self.cause[rows], self.region[rows], self.thread[rows])
 
     def joined(self) -> Segments:
@@ -87,9 +89,12 @@ def concatenate(*parts: Segments) -> Segments:
     full = [part for part in parts if len(part)] or list(parts[:1])
     if len(full) == 1 and bool((full[0].start_ns[1:] >= full[0].start_ns[:-1]).all()):
         return full[0]
-    start = np.concatenate([part.start_ns for part in full])
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], np.concatenate([part.end_ns for part in full])[order]
+    full.sort(key=lambda part: int(part.start_ns[0]) if len(part) else 0)
+    start, end = (np.concatenate([getattr(part, name) for part in full]) for name in ("start_ns", "end_ns"))
+    order: slice | npt.NDArray[np.intp] = slice(None)
+    if not bool((start[1:] > start[:-1]).all()):
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
     if bool((start[1:] == end[:-1]).all()):  # nothing between them: one column of bounds is enough
         bounds = np.append(start, end[-1:])
         start, end = bounds[:-1], bounds[1:]

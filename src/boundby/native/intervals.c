@@ -290,3 +290,56 @@ EXPORT int64_t boundby_distinct(const int64_t *columns, const int64_t *widths, i
     }
     return found;
 }
+
+/* Where groups of rows begin that are drawn as one: one as long as the resolution stands alone, others join those of the
+   same stretch of time. How many; it stops at ``most``. */
+EXPORT int64_t boundby_groups(const int64_t *start, const int64_t *end, int64_t count, int64_t resolution, int64_t most,
+                              int64_t *first) {
+    int64_t found = 0, low = 0;
+    int is_alone = 1;
+    for (int64_t row = 0; row < count && found < most; row++) {
+        int is_long = end[row] - start[row] >= resolution;
+        int is_same = !is_alone && (uint64_t)start[row] - (uint64_t)low < (uint64_t)resolution;
+        if (!is_same) low = start[row] - ((start[row] % resolution) + resolution) % resolution;
+        if (is_long || is_alone || !is_same) first[found++] = row;
+        is_alone = is_long;
+    }
+    return found;
+}
+
+/* Of rows that stand group by group the value that holds most of each one's weight, of equals the smallest. Values:
+   0 to ``size``; ``total``: as many zeros. -1 where a value is none of them, or a group has no row. */
+EXPORT int64_t boundby_heaviest(const int64_t *first, int64_t groups, int64_t count, const int64_t *value,
+                                const int64_t *weight, int64_t size, int64_t *total, int64_t *found) {
+    for (int64_t group = 0; group < groups; group++) {
+        int64_t stop = group + 1 < groups ? first[group + 1] : count, best = -1;
+        if (first[group] < 0 || first[group] >= stop || stop > count) return -1;
+        for (int64_t row = first[group]; row < stop; row++) {
+            if (value[row] < 0 || value[row] >= size) return -1;
+            total[value[row]] += weight[row];
+        }
+        for (int64_t row = first[group]; row < stop; row++) {
+            int64_t one = value[row];
+            if (best < 0 || total[one] > total[best] || (total[one] == total[best] && one < best)) best = one;
+        }
+        for (int64_t row = first[group]; row < stop; row++) total[value[row]] = 0;
+        found[group] = best;
+    }
+    return groups;
+}
+
+/* Nanoseconds of each cause of disjoint ascending segments between neighbouring edges, added to bins by causes. -1 where
+   a cause is none. */
+EXPORT int64_t boundby_bins(const int64_t *start, const int64_t *end, const int8_t *cause, int64_t count,
+                            const int64_t *edges, int64_t bins, int64_t causes, int64_t *total) {
+    int64_t bin = 0;
+    for (int64_t row = 0; row < count; row++) {
+        if (cause[row] < 0 || cause[row] >= causes) return -1;
+        while (bin < bins && edges[bin + 1] <= start[row]) bin++;
+        for (int64_t at = bin; at < bins && edges[at] < end[row]; at++) {
+            int64_t low = start[row] > edges[at] ? start[row] : edges[at];
+            total[at * causes + cause[row]] += (end[row] < edges[at + 1] ? end[row] : edges[at + 1]) - low;
+        }
+    }
+    return count;
+}

@@ -20,6 +20,8 @@ from boundby.trace.vocabulary.cuda import plain_name
 
 # The longest gaps that are told one by one, of all devices together.
 MOST_GAPS = 400
+# Pieces of a gap that are added up one by one: for NumPy they are too few.
+FEW = 64
 
 
 def longest_gaps(timeline: Timeline, index: RegionIndex) -> tuple[tuple[Gap, ...], int]:
@@ -66,7 +68,12 @@ def _describe(timeline: Timeline, device: DeviceTimeline, row: int, before: int,
 
 def _most(value: npt.NDArray[Any], weight: Int64Array, otherwise: int) -> int:
     """The value that holds most of the weight."""
-    return int(heaviest(np.zeros(len(value), np.int64), value, weight, 1)[0]) if len(value) else otherwise
+    if len(value) > FEW:
+        return int(heaviest(np.zeros(len(value), np.int64), value, weight, 1)[0])
+    total: dict[int, int] = {}
+    for one, ns in zip(value.tolist(), weight.tolist(), strict=True):
+        total[one] = total.get(one, 0) + ns
+    return min(total, key=lambda one: (-total[one], one), default=otherwise)
 
 
 def _call(timeline: Timeline, gaps: Gaps, row: int, thread: int | None, dominant: int) -> str:

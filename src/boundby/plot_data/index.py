@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.regions import ROOT, Regions
-from boundby.model.arrays import Int64Array, unique
+from boundby.model.arrays import Int64Array, pick, unique
 from boundby.results.plot_data import NO_REGION, RegionName
 from boundby.trace.tables import Trace
 
@@ -27,16 +28,19 @@ class RegionIndex:
 
     def of(self, region: npt.NDArray[Any]) -> Int64Array:
         """The plot data's numbers of these regions; negative ones stay NO_REGION."""
-        for number in unique(region[region >= 0]).tolist():
-            if self._number[number] == NO_REGION:
+        self._use(unique(region).tolist())
+        return pick(self._number, region, NO_REGION)
+
+    def _use(self, regions: Iterable[int]) -> None:
+        for number in regions:
+            if number >= 0 and self._number[number] == NO_REGION:
                 self._number[number] = len(self._used)
                 self._used.append(number)
-        found: Int64Array = np.where(region >= 0, self._number[np.maximum(region, 0)], NO_REGION)
-        return found
 
     def one(self, region: int) -> int:
         """The same for one region."""
-        return int(self.of(np.array([region], np.int64))[0])
+        self._use((region,))
+        return int(self._number[region]) if region >= 0 else NO_REGION
 
     def names(self) -> tuple[RegionName, ...]:
         """Paths and domains, by number."""

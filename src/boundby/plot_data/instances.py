@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, median, unique
+from boundby.model.arrays import Int64Array, group_sums, median, unique
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import InstanceSeries, Spread
 from boundby.stats.instances import instance_lengths
@@ -34,9 +34,8 @@ def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSer
     host = (ranges.end_ns - ranges.start_ns)[rows]
     launched = timeline.projected_end_ns[rows] >= timeline.projected_start_ns[rows]
     projected = np.where(launched, timeline.projected_end_ns[rows] - timeline.projected_start_ns[rows], -1)
-    count, time = np.zeros(len(regions), np.int64), np.zeros(len(regions), np.int64)
-    np.add.at(count, region, 1)
-    np.add.at(time, region, np.maximum(host, projected))
+    count = np.bincount(region, minlength=len(regions))
+    time = group_sums(region, np.maximum(host, projected), len(regions))
     several = np.flatnonzero(count >= 2)
     chosen = several[np.lexsort((several, -time[several]))][:MOST_REGIONS]
     most = max(MOST_INSTANCES // max(len(chosen), 1), LEAST_INSTANCES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int64Array, factorize, heaviest, unique
 from boundby.model.intervals import first_free_lanes
+from boundby.model.library import core, int64, run
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex
@@ -96,7 +97,6 @@ def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex)
     thread = trace.threads[lane.thread] if lane.thread != NOTHING else None
     first = groups_of(start, end, resolution)
     length = end - start
-    group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(start))))
     return RangeLane(
         pid=trace.processes[lane.process].pid if 0 <= lane.process < len(trace.processes) else -1,
         tid=thread.tid if thread else None,
@@ -104,7 +104,7 @@ def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex)
         depth=lane.depth,
         start_ns=start[first],
         end_ns=np.maximum.reduceat(end, first),
-        region=index.of(heaviest(group, region, length, len(first))),
+        region=index.of(heaviest_of(first, region, length)),
         count=np.diff(np.append(first, len(start))).astype(np.int64),
         covered_ns=np.add.reduceat(length, first),
     )
@@ -117,18 +117,38 @@ def resolution_for(columns: Sequence[tuple[Int64Array, Int64Array]], span: int, 
     finest = max(span >> 24, 1)
     least, enough = 0, 62 - finest.bit_length()  # doublings of that: each leaves groups whole
     while least < enough:
-        middle = (least + enough) // 2
-        groups = sum(len(groups_of(start, end, finest << middle)) for start, end in columns)
+        middle, groups = (least + enough) // 2, 0
+        for start, end in columns:
+            groups += len(groups_of(start, end, finest << middle, most + 1 - groups))
         least, enough = (middle + 1, enough) if groups > most else (least, middle)
     return finest << least
 
 
-def groups_of(start: Int64Array, end: Int64Array, resolution: int) -> Rows:
+def groups_of(start: Int64Array, end: Int64Array, resolution: int, most: int | None = None) -> Rows:
     """Where groups of rows begin: a row at least as long as the resolution stands alone, short ones join those of
-    the same stretch of time."""
+    the same stretch of time. ``most``: as many of them are enough."""
+    most = len(start) if most is None else most
+    if resolution and core() is not None:
+        first = np.empty(min(len(start), most), np.int64)
+        return first[: run("boundby_groups", int64(start), int64(end), len(start), resolution, most, first)]
     new = np.ones(len(start), bool)
     if resolution:
         alone = end - start >= resolution
         stretch = start // resolution
         new[1:] = alone[1:] | alone[:-1] | (stretch[1:] != stretch[:-1])
-    return np.flatnonzero(new)
+    return np.flatnonzero(new)[:most]
+
+
+def heaviest_of(first: Rows, value: npt.NDArray[Any], weight: Int64Array) -> Int64Array:
+    """The value that holds most of the weight of each group; see `groups_of` and `heaviest`."""
+    if len(value) and (value == value[0]).all():
+        return np.full(len(first), value[0], np.int64)
+    if core() is None:
+        return heaviest(
+            np.repeat(np.arange(len(first)), np.diff(np.append(first, len(value)))), value, weight, len(first)
+        )
+    size, found = int(value.max(initial=-1)) + 1, np.empty(len(first), np.int64)
+    columns = len(first), len(value), int64(value), int64(weight)
+    if run("boundby_heaviest", int64(first), *columns, size, np.zeros(size, np.int64), found) < 0:
+        raise IndexError("a group has no rows, or a value below 0")
+    return found

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import factorize, group_sums, heaviest, unique
+from boundby.model.arrays import factorize, group_sums, heaviest, pick, unique
 from boundby.plot_data.index import RegionIndex, name_of
 from boundby.results.plot_data import CopyRow, KernelRow, SyncRow
 from boundby.stats.spread import group_quantiles
@@ -38,9 +38,7 @@ def kernel_rows(
     keys, group = factorize(table.kind[rows], table.name[rows])
     length = table.end_ns[rows] - table.start_ns[rows]
     count, total = np.bincount(group), group_sums(group, length, len(keys))
-    longest = np.zeros(len(keys), np.int64)
-    np.maximum.at(longest, group, length)
-    median = group_quantiles(group, length, (0.5,))[1][0]
+    median, longest = group_quantiles(group, length, (0.5, 1.0))[1]
     region = heaviest(group, timeline.launch_region[rows], length, len(keys))
     communicates = np.zeros(len(keys), bool)
     communicates[group] = table.is_communication[rows]
@@ -140,6 +138,6 @@ def _in_windows(timeline: Timeline) -> npt.NDArray[np.bool_]:
     calls, process = timeline.calls, timeline.trace.process_of_thread
     inside = np.full(len(calls), not timeline.devices)
     for device in timeline.devices:
-        mine = np.isin(process, unique(device.operations.table.process))[calls.thread]
+        mine = pick(np.isin(process, unique(device.operations.table.process)), calls.thread, False)
         inside |= mine & (calls.start_ns >= device.low_ns) & (calls.start_ns <= device.high_ns)
     return inside

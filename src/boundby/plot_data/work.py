@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, factorize, group_sums, heaviest
+from boundby.model.arrays import Int64Array, factorize, group_sums, into_groups
 from boundby.model.causes import Cause
-from boundby.plot_data.ranges import groups_of, resolution_for
+from boundby.plot_data.ranges import groups_of, heaviest_of, resolution_for
 from boundby.results.plot_data import WorkLane
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.cuda import plain_name
@@ -63,10 +63,8 @@ def _streams(timeline: Timeline, low: int, high: int) -> list[_Lane]:
         table, rows = device.operations.table, device.operations.rows
         inside = np.flatnonzero((table.end_ns > low) & (table.start_ns < high))
         keys, of_row = factorize(table.process[inside], table.stream[inside])
-        order = np.argsort(of_row, kind="stable")
-        bounds = np.searchsorted(of_row[order], np.arange(len(keys) + 1))
-        for number, (process, stream) in enumerate(keys.tolist()):
-            mine = inside[order[bounds[number] : bounds[number + 1]]]
+        of_key = np.split(into_groups(of_row, inside, count := np.bincount(of_row)), np.cumsum(count)[:-1])
+        for (process, stream), mine in zip(keys.tolist(), of_key, strict=True):
             pid = trace.processes[process].pid if 0 <= process < len(trace.processes) else -1
             times = table.start_ns[mine], table.end_ns[mine]
             found.append(_Lane("stream", trace.gpus[device.index].id, pid, stream, "", rows[mine], *times))
@@ -95,15 +93,14 @@ def _longest(lanes: list[_Lane], most: int) -> list[_Lane]:
 def _drawn(lane: _Lane, resolution: int, labels: _Labels) -> WorkLane:
     first = groups_of(lane.start_ns, lane.end_ns, resolution)
     count = np.diff(np.append(first, len(lane.rows)))
-    group = np.repeat(np.arange(len(first)), count)
     length = lane.end_ns - lane.start_ns
     label, cause = labels.of(lane)
     return WorkLane(
         *lane[:5],
         start_ns=lane.start_ns[first],
         end_ns=np.maximum.reduceat(lane.end_ns, first) if len(first) else lane.end_ns,
-        name=heaviest(group, label, length, len(first)),
-        cause=heaviest(group, cause, length, len(first)),
+        name=heaviest_of(first, label, length),
+        cause=heaviest_of(first, cause, length),
         count=count.astype(np.int64),
         covered_ns=np.add.reduceat(length, first) if len(first) else length,
     )
