@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from functools import partial
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -17,12 +19,24 @@ from hypothesis import strategies as st
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model import library
-from boundby.model.arrays import Int64Array, factorize, into_groups, order_statistics, places, range_maximum, ranked
+from boundby.model.arrays import (
+    Int64Array,
+    factorize,
+    into_groups,
+    order_statistics,
+    pick,
+    places,
+    range_maximum,
+    ranked,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, contains, overlay, union
 from boundby.model.step_function import StepFunction, cut
 from boundby.native.account import EVER, NEVER, Layer, divide, plain_states, states
+from boundby.native.pieces import TABLES, cut_intervals
 from boundby.readers import read_trace
+from boundby.replay.build import build_graph
 from boundby.stats.figures import measure
 from boundby.trace.tables import Trace
 from tests.attribution.strategies import host_sequences
@@ -117,6 +131,36 @@ def test_order_statistics(given_values: list[int], groups: int, random: Random) 
     many = np.append(many, np.arange(1 << 10) * random.randrange(2))
     both(lambda: ranked(many))
     both(lambda: factorize(many, np.resize(group, len(many)), -many))
+    for kind in (np.int8, np.int32, np.int64):
+        own, rows = values.astype(kind), np.minimum(values, 0).astype(kind)
+        both(partial(unique, many.astype(kind)))
+        both(partial(ranked, own))
+        both(partial(pick, own, group % len(values) - 1, 5))
+        both(partial(pick, values > 0, rows, False))
+    with pytest.raises(IndexError, match="behind"):
+        pick(values, np.array([0, len(values)]), 0)
+
+
+@needs_core
+def test_rows_that_share_a_hash_are_told_apart() -> None:
+    """Multiplication and shifts can be undone: what makes the hash of one row is found for another first column."""
+    inverse, mask = pow(0xBF58476D1CE4E5B9, -1, 1 << 64), (1 << 64) - 1
+
+    def mixed(hash_: int, value: int) -> int:
+        product = (hash_ ^ value & mask) * 0xBF58476D1CE4E5B9 & mask
+        return product ^ product >> 29
+
+    def before(hash_: int, value: int) -> int:
+        product = hash_ ^ hash_ >> 29 ^ hash_ >> 58
+        return product * inverse & mask ^ value & mask
+
+    wanted = mixed(mixed(0x9E3779B97F4A7C15, 3), 5)
+    other = 77
+    second = before(wanted, 0) ^ mixed(0x9E3779B97F4A7C15, other)
+    assert mixed(mixed(0x9E3779B97F4A7C15, other), second) == wanted
+    one = np.resize(np.array([3, other], np.int64), 1 << 11)
+    two = np.resize(np.array([5, second - (second >> 63 << 64)], np.int64), 1 << 11)
+    both(lambda: factorize(one, two))
 
 
 @needs_core
@@ -152,12 +196,14 @@ def test_columns_that_do_not_fit_are_refused() -> None:
         divide(gaps | {"end": np.zeros(1, np.int64)}, nothing, (), {0: nothing}, none, blocked, waits, {})
     with pytest.raises(ValueError, match="fit"):
         divide(gaps, nothing, [(5, nothing)], {0: nothing}, none, blocked, waits, {})
+    with pytest.raises(ValueError, match="fit"):
+        cut_intervals(dict.fromkeys(chain(*TABLES.values()), none) | {"low": np.zeros(1, np.int64)}, {})
 
 
-def worked_out(trace: Trace) -> tuple[Timeline, Any, Any]:
-    """All that the account and the figures hold."""
+def worked_out(trace: Trace) -> tuple[Timeline, Any, Any, Any]:
+    """All that the account, the figures and the graph hold."""
     timeline = build_timeline(trace, parse_window("gpu"), find=True)
-    return timeline, timeline.waits, measure(timeline)
+    return timeline, timeline.waits, measure(timeline), build_graph(timeline) if len(timeline.calls) else None
 
 
 @needs_core

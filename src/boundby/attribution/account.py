@@ -47,7 +47,10 @@ def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int
     for number, (cause, rows) in enumerate(classes):
         pieces, owner = exposed(table.start_ns[rows], table.end_ns[rows])
         shown = overlay(pieces, free)
-        region = context.launch_region[operations.rows[rows[owner[shown.left]]]]
+        is_whole = len(free.start) == 1 and len(shown.left) == len(owner)  # each is shown once
+        row = owner if is_whole else owner[shown.left]
+        row = row if len(rows) == len(table) else rows[row]
+        region = context.launch_region[row if len(table) == len(context.launch_region) else operations.rows[row]]
         parts.append(segments.make(shown.start, shown.end, cause, region))
         if not any(len(others) for _, others in classes[number + 1 :]):
             break

@@ -12,7 +12,7 @@ from boundby.correlation.compiling import Compilations
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import BoolArray, Int64Array, median, places, queue_depth, unique
+from boundby.model.arrays import BoolArray, Int64Array, is_any, median, places, queue_depth, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
 from boundby.model.step_function import NOTHING, StepFunction
@@ -86,7 +86,7 @@ class HostState:
         if thread not in self._blocked:
             calls, rows = self._calls, self._calls.rows_of(thread)
             kind, start, end = calls.kind[rows], calls.start_ns[rows], calls.end_ns[rows]
-            explicit = np.isin(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+            explicit = is_any(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
             until = np.where(self._stalls[rows], end, np.minimum(self._waits_until[rows], end))
             until = np.where(explicit, start, until)
             waits = intersect(union(start, until), self._busy_of(self._trace.threads[thread].process))
@@ -126,7 +126,7 @@ class HostState:
         """When a thread waits for the device or sleeps: its last state goes on for ever."""
         if thread not in self._idle:
             states, waits = self.states(thread), self.waiting(thread)
-            resting = np.isin(states.value, (int(Cause.HOST_BLOCKED), ELSEWHERE, int(Cause.SYNC)))
+            resting = is_any(states.value, (Cause.HOST_BLOCKED, ELSEWHERE, Cause.SYNC))
             until = np.append(states.time[1:], np.iinfo(np.int64).max)
             start = np.concatenate((states.time[resting], waits.start))
             self._idle[thread] = union(start, np.concatenate((until[resting], waits.end)))
@@ -169,7 +169,7 @@ class HostState:
         if thread not in self._running:
             states, evidence = self.states(thread), self.evidence(thread)
             shows_cpu = evidence.on_cpu is not None or evidence.shown is not None or not evidence.is_known
-            silent = np.isin(states.value, (Cause.HOST_BLOCKED, Cause.UNATTRIBUTED, ELSEWHERE))
+            silent = is_any(states.value, (Cause.HOST_BLOCKED, Cause.UNATTRIBUTED, ELSEWHERE))
             silent |= (states.value == Cause.CPU) & (not shows_cpu)
             self._running[thread] = StepFunction(states.time, np.where(silent, NOTHING, states.value))
         return self._running[thread]

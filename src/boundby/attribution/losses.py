@@ -18,7 +18,18 @@ from boundby.attribution import segments
 from boundby.attribution.context import TraceContext
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, pick, places, sorted_distinct, unique
+from boundby.model.arrays import (
+    BoolArray,
+    Int32Array,
+    Int64Array,
+    as_rows,
+    ascend,
+    is_any,
+    pick,
+    places,
+    sorted_distinct,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.records import dataclass
@@ -82,15 +93,16 @@ class Withheld(NamedTuple):
 
 def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Losses:
     """What of a trace (its operations on the host's clock) was not recorded. ``region``: of each range."""
-    expected = _expected(trace, calls)
-    has_work = np.zeros(len(calls), bool)
-    has_work[calls.of_operation[calls.of_operation >= 0]] = True
     work = _work_of_calls(trace, calls)
-    lost = expected & ~has_work
-    process = trace.process_of_thread[calls.thread]
+    expected = _expected(trace, calls, work)
+    has_work = np.zeros(len(calls) + 1, bool)
+    has_work[calls.of_operation] = True  # the last entry is for operations without a call
+    lost = expected & ~has_work[:-1]
+    rows = np.flatnonzero(lost)
     # A set of no byte leaves no record either: sets are lost only where kernels or copies are.
-    empty = lost & (work == Work.SET) & ~np.isin(process, unique(process[lost & (work != Work.SET)]))
-    lost, expected = lost & ~empty, expected & ~empty
+    process, is_set = trace.process_of(calls.thread[rows]), work[rows] == Work.SET
+    empty = rows[is_set & ~np.isin(process, unique(process[~is_set]))]
+    lost[empty] = expected[empty] = False
     rows = np.flatnonzero(lost)
     rows = rows[np.lexsort((rows, calls.start_ns[rows]))]
     device_of_call = _devices(trace, calls)
@@ -116,28 +128,35 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
 
 def _work_of_calls(trace: Trace, calls: Calls) -> npt.NDArray[np.int8]:
     kinds = np.zeros(len(trace.names) + 1, np.int8)
-    used = unique(calls.name[calls.name >= 0])
-    kinds[used] = [int(work_of_call(trace.names[number])) for number in used.tolist()]
-    return kinds[calls.name]
+    used = _used(calls)
+    kinds[used] = [int(work_of_call(trace.names[number])) for number in used]
+    return pick(kinds[:-1], calls.name, kinds[-1])
 
 
-def _expected(trace: Trace, calls: Calls) -> BoolArray:
+def _used(calls: Calls) -> list[int]:
+    """The names that calls have."""
+    return [number for number in unique(calls.name).tolist() if number >= 0]
+
+
+def _expected(trace: Trace, calls: Calls, work: npt.NDArray[np.int8]) -> BoolArray:
     """Successful calls that put work on a device which a capture of kernels and copies records."""
-    expected: BoolArray = np.isin(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
-    expected &= (_work_of_calls(trace, calls) != Work.NONE) & ~calls.has_failed
+    expected: BoolArray = is_any(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
+    expected &= (work != Work.NONE) & ~calls.has_failed
     for process, captures in _stream_captures(trace, calls).items():
-        of_process = np.flatnonzero(expected & (trace.process_of_thread[calls.thread] == process))
+        of_process = np.flatnonzero(expected & (trace.process_of(calls.thread) == process))
         expected[of_process[contains(captures, calls.start_ns[of_process]) >= 0]] = False
     return expected
 
 
 def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     """When streams were captured into graphs, by process: what is launched then does not run."""
-    names = {number: plain_name(trace.names[number]) for number in unique(calls.name).tolist() if number >= 0}
+    names = {number: plain_name(trace.names[number]) for number in _used(calls)}
     begins, ends = ([number for number in names if what in names[number]] for what in ("BeginCapture", "EndCapture"))
+    if not begins:
+        return {}
     first, last = (np.flatnonzero(np.isin(calls.name, numbers)) for numbers in (begins, ends))
     found: dict[int, IntervalSet] = {}
-    process = trace.process_of_thread[calls.thread]
+    process = trace.process_of(calls.thread)
     for number in unique(process[first]).tolist():
         start = calls.start_ns[first[process[first] == number]]
         stop = np.sort(calls.end_ns[last[process[last] == number]])
@@ -164,7 +183,7 @@ def _devices(trace: Trace, calls: Calls) -> Int32Array:
         usable = (source >= 0) & (source < len(calls)) & (device < 0)
         usable[usable] = calls.thread[source[usable]] == calls.thread[usable]
         device[usable] = device[source[usable]]
-    process = trace.process_of_thread[calls.thread]
+    process = trace.process_of(calls.thread)
     main = np.full(len(trace.processes) + 1, NOTHING, np.int32)
     for number in unique(trace.operations.process).tolist():
         main[number] = np.bincount(trace.operations.device[trace.operations.process == number]).argmax()
@@ -181,9 +200,11 @@ def _when(
     """
     begin, until = calls.start_ns[rows].copy(), np.full(len(rows), _NEVER)
     stream = np.full(len(rows), NOTHING, np.int64)
-    process = trace.process_of_thread[calls.thread[rows]]
+    process = trace.process_of(calls.thread[rows])
     table = trace.operations
-    call_process = trace.process_of_thread[calls.thread]
+    if not len(rows):
+        return begin, until, stream
+    call_process = trace.process_of(calls.thread)
     launched = np.where(calls.of_operation >= 0, pick(calls.start_ns, calls.of_operation, 0), table.start_ns)
     for number, gpu in sorted(set(zip(process.tolist(), device.tolist(), strict=True))):
         mine = np.flatnonzero((process == number) & (device == gpu))
@@ -235,7 +256,7 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
     """
     table, points = trace.operations, trace.stream_points
     holds = _may_hold(trace, calls)
-    api_process = trace.process_of_thread[trace.api.thread]
+    api_process = trace.process_of(trace.api.thread)
     dark, fractions, of_waits = [], [], []
     for number in range(len(trace.processes)):
         orphans = (table.process == number) & (calls.of_operation < 0) & (table.correlation != NO_CORRELATION)
@@ -280,11 +301,12 @@ def _silences(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> tupl
     """Per process: from when on calls are missing, though ranges of regions in which it nearly always calls go on: to
     the end of the trace nothing is left of its calls. Records stop thread by thread: the first to stop counts."""
     found: list[int | None] = []
-    process, call_process = trace.process_of_thread[trace.ranges.thread], trace.process_of_thread[calls.thread]
+    process, call_process = trace.process_of(trace.ranges.thread), trace.process_of(calls.thread)
     for number in range(len(trace.processes)):
-        ranges, own = np.flatnonzero(process == number), np.flatnonzero(call_process == number)
+        ranges, own = np.flatnonzero(process == number), as_rows(call_process == number)
         silent = _silence(trace, calls, ranges, region[ranges], own)
         if silent is not None:
+            own = np.arange(len(calls))[own]
             threads = unique(calls.thread[own]).tolist()
             each = [_silence(trace, calls, ranges, region[ranges], own[calls.thread[own] == one]) for one in threads]
             silent = min((time for time in each if time is not None), default=silent)
@@ -297,13 +319,16 @@ def _silence(
     calls: Calls,
     ranges: npt.NDArray[np.intp],
     region: npt.NDArray[np.int64],
-    own: npt.NDArray[np.intp],
+    own: npt.NDArray[np.intp] | slice,
 ) -> int | None:
     """The end of the last of these calls, where instances go on of a region in which there nearly always was one."""
-    if not len(own) or not len(ranges):
+    if not len(calls.start_ns[own]) or not len(ranges):
         return None
     start, end, last = trace.ranges.start_ns[ranges], trace.ranges.end_ns[ranges], int(calls.end_ns[own].max())
-    times = np.sort(calls.start_ns[own])
+    if not (start >= last).any():
+        return None
+    times = calls.start_ns[own]
+    times = times if ascend([times]) else np.sort(times)
     called = places(times, end) > places(times, start)
     late = np.bincount(region[start >= last], minlength=1)
     for number in np.flatnonzero(late >= LEAST_SILENT).tolist():
@@ -322,7 +347,7 @@ def filled(trace: Trace, calls: Calls, losses: Losses, begins_ns: Mapping[int, i
     rows = np.flatnonzero((losses.device >= 0) & (losses.begin_ns >= least[losses.device]))
     rows = rows[np.lexsort((losses.call[rows], losses.until_ns[rows], losses.device[rows]))]
     begin, until, call = losses.begin_ns[rows], losses.until_ns[rows], losses.call[rows]
-    process = trace.process_of_thread[calls.thread[call]]
+    process = trace.process_of(calls.thread[call])
     stream = np.where(
         losses.stream[rows] >= 0, losses.stream[rows], _usual_streams(trace, process, losses.device[rows])
     )

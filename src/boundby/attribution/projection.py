@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import Int64Array, places, range_maximum, unique
+from boundby.model.arrays import Int64Array, as_rows, ascend, in_order, places, range_maximum, unique
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Trace
@@ -26,11 +26,11 @@ def project(
     """
     first = np.full(len(trace.ranges), _NEVER.max, np.int64)
     last = np.full(len(trace.ranges), _NEVER.min, np.int64)
-    start, end = trace.operations.start_ns[rows], trace.operations.end_ns[rows]
     _while_open(trace, calls, rows, first, last)
-    inside = launch_range[rows] != NOTHING
-    np.minimum.at(first, launch_range[rows][inside], start[inside])
-    np.maximum.at(last, launch_range[rows][inside], end[inside])
+    is_sole = len(rows) == len(trace.operations)
+    inside = as_rows(launch_range != NOTHING) if is_sole else rows[launch_range[rows] != NOTHING]
+    np.minimum.at(first, launch_range[inside], trace.operations.start_ns[inside])
+    np.maximum.at(last, launch_range[inside], trace.operations.end_ns[inside])
     depth = depths(regions.range_parent)
     for level in range(int(depth.max(initial=0)), 0, -1):
         below = np.flatnonzero(depth == level)
@@ -45,22 +45,25 @@ def _while_open(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp], first: I
     rows = rows[calls.of_operation[rows] >= 0]
     if len(rows) == 0 or len(trace.ranges) == 0:
         return
-    call = calls.of_operation[rows]
-    ranges, launched = trace.ranges, calls.start_ns[call]
-    process = trace.process_of_thread
+    whole: slice | npt.NDArray[np.intp] = slice(None) if len(rows) == len(trace.operations) else rows
+    call, start, end = (
+        column[whole] for column in (calls.of_operation, trace.operations.start_ns, trace.operations.end_ns)
+    )
+    ranges, launched, thread = trace.ranges, calls.start_ns[call], calls.thread[call]
     for of_call, of_range, kind in (
-        (calls.thread[call], ranges.thread, ~ranges.is_start_end),
-        (process[calls.thread[call]], process[ranges.thread], ranges.is_start_end),
+        (thread, ranges.thread, ~ranges.is_start_end),
+        (trace.process_of(thread), trace.process_of(ranges.thread), ranges.is_start_end),
     ):
         for number in unique(of_range[kind]).tolist():
             chosen = np.flatnonzero(kind & (of_range == number))
-            mine = np.flatnonzero(of_call == number)
-            mine = mine[np.argsort(launched[mine], kind="stable")]
-            low = places(launched[mine], ranges.start_ns[chosen], side="left")
-            high = places(launched[mine], ranges.end_ns[chosen], side="left")
+            mine = as_rows(of_call == number)
+            order = in_order(launched[mine])
+            time, begin, finish = (column[mine][order] for column in (launched, start, end))
+            low = places(time, ranges.start_ns[chosen], side="left")
+            high = places(time, ranges.end_ns[chosen], side="left")
             some = high > low
             chosen, low, high = chosen[some], low[some], high[some]
-            earliest = -range_maximum(-trace.operations.start_ns[rows[mine]], low, high)
-            latest = range_maximum(trace.operations.end_ns[rows[mine]], low, high)
+            earliest = begin[low] if ascend([begin]) else -range_maximum(-begin, low, high)
+            latest = finish[high - 1] if ascend([finish]) else range_maximum(finish, low, high)
             first[chosen] = np.minimum(first[chosen], earliest)
             last[chosen] = np.maximum(last[chosen], latest)

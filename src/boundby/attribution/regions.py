@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array, factorize, rows_of, unique
+from boundby.model.arrays import Int64Array, factorize, pick, rows_of, unique
 from boundby.model.nesting import depths, latest_open, nest
 from boundby.model.records import dataclass
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
@@ -138,9 +138,7 @@ class Ownership:
 
     def region_of(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """Regions of range rows; NOTHING becomes the root."""
-        if len(self.regions.of_range) == 0:
-            return np.full(len(rows), ROOT, np.int64)
-        return np.where(rows >= 0, self.regions.of_range[np.maximum(rows, 0)], ROOT)
+        return pick(self.regions.of_range, rows, ROOT)
 
     def steps(self, thread: int) -> StepFunction:
         """The function behind ``ranges_at``: range rows over time."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, group_sums
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, ascend, group_sums
 from boundby.model.causes import CAUSES, Cause
+from boundby.model.library import core, int64, run
 from boundby.model.records import dataclass
 
 NO_THREAD = -1
@@ -93,7 +94,12 @@ def concatenate(*parts: Segments) -> Segments:
     start, end = (np.concatenate([getattr(part, name) for part in full]) for name in ("start_ns", "end_ns"))
     order: slice | npt.NDArray[np.intp] = slice(None)
     if not bool((start[1:] > start[:-1]).all()):
-        order = np.argsort(start, kind="stable")
+        sides = [int64(part.start_ns) for part in full]
+        if core() is not None and len(full) == 2 and all(ascend([side]) for side in sides):
+            order = np.empty(len(start), np.intp)
+            run("boundby_merge", sides[0], len(sides[0]), sides[1], len(sides[1]), order)
+        else:
+            order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
     if bool((start[1:] == end[:-1]).all()):  # nothing between them: one column of bounds is enough
         bounds = np.append(start, end[-1:])

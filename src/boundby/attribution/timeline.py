@@ -34,7 +34,7 @@ from boundby.correlation.clock import LEAST_LAUNCHED, MOST_LATENCY_NS, NO_SHIFT,
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
 from boundby.correlation.lost_waits import restored
-from boundby.model.arrays import Int32Array, Int64Array, joined, pick, places, unique
+from boundby.model.arrays import Int32Array, Int64Array, as_rows, in_order, joined, pick, places, unique
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet, clip, complement
 from boundby.model.nesting import close_leaks
@@ -325,18 +325,20 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
     # Copies to the host that return when the data are there.
     holding = (operations.kind == OpKind.MEMCPY) & (operations.direction == Direction.DTOH)
     if len(calls):
-        holding &= operations.is_pageable | (calls.kind[calls.of_operation] == CallClass.BLOCKING_COPY)
+        holding &= operations.is_pageable | (pick(calls.kind, calls.of_operation, -1) == CallClass.BLOCKING_COPY)
     for device in unique(operations.device).tolist():
         mine = operations.device == device
-        joined = mine & (calls.of_operation >= 0)
+        is_joined = mine & (calls.of_operation >= 0)
+        joined_rows = as_rows(is_joined)
+        call, begun = calls.of_operation[joined_rows], start[joined_rows]
         shift = NO_SHIFT
-        if joined.any():
-            holds = joined & holding
+        if len(call):
+            holds = np.flatnonzero(is_joined & holding)
             late = end[holds] - calls.end_ns[calls.of_operation[holds]]
             late = np.concatenate((late, _after_waits(trace, calls, mine)))
-            shift = estimate_shift(start[joined], calls.start_ns[calls.of_operation[joined]], late)
-            quickest_ns = int((start[joined] - calls.end_ns[calls.of_operation[joined]]).min()) + shift.shift_ns
-            if quickest_ns > MOST_LATENCY_NS and np.count_nonzero(joined) >= LEAST_LAUNCHED:
+            shift = estimate_shift(begun, calls.start_ns[call], late)
+            quickest_ns = int((begun - calls.end_ns[call]).min()) + shift.shift_ns
+            if quickest_ns > MOST_LATENCY_NS and len(call) >= LEAST_LAUNCHED:
                 shift = replace(shift, unshown_ns=quickest_ns)
         shifts[device] = shift
         if shift.shift_ns:
@@ -350,15 +352,16 @@ def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int
     where a process uses one stream, before each wait for that. Every wait counts that followed a launch."""
     table, found = trace.operations, []
     wide = np.array([is_device_wide(name) for name in trace.names] or [False], bool)
-    process = trace.process_of_thread[calls.thread]
+    syncs = np.flatnonzero(calls.kind == CallClass.SYNC)
+    process = trace.process_of(calls.thread[syncs])
     for number in unique(table.process[mine]).tolist():
-        rows = np.flatnonzero(mine & (table.process == number) & (calls.of_operation >= 0))
-        waits = np.flatnonzero((calls.kind == CallClass.SYNC) & (process == number))
+        rows = as_rows(mine & (table.process == number) & (calls.of_operation >= 0))
+        waits = syncs[process == number]
         if len(unique(table.stream[rows])) > 1:
             waits = waits[wide[calls.name[waits]]]
         launched = calls.start_ns[calls.of_operation[rows]]
-        order = np.argsort(launched, kind="stable")
-        ended = np.maximum.accumulate(table.end_ns[rows[order]])
+        order = in_order(launched)
+        ended = np.maximum.accumulate(table.end_ns[rows][order])
         place = places(launched[order], calls.start_ns[waits]) - 1
         waits, place = waits[place >= 0], place[place >= 0]
         _, first = np.unique(place, return_index=True)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from boundby.attribution.context import TraceContext
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS, Gaps
-from boundby.model.arrays import BoolArray, Int64Array, unique
+from boundby.model.arrays import BoolArray, Int64Array, is_any, unique
 from boundby.model.intervals import Coverage
 from boundby.model.records import dataclass
 from boundby.trace.vocabulary.cuda import CallClass
@@ -41,6 +41,6 @@ def wait_table(context: TraceContext, gaps: Iterable[Gaps]) -> CallWaits:
     for each in gaps:
         blamed: npt.NDArray[np.intp] = np.flatnonzero(each.wait >= 0)
         np.add.at(idle, each.wait[blamed], each.sync_ns[blamed])
-    explicit = np.isin(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+    explicit = is_any(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
     held = blocked if bool((held <= blocked).all()) else np.maximum(held, blocked)
     return CallWaits(blocked, held, explicit | (blocked > LAUNCH_LIMIT_NS), idle)

@@ -7,7 +7,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, median, pick, places, ranked, rows_of
+from boundby.model.arrays import (
+    BoolArray,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    as_rows,
+    ascend,
+    is_any,
+    median,
+    pick,
+    places,
+    ranked,
+    rows_of,
+)
+from boundby.model.library import core, int64, run
 from boundby.model.records import dataclass
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -48,17 +62,18 @@ def correlate(trace: Trace) -> Calls:
     api = trace.api
     outermost, start = _outermost(api.start_ns, api.end_ns, api.thread)
     rows: slice | npt.NDArray[np.intp] = slice(None) if outermost.all() else np.flatnonzero(outermost)
-    root = np.cumsum(outermost) - 1  # every call's outermost call: nested ones follow theirs
+    # Every call's outermost call: nested ones follow theirs.
+    root = None if isinstance(rows, slice) else np.cumsum(outermost) - 1
     kind_of_all = trace.call_class[api.name]
     kind = kind_of_all[rows]
     # A call is as strong as what runs inside it: cudaMemcpy -> cuMemcpyDtoH is one blocking copy.
-    launches = np.isin(kind_of_all, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
-    call_process = trace.process_of_thread[api.thread]
+    launches = is_any(kind_of_all, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
+    call_process = trace.process_of(api.thread)
     operations, points = trace.operations, trace.stream_points
 
     def owner(process: npt.NDArray[np.int32], correlation: Int64Array) -> npt.NDArray[np.int64]:
         call = _join(process, correlation, api.correlation, call_process, launches)
-        return pick(root, call, -1)
+        return call if root is None else pick(root, call, -1)
 
     of_operation = owner(operations.process, operations.correlation)
     duration = (api.end_ns - start)[rows]
@@ -96,11 +111,18 @@ def _join(
     if len(correlation) == 0 or len(wanted_correlation) == 0:
         return np.full(len(wanted_correlation), -1, np.int64)
     stride = int(max(correlation.max(), wanted_correlation.max())) + 1
-    key = process * stride + correlation
+    key = process * stride
+    key += correlation
+    low, high = int(key.min()), int(key.max())
+    is_dense = low >= 0 and high <= _DENSE * len(key)  # numbers that run on: a table instead of a search
+    if is_dense and core() is not None:
+        found, room = np.empty(len(wanted_correlation), np.int64), np.empty(high + 1, np.int64)
+        asks = np.ascontiguousarray(wanted_process, np.int32), int64(wanted_correlation), len(found)
+        run("boundby_join", key, launches, len(key), high, room, *asks, NO_CORRELATION, stride, found)
+        return found
     wanted = wanted_process.astype(np.int64) * stride + wanted_correlation
     asked = (wanted_correlation != NO_CORRELATION) & (wanted_process >= 0)
-    low, high = int(key.min()), int(key.max())
-    if low >= 0 and high <= _DENSE * len(key):  # numbers that run on: a table instead of a search
+    if is_dense:
         row_of = np.full(high + 2, -1, np.int64)
         for chosen in (~launches, launches):
             rows = np.flatnonzero(chosen)[::-1]
@@ -124,13 +146,11 @@ def _first_loads(
     """Calls that load code or create a context by being the first: of a kernel, or of a bookkeeping function."""
     operations = trace.operations
     loads = np.zeros(len(duration), bool)
-    kernels = np.flatnonzero((operations.kind == OpKind.KERNEL) & (of_operation >= 0))
-    if len(kernels):
-        launch = of_operation[kernels]
-        launch = launch[kind[launch] == CallClass.LAUNCH]
-        kernels = kernels[kind[of_operation[kernels]] == CallClass.LAUNCH]
+    is_launched = (operations.kind == OpKind.KERNEL) & (pick(kind, of_operation, -1) == CallClass.LAUNCH)
+    kernels = as_rows(is_launched)
+    if is_launched.any():
         group = operations.name[kernels].astype(np.int64) * (len(trace.processes) + 1) + operations.process[kernels]
-        loads |= _long_firsts(group, launch, duration, start)
+        loads |= _long_firsts(group, of_operation[kernels], duration, start)
     others = np.flatnonzero(kind == CallClass.OTHER)
     if len(others):
         group = name[others].astype(np.int64) * (len(trace.processes) + 1) + process[others]
@@ -150,7 +170,7 @@ def _long_firsts(
         return loads
     groups, group = ranked(group)
     begun = start[call]
-    by_time = np.arange(len(call)) if bool((begun[1:] >= begun[:-1]).all()) else np.argsort(begun, kind="stable")
+    by_time = np.arange(len(call)) if ascend([begun]) else np.argsort(begun, kind="stable")
     first = np.empty(len(groups), np.intp)
     first[group[by_time[::-1]]] = by_time[::-1]  # the last write wins: the first call
     is_slow = duration[call[first]] > FIRST_LOAD_MINIMUM_NS

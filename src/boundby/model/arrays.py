@@ -164,6 +164,13 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
     if len(columns) == 1:
         found, index = ranked(columns[0])
         return found.astype(np.int64)[:, None], index
+    if (packed := _packed(columns)) is not None:
+        rest, inverse = ranked(packed[0])
+        rows = np.empty((len(rest), len(columns)), np.int64)
+        for at, (low, span) in reversed([*enumerate(packed[1])]):
+            rows[:, at] = rest % span + low
+            rest = rest // span
+        return rows, inverse
     if (known := _distinct(columns)) is not None:
         first, index = known
         rows = np.stack([np.asarray(column)[first] for column in columns], axis=1).astype(np.int64)
@@ -183,6 +190,27 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
     return rows.astype(np.int64), inverse
 
 
+def _packed(columns: Sequence[npt.NDArray[Any]]) -> tuple[Int64Array, list[tuple[int, int]]] | None:
+    """One number for each row, in the order of the rows, where the columns hold integers that lie near to each other;
+    and of each column the lowest value and how many there may be. None: they do not."""
+    spans: list[tuple[int, int]] = []
+    if any(column.dtype.kind != "i" for column in columns):
+        return None
+    room = 2 * len(columns[0])
+    for column in columns:
+        low = int(column.min())
+        spans.append((low, int(column.max()) - low + 1))
+        room //= spans[-1][1]
+    if not room:
+        return None
+    code: Int64Array | None = None
+    for column, (low, span) in zip(columns, spans, strict=True):
+        if span > 1:
+            own = np.subtract(column, low, dtype=np.int64)
+            code = own if code is None else np.add(np.multiply(code, span, out=code), own, out=code)
+    return np.zeros(len(columns[0]), np.int64) if code is None else code, spans
+
+
 def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> npt.NDArray[Scalar]:
     """``values[rows]``, with ``missing`` where a row is negative: there is none. Shape of ``rows``."""
     if len(values) == 0:
@@ -197,7 +225,7 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
         if run("boundby_pick", *columns, missing, found) < 0:
             raise IndexError("a row lies behind the last")
         return found
-    picked: npt.NDArray[Scalar] = values[rows]
+    picked: npt.NDArray[Scalar] = values[np.maximum(rows, 0)]
     picked[rows < 0] = missing
     return picked
 
@@ -230,6 +258,35 @@ def largest(values: npt.NDArray[Any], most: int, ties: npt.NDArray[Any] | None =
     return rows[np.lexsort((rows if ties is None else ties[rows], -values[rows]))][:most]
 
 
+def as_rows(chosen: BoolArray) -> slice | npt.NDArray[np.intp]:
+    """The chosen rows: a slice, which copies nothing, where they follow one another."""
+    rows = np.flatnonzero(chosen)
+    first, last = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
+    return slice(first, last) if last - first == len(rows) else rows
+
+
+def ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
+    """Whether no row comes before the one before it, by the first key, of equals by the next."""
+    is_after: BoolArray | None = None
+    for key in reversed(keys):
+        same = key[1:] >= key[:-1] if is_after is None else (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & is_after)
+        is_after = same
+    return is_after is None or bool(is_after.all())
+
+
+def in_order(*keys: npt.NDArray[Any]) -> slice | npt.NDArray[np.intp]:
+    """``np.lexsort``, the first key first; where rows are in that order already all of them, which copies nothing."""
+    return slice(None) if ascend(keys) else np.lexsort(keys[::-1])
+
+
+def offsets(group: npt.NDArray[Any], groups: int) -> Int64Array:
+    """Where each group begins in a column that is in order of groups, and where the last one ends."""
+    at = np.zeros(groups + 1, np.int64)
+    if len(group):
+        np.cumsum(group_counts(group, groups), out=at[1:])
+    return at
+
+
 def rows_of(column: npt.NDArray[Any], value: int) -> slice:
     """The rows that hold a value, in a column that is sorted."""
     wanted = column.dtype.type(value)  # one of another type would make NumPy copy the column
@@ -238,9 +295,9 @@ def rows_of(column: npt.NDArray[Any], value: int) -> slice:
 
 def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> Int64Array:
     """For each operation, how many launched before it (itself excluded) had not started when it was launched."""
-    launched = places(np.sort(launch), launch)
-    started = places(np.sort(start), launch, side="right")
-    depth: Int64Array = np.maximum(launched - started, 0).astype(np.int64)
+    launched = places(launch if ascend([launch]) else np.sort(launch), launch)
+    started = places(start if ascend([start]) else np.sort(start), launch, side="right")
+    depth: Int64Array = np.maximum(launched - started, 0)
     return depth
 
 
@@ -297,6 +354,16 @@ def group_sums(group: npt.NDArray[Any], value: npt.NDArray[Any], groups: int) ->
     if core() is None:
         np.add.at(total, group, value)
     elif run("boundby_sums", known := integers(group), known.itemsize, int64(value), len(group), groups, total) < 0:
+        raise IndexError("a value is of no group")
+    return total
+
+
+def group_counts(group: npt.NDArray[Any], groups: int) -> Int64Array:
+    """How many rows each group has, shape (groups,)."""
+    if core() is None:
+        return np.bincount(group, minlength=groups).astype(np.int64)
+    total: Int64Array = np.zeros(groups, np.int64)
+    if run("boundby_sums", known := integers(group), known.itemsize, 0, len(group), groups, total) < 0:
         raise IndexError("a value is of no group")
     return total
 

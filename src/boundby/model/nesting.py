@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array
+from boundby.model.library import core, int64, run
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, simplify
 
 
@@ -32,6 +33,11 @@ def nest(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int = 0) ->
     """
     if len(start) == 0:
         return Nesting(np.empty(0, np.int64), CONSTANT_NOTHING)
+    if core() is not None:
+        above, time, value = np.empty((3, 2 * len(start)), np.int64)
+        count = run("boundby_nest", int64(start), int64(end), len(start), above, time, value)
+        if count >= 0:
+            return Nesting(above[: len(start)].copy(), StepFunction(time[:count].copy(), value[:count].copy()))
     parent = _proper_parents(start, end)
     if parent is None and rounded_ns:
         end = _unrounded(start, end, rounded_ns)

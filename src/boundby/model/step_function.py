@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int64Array, places, sorted_distinct
+from boundby.model.arrays import Int64Array, pick, places, sorted_distinct
 from boundby.model.library import core, int64, run
 
 NOTHING = -1
@@ -21,10 +21,7 @@ class StepFunction(NamedTuple):
 
     def at(self, time: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The value at each instant."""
-        if len(self.time) == 0:
-            return np.full(len(time), NOTHING, np.int64)
-        index = places(self.time, time, side="right") - 1
-        return np.where(index >= 0, self.value[np.maximum(index, 0)], NOTHING)
+        return pick(self.value, places(self.time, time, side="right") - 1, NOTHING)
 
 
 CONSTANT_NOTHING = StepFunction(np.empty(0, np.int64), np.empty(0, np.int64))

@@ -133,13 +133,13 @@ static void select_rank(int64_t *values, int64_t low, int64_t stop, int64_t rank
     }
 }
 
-/* Add up the values of each group (so many bytes a group). -1 where a group is none of them. */
+/* Add up the values of each group (so many bytes a group); without ``value`` count them. -1 where a group is none. */
 EXPORT int64_t boundby_sums(const void *group, int64_t width, const int64_t *value, int64_t count, int64_t groups,
                             int64_t *total) {
     for (int64_t row = 0; row < count; row++) {
         int64_t into = element(group, width, row);
         if (into < 0 || into >= groups) return -1;
-        total[into] += value[row];
+        total[into] += value ? value[row] : 1;
     }
     return count;
 }
@@ -201,6 +201,66 @@ EXPORT int64_t boundby_greatest(const int64_t *values, int64_t count, const int6
         found[slice] = most;
     }
     return slices;
+}
+
+/* Ranges in order of start, then -end, nested: of each its parent (NOTHING), and which is innermost from when on (two
+   steps for each at most). How many steps; -1 where ranges overlap without nesting, have no length or no order. */
+EXPORT int64_t boundby_nest(const int64_t *start, const int64_t *end, int64_t count, int64_t *parent, int64_t *time,
+                            int64_t *innermost) {
+    int64_t open = -1, found = 0, now = 0, value = -1, latest = -1, row = 0;
+    for (int64_t steps = 0; steps < 2 * count; steps++) {
+        int64_t when, what;
+        int is_end = open >= 0 && (row == count || end[open] <= start[row]);
+        if (is_end) { /* its parent takes over */
+            when = end[open];
+            what = open = parent[open];
+        } else {
+            if (end[row] <= start[row] || (open >= 0 && end[row] > end[open])) return -1;
+            if (row && start[row] < start[row - 1]) return -1;
+            when = start[row];
+            parent[row] = open;
+            what = open = row++;
+        }
+        if (steps && when != now && value != latest) { /* of several at one instant the last one holds */
+            time[found] = now;
+            innermost[found++] = latest = value;
+        }
+        now = when;
+        value = what;
+    }
+    if (count && value != latest) {
+        time[found] = now;
+        innermost[found++] = value;
+    }
+    return found;
+}
+
+/* Two columns of instants, each in order, merged: of each place the row, those of the second behind the ``first`` of the
+   first one; of equals the first column's come first. */
+EXPORT int64_t boundby_merge(const int64_t *one, int64_t first, const int64_t *other, int64_t second, int64_t *rows) {
+    int64_t left = 0, right = 0;
+    for (int64_t place = 0; place < first + second; place++)
+        rows[place] = right == second || (left < first && one[left] <= other[right]) ? left++ : first + right++;
+    return first + second;
+}
+
+/* The first row of each number (of a process and its call) among launches or, where there is none, among other calls;
+   ``row_of``: room for all numbers up to the highest. Then of each number wanted that row, -1 without one. */
+EXPORT int64_t boundby_join(const int64_t *key, const uint8_t *launches, int64_t count, int64_t high, int64_t *row_of,
+                            const int32_t *process, const int64_t *correlation, int64_t wanted, int64_t none,
+                            int64_t stride, int64_t *found) {
+    for (int64_t place = 0; place <= high; place++) row_of[place] = -1;
+    for (int64_t row = 0; row < count; row++) {
+        if (key[row] < 0 || key[row] > high) return -1;
+        int64_t known = row_of[key[row]];
+        if (known < 0 || (launches[row] && !launches[known])) row_of[key[row]] = row;
+    }
+    for (int64_t row = 0; row < wanted; row++) {
+        int64_t number = process[row] * stride + correlation[row];
+        int is_asked = correlation[row] != none && process[row] >= 0 && number >= 0 && number <= high;
+        found[row] = is_asked ? row_of[number] : -1;
+    }
+    return wanted;
 }
 
 /* A row's value of a column of any type, in a loop for each: who loops takes the type out of it. */

@@ -106,6 +106,7 @@ static int64_t text_number(const leaves_t *l, const uint8_t *text, int64_t size)
 typedef struct { /* where the wanted columns of a row are, worked out from its header; rows alike share it */
   const uint8_t *header;
   int64_t header_size, payload_size;
+  int64_t end; /* of the last wanted column in the payload */
   int64_t at[MOST_OUTPUTS], size[MOST_OUTPUTS];
   int64_t type[MOST_OUTPUTS];
 } layout_t;
@@ -123,6 +124,7 @@ static int read_layout(const leaves_t *l, layout_t *y, cursor_t header, int64_t 
   y->header = header.at;
   y->header_size = header_size;
   y->payload_size = payload_size;
+  y->end = 0;
   for (; header.at < header.end; column++) {
     uint64_t type;
     if (!varint(&header, &type) || type == 10 || type == 11 || column >= l->columns) return 0;
@@ -134,6 +136,7 @@ static int read_layout(const leaves_t *l, layout_t *y, cursor_t header, int64_t 
       if (!is_text && (type == REAL || type >= FIRST_TEXT)) return 0;
       if (column == l->text_column && type != ABSENT && !is_text) return 0;
       y->at[output] = at, y->size[output] = size, y->type[output] = (int64_t)type;
+      if (at + size > y->end) y->end = at + size;
     }
     at += length;
   }
@@ -173,7 +176,7 @@ static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
         !is_same(y->header, header.at, size)) {
       if (!read_layout(l, y, header, (int64_t)header_size, (int64_t)payload)) return NOT_PLAIN;
     }
-    for (int64_t output = 0; output < l->outputs; output++) is_deferred |= y->at[output] + y->size[output] > local;
+    is_deferred = y->end > local;
   }
   if (is_deferred) {
     l->deferred_row[l->state[DEFERRED]] = row;

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, factorize, places, unique
+from boundby.model.arrays import Int32Array, Int64Array, as_rows, factorize, is_any, offsets, pick, unique
 from boundby.native.forward import Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate
@@ -38,19 +38,18 @@ def _put_together(timeline: Timeline) -> Graph:
     table, before = _in_order(timeline.trace.operations)
     calls = timeline.calls
     nodes = find_host_nodes(timeline)
-    node_of = np.full(len(calls) + 1, NONE, np.int64)  # the last entry is for operations without a call
-    is_call = nodes.call >= 0
-    node_of[nodes.call[is_call]] = np.flatnonzero(is_call)
-    has_call = calls.of_operation >= 0
-    begun = calls.start_ns[np.maximum(calls.of_operation, 0)] if len(calls) else table.start_ns
-    queues = StreamQueues(table, np.where(has_call, begun, table.start_ns))
+    node_of = np.full(len(calls) + 1, NONE, np.int32)  # the last entry is for instants
+    node_of[nodes.call] = np.arange(len(nodes.call), dtype=np.int32)
+    begun = pick(calls.start_ns, calls.of_operation, 0)
+    queues = StreamQueues(table, np.where(calls.of_operation >= 0, begun, table.start_ns))
     points = read_points(timeline)
     events = resolve_events(timeline, points, queues)
     waits = find_waits(timeline, points, events, queues)
     after = _between_streams(timeline.trace, table, events.operations, queues, before)
     device = find_concurrency(timeline.trace, queues.key)
     crossed = np.full(len(table), NEVER)
-    np.maximum.at(crossed, after.who, table.end_ns[after.what])
+    if len(after.who):
+        np.maximum.at(crossed, after.who, table.end_ns[after.what])
     begin = np.where(waits.held_by_slot, calls.end_ns - waits.cost, calls.start_ns)
     streams = order_streams(
         *(table, calls.of_operation, begin, np.where(waits.holds, begin, calls.end_ns), before),
@@ -59,12 +58,12 @@ def _put_together(timeline: Timeline) -> Graph:
     )
     on_node = _on_nodes(nodes, waits)
     del waits, queues, points, events, crossed, begin
-    region = np.zeros(len(nodes.chain), np.int64)
+    region = np.zeros(len(nodes.chain), np.int32)
     for number in unique(nodes.thread).tolist():
-        mine = nodes.thread == number
+        mine = as_rows(nodes.thread == number)
         region[mine] = timeline.ownership.at(number, nodes.start_ns[mine])
-    launch = node_of[calls.of_operation]
-    loads = np.append(calls.is_first_load, False)[nodes.call]
+    launch = pick(node_of[:-1], calls.of_operation, NONE)
+    loads = pick(calls.is_first_load, nodes.call, False)
     links = Links(
         chain=nodes.chain,
         node_begin_ns=np.where(on_node.held_by_slot, nodes.end_ns - on_node.cost, nodes.start_ns),
@@ -76,10 +75,10 @@ def _put_together(timeline: Timeline) -> Graph:
         waits_for_start=on_node.by_start,
         queue_slot=on_node.queue_slot.astype(np.int32),
         queue_slot_lag_ns=on_node.queue_slot_lag,
-        launch=launch.astype(np.int32),
+        launch=launch,
         from_call_end=streams.from_call_end,
         before=streams.before.astype(np.int32),
-        after_at=places(after.who, np.arange(len(table) + 1)).astype(np.int32),
+        after_at=offsets(after.who, len(table)).astype(np.int32),
         after_what=after.what.astype(np.int32),
         start_ns=table.start_ns,
         unexplained_lead_ns=np.zeros(len(table), np.int64),
@@ -106,10 +105,10 @@ def _put_together(timeline: Timeline) -> Graph:
         costs=costs,
         order=_event_order(nodes, on_node, launch, table.start_ns),
         node_kind=nodes.kind,
-        is_init=np.isin(nodes.kind, (CallClass.ALLOC, CallClass.INIT)) | loads,
+        is_init=is_any(nodes.kind, (CallClass.ALLOC, CallClass.INIT)) | loads,
         wait_is_open=on_node.is_open,
         call_row=_next_call(nodes),
-        node_region=region.astype(np.int32),
+        node_region=region,
         device=table.device,
         op_kind=table.kind,
         is_communication=table.is_communication,
@@ -125,9 +124,8 @@ def _in_order(table: Operations) -> tuple[Operations, Int64Array]:
     """Operations, and the one before each on its stream; NONE. What seems to begin before that one has ended, by no
     more than the clocks err (or as kernels do that are allowed to begin early), ends it."""
     before = predecessors(table)
-    rows = np.flatnonzero(before >= 0)
-    overlap = table.end_ns[before[rows]] - table.start_ns[rows]
-    rows = rows[(overlap > 0) & (overlap <= MOST_CLOCK_ERROR_NS)]
+    overlap = pick(table.end_ns, before, NEVER) - table.start_ns
+    rows = np.flatnonzero((overlap > 0) & (overlap <= MOST_CLOCK_ERROR_NS))
     end_ns: Int64Array = table.end_ns.copy()
     np.minimum.at(end_ns, before[rows], table.start_ns[rows])
     return replace(table, end_ns=end_ns), before
@@ -145,34 +143,35 @@ def _between_streams(trace: Trace, table: Operations, events: Edges, queues: Str
 
 def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
     """The same per node instead of per call; instants (whose call is NONE: the last entry) wait for nothing."""
-    count = np.append(np.diff(waits.at), 0)[nodes.call]
-    at = np.concatenate(([0], np.cumsum(count)))
-    first = np.append(waits.at[:-1], 0)[nodes.call]
+    count = pick(np.diff(waits.at), nodes.call, 0)
+    at = np.append(0, np.cumsum(count))
+    waiting = np.flatnonzero(count)
+    first = waits.at[nodes.call[waiting]] - at[waiting]
     return Waits(
         at=at,
-        what=waits.what[np.repeat(first - at[:-1], count) + np.arange(at[-1])],
-        holds=np.append(waits.holds, False)[nodes.call],
-        by_start=np.append(waits.by_start, False)[nodes.call],
-        lag=np.append(waits.lag, 0)[nodes.call],
-        cost=np.append(waits.cost, 0)[nodes.call],
-        queue_slot=np.append(waits.queue_slot, NONE)[nodes.call],
-        queue_slot_lag=np.append(waits.queue_slot_lag, 0)[nodes.call],
-        held_by_slot=np.append(waits.held_by_slot, False)[nodes.call],
-        is_open=np.append(waits.is_open, False)[nodes.call],
+        what=waits.what[np.repeat(first, count[waiting]) + np.arange(at[-1])],
+        holds=pick(waits.holds, nodes.call, False),
+        by_start=pick(waits.by_start, nodes.call, False),
+        lag=pick(waits.lag, nodes.call, 0),
+        cost=pick(waits.cost, nodes.call, 0),
+        queue_slot=pick(waits.queue_slot, nodes.call, NONE),
+        queue_slot_lag=pick(waits.queue_slot_lag, nodes.call, 0),
+        held_by_slot=pick(waits.held_by_slot, nodes.call, False),
+        is_open=pick(waits.is_open, nodes.call, False),
     )
 
 
 def _next_call(nodes: HostNodes) -> Int32Array:
     """The row in Calls of each node, or of the next call in its chain; NONE after the last."""
-    count = len(nodes.call)
-    place = np.where(nodes.call >= 0, np.arange(count), count)
-    place = np.minimum.accumulate(place[::-1])[::-1] if count else place
-    found = np.append(nodes.call, NONE)[place]
-    same = np.append(nodes.chain, NONE)[place] == nodes.chain
-    return np.where(same, found, NONE).astype(np.int32)
+    found: Int32Array = nodes.call.copy()
+    rows, calls = np.flatnonzero(found < 0), np.flatnonzero(found >= 0)
+    following = np.append(calls, NONE)[np.searchsorted(calls, rows)]
+    same = (following >= 0) & (nodes.chain[following] == nodes.chain[rows])
+    found[rows[same]] = nodes.call[following[same]]
+    return found
 
 
-def _event_order(nodes: HostNodes, waits: Waits, launch: Int64Array, op_start: Int64Array) -> Int32Array:
+def _event_order(nodes: HostNodes, waits: Waits, launch: Int32Array, op_start: Int64Array) -> Int32Array:
     """Events such that what each depends on comes before it.
 
     Nodes begin (and, unless they wait, end) at their start, waiting calls end at their end, operations come at
@@ -180,7 +179,7 @@ def _event_order(nodes: HostNodes, waits: Waits, launch: Int64Array, op_start: I
     """
     waiting = np.flatnonzero(np.diff(waits.at) > 0)
     begin = np.where(waits.held_by_slot, nodes.end_ns - waits.cost, nodes.start_ns)
-    started = np.append(begin, NEVER)[launch]
+    started = pick(begin, launch, NEVER)
     begins, operations = 2 * np.arange(len(begin)), ~np.arange(len(op_start))
     event = np.concatenate((begins, operations, 2 * waiting + 1)).astype(np.int32)
     # Four times the time, plus the rank among events of one instant.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, compact, factorize
+from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, pick
 from boundby.native.forward import AT_ONCE, NEVER, Costs, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
@@ -47,7 +47,9 @@ def calibrate(graph: Graph) -> Graph:
 
 def _lag(leader: Int32Array, lag_ns: Int64Array, learnt: Pass) -> Int64Array:
     """With what is unexplained of a node's begin, where it has a leader."""
-    return compact(np.where(leader >= 0, lag_ns + learnt.begin_delay_ns, 0))
+    lag, rows = np.zeros(len(leader), np.int64), np.flatnonzero(leader >= 0)
+    lag[rows] = lag_ns[rows] + learnt.begin_delay_ns[rows]
+    return compact(lag)
 
 
 def _takes_turns(graph: Graph) -> bool:
@@ -117,7 +119,7 @@ def replay_otherwise(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array
 def _measured_order(graph: Graph) -> Int32Array:
     """The graph's order of events, so that what a call waits for comes before its return on drifting clocks as well."""
     links = graph.links
-    launched = np.append(links.node_begin_ns, NEVER)[links.launch]
+    launched = pick(links.node_begin_ns, links.launch, NEVER)
     turn = np.maximum(links.start_ns, launched)
     return _ordered(graph, graph.costs, graph.order, links.node_begin_ns, links.node_end_ns, turn)
 
@@ -126,8 +128,10 @@ def _ordered(
     graph: Graph, costs: Costs, order: Int32Array, call_start: Int64Array, call_end: Int64Array, turn: Int64Array
 ) -> Int32Array:
     """The events in the order of these times, in which calls return after what they wait for has had its turn."""
-    of_nodes = 2 * np.stack((call_start, call_end), axis=1).reshape(-1)
-    time = np.concatenate((of_nodes, _before_returns(graph, costs, call_start, call_end, turn)[::-1]))
+    time = np.empty(2 * len(call_start) + len(turn), np.int64)
+    np.multiply(call_start, 2, out=time[: 2 * len(call_start) : 2])
+    np.multiply(call_end, 2, out=time[1 : 2 * len(call_start) : 2])
+    time[2 * len(call_start) :] = _before_returns(graph, costs, call_start, call_end, turn)[::-1]
     ordered: Int32Array = order[np.argsort(time[order], kind="stable")]  # what is negative counts from the end
     return ordered
 

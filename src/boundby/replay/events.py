@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked, unique
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, is_any, ranked, unique
 from boundby.model.records import dataclass
 from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
@@ -84,14 +84,14 @@ def read_points(timeline: Timeline) -> Points:
     numbers = unique(calls.name[calls.name >= 0])
     command_of_name[numbers] = [int(command_of(trace.names[number])) for number in numbers.tolist()]
     command = command_of_name[calls.name]
-    known = np.flatnonzero(calls.of_point >= 0)
+    known = as_rows(calls.of_point >= 0)
 
     def told(values: npt.NDArray[Any], kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
         column = np.full(len(calls), NONE, kind)
         column[calls.of_point[known]] = values[known]
         return column
 
-    process = trace.process_of_thread[calls.thread].astype(np.int32)
+    process = trace.process_of(calls.thread).astype(np.int32)
     stream, event, device = told(rows.stream, np.int64), told(rows.event, np.int64), told(rows.device, np.int32)
     return Points(command, stream, event, device, process)
 
@@ -111,7 +111,7 @@ def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> 
     calls = timeline.calls
     told = np.zeros(len(calls), bool)
     chosen = np.flatnonzero(
-        np.isin(points.command, (Command.RECORD, Command.STREAM_WAIT, Command.EVENT_SYNC)) & (points.process >= 0)
+        is_any(points.command, (Command.RECORD, Command.STREAM_WAIT, Command.EVENT_SYNC)) & (points.process >= 0)
     )
     if len(chosen) == 0 or queues.count == 0:
         return Events(_edges([]), _edges([]), told)

@@ -12,20 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
+from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, places, unique
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, joined, places, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
+from boundby.model.library import core
 from boundby.model.records import dataclass
 from boundby.model.step_function import StepFunction, cut
+from boundby.native.pieces import cut_intervals
 from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups, makes_ahead
 from boundby.trace.vocabulary.cuda import CallClass
 
 NONE = -1
 
-# Intervals are cut in blocks of this many nodes, which bounds the memory that their pieces take on the way.
-NODES_AT_ONCE = 100_000
+NEVER = np.iinfo(np.int64).min // 2
 
 
 @dataclass(frozen=True)
@@ -240,41 +242,61 @@ def _pieces(
     ]
     linked = unique(np.concatenate((wakeups.thread, wakeups.waker)))
     for number in unique(thread).tolist():
-        everything = np.flatnonzero((thread == number) & (high > low))
+        rows = np.flatnonzero((thread == number) & (high > low))
         members = np.array([number]) if number in linked else timeline.logical_threads.members(number)
         fed = np.setdiff1d(told.thread[told.waker == number], told.waker)  # they wait for it, and nobody for them
         known = np.concatenate((linked, fed))
-        asleep = as_steps(subtract(_asleep(timeline, number, members, known), wakeups.of(number)))
-        compiling = as_steps(timeline.host_state.compiling(number))
-        last = _last_end(timeline, members, low[everything]) + DISPATCH_LIMIT_NS
-        for first in range(0, len(everything), NODES_AT_ONCE):
-            rows = everything[first : first + NODES_AT_ONCE]
-            begin, finish, row, owner = cut(low[rows], high[rows], timeline.ownership.steps(number))
-            begin, finish, inner, state = cut(begin, finish, asleep)
-            row, owner, sleeps = row[inner], owner[inner], state != NONE
-            piece_start, piece_end, inner, state = cut(begin, finish, compiling)
-            place, compiles = row[inner], state != NONE
-            region = timeline.ownership.region_of(owner)[inner]
-            sleeps = sleeps[inner]
-            until = np.minimum(piece_end, last[first + place])
-            dispatch = np.where(sleeps | compiles, 0, np.clip(until - piece_start, 0, None))
-            rest = piece_end - piece_start - dispatch
-            cause = np.where(sleeps, np.int8(Cause.HOST_BLOCKED), np.int8(Cause.CPU))
-            cause[compiles] = Cause.INIT
-            for ns, of in ((dispatch, np.full(len(place), Cause.CUDA_API, np.int8)), (rest, cause)):
-                kept = ns > 0
-                parts.append((rows[place[kept]].astype(np.int32), ns[kept], of[kept], region[kept].astype(np.int32)))
-    return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        asleep = subtract(_asleep(timeline, number, members, known), wakeups.of(number))
+        compiling = timeline.host_state.compiling(number)
+        parts.append(_cut_pieces(timeline, number, rows, low[rows], high[rows], asleep, compiling, members))
+    return _Pieces(*(joined(column) for column in zip(*parts, strict=True)))
 
 
-def _last_end(timeline: Timeline, members: npt.NDArray[np.intp], time: Int64Array) -> Int64Array:
-    """When the last call of these threads that ended by each time did; long ago where there was none."""
-    never = np.iinfo(np.int64).min // 2
-    ends = np.sort(np.concatenate([timeline.calls.end_ns[timeline.calls.rows_of(int(member))] for member in members]))
-    if len(ends) == 0:
-        return np.full(len(time), never, np.int64)
-    place = places(ends, time, side="right")
-    return np.concatenate((np.array([never], np.int64), ends))[place]
+def _cut_pieces(
+    timeline: Timeline,
+    thread: int,
+    rows: npt.NDArray[np.intp],
+    low: Int64Array,
+    high: Int64Array,
+    asleep: IntervalSet,
+    compiling: IntervalSet,
+    members: npt.NDArray[np.intp],
+) -> tuple[Int32Array, Int64Array, Int8Array, Int32Array]:
+    """Node, nanoseconds, cause and region of the pieces of the intervals before these nodes of a thread, in order."""
+    ends = joined([timeline.calls.end_ns[timeline.calls.rows_of(int(member))] for member in members])
+    ends = ends if len(members) == 1 else np.sort(ends)
+    steps, of_range = timeline.ownership.steps(thread), timeline.ownership.regions.of_range
+    if core() is not None:
+        columns = {
+            "low": low,
+            "high": high,
+            "node": rows,
+            "step_time": steps.time,
+            "step_range": steps.value,
+            "region_of_range": of_range,
+            "sleep_start": asleep.start,
+            "sleep_end": asleep.end,
+            "call_end": ends,
+            "compile_start": compiling.start,
+            "compile_end": compiling.end,
+        }
+        causes = {"cuda_api": Cause.CUDA_API, "cpu": Cause.CPU, "host_blocked": Cause.HOST_BLOCKED, "init": Cause.INIT}
+        return cut_intervals(columns, {"dispatch_ns": DISPATCH_LIMIT_NS, "root": ROOT, **causes})
+    last = np.append(NEVER, ends)[places(ends, low, side="right")] + DISPATCH_LIMIT_NS
+    begin, finish, row, owner = cut(low, high, steps)
+    begin, finish, inner, state = cut(begin, finish, as_steps(asleep))
+    row, owner, sleeps = row[inner], owner[inner], state != NONE
+    begin, finish, inner, state = cut(begin, finish, as_steps(compiling))
+    row, region, sleeps, compiles = row[inner], timeline.ownership.region_of(owner)[inner], sleeps[inner], state != NONE
+    dispatch = np.where(sleeps | compiles, 0, np.clip(np.minimum(finish, last[row]) - begin, 0, None))
+    cause = np.where(compiles, int(Cause.INIT), np.where(sleeps, int(Cause.HOST_BLOCKED), int(Cause.CPU)))
+    ns = np.stack((dispatch, finish - begin - dispatch), axis=1)  # dispatch comes first
+    kept = ns > 0
+    both = [
+        np.stack((column, column), axis=1)[kept] for column in (rows[row].astype(np.int32), region.astype(np.int32))
+    ]
+    named = np.stack((np.full(len(row), int(Cause.CUDA_API)), cause), axis=1)[kept].astype(np.int8)
+    return both[0], ns[kept], named, both[1]
 
 
 def _interval(pieces: _Pieces, start: Int64Array, free_from: Int64Array) -> Int64Array:

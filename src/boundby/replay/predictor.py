@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model import stage
-from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums, unique
+from boundby.model.arrays import BoolArray, Int64Array, as_rows, factorize, group_sums, unique
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import union
 from boundby.model.units import percent
@@ -94,13 +94,6 @@ class Step(NamedTuple):
     scope: Scope
 
 
-def _as_slice(chosen: BoolArray) -> slice | npt.NDArray[np.intp]:
-    """The chosen rows: a slice, which copies nothing, where they follow one another."""
-    rows = np.flatnonzero(chosen)
-    first, last = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
-    return slice(first, last) if last - first == len(rows) else rows
-
-
 class _Outside(NamedTuple):
     """Operations that an end of a device's window cuts: nanoseconds of each that lie before and after it."""
 
@@ -130,7 +123,7 @@ class Predictor:
         start = self.graph.links.start_ns
         end = start + self.graph.costs.duration_ns
         self._rows = [
-            _as_slice((self.graph.device == device.index) & (end > device.low_ns) & (start < device.high_ns))
+            as_rows((self.graph.device == device.index) & (end > device.low_ns) & (start < device.high_ns))
             for device in self.devices
         ]
         self._outside = [

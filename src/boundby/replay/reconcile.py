@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, compact
+from boundby.model.arrays import Int32Array, Int64Array, compact, offsets, pick
 from boundby.native.forward import Costs, Links
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
 from boundby.replay.graph import Contradictions, Graph
@@ -30,16 +30,15 @@ def reconcile(graph: Graph) -> Graph:
     start, end = links.start_ns, links.start_ns + costs.duration_ns
     has_call = links.launch >= 0
     from_end = links.from_call_end & has_call
-    if links.nodes:
-        from_end = from_end & (links.node_end_ns[links.launch] <= start)
-        launched = np.where(from_end, links.node_end_ns[links.launch], links.node_begin_ns[links.launch])
-    else:
-        launched = start
+    launched = pick(links.node_begin_ns, links.launch, NEVER)
+    if from_end.any():
+        returned = pick(links.node_end_ns, links.launch, NEVER)
+        from_end &= returned <= start
+        launched = np.where(from_end, returned, launched)
     latency = np.where(has_call, np.minimum(costs.launch_latency_ns, start - launched), costs.launch_latency_ns)
     before, out_of_order = _finished_before(links.before, start, end)
     after_at, after_what, overlapping = _finished(links, start, end)
-    free = np.where(before >= 0, end[before], NEVER) if len(before) else start
-    np.maximum.at(free, np.repeat(np.arange(links.operations), np.diff(after_at)), end[after_what])
+    free = _raised(pick(end, before, NEVER), after_at, end[after_what])
     switch = np.where(free > NEVER, np.clip(costs.switch_ns, 0, np.maximum(start - free, 0)), 0)
     waits = _reconciled_waits(links, costs, start, end)
     is_lost = costs.waits & (np.diff(waits.at) == 0)
@@ -72,11 +71,8 @@ def reconcile(graph: Graph) -> Graph:
         is_end = (order >= 0) & ((order & 1) == 1)
         order = order[~(is_end & is_lost[np.where(is_end, order >> 1, 0)])]
     early = np.where(has_call, np.maximum(-latency, 0), 0)
-    if len(graph.links.before):
-        late = np.where(graph.links.before >= 0, end[graph.links.before], NEVER)
-        np.maximum.at(
-            late, np.repeat(np.arange(links.operations), np.diff(graph.links.after_at)), end[graph.links.after_what]
-        )
+    if out_of_order + overlapping:
+        late = _raised(pick(end, graph.links.before, NEVER), graph.links.after_at, end[graph.links.after_what])
         early = np.maximum(early, late - start)
     dropped = Contradictions(
         streams=out_of_order + overlapping,
@@ -87,11 +83,18 @@ def reconcile(graph: Graph) -> Graph:
     return replace(graph, links=links, costs=costs, order=order, contradictions=dropped)
 
 
+def _raised(values: Int64Array, at: Int32Array, others: Int64Array) -> Int64Array:
+    """Each value, or the largest of the others that belong to it (from ``at`` on), where that is more."""
+    if len(others):
+        np.maximum.at(values, np.repeat(np.arange(len(values)), np.diff(at)), others)
+    return values
+
+
 def _finished_before(before: Int32Array, start: Int64Array, end: Int64Array) -> tuple[Int32Array, int]:
     """The operation before each one on its stream that had ended when it started, and how many others there were."""
     before, passed = before.copy(), 0
     while True:
-        runs = np.flatnonzero((before >= 0) & (end[before] > start)) if len(before) else before
+        runs = np.flatnonzero(pick(end, before, NEVER) > start)
         if len(runs) == 0:
             return before, passed
         passed += len(runs)
@@ -100,6 +103,8 @@ def _finished_before(before: Int32Array, start: Int64Array, end: Int64Array) -> 
 
 def _finished(links: Links, start: Int64Array, end: Int64Array) -> tuple[Int32Array, Int32Array, int]:
     """The operations of other streams that had ended when each one started: offsets, rows, how many are left out."""
+    if not len(links.after_what):
+        return links.after_at, links.after_what, 0
     who = np.repeat(np.arange(links.operations), np.diff(links.after_at))
     good = end[links.after_what] <= start[who]
     at = np.searchsorted(who[good], np.arange(links.operations + 1)).astype(np.int32)
@@ -112,6 +117,8 @@ def _reconciled(
     """What nodes come after, where that was done when they began (give or take the error of the clocks); and lags that
     fit in between."""
     rows = np.flatnonzero(what >= 0)
+    if not len(rows):
+        return what, lag
     slack = begin[rows] - done[what[rows]]
     is_kept = slack >= -MOST_CLOCK_ERROR_NS  # when a held call begins is known about as well
     what, lag = what.copy(), lag.copy()
@@ -122,11 +129,12 @@ def _reconciled(
 
 def _reconciled_waits(links: Links, costs: Costs, start: Int64Array, end: Int64Array) -> _Waits:
     """What calls wait for, where that was done when they returned (give or take the error of the clocks)."""
-    who = np.repeat(np.arange(links.nodes), np.diff(links.wait_at))
+    waiting = np.flatnonzero(links.wait_at[1:] > links.wait_at[:-1])
+    who = np.repeat(waiting, links.wait_at[waiting + 1] - links.wait_at[waiting])
     done = np.where(links.waits_for_start[who], start[links.wait_for], end[links.wait_for])
     slack = links.node_end_ns[who] - done
     good = slack >= -MOST_CLOCK_ERROR_NS
     lag = costs.wait_lag_ns.copy()
     np.minimum.at(lag, who[good], slack[good])
-    at = np.concatenate(([0], np.cumsum(np.bincount(who[good], minlength=links.nodes)))).astype(np.int32)
+    at = links.wait_at if good.all() else offsets(who[good], links.nodes).astype(np.int32)
     return _Waits(at, links.wait_for[good], lag, int((~good).sum()))

@@ -57,11 +57,11 @@ def window_scope(graph: Graph, low: int, high: int) -> Scope:
     launch = launch[launch >= 0]
     begin = int(graph.links.node_begin_ns[launch].min()) if len(launch) else low
     calls = (graph.links.node_begin_ns >= begin) & (graph.links.node_begin_ns < high)
-    pieces = calls[graph.piece_node] & (graph.links.node_begin_ns[graph.piece_node] > begin)
     if (
         operations.all() and (graph.links.launch >= 0).all()
     ):  # nothing is tied to the clock: what came before counts, too
-        calls, pieces = np.ones_like(calls), np.ones_like(pieces)
+        return Scope(np.ones_like(calls), operations, np.ones(len(graph.piece_node), bool), is_everything=True)
+    pieces = (calls & (graph.links.node_begin_ns > begin))[graph.piece_node]
     return Scope(calls, operations, pieces, is_everything=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int64Array, median, places, quantile, unique
+from boundby.model.arrays import BoolArray, Int64Array, factorize, in_order, median, pick, places, quantile, unique
 from boundby.model.records import dataclass
 from boundby.trace.tables import Operations
 
@@ -30,21 +30,13 @@ class StreamQueues:
         """``launched``: when each operation was handed over, on the host's clock."""
         self.launched = launched
         count = len(table)
-        columns = (table.stream, table.process.astype(np.int64), table.device.astype(np.int64))
-        by_key = np.lexsort(columns)
-        new = np.zeros(count, bool)
-        for column in columns:
-            ordered = column[by_key]
-            new[1:] |= ordered[1:] != ordered[:-1]
-        self.key = np.empty(count, np.int64)  # of each operation: a number for (device, process, stream)
-        self.key[by_key] = np.cumsum(new)
-        self.count = int(self.key.max(initial=-1)) + 1
-        first = by_key[np.flatnonzero(np.append(True, new[1:]))] if count else by_key
-        self.place = {  # (device, process, stream) of each key
-            (int(table.device[row]), int(table.process[row]), int(table.stream[row])): number
-            for number, row in enumerate(first.tolist())
+        # ``key``, of each operation: a number for (device, process, stream); ``place`` is these of each key.
+        streams, self.key = factorize(table.device, table.process, table.stream)
+        self.count = len(streams)
+        self.place = {
+            (device, process, stream): number for number, (device, process, stream) in enumerate(streams.tolist())
         }
-        self._order = np.lexsort((table.end_ns, launched, self.key))
+        self._order = np.arange(count)[in_order(self.key, launched, table.end_ns)]
         self._low = int(launched.min()) if count else 0
         self._stride = (int(launched.max()) - self._low + 2) if count else 2
         self._sorted = self.key[self._order] * self._stride + (launched[self._order] - self._low)
@@ -79,15 +71,13 @@ class StreamOrder:
 
 def predecessors(table: Operations) -> Int64Array:
     """The operation before each one on its stream, by start; NONE."""
-    count = len(table)
-    order = np.lexsort((table.end_ns, table.start_ns, table.stream, table.process, table.device))
-    same = np.zeros(count, bool)
-    same[1:] = True
+    order = np.arange(len(table))[in_order(table.device, table.process, table.stream, table.start_ns, table.end_ns)]
+    same = np.ones(max(len(table) - 1, 0), bool)
     for column in (table.stream, table.process, table.device):
         ordered = column[order]
-        same[1:] &= ordered[1:] == ordered[:-1]
-    before = np.full(count, NONE, np.int64)
-    before[order[1:]] = np.where(same[1:], order[:-1], NONE)
+        same &= ordered[1:] == ordered[:-1]
+    before = np.full(len(table), NONE, np.int64)
+    before[order[1:]] = np.where(same, order[:-1], NONE)
     return before
 
 
@@ -103,17 +93,15 @@ def order_streams(
     """Lags of every operation. ``call_end`` of calls that wait is their start: what they launch need not wait for
     them. When what it waited for was over (NEVER: nothing): ``crossed``, on other streams; ``held_until``, for room
     on the device."""
-    count = len(table)
     before = before.copy()
     # Work without a call (page migrations) on a stream of its own follows what ended last on the device.
     lost = np.flatnonzero((launch < 0) & (before < 0))
     before[lost] = ended_last(table, lost)
     has_call = launch >= 0
-    launched, finished = np.full(count, NEVER), np.full(count, NEVER)
-    launched[has_call], finished[has_call] = call_start[launch[has_call]], call_end[launch[has_call]]
+    launched, finished = pick(call_start, launch, NEVER), pick(call_end, launch, NEVER)
     from_end = has_call & (finished - launched >= LONG_CALL_NS) & (table.start_ns >= finished - USUAL_ARRIVAL_NS)
-    launched = np.where(from_end, finished, launched)
-    free = np.maximum(np.where(before >= 0, table.end_ns[np.maximum(before, 0)], NEVER), crossed)
+    launched = np.where(from_end, finished, launched) if from_end.any() else launched
+    free = np.maximum(pick(table.end_ns, before, NEVER), crossed)
     free_all = np.maximum(free, held_until)
     after_free, after_launch = table.start_ns - free, table.start_ns - launched
     idle_before = has_call & ~from_end & (free_all < launched) & (after_launch <= ARRIVAL_LIMIT_NS)

@@ -13,7 +13,18 @@ import numpy.typing as npt
 
 from boundby.attribution.host_state import FULL_QUEUE_DEPTH
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, median, places, unique
+from boundby.model.arrays import (
+    BoolArray,
+    Int32Array,
+    Int64Array,
+    as_rows,
+    factorize,
+    in_order,
+    median,
+    offsets,
+    places,
+    unique,
+)
 from boundby.model.intervals import Coverage
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
@@ -84,10 +95,10 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     copies, by_start = _copies(timeline)
     edges.append(copies)
     who, what = (np.concatenate(columns) for columns in zip(*edges, strict=True))
-    order = np.lexsort((what, who))
+    order = in_order(who, what)
     who, what = who[order], what[order]
-    at = places(who, np.arange(len(calls) + 1))
-    waiting = np.diff(at) > 0
+    at = offsets(who, len(calls))
+    waiting = at[1:] > at[:-1]
     usual = _usual_launch(timeline, waiting)
     slot, queue_slot_lag, held = _queue_slots(timeline, queues, usual)
     lag, cost = _lags(timeline, Edges(who, what), by_start, held, usual)
@@ -280,29 +291,34 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
     stream as its queue is long. How long that is, the launches tell that were held up."""
     table, calls = timeline.trace.operations, timeline.calls
     slot, is_full = np.full(len(calls), NONE, np.int64), np.zeros(len(calls), bool)
+    every = np.arange(len(table))
     for number in range(queues.count):
-        rows = np.flatnonzero((queues.key == number) & (calls.of_operation >= 0))
+        rows = every[as_rows((queues.key == number) & (calls.of_operation >= 0))]
         if len(rows) <= LEAST_QUEUE:
             continue
-        order = rows[np.lexsort((table.end_ns[rows], queues.launched[rows]))]
+        order = rows[in_order(queues.launched[rows], table.end_ns[rows])]
         call = calls.of_operation[order]
-        last = np.append(call[1:] != call[:-1], True)  # of several operations of a call the one that ends last
+        last = as_rows(np.append(call[1:] != call[:-1], True))  # of several operations of a call the one that ends last
         order, call = order[last], call[last]
         finished = places(np.maximum.accumulate(table.end_ns[order]), calls.end_ns[call], side="right")
         place = np.arange(len(call))
         depth = place + 1 - finished
         is_stuck = timeline.host_state.queue_full[call] & (depth >= FULL_QUEUE_DEPTH)
         is_full[call[is_stuck]] = True
-        room = place - _queue_limit(depth, is_stuck)
         # Queues are counted in more than launches: one that was held up went on when the last operation so far ended.
-        room = np.where(is_stuck, finished - 1, np.minimum(room, finished - 1))
-        slot[call[room >= 0]] = order[room[room >= 0]]
-    ended = table.end_ns[np.maximum(slot, 0)] if len(table) else calls.end_ns
+        room = finished - 1
+        np.minimum(room, place - _queue_limit(depth, is_stuck), out=room, where=~is_stuck)
+        has_room = as_rows(room >= 0)
+        slot[call[has_room]] = order[room[has_room]]
+    lag, held = np.zeros(len(calls), np.int64), np.zeros(len(calls), bool)
+    rows = np.flatnonzero(slot >= 0)
     # A launch held up by something else than its own queue is just a long launch.
-    late = calls.end_ns - usual - ended
-    held = (slot >= 0) & (ended > calls.start_ns) & (late >= -usual) & (late <= MOST_SLOT_LAG * usual)
-    held |= is_full & (slot >= 0) & (late <= MOST_FULL_LAG * (calls.end_ns - calls.start_ns))
-    return slot, np.where(held, late, 0) if held.any() else np.zeros(len(calls), np.int64), held
+    ended, start, end = table.end_ns[slot[rows]], calls.start_ns[rows], calls.end_ns[rows]
+    late = end - usual - ended
+    held[rows] = (ended > start) & (late >= -usual) & (late <= MOST_SLOT_LAG * usual)
+    held[rows] |= is_full[rows] & (late <= MOST_FULL_LAG * (end - start))
+    lag[rows[held[rows]]] = late[held[rows]]
+    return slot, lag, held
 
 
 def _queue_limit(depth: Int64Array, is_stuck: BoolArray) -> int:
@@ -331,22 +347,20 @@ def _lags(
     who, what = edges
     length = end - start
     cost = np.where(held, np.minimum(length, usual), length)
-    waits = np.zeros(len(calls), bool)
-    waits[who] = True
+    lag = np.zeros(len(calls), np.int64)
+    sync = kind == CallClass.SYNC
     done = np.full(len(calls), NEVER)
     if len(who):
         np.maximum.at(done, who, np.where(by_start[who], table.start_ns[what], table.end_ns[what]))
-    real = waits & (done > start)  # it had to wait; else what it asked for was done already
-    lag = np.where(waits, end - done, 0)
-    sync, allocation = kind == CallClass.SYNC, kind == CallClass.ALLOC
+    real = done > start  # it had to wait; else what it asked for was done already
     quick = int(median(length[sync & ~real])) if (sync & ~real).any() else USUAL_QUICK_SYNC_NS
-    returning = int(median(lag[sync & real])) if (sync & real).any() else USUAL_RETURN_NS
-    cost = np.where(sync & real, np.minimum(length, quick), cost)
-    lag = np.where(sync & waits & ~real, np.minimum(lag, returning), lag)
+    rows = np.flatnonzero(done > NEVER)
+    sync, allocation, real, length = sync[rows], kind[rows] == CallClass.ALLOC, real[rows], length[rows]
+    until = end[rows] - done[rows]
+    returning = int(median(until[sync & real])) if (sync & real).any() else USUAL_RETURN_NS
     # An allocation waits first and then does its own work.
-    own = np.where(real, np.clip(end - done, 0, length), length)
-    cost = np.where(allocation & waits, own, cost)
-    lag = np.where(allocation & waits, own, lag)
-    copy = waits & ~sync & ~allocation
-    cost = np.where(copy, np.minimum(length, usual), cost)
+    own = np.where(real, np.clip(until, 0, length), length)
+    lag[rows] = np.where(allocation, own, np.where(sync & ~real, np.minimum(until, returning), until))
+    copy = np.where(sync, np.where(real, np.minimum(length, quick), cost[rows]), np.minimum(length, usual))
+    cost[rows] = np.where(allocation, own, copy)
     return lag, cost

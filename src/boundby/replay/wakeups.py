@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, median, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, group_counts, median, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS, WAKE_LIMIT_NS
@@ -115,7 +115,7 @@ def find_hand_overs(timeline: Timeline, wakeups: Wakeups) -> HandOvers:
 
     The other way round nothing is known: what it gives them, room in a queue say, it gave when it took the last.
     """
-    count = np.bincount(timeline.calls.thread, minlength=len(timeline.trace.threads))
+    count = group_counts(timeline.calls.thread, len(timeline.trace.threads))
     parts = [tuple(np.empty(0, np.int64) for _ in HandOvers._fields)]
     pairs = np.unique(np.stack((wakeups.thread, wakeups.waker)), axis=1).T.tolist() if len(wakeups.thread) else []
     for maker, taker in pairs:

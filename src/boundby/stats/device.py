@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.attribution.projection import project
 from boundby.attribution.regions import Regions
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import queue_depth, unique
+from boundby.model.arrays import as_rows, joined, pick, queue_depth, unique
 from boundby.model.intervals import Coverage
 from boundby.model.records import dataclass
 from boundby.results.report import Copies, Gaps
@@ -50,16 +50,16 @@ def operations_in_windows(timeline: Timeline, devices: Sequence[DeviceTimeline])
     for device in devices:
         rows, table = device.operations.rows, device.operations.table
         call = calls.of_operation[rows]
-        known = call >= 0
+        known, inside = as_rows(call >= 0), as_rows(device.is_inside)
         depth = np.full(len(rows), -1, np.int64)
         depth[known] = queue_depth(calls.start_ns[call[known]], table.start_ns[known])
-        parts.append(rows[device.is_inside])
-        depths.append(depth[device.is_inside])
-    rows = np.concatenate(parts)
+        parts.append(rows[inside])
+        depths.append(depth[inside])
+    rows = joined(parts)
     call = calls.of_operation[rows]
-    launch = calls.start_ns[np.maximum(call, 0)] if len(calls) else np.zeros(len(rows), np.int64)
+    launch = pick(calls.start_ns, call, 0)
     latency = np.where(call >= 0, np.maximum(operations.start_ns[rows] - launch, 0), -1)
-    return OperationSet(rows, timeline.launch_region[rows], latency, np.concatenate(depths))
+    return OperationSet(rows, timeline.launch_region[rows], latency, joined(depths))
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,9 @@ def kernel_figures(timeline: Timeline, chosen: OperationSet) -> KernelFigures:
     table = timeline.trace.operations
     duration = (table.end_ns - table.start_ns)[chosen.rows]
     kind = table.kind[chosen.rows]
-    kernel, graph, launched = kind == OpKind.KERNEL, kind == OpKind.GRAPH, chosen.latency_ns >= 0
+    kernel, graph, launched = (
+        as_rows(which) for which in (kind == OpKind.KERNEL, kind == OpKind.GRAPH, chosen.latency_ns >= 0)
+    )
     latency = quantiles(regions, chosen.region[launched], chosen.latency_ns[launched], (0.5, 0.95))
     return KernelFigures(
         count=sums(regions, chosen.region[kernel]),

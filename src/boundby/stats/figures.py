@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import group_counts
 from boundby.model.causes import CAUSES
 from boundby.model.records import dataclass
 from boundby.results.report import Copies, Memory, RegionMemory, Top, Work
@@ -139,10 +140,7 @@ def _missing(timeline: Timeline) -> Missing:
     for device in timeline.devices:
         work += device.withheld.work.by_region_and_cause(len(regions))
         called += device.withheld.calls.by_region_and_cause(len(regions))
-    launches, lost = (
-        np.bincount(timeline.call_region[rows], minlength=len(regions)).astype(np.int64)
-        for rows in (losses.expected, losses.lost)
-    )
+    launches, lost = (group_counts(timeline.call_region[rows], len(regions)) for rows in (losses.expected, losses.lost))
     return Missing(*(regions.accumulate(values) for values in (work, called, launches, lost)))
 
 

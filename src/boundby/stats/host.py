@@ -12,7 +12,7 @@ from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import lifetime, sleeps_of
-from boundby.model.arrays import pick, places, sorted_distinct, unique
+from boundby.model.arrays import group_counts, pick, places, sorted_distinct, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, clip, complement, intersect, overlay, union
 from boundby.model.records import dataclass
@@ -218,8 +218,8 @@ def _idle_on(timeline: Timeline) -> dict[str, Int]:
 
 def launching_thread(calls: Calls, device: DeviceTimeline) -> int | None:
     """The thread that launched most of a device's operations."""
-    call = calls.of_operation[device.operations.rows]
-    launchers = np.bincount(calls.thread[call[call >= 0]]) if (call >= 0).any() else np.empty(0, np.int64)
+    thread = pick(calls.thread, calls.of_operation[device.operations.rows], -1)
+    launchers = group_counts(thread + 1, int(thread.max(initial=-1)) + 2)[1:]
     return int(launchers.argmax()) if len(launchers) else None
 
 

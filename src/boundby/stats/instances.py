@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import into_groups
+from boundby.model.arrays import group_counts, into_groups
 from boundby.model.records import dataclass
 from boundby.results.report import Instances
 
@@ -67,7 +67,7 @@ def instances(host: Series, projected: Series, region: int, share: float) -> Ins
 def _series(timeline: Timeline, rows: npt.NDArray[np.intp], start: Int, duration: Int) -> Series:
     regions = timeline.ownership.regions
     region = regions.of_range[rows]
-    count = np.bincount(region, minlength=len(regions))
+    count = group_counts(region, len(regions))
     by_time = np.lexsort((duration, start)) if bool((start[1:] <= start[:-1]).any()) else slice(None)
     return Series(into_groups(region[by_time], duration[by_time], count), np.append(0, np.cumsum(count)))
 

@@ -6,7 +6,16 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
-from boundby.model.arrays import group_sums, into_groups, order_statistics, places, range_maximum, ranked
+from boundby.model.arrays import (
+    group_counts,
+    group_sums,
+    into_groups,
+    order_statistics,
+    pick,
+    places,
+    range_maximum,
+    ranked,
+)
 from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
@@ -17,7 +26,7 @@ def sums(regions: Regions, region: npt.NDArray[np.integer], value: npt.NDArray[n
     """Sum of values (or count of rows) of each region and its descendants, shape (regions,)."""
     size = len(regions)
     if value is None:
-        return regions.accumulate(np.bincount(region, minlength=size).astype(np.int64))
+        return regions.accumulate(group_counts(region, size))
     return regions.accumulate(group_sums(region, value, size))
 
 
@@ -29,8 +38,8 @@ def quantiles(
     Shape (len(wanted), regions); NaN where a region has no rows.
     """
     place, after = regions.preorder
-    of_row = place[region]
-    count = np.bincount(of_row, minlength=len(regions))
+    of_row = pick(place, region, 0)
+    count = group_counts(of_row, len(regions))
     begins = np.append(0, np.cumsum(count))
     first, stop = begins[place], begins[after]
     rows = np.lexsort((-place, -regions.depth))  # a region's values lie among those of the region around it
@@ -58,7 +67,7 @@ def group_quantiles(
 ) -> tuple[npt.NDArray[np.int64], Float]:
     """The distinct groups, ascending, and the quantiles of each, shape (len(wanted), groups)."""
     groups, index = ranked(group)
-    count = np.bincount(index, minlength=len(groups))
+    count = group_counts(index, len(groups))
     stop = np.cumsum(count)
     return groups, _of_slices(into_groups(index, value, count), stop - count, stop, wanted)
 
@@ -76,7 +85,7 @@ class Spread:
 
 def spread(size: int, region: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]) -> Spread:
     """Statistics of instance durations; ``size`` is the number of regions."""
-    count, total = np.bincount(region, minlength=size).astype(np.int64), group_sums(region, duration, size)
+    count, total = group_counts(region, size), group_sums(region, duration, size)
     longest = np.zeros(size, np.int64)
     np.maximum.at(longest, region, duration)
     median, p95 = np.full(size, np.nan), np.full(size, np.nan)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, factorize, group_sums, ranked
+from boundby.model.arrays import Int32Array, Int64Array, factorize, group_counts, group_sums, pick, ranked
 from boundby.results.report import Top
 from boundby.stats.device import OperationSet
 from boundby.trace.tables import OpKind
@@ -56,8 +56,8 @@ def _tops(
     labels = [label(text) if text else GRAPH for text in names]
     distinct = sorted(set(labels))
     place = {text: number for number, text in enumerate(distinct)}
-    of_row = np.array([place[text] for text in labels], np.int64)[index]
-    region, of_row, count, total = _pairs(region, of_row, np.ones(len(region), np.int64), duration_ns)
+    of_row = pick(np.array([place[text] for text in labels], np.int64), index, 0)
+    region, of_row, count, total = _pairs(region, of_row, None, duration_ns)
     region, of_row, count, total = _with_ancestors(timeline.ownership.regions, region, of_row, count, total)
     order = np.lexsort((of_row, -total, region))
     region, of_row, count, total = region[order], of_row[order], count[order], total[order]
@@ -69,10 +69,11 @@ def _tops(
     return tops
 
 
-def _pairs(region: npt.NDArray[np.integer], label: Int, count: Int, total: Int) -> tuple[Int, Int, Int, Int]:
-    """One row for each pair of region and label, with sums."""
+def _pairs(region: npt.NDArray[np.integer], label: Int, count: Int | None, total: Int) -> tuple[Int, Int, Int, Int]:
+    """One row for each pair of region and label, with sums; without ``count`` each row counts once."""
     pairs, of_row = factorize(region, label)
-    return pairs[:, 0], pairs[:, 1], group_sums(of_row, count, len(pairs)), group_sums(of_row, total, len(pairs))
+    counts = group_counts(of_row, len(pairs)) if count is None else group_sums(of_row, count, len(pairs))
+    return pairs[:, 0], pairs[:, 1], counts, group_sums(of_row, total, len(pairs))
 
 
 def _with_ancestors(regions: Regions, region: Int, label: Int, count: Int, total: Int) -> tuple[Int, Int, Int, Int]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array, median, places, unique
+from boundby.model.arrays import Int64Array, as_rows, in_order, is_any, median, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
 from boundby.structure.phases import find_changes
@@ -61,8 +61,9 @@ def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Tr
     process = trace.process_of_thread
     first_operation = _first_operations(trace, calls)
     launching = np.flatnonzero(first_operation >= 0)
-    for number in unique(process[calls.thread[launching]]).tolist():
-        mine = launching[process[calls.thread[launching]] == number]
+    of_launch = trace.process_of(calls.thread[launching])
+    for number in unique(of_launch).tolist():
+        mine = launching[as_rows(of_launch == number)]
         if not _is_annotated(trace, process == number, calls.start_ns[mine]):
             launches = _launches(trace, calls, logical_threads, mine, first_operation)
             found += _name(trace, launches)
@@ -78,8 +79,8 @@ def _first_operations(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
     """The first operation that each call launched; -1 where it launched none."""
     first = np.full(len(calls), -1, np.int64)
     known = np.flatnonzero(calls.of_operation >= 0)
-    order = np.lexsort((known, trace.operations.start_ns[known]))[::-1]
-    first[calls.of_operation[known[order]]] = known[order]  # the last write wins: the earliest
+    known = known[in_order(trace.operations.start_ns[known])][::-1]
+    first[calls.of_operation[known]] = known  # the last write wins: the earliest
     return first
 
 
@@ -109,7 +110,7 @@ def _launches(
     token = np.where(kind == OpKind.KERNEL, operations.name[what], -2 - (kind * 16 + direction + 1))
     members = np.flatnonzero(logical_threads.leader[calls.thread] == leader)
     members = members[np.lexsort((members, calls.start_ns[members]))]
-    syncs = members[np.isin(calls.kind[members], (CallClass.SYNC, CallClass.BLOCKING_COPY))]
+    syncs = members[is_any(calls.kind[members], (CallClass.SYNC, CallClass.BLOCKING_COPY))]
     return _Launches(
         leader,
         rows,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, ranked, rows_of, unique
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, pick, ranked, rows_of, unique
 from boundby.model.intervals import IntervalSet, union
 from boundby.model.records import dataclass
 from boundby.trace.facts import PYTORCH, Captured, Cycle, GpuInfo, JobPlace, ProcessGroup, TraceWarning
@@ -477,6 +477,10 @@ class Trace:
     def process_of_thread(self) -> Int64Array:
         """The process of each of ``threads``: an index into ``processes``."""
         return np.array([thread.process for thread in self.threads], np.int64)
+
+    def process_of(self, thread: Int32Array) -> Int64Array:
+        """The process of each thread of a column, as above."""
+        return pick(self.process_of_thread, thread, -1)
 
     @cached_property
     def in_library(self) -> BoolArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, factorize, joined
+from boundby.model.arrays import Int32Array, Int64Array, factorize, is_any, joined
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.identity import Indexes, process_key
 from boundby.readers.nsys.pages import Only, Since
@@ -86,7 +86,7 @@ def ranges(raw: Raw, indexes: Indexes) -> tuple[Ranges, tuple[str, ...]]:
         thread=indexes.identities.threads(raw["globalTid"]),
         name=_range_names(raw, indexes),
         domain=domain,
-        is_start_end=np.isin(raw["eventType"], _START_END),
+        is_start_end=is_any(raw["eventType"], _START_END),
         is_open=raw["end"] == MISSING,
     )
     return table.sorted(indexes.pool.names()), domains

@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import MISSING, Int32Array, Int64Array, unique
+from boundby.model.arrays import MISSING, Int32Array, Int64Array, is_any, unique
 from boundby.model.library import core
 from boundby.native.pages import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
 
@@ -170,8 +170,10 @@ class PageReader:
                 if only is not None:
                     new = [column[begin : state[At.ROWS]] for column in columns]
                     asked = new[read.index(only[0])]
-                    is_late = isinstance(only, Since)
-                    kept = (asked >= only[1]) | (asked == MISSING) if is_late else np.isin(asked, only[1])
+                    if isinstance(only, Since):
+                        kept = (asked >= only.least) | (asked == MISSING)
+                    else:
+                        kept = is_any(asked, only[1])
                     state[At.ROWS] = begin + np.count_nonzero(kept)
                     for column in new:
                         column[: state[At.ROWS] - begin] = column[kept]

@@ -1,0 +1,85 @@
+"""The intervals before the nodes of the replay's graph, cut in one pass: `cut_intervals` is what ``pieces.c`` is asked.
+
+`boundby.replay.host_nodes` does the same with NumPy: what this must equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array
+from boundby.model.library import Record, int64, run
+from boundby.model.records import dataclass
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals(Record):
+    """Intervals before nodes of one thread, and what is known of that time: see pieces.c."""
+
+    count: int
+    low: Int64Array
+    high: Int64Array
+    node: Int64Array
+    steps: int
+    step_time: Int64Array
+    step_range: Int64Array
+    ranges: int
+    region_of_range: Int64Array
+    sleeps: int
+    sleep_start: Int64Array
+    sleep_end: Int64Array
+    compilations: int
+    compile_start: Int64Array
+    compile_end: Int64Array
+    ends: int
+    call_end: Int64Array
+    dispatch_ns: int
+    root: int
+    cuda_api: int
+    cpu: int
+    host_blocked: int
+    init: int
+    room: int
+    piece_node: Int32Array
+    piece_ns: Int64Array
+    piece_cause: Int8Array
+    piece_region: Int32Array
+
+
+#: Columns of equal length, by the field that tells it.
+TABLES = {
+    "count": ("low", "high", "node"),
+    "steps": ("step_time", "step_range"),
+    "ranges": ("region_of_range",),
+    "sleeps": ("sleep_start", "sleep_end"),
+    "compilations": ("compile_start", "compile_end"),
+    "ends": ("call_end",),
+}
+#: Pieces that there is room for at first, beside two for each interval.
+_MORE = 1 << 16
+
+
+def cut_intervals(
+    columns: dict[str, Int64Array], settings: dict[str, int]
+) -> tuple[Int32Array, Int64Array, Int8Array, Int32Array]:
+    """Node, nanoseconds, cause and region of each piece, in order of the intervals. The library must be there. Raises
+    ValueError for columns that do not fit together."""
+    known: dict[str, Any] = {**settings, **{name: int64(column) for name, column in columns.items()}}
+    for table, names in TABLES.items():
+        lengths = {len(known[name]) for name in names}
+        known[table] = lengths.pop()
+        if lengths:
+            raise ValueError("columns do not fit together")
+    room = 2 * known["count"] + _MORE
+    while True:
+        node, ns = np.empty(room, np.int32), np.empty(room, np.int64)
+        cause, region = np.empty(room, np.int8), np.empty(room, np.int32)
+        known |= {"piece_node": node, "piece_ns": ns, "piece_cause": cause, "piece_region": region}
+        count = run("boundby_pieces", Intervals(**known, room=room))
+        if count < 0:
+            raise ValueError("a range is not known")
+        if count <= room:
+            return node[:count], ns[:count], cause[:count], region[:count]
+        room = count
