@@ -151,6 +151,11 @@ def _ranges(
             ranges = predictor.between(lengths, Step(Without(scenario.causes), predictor.everywhere))
         for index, between in zip(predicted, ranges, strict=True):
             found[index][scenario.key] = between
+    for ranges_of in found.values():  # an order that is open for a part is open for the whole
+        for scenario in SCENARIOS.values():
+            parts = [ranges_of[part.key] for part in SCENARIOS.values() if set(part.causes) <= set(scenario.causes)]
+            is_open = any(part.is_order_open for part in parts)
+            ranges_of[scenario.key] = ranges_of[scenario.key]._replace(is_order_open=is_open)
     return found
 
 

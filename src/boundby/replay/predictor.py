@@ -55,7 +55,9 @@ LEAST_OPEN = 0.001
 MODEL_ERROR = 0.05
 # Delays of work that was ready, for so much of a window, look like a device that is shared with another process. Who
 # shares one gets another share of it once its own pace changes: by up to so many times these delays (as simulated).
-SHARED, SHARED_DELAYS = 0.02, 4
+# From where on that is more than the model's error, it counts; and so do other processes on record with so much.
+SHARED_DELAYS = 4
+SHARED = MODEL_ERROR / SHARED_DELAYS
 # Threads that sleep for so much of the window matter to it, and so does who wakes them.
 MUCH_SLEPT = 0.05
 # Where dependencies were dropped, since measured times contradict them, as many others may not be known.
@@ -332,8 +334,8 @@ class Predictor:
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
             is_order_open = self._is_waker_open or tuple(step.change for step in steps) in self._begins_sooner
             is_order_open |= max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
-            delays_ns, turned_ns = int(self.open.delay_ns[rows].sum()), self._turned_ns[position]
-            is_shared = max(delays_ns, turned_ns) >= SHARED * measured
+            delays_ns, (other_ns, turned_ns) = int(self.open.delay_ns[rows].sum()), self._other_processes_ns[position]
+            is_shared = delays_ns >= SHARED * measured or other_ns >= SHARED * predicted > 0
             # Its work's time holds turns, too.
             is_order_open |= is_shared and changed_ns[position] > LEAST_BOUND * measured
             if self._shares_room and not self.graph.takes_turns:  # by what rule they share it is not known
@@ -390,17 +392,17 @@ class Predictor:
         return len(self.graph.links.lane_first) > 0
 
     @cached_property
-    def _turned_ns(self) -> list[int]:
-        """For how long kernels of several processes were on each device at once: in turns, each as long as all of them
-        (or beside each other, all the slower)."""
+    def _other_processes_ns(self) -> list[tuple[int, int]]:
+        """Per device: for how long kernels of all processes but the busiest ran on it, which may take turns or run side
+        by side; and for how long kernels of several did at once, all the slower for it."""
         table, found = self.timeline.trace.operations, []
         for rows in self._rows:
             process, start, end = table.process[rows], table.start_ns[rows], table.end_ns[rows]
             kernels = table.kind[rows] <= OpKind.GRAPH
-            several = unique(process[kernels]).tolist()
-            own = [kernels & (process == number) for number in several] if len(several) > 1 else []
-            busy = sum(union(start[mine], end[mine]).total for mine in own)
-            found.append(busy - union(start[kernels], end[kernels]).total if own else 0)
+            own = [kernels & (process == number) for number in unique(process[kernels]).tolist()]
+            busy = [union(start[mine], end[mine]).total for mine in own] if len(own) > 1 else [0]
+            both = union(start[kernels], end[kernels]).total if len(own) > 1 else 0
+            found.append((sum(busy) - max(busy), sum(busy) - both))
         return found
 
     @cached_property
