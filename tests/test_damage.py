@@ -95,6 +95,9 @@ def test_a_copy_that_held_the_host_may_have_done_so_where_its_call_is_missing(tm
         launch = export.api(main, at + 5_010 * US, at + 5_015 * US, "cudaLaunchKernel_v7000")
         export.kernel(launch, at + 5_020 * US, at + 9_990 * US)
     trace = Analysis(export.write(tmp_path / "x.sqlite")).trace
+    losses = Analysis(replace(trace, api=trace.api.take(np.arange(len(trace.api)) < 70))).timeline.losses
+    assert losses.calls_lost_fraction == (0.0,)  # of the time that has calls nothing is missing
+    assert losses.dark[0].end.tolist() == [trace.span_ns[1]]
     kept = np.arange(len(trace.api)) != 20
     timeline = Analysis(replace(trace, api=trace.api.take(kept))).timeline
     assert timeline.devices[0].withheld.unsure_ns >= 4_900 * US

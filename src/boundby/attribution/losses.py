@@ -248,7 +248,8 @@ def _next_end(calls: Calls, rows: npt.NDArray[np.intp], time: Int64Array, otherw
 
 def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[float, ...], tuple[float, ...]]:
     """Per process: when the calls were made whose operations or syncs are on record and they are not; which part of all
-    such calls these are, and of those that wait.
+    such calls these are, and of those that wait. Where all after (or before) some instant are missing, that is no part:
+    of the time that has calls nothing is.
 
     A process numbers its calls in order, so a lost one begins between the recorded ones of the numbers around it: after
     the one before has ended, if no other thread calls. One that launches ends before its work begins, unless it holds
@@ -277,11 +278,13 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
         until = np.where(holds[orphans], table.end_ns[orphans], table.start_ns[orphans])
         begun = np.append(until, np.full(int(syncs.sum()), _NEVER))
         low = np.maximum(ended[place], trace.span_ns[0])
-        dark.append(union(low, np.minimum(starts[place], begun)))
+        is_last = place == len(ours)  # whatever else was called then is not on record either
+        dark.append(union(low, np.where(is_last, trace.span_ns[1], np.minimum(starts[place], begun))))
         seen = int(((table.process == number) & (calls.of_operation >= 0)).sum())
-        fractions.append(len(wanted) / (len(wanted) + seen + int(((points.process == number) & ~syncs).sum())))
-        within = place[len(begun) - int(syncs.sum()) :]  # one before or after all calls on record held up none of them
-        of_waits.append(np.count_nonzero((within > 0) & (within < len(ours))) / max(int(waits.sum()), 1))
+        within = (place > 0) & ~is_last  # one before or after all calls on record held up none of them
+        lost = int(within.sum())
+        fractions.append(lost / max(lost + seen + int(((points.process == number) & ~syncs).sum()), 1))
+        of_waits.append(int(within[int(orphans.sum()) :].sum()) / max(int(waits.sum()), 1))
     return tuple(dark), tuple(fractions), tuple(of_waits)
 
 

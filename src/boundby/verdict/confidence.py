@@ -18,7 +18,7 @@ PROFILER_SOME = 0.05
 GUESSED_HOST = 0.10  # host time split into cpu and blocked without scheduling data
 MOSTLY_COMPUTES = 4  # times what it waits for a core: then it is bound by that, whatever the waits were
 MUCH_PREEMPTED = 0.10  # others on the machine then decide as much as the program
-SOME_CALLS_LOST = 0.05  # as many waits may be lost among them, and nothing replays
+SOME_CALLS_LOST = 0.05  # or time that has none on record: as many waits may be lost among them, and nothing replays
 MUCH_UNWOKEN = 0.25  # of the time that the host slept: who did not appear may as well have computed
 FEW_OPERATIONS = 20  # fewer are an anecdote
 # What the device idles for (or the host waits in) by a host cause is what shows it: where that is less than this part
@@ -63,6 +63,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         is_shared = case.share(Cause.DEVICE_WAIT) >= SHARED_WAIT
         # Nothing then shows how far host and device hide behind each other, nor what lost calls waited for.
         is_open = bool(named & {cause.key for cause in BUSY_CAUSES}) or case.calls_lost_fraction >= SOME_CALLS_LOST
+        is_open |= case.unsure_ns >= SOME_CALLS_LOST * case.window_ns
         is_open &= decision.host_limit_fraction is None
         yield 2 if is_shared or is_open else 1, f"the trace cannot be replayed reliably: {case.unreliable}"
     if (overhead := case.share(Cause.PROFILER)) >= PROFILER_SOME:
