@@ -13,7 +13,7 @@ from boundby.attribution.gaps import Gaps, account_gaps
 from boundby.attribution.losses import Losses, Withheld
 from boundby.attribution.segments import Segments
 from boundby.model.causes import Cause
-from boundby.model.intervals import IntervalSet, complement, exposed, overlay, union
+from boundby.model.intervals import IntervalSet, Overlay, clip, complement, exposed, overlay, union
 from boundby.trace.tables import OpKind
 
 
@@ -46,7 +46,9 @@ def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int
     ]
     for number, (cause, rows) in enumerate(classes):
         pieces, owner = exposed(table.start_ns[rows], table.end_ns[rows])
-        shown = overlay(pieces, free)
+        is_inside = len(free.start) == 1 and clip(pieces, int(free.start[0]), int(free.end[0])) is pieces
+        every = np.arange(len(owner))
+        shown = Overlay(*pieces, every, np.zeros_like(every)) if is_inside else overlay(pieces, free)
         is_whole = len(free.start) == 1 and len(shown.left) == len(owner)  # each is shown once
         row = owner if is_whole else owner[shown.left]
         row = row if len(rows) == len(table) else rows[row]

@@ -16,7 +16,7 @@ from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
-from boundby.model.arrays import Int32Array, Int64Array, pick, places, unique
+from boundby.model.arrays import Int32Array, Int64Array, in_order, pick, places, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, expand
 from boundby.model.library import core
@@ -139,8 +139,9 @@ def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: Interv
 
 def _last_ended(end_ns: Int64Array, launch_ns: Int64Array, time_ns: Int64Array) -> npt.NDArray[np.intp]:
     """The operation that ended last at or before each instant, of equals the one launched last; NOTHING for none."""
-    by_end = np.lexsort((launch_ns, end_ns))
-    return pick(by_end, places(end_ns[by_end], time_ns, side="right") - 1, NOTHING)
+    by_end = in_order(end_ns, launch_ns)
+    place = places(end_ns[by_end], time_ns, side="right") - 1
+    return place if isinstance(by_end, slice) else pick(by_end, place, NOTHING)
 
 
 def _launching_threads(
@@ -152,7 +153,10 @@ def _launching_threads(
     number = context.trace.process_of_thread[callers]
     sole = np.full(len(context.trace.processes) + 1, NO_THREAD, np.int32)  # the last: of processes that are not known
     sole[number] = np.where(np.bincount(number, minlength=1)[number] == 1, callers, NO_THREAD)
-    return np.where(call >= 0, pick(context.calls.thread, call, NO_THREAD), sole[process])
+    thread = pick(context.calls.thread, call, NO_THREAD)
+    without = np.flatnonzero(call < 0)
+    thread[without] = sole[process[without]]
+    return thread
 
 
 def _delayed_until(context: TraceContext, gaps: Gaps) -> Int64Array:

@@ -58,6 +58,7 @@ class HostState:
         self._elsewhere: dict[int, list[int]] = {}
         self._running: dict[int, StepFunction] = {}
         self._idle: dict[int, IntervalSet] = {}
+        self._compiling: dict[int, IntervalSet] = {}
         self._compilations = Compilations(trace, calls)
         self._waits_until = _implicit_waits(trace, calls)
         self._stalls = stalled_allocations(calls, self._busy_of, trace)
@@ -78,7 +79,9 @@ class HostState:
 
     def compiling(self, thread: int) -> IntervalSet:
         """When the thread compiles code, or sleeps until a compiler is done, and does not launch."""
-        return self._compilations.of(thread, self.evidence(thread).asleep)
+        if thread not in self._compiling:
+            self._compiling[thread] = self._compilations.of(thread, self.evidence(thread).asleep)
+        return self._compiling[thread]
 
     def blocked(self, thread: int) -> IntervalSet:
         """Times in which the thread waits for the device: blocking syncs and copies, and, while the process's

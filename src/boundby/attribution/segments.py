@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, ascend, group_sums
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, as_rows, ascend, group_sums
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.library import core, int64, run
 from boundby.model.records import dataclass
@@ -70,8 +70,8 @@ def make(
     thread: npt.NDArray[np.int64] | int = NO_THREAD,
 ) -> Segments:
     """Segments from columns in any order; scalars are spread, empty pieces dropped."""
-    kept = end > start
-    size = int(kept.sum())
+    kept = as_rows(end > start)
+    size = len(start[kept])
 
     def column(values: npt.NDArray[np.integer] | int) -> npt.NDArray[np.integer]:
         return values[kept] if isinstance(values, np.ndarray) else np.full(size, int(values), np.int64)

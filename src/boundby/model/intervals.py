@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, as_rows
 from boundby.model.library import core, int64, run
 
 
@@ -63,6 +63,8 @@ def _fitted(column: Int64Array, count: int) -> Int64Array:
 
 def clip(intervals: IntervalSet, low: int, high: int) -> IntervalSet:
     """The part of a set inside [low, high)."""
+    if len(intervals.start) and intervals.start[0] >= low and intervals.end[-1] <= high:
+        return intervals
     start = np.maximum(intervals.start, low)
     end = np.minimum(intervals.end, high)
     kept = end > start
@@ -72,9 +74,8 @@ def clip(intervals: IntervalSet, low: int, high: int) -> IntervalSet:
 def complement(intervals: IntervalSet, low: int, high: int) -> IntervalSet:
     """The part of [low, high) outside a set."""
     inside = clip(intervals, low, high)
-    start = np.concatenate(([low], inside.end)).astype(np.int64)
-    end = np.concatenate((inside.start, [high])).astype(np.int64)
-    kept = end > start
+    start, end = np.append(np.int64(low), inside.end), np.append(inside.start, np.int64(high))
+    kept = as_rows(end > start)
     return IntervalSet(start[kept], end[kept])
 
 
@@ -183,8 +184,8 @@ def exposed(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> tuple[IntervalSet
     reach = np.maximum.accumulate(end)
     begin = start.copy()
     begin[1:] = np.maximum(start[1:], reach[:-1])
-    owner = np.flatnonzero(end > begin)
-    return IntervalSet(begin[owner], end[owner]), owner
+    owner = as_rows(end > begin)
+    return IntervalSet(begin[owner], end[owner]), np.arange(len(start))[owner]
 
 
 def first_free_lanes(start: Int64Array, end: Int64Array, most: int | None = None) -> Int64Array:

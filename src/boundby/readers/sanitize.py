@@ -60,14 +60,19 @@ def bounded(name: str) -> str:
 def _near(tables: Iterable[Raw]) -> tuple[int, int] | None:
     """Bounds around the bulk of the events, or None where all events lie within one possible capture."""
     times = [raw[column] for raw in tables for column in ("start", "end") if column in raw and len(raw[column])]
-    lowest = min((int(np.min(values, where=values != MISSING, initial=_LAST)) for values in times), default=0)
-    highest = max((int(np.max(values, where=values != MISSING, initial=MISSING)) for values in times), default=0)
+    lowest = min((int(_told(values).min(initial=_LAST)) for values in times), default=0)
+    highest = max((int(values.max()) for values in times), default=0)
     if highest - lowest <= MOST_SPAN_NS and lowest > -MOST_TIME_NS and highest < MOST_TIME_NS:
         return None
-    every = np.concatenate([values[values != MISSING] for values in times])
+    every = np.concatenate([_told(values) for values in times])
     middle = int(np.partition(every, len(every) // 2)[len(every) // 2])
     half = MOST_SPAN_NS // 2
     return max(middle - half, 1 - MOST_TIME_NS), min(middle + half, MOST_TIME_NS - 1)
+
+
+def _told(values: Int64Array) -> Int64Array:
+    """Without what is missing."""
+    return values if int(values.min(initial=_LAST)) > MISSING else values[values != MISSING]
 
 
 def _placeable(raw: Raw, near: tuple[int, int] | None) -> BoolArray:
@@ -116,11 +121,15 @@ def _check_sums(path: Path, tables: Mapping[str, Raw], next_step: str) -> None:
     starts = [raw["start"] for raw in tables.values() if len(raw["start"])]
     last = max((int(values.max()) for values in starts), default=0)
     for what, raw in tables.items():
-        sums = []
-        if "end" in raw:
+        sums, count = [], len(raw["start"])
+        # Where none can be so long that all of them are too much, they need not be added up.
+        if (
+            "end" in raw
+            and count * (max(last, int(raw["end"].max(initial=0))) - int(raw["start"].min(initial=last))) > MOST_SUM
+        ):
             end = np.where(raw["end"] == MISSING, last, raw["end"])
             sums.append(float(np.sum(end - raw["start"], dtype=np.float64)))
-        if "bytes" in raw:
+        if "bytes" in raw and count * int(raw["bytes"].max(initial=0)) > MOST_SUM:
             sums.append(float(np.sum(raw["bytes"][raw["bytes"] != MISSING], dtype=np.float64)))
         if any(total > MOST_SUM for total in sums):
             raise InputError(f"{path} is damaged: the times or sizes of its {what} add up to too much.", next_step)

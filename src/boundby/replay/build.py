@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int32Array, Int64Array, as_rows, factorize, is_any, offsets, pick, unique
+from boundby.model.causes import Cause
 from boundby.native.forward import Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate
@@ -99,7 +100,7 @@ def _put_together(timeline: Timeline) -> Graph:
         unexplained_delay_ns=np.zeros(len(table), np.int64),
         duration_ns=table.end_ns - table.start_ns,
     )
-    by_cause = np.argsort(nodes.piece_cause, kind="stable")
+    by_cause = np.concatenate([np.flatnonzero(nodes.piece_cause == cause) for cause in sorted(Cause)])
     return Graph(
         links=links,
         costs=costs,

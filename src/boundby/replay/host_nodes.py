@@ -244,7 +244,8 @@ def _pieces(
     for number in unique(thread).tolist():
         rows = np.flatnonzero((thread == number) & (high > low))
         members = np.array([number]) if number in linked else timeline.logical_threads.members(number)
-        fed = np.setdiff1d(told.thread[told.waker == number], told.waker)  # they wait for it, and nobody for them
+        fed = unique(told.thread[told.waker == number])
+        fed = fed[~np.isin(fed, told.waker)]  # they wait for it, and nobody for them
         known = np.concatenate((linked, fed))
         asleep = subtract(_asleep(timeline, number, members, known), wakeups.of(number))
         compiling = timeline.host_state.compiling(number)

@@ -116,15 +116,13 @@ def _reconciled(
 ) -> tuple[Int32Array, Int64Array]:
     """What nodes come after, where that was done when they began (give or take the error of the clocks); and lags that
     fit in between."""
-    rows = np.flatnonzero(what >= 0)
-    if not len(rows):
+    if not (what >= 0).any():
         return what, lag
-    slack = begin[rows] - done[what[rows]]
-    is_kept = slack >= -MOST_CLOCK_ERROR_NS  # when a held call begins is known about as well
-    what, lag = what.copy(), lag.copy()
-    what[rows[~is_kept]] = NONE
-    lag[rows[is_kept]] = np.minimum(lag[rows], slack)[is_kept]
-    return what, lag
+    slack = begin - pick(done, what, NEVER)  # without anything that it comes after more than any lag
+    is_dropped = slack < -MOST_CLOCK_ERROR_NS  # when a held call begins is known about as well
+    if is_dropped.any():
+        what, slack = np.where(is_dropped, np.int32(NONE), what), np.where(is_dropped, lag, slack)
+    return what, np.minimum(lag, slack)
 
 
 def _reconciled_waits(links: Links, costs: Costs, start: Int64Array, end: Int64Array) -> _Waits:

@@ -22,6 +22,7 @@ from boundby.model.arrays import (
     in_order,
     median,
     offsets,
+    pick,
     places,
     unique,
 )
@@ -310,15 +311,14 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
         np.minimum(room, place - _queue_limit(depth, is_stuck), out=room, where=~is_stuck)
         has_room = as_rows(room >= 0)
         slot[call[has_room]] = order[room[has_room]]
-    lag, held = np.zeros(len(calls), np.int64), np.zeros(len(calls), bool)
-    rows = np.flatnonzero(slot >= 0)
     # A launch held up by something else than its own queue is just a long launch.
-    ended, start, end = table.end_ns[slot[rows]], calls.start_ns[rows], calls.end_ns[rows]
-    late = end - usual - ended
-    held[rows] = (ended > start) & (late >= -usual) & (late <= MOST_SLOT_LAG * usual)
-    held[rows] |= is_full[rows] & (late <= MOST_FULL_LAG * (end - start))
-    lag[rows[held[rows]]] = late[held[rows]]
-    return slot, lag, held
+    ended = pick(table.end_ns, slot, NEVER)
+    late = calls.end_ns - ended
+    late -= usual
+    held = (ended > calls.start_ns) & (late >= -usual) & (late <= MOST_SLOT_LAG * usual)
+    if is_full.any():
+        held |= is_full & (slot >= 0) & (late <= MOST_FULL_LAG * (calls.end_ns - calls.start_ns))
+    return slot, np.where(held, late, 0) if held.any() else np.zeros(len(calls), np.int64), held
 
 
 def _queue_limit(depth: Int64Array, is_stuck: BoolArray) -> int:

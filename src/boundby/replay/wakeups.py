@@ -88,7 +88,7 @@ def find_wakeups(timeline: Timeline) -> Wakeups:
     waits &= table.end_ns - table.start_ns >= LEAST_WAIT_NS
     process = trace.process_of_thread
     parts = []
-    for number in unique(process[timeline.calls.thread]).tolist():
+    for number in unique(process[unique(timeline.calls.thread)]).tolist():
         members = np.flatnonzero(process == number)
         rows = np.flatnonzero(waits & np.isin(table.thread, members))
         if len(rows) and len(members) > 1:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import group_counts, into_groups
+from boundby.model.arrays import group_counts, in_order, into_groups
 from boundby.model.records import dataclass
 from boundby.results.report import Instances
 
@@ -68,7 +68,7 @@ def _series(timeline: Timeline, rows: npt.NDArray[np.intp], start: Int, duration
     regions = timeline.ownership.regions
     region = regions.of_range[rows]
     count = group_counts(region, len(regions))
-    by_time = np.lexsort((duration, start)) if bool((start[1:] <= start[:-1]).any()) else slice(None)
+    by_time = in_order(start, duration)
     return Series(into_groups(region[by_time], duration[by_time], count), np.append(0, np.cumsum(count)))
 
 
