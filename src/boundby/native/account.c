@@ -17,7 +17,7 @@ typedef struct {
 enum { MOST_LAYERS = 16, NOT_IN_ORDER = -1, NOTHING = -1 };
 
 /* Go on to an instant; 0 where bounds are not in order. */
-static int advance(Layer *layer, int64_t now) {
+static inline int advance(Layer *layer, int64_t now) {
     while (layer->begun < layer->count && layer->start[layer->begun] == now) layer->begun++;
     while (layer->ended < layer->count && layer->end[layer->ended] == now) layer->ended++;
     layer->next = NEVER;
@@ -34,6 +34,7 @@ EXPORT int64_t boundby_states(const int64_t *starts, const int64_t *ends, const 
                               const int64_t *states, const int64_t *spared, int64_t layers, int64_t otherwise,
                               const int64_t *extra, int64_t extras, int64_t *time, int64_t *value) {
     Layer all[MOST_LAYERS];
+    int64_t upcoming = NEVER; /* when any layer changes next */
     if (layers > MOST_LAYERS) return NOT_IN_ORDER;
     for (int64_t number = 0; number < layers; number++) {
         Layer *layer = all + number;
@@ -41,18 +42,19 @@ EXPORT int64_t boundby_states(const int64_t *starts, const int64_t *ends, const 
                          (const int64_t *)(intptr_t)values[number], counts[number], states[number],
                          spared[number], 0, 0, 0, 0};
         if (!advance(layer, INT64_MIN)) return NOT_IN_ORDER;
+        if (layer->next < upcoming) upcoming = layer->next;
     }
     int64_t found = 0, latest = NOTHING, seen = 0;
     for (;;) {
-        int64_t now = seen < extras ? extra[seen] : NEVER;
-        for (Layer *layer = all; layer < all + layers; layer++)
-            if (layer->next < now) now = layer->next;
+        int64_t now = seen < extras && extra[seen] < upcoming ? extra[seen] : upcoming;
         if (now == NEVER) return found;
         while (seen < extras && extra[seen] == now) seen++;
         if (seen < extras && extra[seen] < now) return NOT_IN_ORDER;
         int64_t state = otherwise;
+        upcoming = NEVER;
         for (Layer *layer = all; layer < all + layers; layer++) {
             if (layer->next == now && !advance(layer, now)) return NOT_IN_ORDER;
+            if (layer->next < upcoming) upcoming = layer->next;
             if (layer->held != NOTHING && state != layer->spared) state = layer->held;
         }
         if (state == latest) continue;
