@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.simulated.generate import generate
 from boundby.api import Analysis
 from boundby.correlation.correlate import correlate
 from boundby.model.errors import UserError
 from boundby.opening import open_trace
 from boundby.results.report import DeviceReport, Verdict, WhatIf
-from boundby.simulate.generate import generate
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, work_of_call
 

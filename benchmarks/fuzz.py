@@ -42,6 +42,7 @@ from tests.support.damaged_sqlite import damage
 from tests.support.invariants import check_invariants
 from tests.support.training import training_loop
 
+from benchmarks.simulated.jobs import Job, Plant, simulate, write_export
 from boundby import api
 from boundby.model.errors import UserError
 from boundby.render import markdown
@@ -50,7 +51,6 @@ from boundby.results import saved
 from boundby.results.report import Report
 from boundby.results.schema import DOCUMENTS, schema
 from boundby.rules import builtin as rules
-from boundby.simulate.jobs import Job, Plant, simulate, write_export
 
 MOST_BYTES = 1_200_000  # of a source: thousands of copies are to be looked at
 LONGEST_S, MOST_MEMORY = 60, 2 << 30

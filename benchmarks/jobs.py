@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.simulated.jobs import CAUSE_OF, Job, Plant, draw, length_ns, simulate
+from benchmarks.simulated.summaries import summaries
 from boundby.jobs.diagnosis import Diagnosis, diagnose
 from boundby.jobs.meetings import align
-from boundby.jobs.simulated import summaries
-from boundby.simulate.jobs import CAUSE_OF, Job, Plant, draw, length_ns, simulate
 
 #: Healthy jobs are drawn from seeds of their own.
 HEALTHY_SEEDS = 10_000_000

@@ -43,9 +43,9 @@ def make_inputs(folder: Path, programs: int, seed: int) -> None:
     """Write simulated programs, every pattern and random ones, as exports of all schema generations."""
     import random
 
+    from benchmarks.simulated.generate import generate
     from boundby.simulate.case import Case
     from boundby.simulate.export import to_export
-    from boundby.simulate.generate import generate
     from boundby.simulate.machine import Machine
     from boundby.simulate.patterns import PATTERNS
 

@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 
 import boundby
+from benchmarks.simulated.generate import generate
 from boundby.results.comparison import Comparison
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
-from boundby.simulate.generate import generate
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.program import Program

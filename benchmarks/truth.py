@@ -7,7 +7,7 @@
 The truth comes from running each program again, on an event-driven machine, without the cost in question
 (`boundby.simulate`). The analysis sees nothing but the export. Verdicts are compared where the two best removals differ
 by enough to be told apart; predicted windows are compared under every scenario. This share of the programs is untidy in
-one to four ways (`boundby.simulate.untidy`); `--only` makes every program untidy in just the given ways.
+one to four ways (`benchmarks.simulated.untidy`); `--only` makes every program untidy in just the given ways.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pathlib import Path
 from statistics import median, quantiles
 
 import boundby
+from benchmarks.simulated.generate import drawn_features, generate
+from benchmarks.simulated.untidy import FEATURES
 from boundby.results.report import DeviceReport, Report, WhatIf
 from boundby.simulate.case import Case, save
-from boundby.simulate.generate import drawn_features, generate
-from boundby.simulate.untidy import FEATURES
 
 #: This part of the programs is untidy.
 UNTIDY_SHARE = 0.6

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.simulated.generate import generate
+from benchmarks.simulated.kineto import to_kineto
 from boundby.api import Analysis
 from boundby.model.records import dataclass
 from boundby.results.report import Report
 from boundby.simulate.engine import Run, simulate
 from boundby.simulate.export import Capture, to_export
-from boundby.simulate.generate import generate
-from boundby.simulate.kineto import to_kineto
 from boundby.simulate.script import realise
 from boundby.trace.tables import Intervals, Schedule, StreamPoints, Streams, Trace
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 from benchmarks import damage
+from benchmarks.simulated.generate import generate
 
 from boundby.api import Analysis
 from boundby.correlation.cpu_evidence import gather_evidence
 from boundby.correlation.lost_waits import restored
-from boundby.simulate.generate import generate
 from tests.support.export import Export
 from tests.support.training import US
 

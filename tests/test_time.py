@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.fuzz import holds
+from benchmarks.simulated.jobs import Job, simulate, write_export
 
 from boundby import api
 from boundby.cli.main import main
@@ -16,7 +17,6 @@ from boundby.model import stage
 from boundby.model.errors import OutOfTimeError
 from boundby.render import page, perfetto
 from boundby.results import saved
-from boundby.simulate.jobs import Job, simulate, write_export
 from tests.readers.kineto.test_reader import small
 from tests.support.invariants import check_invariants
 

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.jobs import Job, simulate, write_export
 
 from boundby.api import load_job
 from boundby.capture import ranks
@@ -17,7 +18,6 @@ from boundby.capture.locate import Nsys
 from boundby.cli.main import main
 from boundby.model.errors import UserError
 from boundby.opening import open_trace
-from boundby.simulate.jobs import Job, simulate, write_export
 from boundby.trace.facts import JobPlace
 
 #: The processes of a step side by side, as srun starts them.

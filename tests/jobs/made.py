@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from benchmarks.simulated.jobs import Job, Plant, simulate
+from benchmarks.simulated.summaries import summaries
+
 from boundby.jobs.merge import merge
-from boundby.jobs.simulated import summaries
 from boundby.results.job import JobReport
-from boundby.simulate.jobs import Job, Plant, simulate
 
 
 def report(job: Job, *, tells_groups: bool = True) -> JobReport:

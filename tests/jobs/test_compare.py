@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.jobs import Job
 
 from boundby.cli.main import main
 from boundby.compare.jobs import compare
 from boundby.render.comparison import jobs
 from boundby.results import saved
 from boundby.results.job import JobComparison, JobReport
-from boundby.simulate.jobs import Job
 from tests.jobs.made import Plant, report
 
 SLOW = Plant("slow_device", 2, 0.3)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from benchmarks.simulated.jobs import length_ns, simulate
 
 from boundby.render.job import Look, shown, terminal
-from boundby.simulate.jobs import length_ns, simulate
 from tests.jobs.made import Job, Plant, accused, report
 
 CASES = [

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.jobs import Job, Plant, simulate, write_export
 from click.testing import CliRunner
 
 from boundby import api
@@ -22,7 +23,6 @@ from boundby.options import AnalysisOptions
 from boundby.render.job import OUTLIERS
 from boundby.results import saved
 from boundby.results.job import JobReport
-from boundby.simulate.jobs import Job, Plant, simulate, write_export
 from tests.jobs.made import report
 
 JOB = Job(data=4, steps=6, layers=2, plants=(Plant("slow_input", 2, 0.4),))
@@ -87,7 +87,7 @@ def _kills_itself_at_rank_1(name: str, path: Path, options: AnalysisOptions) -> 
 
 
 def test_a_report_that_kills_its_reader_is_named_and_takes_no_other_with_it(reports: Path) -> None:
-    named = [(path.name, path) for path in sorted(reports.iterdir())]
+    named = [(path.name, path) for path in sorted(reports.iterdir())[:2]]
     answers = list(gathering._in_processes(named, AnalysisOptions(), 2, _kills_itself_at_rank_1))
     assert {answer.name for answer in answers if answer.summaries} == {name for name, _ in named} - {"rank_1.sqlite"}
     (lost,) = (answer for answer in answers if answer.problem)

@@ -7,11 +7,11 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from benchmarks.simulated.jobs import Job, Plant, simulate
+from benchmarks.simulated.summaries import summaries
 
 from boundby.jobs import perfetto
 from boundby.jobs.merge import merge
-from boundby.jobs.simulated import summaries
-from boundby.simulate.jobs import Job, Plant, simulate
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.simulated.jobs import Job, simulate
+from benchmarks.simulated.summaries import summaries
 
 from boundby.jobs.diagnosis import Job as Joined
 from boundby.jobs.merge import choose
-from boundby.jobs.simulated import summaries
 from boundby.model import library
 from boundby.native import chain
-from boundby.simulate.jobs import Job, simulate
 
 
 @pytest.mark.skipif(library.core() is None, reason=f"no native core: {library.why_not()}")

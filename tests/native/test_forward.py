@@ -12,6 +12,7 @@ from pathlib import Path
 import hatch_build
 import numpy as np
 import pytest
+from benchmarks.simulated.generate import generate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +40,6 @@ from boundby.readers import read_trace
 from boundby.replay import Predictor
 from boundby.replay.removals import Without
 from boundby.simulate.export import to_export
-from boundby.simulate.generate import generate
 from boundby.trace.tables import Trace
 from tests.attribution.strategies import host_sequences
 from tests.support.program import Program

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from benchmarks.laws import broken
 from benchmarks.real_pairs import NOISE, Outcome, Pair, document, look, read_pairs
+from benchmarks.simulated.generate import generate
 
 import boundby
 from boundby.correlation.clock import estimate_shift
 from boundby.simulate.export import to_export
-from boundby.simulate.generate import generate
 from tests.support.traces import analysis_of, trace_names, trace_path
 
 PAIRS = read_pairs()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.generate import drawn_features, generate
 from benchmarks.truth import DEVICE_MARGIN, UNTIDY_SHARE, examine, made, wrong
-
-from boundby.simulate.generate import drawn_features, generate
 
 SEEDS = range(5)
 

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from benchmarks.simulated.generate import generate
 
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS as ACCOUNT_LIMIT_NS
 from boundby.simulate import counterfactual as counterfactual_module
@@ -15,7 +16,6 @@ from boundby.simulate import program as program_module
 from boundby.simulate.case import Case
 from boundby.simulate.counterfactual import CAUSES, DISPATCH_LIMIT_NS, EVERYTHING, SCENARIOS, Removal, Truths, without
 from boundby.simulate.engine import simulate
-from boundby.simulate.generate import generate
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import (
     MS,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.generate import generate
 
 from boundby.capture.locate import Nsys
 from boundby.model.errors import OutputError
@@ -20,7 +21,6 @@ from boundby.readers import read_trace
 from boundby.simulate.case import Case
 from boundby.simulate.engine import Run
 from boundby.simulate.export import OSRT_THRESHOLD_NS, PRODUCT, Capture, write_export
-from boundby.simulate.generate import generate
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.program import US, GraphLaunch, Launch, Loop, Node, Record, Sleep, Sync, WaitEvent, program

@@ -7,13 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.generate import drawn_features, generate
 
 import boundby
 from boundby.model.errors import InputError
 from boundby.simulate import case as cases
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
-from boundby.simulate.generate import drawn_features, generate
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.program import INSTRUCTIONS, walk

@@ -7,12 +7,12 @@ from collections import defaultdict
 from dataclasses import replace
 
 import pytest
+from benchmarks.simulated.generate import generate
+from benchmarks.simulated.untidy import FEATURES
 
 from boundby.simulate.case import Case
 from boundby.simulate.engine import Executed, Run
-from boundby.simulate.generate import generate
 from boundby.simulate.script import Engine, Step, Wait
-from boundby.simulate.untidy import FEATURES
 from boundby.simulate.window import GPU_CAUSES, devices, exposed, operations_on, window_ns
 
 CASES = [(seed, ()) for seed in range(24)] + [(seed, (name,)) for name in FEATURES for seed in (100,)]

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.generate import drawn_features, generate
+from benchmarks.simulated.untidy import FEATURES
 
 from boundby.readers import read_trace
 from boundby.simulate.counterfactual import Removal, Truths
 from boundby.simulate.export import Capture, to_export
-from boundby.simulate.generate import drawn_features, generate
 from boundby.simulate.program import (
     MS,
     US,
@@ -33,7 +34,6 @@ from boundby.simulate.program import (
     Work,
     threads,
 )
-from boundby.simulate.untidy import FEATURES
 from tests.simulate.small import SMALL, device, host, run
 
 

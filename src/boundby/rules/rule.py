@@ -1,7 +1,7 @@
 """What a rule is: what it looks for, what it needs, what it teaches, and what it finds.
 
-A rule is one file in `boundby.rules.builtin` (or an entry point ``boundby.rules`` of another package) that defines
-``RULE``, and its page beside it: ``boundby explain`` and the documentation show that page with what the rule declares.
+A rule stands in a file in `boundby.rules.builtin` (or is an entry point ``boundby.rules`` of another package), its page
+beside it: ``boundby explain`` and the documentation show that page with what the rule declares.
 """
 
 from __future__ import annotations

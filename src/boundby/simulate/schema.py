@@ -86,32 +86,10 @@ _TABLES: dict[str, str] = {
     "META_DATA_EXPORT@2023-": "name!:T value:T",
 }
 
-COPY_KINDS = {
-    "UNKNOWN": 0,
-    "HtoD": 1,
-    "DtoH": 2,
-    "HtoA": 3,
-    "AtoH": 4,
-    "AtoA": 5,
-    "AtoD": 6,
-    "DtoA": 7,
-    "DtoD": 8,
-    "HtoH": 9,
-    "PtoP": 10,
-    "UVM_HtoD": 11,
-    "UVM_DtoH": 12,
-    "UVM_DtoD": 13,
-}
-MEMORY_KINDS = {
-    "pageable": 0,
-    "pinned": 1,
-    "device": 2,
-    "array": 3,
-    "managed": 4,
-    "device_static": 5,
-    "managed_static": 6,
-    "unknown": 7,
-}
+_COPIES = "UNKNOWN HtoD DtoH HtoA AtoH AtoA AtoD DtoA DtoD HtoH PtoP UVM_HtoD UVM_DtoH UVM_DtoD"
+_MEMORIES = "pageable pinned device array managed device_static managed_static unknown"
+COPY_KINDS = {name: code for code, name in enumerate(_COPIES.split())}
+MEMORY_KINDS = {name: code for code, name in enumerate(_MEMORIES.split())}
 #: How a stream relates to the null stream (CUPTI_ACTIVITY_STREAM_CREATE_FLAG_*).
 STREAM_FLAGS = {"default": 1, "non_blocking": 2, "null": 3}
 #: syncType of (event, stream, device, wait of a stream): the codes changed, and so nobody may trust them.

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from benchmarks.simulated.generate import generate
 
 from boundby.evidence import waits as _waits
 from boundby.evidence.context import RuleContext
@@ -18,7 +19,6 @@ from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
 from boundby.rules.findings import find
 from boundby.simulate.counterfactual import Removal
-from boundby.simulate.generate import generate
 from tests.rules.builtin.harness import Source, context_of
 
 # docs/what-if.md: the 95th percentile of predictions' error is 4.8 % of the true time.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.simulated.generate import generate
 
 from boundby.rules.builtin import builtin
 from boundby.simulate.case import Case
-from boundby.simulate.generate import generate
 from tests.rules.builtin.harness import Source, look
 
 GROUPS = ("gpu_compute", "cuda_api", "gpu_copy", "init")

@@ -1,4 +1,4 @@
-"""The rules, one file each. Other packages add theirs through the entry point group ``boundby.rules``."""
+"""The rules: one file each, or one for several with one skeleton. Other packages add theirs (`third_party`)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ ENTRY_POINTS = "boundby.rules"
 
 @cache
 def builtin() -> tuple[Rule, ...]:
-    """boundby's own rules, by id: the ``RULE`` of every module here."""
+    """boundby's own rules, by id: those of every module here."""
     names = sorted(file.stem for file in Path(__file__).parent.glob("*.py") if file.stem != "__init__")
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    return tuple(sorted((module.RULE for module in modules if hasattr(module, "RULE")), key=lambda rule: rule.id))
+    found = {rule.id: rule for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
+    return tuple(found[rule_id] for rule_id in sorted(found))
 
 
 def third_party() -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:

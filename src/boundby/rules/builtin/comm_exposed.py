@@ -45,8 +45,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 torch=(
                     "Start each collective as soon as its data are ready, on a stream of its own, while the rest of "
                     "backward runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one "
-                    "all_reduce "
-                    "after backward hides nothing",
+                    "all_reduce after backward hides nothing",
                     "Fewer bytes: bf16 gradients (DDP's comm hook bf16_compress_hook), no_sync() while accumulating",
                 ),
             ),

@@ -66,8 +66,7 @@ def _advice(context: RuleContext, parts: list[tuple[str, CopySet]]) -> tuple[str
         return (f"They are small ({size(mean)} on average): join them into one copy, or leave the data where they are",)
     return (
         "Copy on a stream of its own, from pinned memory, while kernels that do not need the data run; move fewer "
-        "bytes "
-        "(smaller types, only what is needed), or keep them on the device",
+        "bytes (smaller types, only what is needed), or keep them on the device",
     )
 
 

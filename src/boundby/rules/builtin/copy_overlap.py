@@ -38,8 +38,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 'with torch.cuda.stream(copy_stream): next_batch = next_batch.to("cuda", non_blocking=True), then '
                 "torch.cuda.current_stream().wait_stream(copy_stream)",
                 directives="Copy the next piece while this one computes: OpenACC async(queue) on update and loop, "
-                "OpenMP "
-                "nowait and depend on target update",
+                "OpenMP nowait and depend on target update",
             ),
             "They are on a stream that also runs kernels, where everything waits its turn",
         ),

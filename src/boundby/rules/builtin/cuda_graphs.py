@@ -66,8 +66,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     f'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs (now '
                     f"{pace})",
                     "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control "
-                    "flow; "
-                    "shapes must stay the same, nothing inside may wait for the GPU",
+                    "flow; shapes must stay the same, nothing inside may wait for the GPU",
                 ),
                 jax=(f"jax.jit around the whole step compiles what repeats into few kernels and graphs (now {pace})",),
                 directives=(

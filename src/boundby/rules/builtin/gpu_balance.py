@@ -41,8 +41,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 saving_ns=(0, extra),
                 advice=(
                     "Give each GPU work in proportion to its speed: waits for the slower one go with the balance, not "
-                    "with "
-                    "the call that waits",
+                    "with the call that waits",
                 ),
                 examples=KernelSet(context, rows).examples(),
                 cost_ns=extra,

@@ -13,8 +13,7 @@ from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range, percent
-from boundby.rules.builtin._input import ON_PURPOSE
-from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
+from boundby.rules.builtin._telling import ON_PURPOSE, fold, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.stacks import StackSource
 

@@ -99,8 +99,7 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
     scale = f"For scale: twice as fast, it would save {duration(saved_ns)}; only ncu can tell if that is possible"
     return hot.match(
         f"{label}{f', {versions} versions together, takes' if versions > 1 else ' takes'} {percent(share)} of the sum "
-        f"of all kernels' durations: {count(len(hot))} x "
-        f"{duration(middle_ns)}{grid}",
+        f"of all kernels' durations: {count(len(hot))} x {duration(middle_ns)}{grid}",
         evidence,
         None,  # how far it is from its limit cannot be seen in a timeline
         (

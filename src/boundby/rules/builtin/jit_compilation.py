@@ -66,8 +66,7 @@ def _advice(context: RuleContext, who: tuple[str, ...]) -> tuple[str, ...]:
     by_torch = "torch.compile" in who or "Triton" in who
     once = program.pick(
         "Compile ahead of time for this GPU (nvcc -gencode arch=compute_90,code=sm_90), or keep the cubin that NVRTC "
-        "makes "
-        "and load it in the next run; CUDA_CACHE_PATH keeps only what the driver compiles of PTX",
+        "makes and load it in the next run; CUDA_CACHE_PATH keeps only what the driver compiles of PTX",
         jax='jax.config.update("jax_compilation_cache_dir", "/path") keeps what was compiled for the next run',
         cupy="CUPY_CACHE_DIR on a disk that stays keeps what was compiled for the next run",
         numba="@cuda.jit(cache=True) keeps what was compiled for the next run",
@@ -93,9 +92,8 @@ def _advice(context: RuleContext, who: tuple[str, ...]) -> tuple[str, ...]:
 def _tried(kernels: KernelSet, tried: Autotuning) -> Match:
     names = sorted({kernel_label(name) for name in tried.kernels})
     return kernels.match(
-        f"{counted(len(names), 'kernel is', 'kernels are')} tried out (autotuning) with {count(tried.flushes)} "
-        f"flushes of the "
-        f"cache in between: {duration(kernels.total_ns)} on the GPU ({', '.join(names[:2])})",
+        f"{counted(len(names), 'kernel is', 'kernels are')} tried out (autotuning) with {count(tried.flushes)} flushes "
+        f"of the cache in between: {duration(kernels.total_ns)} on the GPU ({', '.join(names[:2])})",
         {
             "flushes": tried.flushes,
             "runs": len(kernels) - tried.flushes,

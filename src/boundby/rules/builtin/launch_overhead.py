@@ -45,9 +45,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     "Work on whole tensors instead of Python loops over rows, samples or parameters",
                 ),
                 python=(
-                    "Work on whole arrays instead of Python loops over rows or samples, and let the library fuse "
-                    "what is "
-                    "elementwise (jax.jit, cupy.fuse)",
+                    "Work on whole arrays instead of Python loops over rows or samples, and let the library fuse what "
+                    "is elementwise (jax.jit, cupy.fuse)",
                 ),
                 directives=(
                     "Join neighbouring loops into one parallel region, and collapse nested loops into one launch",

@@ -14,8 +14,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 _ADVICE = {
     "torch": "Keep the tensors on the device: no .cpu() or .numpy() inside the loop, one before it and one after",
     "directives": "#pragma omp target data map(tofrom: u[0:n]) around the loop (OpenACC: #pragma acc data "
-    "copy(u[0:n])) "
-    "keeps the arrays on the device from step to step",
+    "copy(u[0:n])) keeps the arrays on the device from step to step",
     "cpp": "Copy once before the loop and once after it: device memory keeps its content between kernels",
 }
 

@@ -26,9 +26,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
         yield Match(
             region=ROOT,
             title=f"GPU {gpus[device].id} was shared: {count(item.in_kernels)} kernels of {item.kinds} kinds take "
-            f"longer than "
-            f"others of the same grid, and {count(gaps)} that were launched long before wait, by {lengths} at a time: "
-            f"{duration(item.total_ns)}",
+            f"longer than others of the same grid, and {count(gaps)} that were launched long before wait, by {lengths} "
+            f"at a time: {duration(item.total_ns)}",
             evidence={
                 "interruptions": len(item.rows),
                 "in_kernels": item.in_kernels,
@@ -40,8 +39,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             saving_ns=(0, item.total_ns),
             advice=(
                 "Another process, or another context, takes turns on this GPU: nvidia-smi "
-                "--query-compute-apps=pid,name "
-                "--format=csv, while it runs, shows who. Measure on a GPU of its own",
+                "--query-compute-apps=pid,name --format=csv, while it runs, shows who. Measure on a GPU of its own",
                 "Until then durations of kernels here are not theirs: other findings' savings are too high or too low",
             ),
             examples=tuple(

@@ -31,8 +31,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             *context.program.pick(
                 (
                     "More items in each launch: larger chunks, or one launch over several of them; kernels this small "
-                    "take "
-                    "hardly longer for it",
+                    "take hardly longer for it",
                 ),
                 torch=(
                     "A larger batch, and so fewer steps: kernels this small take hardly longer for it",

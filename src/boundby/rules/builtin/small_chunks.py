@@ -42,16 +42,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
     least, most = RULE.threshold(context, "avoided_least"), RULE.threshold(context, "avoided_most")
     yield chunks.match(
         f"the work is cut into chunks of {size(common)}: {counted(len(rows), 'copy or kernel', 'copies and kernels')} "
-        f"of "
-        f"{duration(run_ns)} (median), each of which takes {duration(call_ns)} to call; launching is "
+        f"of {duration(run_ns)} (median), each of which takes {duration(call_ns)} to call; launching is "
         f"{percent(idle_ns / max(context.window_ns, 1))} of the window",
         chunks.evidence(call_median_ns=round(call_ns), run_median_ns=round(run_ns), idle_in_launching_ns=idle_ns),
         (round(low * least), round(min(high, idle_ns) * most)),
         (
             "Larger chunks: a copy or kernel should run for several times as long as its call, here some "
             f"{size(common * max(round(4 * call_ns / max(run_ns, 1)), 2))} each; two or three chunks in flight hide "
-            f"copies "
-            "as well as many",
+            "copies as well as many",
         ),
         cost_ns=idle_ns,
     )

@@ -110,9 +110,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 saving_ns=(0, most),
                 advice=(
                     context.program.pick(
-                        "Keep work off the default stream: compile with nvcc --default-stream "
-                        "per-thread, "
-                        "or make the other streams with cudaStreamNonBlocking",
+                        "Keep work off the default stream: compile with nvcc --default-stream per-thread, or make the "
+                        "other streams with cudaStreamNonBlocking",
                         torch="Keep work off the default stream: with torch.cuda.stream(s): for all of it",
                         python="Keep work off the default stream: give all of it streams of its own",
                         directives="Keep work off the default queue: async(queue) on all of it",

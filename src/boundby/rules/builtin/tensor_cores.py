@@ -115,8 +115,7 @@ def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
     half = "float16" if capability < _FIRST_WITH_TF32 else "bfloat16"
     return kernels.match(
         f"{counted(len(kernels), 'attention kernel runs', 'attention kernels run')} in FP32 ({percent(kernels.share)} "
-        f"of "
-        f"kernel time, {duration(kernels.total_ns)}): no tensor cores, and no FlashAttention",
+        f"of kernel time, {duration(kernels.total_ns)}): no tensor cores, and no FlashAttention",
         kernels.evidence(gpu=gpu, assumed_speed_up=[least, most]),
         kernels.saving_by_speed(least, most),
         kernels.context.program.pick(
@@ -125,8 +124,7 @@ def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
                 f'with torch.autocast("cuda", dtype=torch.{half}): around forward and loss, or q, k, v in {half}: '
                 "scaled_dot_product_attention then takes FlashAttention or cuDNN's kernel",
                 "Measured in a pair of profiles on an A100: 6.8 times as fast. TF32 (set_float32_matmul_precision) "
-                "does "
-                "not reach these kernels",
+                "does not reach these kernels",
             ),
             jax=("jax.nn.dot_product_attention on bfloat16 arrays takes cuDNN's fused kernel",),
         ),

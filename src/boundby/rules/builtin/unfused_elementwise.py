@@ -38,11 +38,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 ),
                 torch=(
                     "model = torch.compile(model): it fuses such chains, so that data passes through memory once, not "
-                    "once "
-                    "per operation",
+                    "once per operation",
                     "Norms and activations written out: torch.nn.functional.layer_norm, rms_norm, gelu and silu are "
-                    "one "
-                    "kernel each",
+                    "one kernel each",
                 ),
             ),
         ),

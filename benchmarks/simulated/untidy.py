@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from boundby.simulate.mixture import MOST_PART_NS, Draft, Helper, delegate, feed, part
+from benchmarks.simulated.mixture import MOST_PART_NS, Draft, Helper, delegate, feed, part
 from boundby.simulate.patterns import NCCL, log_uniform
 from boundby.simulate.program import (
     MS,

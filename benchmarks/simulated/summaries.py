@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.simulated.jobs import Job, RankRun
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.jobs.summary import Group, Meetings, Piece, RankSummary, compact, queued_ready
 from boundby.model.causes import Cause
-from boundby.simulate.jobs import Job, RankRun
 
 
 def summaries(job: Job, runs: Sequence[RankRun], *, tells_groups: bool = True) -> list[RankSummary]:

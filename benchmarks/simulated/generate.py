@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from benchmarks.simulated.mixture import LEAST_STEPS, mixture
+from benchmarks.simulated.untidy import FEATURES
 from boundby.simulate.case import Case
 from boundby.simulate.machine import Machine
-from boundby.simulate.mixture import LEAST_STEPS, mixture
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.program import Copy, GraphLaunch, Launch, Memset, Program, walk
-from boundby.simulate.untidy import FEATURES
 
 
 def generate(seed: int, features: Sequence[str] = ()) -> Case:

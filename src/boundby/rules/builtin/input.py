@@ -1,0 +1,174 @@
+"""The rules on input that comes too late, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.evidence.context import CannotCheckError, RuleContext
+from boundby.evidence.feeders import SATURATED, Worker, named_workers, waiting_share, workers
+from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
+from boundby.model.causes import Cause
+from boundby.model.units import percent
+from boundby.rules.builtin._telling import ON_PURPOSE, asleep_share, match, where_and_when
+from boundby.rules.rule import Match, Rule, Threshold
+
+# Workers that wait for a core for this share of the time gain nothing by others beside them.
+CORES_TAKEN = 0.3
+
+
+def input_advice(
+    context: RuleContext, place: Place, sleeping: float, others: list[Worker], busy_fraction: float
+) -> tuple[str, ...]:
+    """Who makes the input, how busy they are, and so what to change. ``busy_fraction``: workers that run less wait."""
+    program = context.program
+    busiest = [one for one in others if one.busy >= busy_fraction]
+    spots = hot_functions(context, place.rows)
+    hot = f"; most of it is {spots[0].short_symbol}" if spots else ""
+    processes = [one for one in busiest if one.is_process]
+    helpers = [one for one in busiest if not one.is_process and one.busy >= SATURATED]
+    if sleeping > 0.5 and helpers and processes:
+        beside = f"while it waits; {named_workers(processes)}"
+        return (
+            f"The program's thread {helpers[0].number} runs at {percent(helpers[0].busy)} {beside}: "
+            + program.pick(
+                "one thread sets the pace: give it less to do, or let several share it",
+                torch="pin_memory=True has one thread copy each batch once more, which no worker can speed up. "
+                "Smaller types (uint8, half), fewer bytes, or batches that lie in one piece help",
+            ),
+        )
+    if processes and waiting_share(processes) >= CORES_TAKEN:
+        fewer = program.pick("fewer of them", torch="num_workers below the number of cores")
+        return (
+            f"{named_workers(processes)} meanwhile: the cores are taken, and more workers would only take turns. Give "
+            f"them cores (a quiet machine, more CPUs for the job, {fewer}), or make their work cheaper",
+        )
+    if processes or (helpers and sleeping > 0.5):
+        more = program.pick(
+            "more of them, or cheaper work in them",
+            torch=f"DataLoader(num_workers={2 * len(processes)}) or more, as far as there are cores, or cheaper "
+            "decoding and augmentation (a compiled decoder, transforms on whole batches or on the GPU)"
+            if processes
+            else "hand work to processes (num_workers), or make it cheaper",
+        )
+        return (f"{named_workers(busiest)} meanwhile: {more}",)
+    if sleeping <= 0.5:
+        first = f"The launching thread prepares the batch itself{hot}: " + program.pick(
+            "let another thread fill the next pinned buffer while this one is computed with",
+            torch="DataLoader(num_workers=4, pin_memory=True, persistent_workers=True) moves that to other processes",
+        )
+    elif not context.trace.captured.cpu_scheduling:
+        first = program.pick(
+            "Let what makes the input run ahead (more of it, a deeper queue); capture with --cpuctxsw=process-tree to "
+            "see whether that computes or waits for storage",
+            torch="More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
+            "--cpuctxsw=process-tree to see whether the workers compute or wait for storage",
+        )
+    elif runs := [one for one in others if one.is_process]:
+        more = program.pick("more of them", torch=f"num_workers={2 * len(runs)}")
+        they = "it waits" if len(runs) == 1 else "they wait"
+        first = (
+            f"{named_workers(runs)} meanwhile, and what {they} for besides is not on record (a core, storage, the "
+            f"network): {more} where cores are free, fewer than cores where they are not, or cheaper work in each"
+        )
+    elif next(iter(slept_on(context, place.rows)), None) == "sleep":
+        return (ON_PURPOSE,)
+    else:
+        first = (
+            "Nothing else of the trace runs meanwhile: the input comes from storage, the network or an unprofiled "
+            "process. "
+            f"Prefetch more{program.pick('', torch=' (prefetch_factor)')}, cache, pack small files into large ones"
+        )
+    if not context.timeline.devices:
+        return (first,)
+    copy = program.pick("cudaMemcpyAsync", torch=".to(device, non_blocking=True)")
+    return first, f"Copy the next batch while this one computes: pinned memory, {copy}, a stream of its own"
+
+
+def _host_input(context: RuleContext) -> Iterator[Match]:
+    """The GPU idles while the program waits for its next batch."""
+    pieces, captured = host_pieces(context), context.trace.captured
+    if not captured.nvtx and not len(pieces.of_kind(Idleness.INPUT)):
+        raise CannotCheckError("the trace holds no NVTX ranges that show where input is fetched")
+    for place in places(context, pieces.of_kind(Idleness.INPUT)):
+        asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
+        others = workers(context, pieces.intervals(place.rows))
+        threads = [thread for one in others for thread in one.threads]
+        evidence: dict[str, object] = {}
+        if len(asleep):
+            evidence["slept_on_ns"] = slept_on(context, asleep)
+        if captured.cpu_scheduling:
+            evidence["worker_processes"] = sum(one.is_process for one in others)
+            evidence["other_threads_running"] = sum(not one.is_process for one in others)
+            busy = sum(one.busy for one in others) / len(others) if others else 0.0
+            evidence["their_cpu_utilization_fraction"] = round(busy, 3)
+        yield match(
+            context,
+            place,
+            f"{_what(context, sleeping)}{where_and_when(context, place)}",
+            "waits for input" if sleeping > 0.5 else "prepares input",
+            evidence=evidence,
+            advice=input_advice(context, place, sleeping, others, HOST_INPUT.threshold(context, "busy_fraction")),
+            removed_least=HOST_INPUT.threshold(context, "removed_least"),
+            asleep_fraction=sleeping,
+            spots=hot_functions(context, place.rows, threads if sleeping > 0.5 and threads else None),
+        )
+
+
+def _what(context: RuleContext, sleeping: float) -> str:
+    if context.timeline.devices:
+        return "the GPU idles for input"
+    return "the program waits for input" if sleeping > 0.5 else "the program prepares its input itself"
+
+
+HOST_INPUT = Rule(
+    id="host-input",
+    title="The GPU waits for input",
+    group="host",
+    cause=Cause.HOST_BLOCKED,
+    check=_host_input,
+    thresholds=(
+        Threshold("removed_least", 0.5, "fraction", "Twice as many workers halve the wait; storage may not keep up."),
+        Threshold("busy_fraction", 0.5, "fraction", "Workers that run less than half of the time wait for something."),
+    ),
+)
+
+
+def _between_steps(context: RuleContext) -> Iterator[Match]:
+    """The GPU idles between two steps of a PyTorch program, and nothing says what for: most likely its input."""
+    pieces = host_pieces(context)
+    for place in places(context, pieces.of_kind(Idleness.BETWEEN)):
+        asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
+        spots = hot_functions(context, place.rows)
+        does = "sleeps" if sleeping > 0.5 else "computes" if is_seen(context) else "computes or sleeps"
+        hot = f" in {spots[0].short_symbol}" if spots and sleeping <= 0.5 else ""
+        others = workers(context, pieces.intervals(place.rows))
+        yield match(
+            context,
+            place,
+            f"between two steps the host {does}{hot} and the GPU idles, most likely for the next batch"
+            f"{where_and_when(context, place)}",
+            does,
+            evidence={"slept_on_ns": slept_on(context, asleep)} if len(asleep) else {},
+            advice=(
+                *input_advice(context, place, sleeping, others, BETWEEN_STEPS.threshold(context, "busy_fraction")),
+                "To be sure: boundby profile --torch-ops names the loader's part, or put annotate_loader of "
+                "boundby.annotate around it",
+            ),
+            removed_least=BETWEEN_STEPS.threshold(context, "removed_least"),
+            asleep_fraction=sleeping,
+            spots=spots,
+        )
+
+
+BETWEEN_STEPS = Rule(
+    id="input-between-steps",
+    title="The GPU idles between two steps",
+    group="host",
+    cause=Cause.HOST_BLOCKED,
+    check=_between_steps,
+    needs=("cuda_api", "nvtx"),
+    thresholds=(
+        Threshold("removed_least", 0.0, "fraction", "Nothing shows that it is input: a change may bring nothing."),
+        Threshold("busy_fraction", 0.5, "fraction", "Workers that run less than half of the time wait for something."),
+    ),
+)

@@ -1,0 +1,230 @@
+"""The rules on the quality of the trace: what it lacks or gets wrong, and so what cannot be told from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.attribution.regions import ROOT
+from boundby.evidence.context import RuleContext
+from boundby.model.causes import Cause
+from boundby.model.units import duration, percent
+from boundby.results.report import Example
+from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.rule import Match, Rule, Threshold, note
+from boundby.trace.tables import OpKind
+from boundby.trace.vocabulary.cuda import OverheadClass, classify_overhead
+
+
+def _clock_skew(context: RuleContext) -> Iterator[Match]:
+    """The device's clock is off, and was corrected by the least that causality asks for."""
+    for device in context.timeline.devices:
+        shift = device.shift.shift_ns
+        if abs(shift) < CLOCK_SKEW.threshold(context, "shift"):
+            continue
+        gpu = context.trace.gpus[device.index].id
+        yield note(
+            f"GPU {gpu}'s clock was off by {duration(abs(shift))}, so latencies are not known",
+            {"shift_ns": shift, "started_before_launch_fraction": device.shift.early_fraction},
+            "Busy time and kernels are right; gaps right after launches may be longer than shown "
+            f"({device.shift.because}). Capture again, with another nsys, if it matters",
+        )
+
+
+CLOCK_SKEW = Rule(
+    id="trace-clock-skew",
+    title="The GPU's clock is off from the host's",
+    group="trace",
+    check=_clock_skew,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("shift", 10_000, "ns", "A shift below the usual launch latency moves no gap to another cause."),
+    ),
+)
+
+
+# Events that the profiler says it lost, or rows that the export lacks.
+_LOST = re.compile(
+    r"\b(?:dropp|discard|truncat|overflow)\w*|\blost\b|events? (?:were|was|have been) (?:not|missed)"
+    r"|buffers? (?:is|are|was) full"
+    r"|not enough (?:buffer|memory|space)|out of (?:memory|disk)|insufficient",
+    re.IGNORECASE,
+)
+_CODES = frozenset({"export-incomplete", "broken-rows"})
+# What is said about other data than the account rests on.
+_BESIDE = re.compile(r"symbol|GPU metrics|perf event|kernel IP", re.IGNORECASE)
+
+
+def _events_lost(context: RuleContext) -> Iterator[Match]:
+    messages = [
+        " ".join(warning.message.split())
+        for warning in context.trace.warnings
+        if warning.code in _CODES or (warning.code.startswith("profiler-") and _is_loss(warning.message))
+    ]
+    if messages:
+        yield note(
+            f"events are missing: {messages[0][:160].rstrip('.')}",
+            {"messages": messages, "count": len(messages)},
+            "Capture a shorter time (--duration, or --capture-range around some steps), export again, and compare: "
+            "gaps in this trace may be lost events",
+            instances=len(messages),
+        )
+
+
+def _is_loss(message: str) -> bool:
+    return bool(_LOST.search(message)) and not _BESIDE.search(message)
+
+
+EVENTS_LOST = Rule(
+    id="trace-events-lost",
+    title="Events were lost or rows are damaged: gaps may not be real",
+    group="trace",
+    check=_events_lost,
+    needs=("kernels",),
+)
+
+
+def _graph_level(context: RuleContext) -> Iterator[Match]:
+    """CUDA graphs traced as one operation each hide what happens inside."""
+    table = context.operations
+    in_window = (table.kind == OpKind.GRAPH) & context.in_windows(table.start_ns)
+    graphs = KernelSet(context, np.flatnonzero(in_window), lambda _: "CUDA graph")
+    share = graphs.total_ns / max(context.window_ns, 1)
+    if not len(graphs) or context.time_ns(Cause.GPU_COMPUTE) == 0 or share < GRAPH_LEVEL.threshold(context, "share"):
+        return
+    yield note(
+        f"{len(graphs):,} CUDA graph launches ({duration(graphs.total_ns)}, {percent(min(share, 1.0))}) are opaque "
+        "and count as compute",
+        {"graph_launches": len(graphs), "graph_ns": graphs.total_ns, "graph_fraction": share},
+        "Capture once with --cuda-graph-trace=node to see kernels, copies and gaps inside the graphs; it costs more, "
+        "so time the program at graph level",
+        region=graphs.region,
+        examples=graphs.examples(),
+        instances=len(graphs),
+    )
+
+
+GRAPH_LEVEL = Rule(
+    id="trace-graph-level",
+    title="CUDA graphs are traced as a whole: what is slow inside them cannot be seen",
+    group="trace",
+    check=_graph_level,
+    needs=("kernels",),
+    thresholds=(Threshold("share", 0.20, "fraction", "Below, what hides in graphs cannot change the verdict."),),
+)
+
+
+# What was not captured, and so leaves a large part of the time unexplained.
+_OF_PYTORCH = (
+    "Outside operators only Python functions tell what the host does: torch.profiler.profile(with_stack=True); whether "
+    "it sleeps, and on what, nsys tells (boundby profile)"
+)
+
+
+_OF_NSYS = "Capture with -t cuda,nvtx,osrt --cpuctxsw=process-tree (boundby profile does), from the program's start"
+
+
+def _incomplete(context: RuleContext) -> Iterator[Match]:
+    captured = context.trace.captured
+    least_ns = INCOMPLETE.threshold(context, "share") * context.window_ns
+    unknown = context.time_ns(Cause.UNATTRIBUTED)
+    if unknown >= least_ns:
+        why = "no CUDA API calls were captured" if not captured.cuda_api else "the trace does not show by what"
+        yield note(
+            f"{percent(unknown / context.window_ns)} of the time the GPU idles and {why}",
+            {"unexplained_ns": unknown, "unexplained_fraction": unknown / context.window_ns},
+            _OF_PYTORCH if context.trace.is_told_by_frames else _OF_NSYS,
+        )
+    guessed = context.time_ns(Cause.CPU) + context.time_ns(Cause.HOST_BLOCKED)
+    is_guessed = not captured.osrt and not captured.cpu_scheduling and not context.trace.is_told_by_frames
+    if is_guessed and guessed >= least_ns:
+        yield note(
+            f"{duration(guessed)} ({percent(guessed / context.window_ns)}) count as the host's own work, but the "
+            "thread may have slept",
+            {"unexplained_ns": guessed, "unexplained_fraction": guessed / context.window_ns},
+            "Capture with -t osrt and --cpuctxsw=process-tree: then work, files, locks and sleeps are told apart",
+        )
+
+
+INCOMPLETE = Rule(
+    id="trace-incomplete",
+    title="Data that was not captured leaves much of the time unexplained",
+    group="trace",
+    check=_incomplete,
+    needs=("kernels",),
+    thresholds=(Threshold("share", 0.10, "fraction", "Less unexplained time cannot overturn a clear verdict."),),
+)
+
+
+# No NVTX ranges: times cannot be given to parts of the program.
+_PYTHON = "Annotate steps and their parts: boundby.annotate, or nvtx.annotate of the package nvtx"
+_JULIA = "Annotate steps and their parts: NVTX.@annotate of NVTX.jl"
+_TORCH = (
+    "Annotate steps and their parts: boundby profile --torch-ops does it for torch programs, boundby.annotate by hand"
+)
+_OTHER = "Annotate steps and their parts with nvtxRangePush and nvtxRangePop (NVTX 3: one header, no library)"
+
+
+def _no_nvtx(context: RuleContext) -> Iterator[Match]:
+    if context.trace.captured.nvtx:
+        return
+    lost = next((warning.message for warning in context.trace.warnings if warning.code == "nvtx-incompatible"), None)
+    regions = sum(1 for region in context.regions if region.path)
+    if lost:
+        title = "the program's NVTX ranges were lost"
+    elif regions == 1:
+        title = "no NVTX ranges: the one region here was found by repetition and has no name"
+    elif regions:
+        title = f"no NVTX ranges: the {regions} regions here were found by repetition and have no names"
+    else:
+        title = "no NVTX ranges: nothing says which part of the program takes the time"
+    yield note(
+        title,
+        {"ranges": 0, "regions_found": regions},
+        lost or (context.program.pick(_OTHER, torch=_TORCH, python=_PYTHON, julia=_JULIA)),
+    )
+
+
+NO_NVTX = Rule(
+    id="trace-no-nvtx",
+    title="No NVTX ranges: time cannot be given to parts of the program",
+    group="trace",
+    check=_no_nvtx,
+    needs=("kernels",),
+)
+
+
+def _profiler_overhead(context: RuleContext) -> Iterator[Match]:
+    """The profiler's own work takes part of the time."""
+    held = context.time_ns(Cause.PROFILER)
+    share = held / max(context.window_ns, 1)
+    if share < PROFILER_OVERHEAD.threshold(context, "share"):
+        return
+    table, names = context.trace.overhead, context.trace.names
+    is_profiler = context.names_where(table.name, lambda name: classify_overhead(name) == OverheadClass.PROFILER)
+    rows = np.flatnonzero(is_profiler[table.name] & context.in_windows(table.start_ns))
+    length = table.end_ns - table.start_ns
+    longest = rows[np.lexsort((rows, -length[rows]))][:3].tolist()
+    yield note(
+        f"the GPU idles {duration(held)} ({percent(share)}) under the profiler's own work",
+        {"gpu_idle_ns": held, "gpu_idle_fraction": share, "profiler_intervals": len(rows)},
+        "Capture less: without --cudabacktrace and --python-backtrace, with --sample=none --cpuctxsw=none, and for a "
+        "shorter time. Times and shares here hold for the profiled run only",
+        region=ROOT,
+        examples=tuple(Example(int(table.start_ns[row]), int(length[row]), names[table.name[row]]) for row in longest),
+        instances=max(len(rows), 1),
+    )
+
+
+PROFILER_OVERHEAD = Rule(
+    id="trace-profiler-overhead",
+    title="The profiler's own work slows the program down",
+    group="trace",
+    check=_profiler_overhead,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("share", 0.05, "fraction", "Below, it changes no verdict: causes within 3 % count as alike."),
+    ),
+)

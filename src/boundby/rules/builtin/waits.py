@@ -1,0 +1,295 @@
+"""The rules on waits that have one skeleton: each says of which waits it speaks, in which words, and what to do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+
+import numpy as np
+
+from boundby.attribution.regions import ROOT
+from boundby.evidence.context import CannotCheckError, Rows, RuleContext
+from boundby.evidence.device_work import busy_of_devices
+from boundby.evidence.operator_syncs import EVERY
+from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, lines, saving, waits_of
+from boundby.model.arrays import pick, ranked
+from boundby.model.causes import Cause
+from boundby.model.records import dataclass
+from boundby.model.step_function import NOTHING
+from boundby.model.units import duration, size
+from boundby.rules.builtin._telling import around
+from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.tables import Direction
+from boundby.trace.vocabulary.cuda import plain_name
+
+#: Keys of waits, and which of these each has.
+Keys = tuple[list[str], Rows]
+WHERE = (
+    "To see which line waits: record with boundby profile, which marks it, or torch.cuda.set_sync_debug_mode('warn')"
+)
+MOST_LINES = 5
+MOSTLY, NEARLY_ALL = 0.5, 0.9  # of the waits that were seen at a line
+NEEDS = ("cuda_api", "kernels")
+
+
+@dataclass(frozen=True)
+class Words:
+    """What one rule says of a group of waits, beside what all say."""
+
+    title: str
+    advice: tuple[str, ...]
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+
+def calls_of(context: RuleContext, rows: Rows) -> Keys:
+    """The names of the calls that wait, as keys of groups."""
+    numbers, of_row = ranked(context.calls.name[waits_of(context).call[rows]])
+    return [plain_name(context.trace.names[number]) for number in numbers.tolist()], of_row
+
+
+def _as_one(_: RuleContext, rows: Rows) -> Keys:
+    """All waits of a region together."""
+    return [""], np.zeros(len(rows), np.intp)
+
+
+def matches(
+    context: RuleContext,
+    kind: WaitKind,
+    keys: Callable[[RuleContext, Rows], Keys],
+    words: Callable[[RuleContext, Group], Words],
+    least: float = 1,
+) -> Iterator[Match]:
+    """Waits of one kind, alike ones (by their key) of a region together, if they come ``least`` times or more."""
+    rows = waits_of(context).of_kind(kind)
+    for group in groups(context, rows, *keys(context, rows)):
+        if group.incidents < least:
+            continue
+        saving_ns, single = saving(context, group)
+        told, at = words(context, group), lines(context, group)
+        seen = {"lines": dict(itertools.islice(at.items(), MOST_LINES))} if at else {}
+        where = () if at else context.program.pick((), torch=(WHERE,))
+        yield Match(
+            region=group.region,
+            title=f"{told.title}{_at(at) or _outside(context, group)}",
+            evidence={**told.evidence, **evidence(context, group), **single, **seen},
+            saving_ns=saving_ns,
+            advice=(*told.advice, *_together_advice(context, single), *where),
+            examples=examples(context, group),
+            instances=group.incidents,
+        )
+
+
+def _at(lines: Mapping[str, int]) -> str:
+    """``, at loss (train.py:42)``: the line of most of the waits that were seen at one; empty where they are spread."""
+    line, times = next(iter(lines.items()), ("", 0))
+    share = times / max(sum(lines.values()), 1)
+    return f", {'' if share >= NEARLY_ALL else 'mostly '}at {line}" if share >= MOSTLY else ""
+
+
+def _outside(context: RuleContext, group: Group) -> str:
+    """``, between "step *" and [DALI] Feed``: where waits in no range are; empty of others."""
+    waits = waits_of(context)
+    if group.region != ROOT or (waits.region[group.rows] != ROOT).any():
+        return ""
+    thread = context.calls.thread[waits.call[group.rows]].tolist()
+    at = around(context, [(one,) for one in thread], waits.start_ns[group.rows], waits.held_ns[group.rows])
+    return f", {at}" if at else ""
+
+
+def _together_advice(context: RuleContext, single: Mapping[str, object]) -> tuple[str, ...]:
+    """A line for waits that save something only together with others."""
+    alone_ns = single.get("saving_alone_ns")
+    if not isinstance(alone_ns, int) or alone_ns >= context.least_ns:
+        return ()
+    return ("Alone it saves little, since the next wait takes its place: remove the waits of this part together",)
+
+
+# Small values copied to the host, for which it waits; where no operator range says who asked.
+_READ = (
+    "Keep the value on the device, or read it one step later: copy it asynchronously into pinned memory, record an "
+    "event, launch the next step, then look",
+)
+_READ_TORCH = (
+    "Keep the value on the device and read it once every N steps: no .item(), float(t), if t: or print(t) in the step; "
+    "torch.where instead of a branch",
+)
+
+
+def _read_back(context: RuleContext, group: Group) -> Words:
+    return Words(f"a value is read back to the host {group.costs}", context.program.pick(_READ, torch=_READ_TORCH))
+
+
+READBACK = Rule(
+    id="sync-readback",
+    title="Single values are read back to the host, which waits for each",
+    group="sync",
+    cause=Cause.SYNC,
+    check=lambda context: matches(context, WaitKind.READBACK, _as_one, _read_back),
+    needs=NEEDS,
+)
+
+
+# Allocations and releases of device memory that wait for the GPU, again and again.
+_ALLOCATE = (
+    "Allocate once, outside the loop, or take memory from a pool that does not wait: cudaMallocAsync and cudaFreeAsync",
+)
+_ALLOCATE_PYTHON = ("Allocate once, outside the loop, or let a memory pool of the library hold what is freed",)
+_ALLOCATE_TORCH = (
+    "Leave torch.cuda.empty_cache() out of the loop, so that memory is kept and used again",
+    "If the allocator runs out of memory and retries: smaller batches, or "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+)
+
+
+def _allocated(context: RuleContext) -> Iterator[Match]:
+    return matches(context, WaitKind.ALLOCATION, calls_of, _in_the_loop, ALLOCATION.threshold(context, "instances"))
+
+
+def _in_the_loop(context: RuleContext, group: Group) -> Words:
+    python = _ALLOCATE_PYTHON
+    advice = context.program.pick(_ALLOCATE, torch=_ALLOCATE_TORCH, python=python, julia=python)
+    return Words(f"{group.key} waits for the GPU {group.costs}", advice)
+
+
+ALLOCATION = Rule(
+    id="sync-allocation",
+    title="Device memory is freed or allocated in the loop, and the host waits",
+    group="sync",
+    check=_allocated,
+    needs=NEEDS,
+    thresholds=(
+        Threshold(
+            "instances", 3, "count", "Once or twice is how a program starts and ends; a loop does it again and again."
+        ),
+    ),
+)
+
+
+# Copies named asynchronous that are not: their host memory is pageable, so the host stands by.
+_PIN_PYTHON = ("Keep the host side in pinned memory, made once, and copy asynchronously on a stream",)
+_PIN_TORCH = ("Pin the host's memory and do not block: DataLoader(pin_memory=True), x.to(device, non_blocking=True)",)
+_PIN = ("Pin the host's memory once: cudaMallocHost, or cudaHostRegister for memory that exists already",)
+
+
+def _standing_by(context: RuleContext, group: Group) -> Words:
+    copied = np.isin(context.calls.of_operation, waits_of(context).call[group.rows])
+    moved = int(context.operations.bytes[copied].sum())
+    copies, plural = ("a copy", "s") if group.incidents == 1 else (f"{group.incidents:,} copies", "")
+    return Words(
+        f"the host stands by while {copies} of pageable memory ({size(moved)}) wait{plural} for the GPU's earlier "
+        f"work: {duration(group.held_ns)} in all",
+        context.program.pick(_PIN, torch=_PIN_TORCH, python=_PIN_PYTHON, julia=_PIN_PYTHON),
+        {"moved_bytes": moved},
+    )
+
+
+PAGEABLE = Rule(
+    id="sync-pageable-copy",
+    title="Asynchronous copies from or to pageable memory hold the host",
+    group="sync",
+    cause=Cause.SYNC,
+    check=lambda context: matches(context, WaitKind.PAGEABLE, _as_one, _standing_by),
+    needs=NEEDS,
+)
+
+
+# Waits that a PyTorch operator makes, each with its rewrite.
+_BY_KEY = {one.key: one for one in EVERY}
+# Of the waits of a group so many are asked for the operator that the program itself called.
+_MOST_NAMED = 1_000
+
+
+def _of_operators(context: RuleContext) -> Iterator[Match]:
+    if not context.operators.names:
+        if len(waits_of(context).call) and context.program.is_torch:
+            raise CannotCheckError("the trace holds no operator ranges: capture with boundby profile --torch-ops")
+        return
+    yield from matches(context, WaitKind.OPERATOR, _operators, _of_operator)
+
+
+def _operators(context: RuleContext, rows: Rows) -> Keys:
+    return [operator.key for operator in EVERY], waits_of(context).operator[rows]
+
+
+def _of_operator(context: RuleContext, group: Group) -> Words:
+    operator, operators = _BY_KEY[group.key], context.operators
+    called = operators.outermost[waits_of(context).call[group.rows[:_MOST_NAMED]]]
+    names = sorted({operators.names[number] for number in called.tolist() if number >= 0})
+    return Words(
+        f"{operator.label} makes the host wait {group.costs}",
+        operator.advice,
+        {"operator": ", ".join(names) or operator.label, "waits_because": operator.because},
+    )
+
+
+OPERATOR = Rule(
+    id="sync-operator",
+    title="A PyTorch operator makes the host wait for the GPU",
+    group="sync",
+    cause=Cause.SYNC,
+    check=_of_operators,
+    needs=NEEDS,
+)
+
+
+# Explicit waits, and blocking copies of more than a value: what no more specific rule speaks of.
+_INSTEAD = (
+    (
+        "Memcpy",
+        "Copy with cudaMemcpyAsync from pinned memory, on a stream of its own, and wait for an event only where the "
+        "data are used",
+    ),
+    (
+        "EventSynchronize",
+        "Let the stream wait, not the host: cudaStreamWaitEvent(stream, event), event.wait() in PyTorch; or wait one "
+        "step later, when the event is long done",
+    ),
+    (
+        "StreamSynchronize",
+        "Order streams with events (cudaStreamWaitEvent) instead of waiting on the host, and read results one step "
+        "later",
+    ),
+    (
+        "",
+        "Remove the wait, or move it out of the loop: work on one stream is in order without it. Take times with "
+        "events, not with a synchronization in every step",
+    ),
+)
+# Devices that differ by this much from their mean make the host wait whatever it calls.
+UNEVEN = 1.2
+# These shares of the waits come right after copies within the device: they are what is waited for.
+MOSTLY_AFTER, ALL_AFTER = 0.6, 0.9
+_ON_DEVICE = (
+    "A copy within the device needs no wait: what uses the data comes after it on the same stream anyway. A library "
+    "that hands over batches so (a loader, an adapter between frameworks) can be told to order streams with an event, "
+    "or to write to where the data are used"
+)
+
+
+def _explicit(context: RuleContext, group: Group) -> Words:
+    advice = next(line for part, line in _INSTEAD if part in group.key)
+    busy_ns = busy_of_devices(context)
+    if len(busy_ns) > 1 and max(busy_ns) >= UNEVEN * (sum(busy_ns) / len(busy_ns)):
+        advice = (
+            "The GPUs have unequal work, and the host waits for the slower one: see gpu-balance. Without the wait the "
+            "next one takes its place"
+        )
+    waits = waits_of(context)
+    direction = pick(context.operations.direction, waits.copied[group.rows], NOTHING)
+    after_copies = float((direction == Direction.DTOD).mean())
+    if "Synchronize" in group.key and after_copies >= MOSTLY_AFTER:
+        each = "mostly " if after_copies < ALL_AFTER else "each " if group.incidents > 1 else ""
+        title = f"{group.key} makes the host wait {group.costs}, {each}right after a copy on the device"
+        return Words(title, (_ON_DEVICE,))
+    return Words(f"{group.key} makes the host wait {group.costs}", (advice,))
+
+
+CALL = Rule(
+    id="sync-call",
+    title="The host waits for the GPU in explicit calls, and the GPU runs dry",
+    group="sync",
+    cause=Cause.SYNC,
+    check=lambda context: matches(context, WaitKind.CALL, calls_of, _explicit),
+    needs=NEEDS,
+)
