@@ -180,8 +180,6 @@ _MATMULS: dict[str, Callable[[_Call], tuple[int, int]]] = {
     "aten::_scaled_dot_product_flash_attention_backward": _attention(1, 11, 1, 10),
     "aten::_flash_attention_backward": _attention(2, 11, 1, 10),
 }
-# Inside these other operators do the work, each told by itself.
-_ONLY_CALLS = re.compile(r"^aten::(?:linear|matmul|einsum|conv\d?d?|_?convolution|scaled_dot_product_attention)$")
 # One operation for each element of the output; inputs that are no tensors, and outputs in place, are told by the sizes.
 _ELEMENTWISE = re.compile(
     r"^aten::(?:add|sub|rsub|mul|div|neg|abs|exp|log|sqrt|rsqrt|pow|sin|cos|tanh|sigmoid|relu|gelu|silu|leaky_relu|elu"
@@ -223,11 +221,6 @@ def work_of(name: str, sizes: str, types: str, values: str) -> Work | None:
     kind = call.types[place] if place < len(call.types) else ""
     precision = "fp8" if "Float8" in kind else _PRECISION_OF.get(kind, "")
     return Work(flops, moved_bytes, name in _MATMULS, precision)
-
-
-def calls_others(name: str) -> bool:
-    """Whether an operator leaves its work to other operators, which tell it themselves."""
-    return bool(_ONLY_CALLS.match(name))
 
 
 def _light_work(name: str, call: _Call) -> tuple[int, int] | None:
