@@ -33,7 +33,8 @@ COLUMNS = {
 }
 #: What runs in the measured process: the steps of an analysis one after the other, CPU seconds and memory after each.
 _STEPS = """
-import json, resource, sys, time
+import json, os, resource, sys, time
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the command line has it
 from boundby.api import Analysis
 from boundby.cli.main import keep_freed_memory
 keep_freed_memory()
