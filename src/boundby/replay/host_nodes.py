@@ -154,7 +154,8 @@ def _elastic(
     pieces: _Pieces,
 ) -> _Pieces:
     """Where only context switches tell of sleeps, a thread beside the leading one that slept is taken to have waited
-    for it: it goes on a measured time after the call of that one before. Fills ``follows`` and ``lag``; returns the
+    for it: it goes on a measured time after the call of that one before. So does the leading one that wakes just as
+    another falls asleep. Fills ``follows`` and ``lag``; returns the
     pieces that are left."""
     slept = np.zeros(len(chain), bool)
     slept[pieces.node[pieces.cause == Cause.HOST_BLOCKED]] = True
@@ -165,6 +166,13 @@ def _elastic(
         rows, place = rows[place >= begin], place[place >= begin]
         follows[rows], lag[rows] = place, start[rows] - end[place]
         tied[rows] = True
+        back = begin + np.flatnonzero(slept[begin:stop] & (follows[begin:stop] == NONE) & ~tied[begin:stop])
+        place = low + np.searchsorted(end[low:high], start[back], side="right") - 1
+        since = start[back] - end[place]
+        good = (place >= low) & (place + 1 < high) & (since <= DISPATCH_LIMIT_NS)
+        good &= slept[np.minimum(place + 1, high - 1)] & (end[place] >= np.append(0, end)[back])
+        follows[back[good]], lag[back[good]] = place[good], since[good]
+        tied[back[good]] = True
     left = ~(tied[pieces.node] & (pieces.cause == Cause.HOST_BLOCKED))
     return _Pieces(pieces.node[left], pieces.ns[left], pieces.cause[left], pieces.region[left])
 

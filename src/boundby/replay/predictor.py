@@ -411,8 +411,11 @@ class Predictor:
         graph, captured = self.graph, self.timeline.trace.captured
         if captured.osrt or captured.python_stacks or graph.links.chains < 2:
             return False
-        slept = graph.pieces_of(Cause.HOST_BLOCKED)
-        return bool(graph.piece_ns[slept].sum() > MUCH_SLEPT * max(self.measured_ns, default=1))
+        links, slept = graph.links, graph.pieces_of(Cause.HOST_BLOCKED)
+        tied = np.flatnonzero(links.follows[1:] >= 0) + 1
+        tied = tied[links.chain[tied] == links.chain[tied - 1]]
+        waited_ns = int((links.node_begin_ns[tied] - links.node_end_ns[tied - 1]).sum())
+        return int(graph.piece_ns[slept].sum()) + waited_ns > MUCH_SLEPT * max(self.measured_ns, default=1)
 
     @cached_property
     def _dropped(self) -> float:
