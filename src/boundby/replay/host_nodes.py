@@ -26,6 +26,8 @@ from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wa
 from boundby.trace.vocabulary.cuda import CallClass
 
 NONE = -1
+# Two threads take turns if for no more than this part of the time both sleep or neither does.
+ALTERNATE_FRACTION = 0.05
 
 NEVER = np.iinfo(np.int64).min // 2
 
@@ -155,7 +157,7 @@ def _elastic(
 ) -> _Pieces:
     """Where only context switches tell of sleeps, a thread beside the leading one that slept is taken to have waited
     for it: it goes on a measured time after the call of that one before. So does the leading one that wakes just as
-    another falls asleep. Fills ``follows`` and ``lag``; returns the
+    another falls asleep, if one of the two sleeps at any time. Fills ``follows`` and ``lag``; returns the
     pieces that are left."""
     slept = np.zeros(len(chain), bool)
     slept[pieces.node[pieces.cause == Cause.HOST_BLOCKED]] = True
@@ -170,11 +172,20 @@ def _elastic(
         place = low + np.searchsorted(end[low:high], start[back], side="right") - 1
         since = start[back] - end[place]
         good = (place >= low) & (place + 1 < high) & (since <= DISPATCH_LIMIT_NS)
+        good &= _alternate(timeline, int(chain[low]), int(chain[begin]))
         good &= slept[np.minimum(place + 1, high - 1)] & (end[place] >= np.append(0, end)[back])
         follows[back[good]], lag[back[good]] = place[good], since[good]
         tied[back[good]] = True
     left = ~(tied[pieces.node] & (pieces.cause == Cause.HOST_BLOCKED))
     return _Pieces(pieces.node[left], pieces.ns[left], pieces.cause[left], pieces.region[left])
+
+
+def _alternate(timeline: Timeline, one: int, other: int) -> bool:
+    """Whether one of two threads sleeps at (nearly) any time of the trace, and the other one does not."""
+    asleep = [timeline.host_state.evidence(thread).asleep for thread in (one, other)]
+    span_ns, total_ns = timeline.trace.span_ns[1] - timeline.trace.span_ns[0], sum(each.total for each in asleep)
+    both_ns = intersect(*asleep).total
+    return both_ns + (span_ns - (total_ns - both_ns)) <= ALTERNATE_FRACTION * span_ns
 
 
 def _nodes(
