@@ -146,6 +146,13 @@ class RuleContext:
             regions=regions,
         )
 
+    def savings_without_waits(self, *calls: Rows) -> list[SavingNs] | None:
+        """What a program would save that does not wait in each of these selections (rows of ``calls``): `saving`, all
+        replayed at once."""
+        if self.savings is None:
+            return None
+        return self.savings.without_waits([_mask(rows, len(self.calls)) for rows in calls])
+
     def saving_by_speed(self, operations: Rows | Bool, least: float, most: float) -> SavingNs | None:
         """With these operations ``least`` to ``most`` times as fast; None where nothing can be replayed."""
         if self.savings is None:

@@ -14,7 +14,6 @@ from boundby.evidence.context import CannotCheckError, Rows, RuleContext, once
 from boundby.evidence.operator_syncs import EVERY
 from boundby.evidence.waits import WaitKind, waits_of
 from boundby.model.arrays import factorize, is_any, unique
-from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
@@ -74,7 +73,7 @@ def wait_chain(context: RuleContext) -> Chain:
     kinds = {name: rows[of_wait == number] for number, name in enumerate(names)}
     held = {name: int(waits.held_ns[inside].sum()) for name, inside in kinds.items()}
     largest = sorted(kinds, key=lambda name: (-held[name], name))[:MOST_KINDS]
-    whole = _saved(context, [rows])
+    [whole] = _saved(context, [[rows]])
     if whole < context.least_ns:  # none costs anything: the largest may be worth saying so
         harmless = [name for name in largest if held[name] >= STANDS * context.longest_window_ns]
         return Chain((), whole, tuple(Link(name, len(kinds[name]), held[name], 0) for name in harmless))
@@ -82,7 +81,7 @@ def wait_chain(context: RuleContext) -> Chain:
     gone: list[Rows] = []
     alone: dict[str, int] = {}
     while largest and len(links) < MOST_LINKS and (not links or links[-1].saved_ns < MOST_OF * whole):
-        saved = {name: _saved(context, [*gone, kinds[name]]) for name in largest}
+        saved = dict(zip(largest, _saved(context, [[*gone, kinds[name]] for name in largest]), strict=True))
         alone = alone or saved
         best = max(largest, key=lambda name: (saved[name], held[name]))
         links.append(Link(best, len(kinds[best]), held[best], saved[best]))
@@ -108,7 +107,8 @@ def _names(context: RuleContext, rows: Rows) -> tuple[list[str], Rows]:
     return names, np.array([names.index(name) for name in told], np.intp)[of_row]
 
 
-def _saved(context: RuleContext, rows: Sequence[Rows]) -> int:
-    """The middle of what is saved without these waits (rows of `Waits`)."""
-    saving = context.saving((Cause.SYNC.key,), calls=waits_of(context).call[unique(np.concatenate(list(rows)))])
-    return 0 if saving is None else sum(saving) // 2
+def _saved(context: RuleContext, selections: Sequence[Sequence[Rows]]) -> list[int]:
+    """The middle of what is saved without the waits (rows of `Waits`) of each of these."""
+    calls = [waits_of(context).call[unique(np.concatenate(list(rows)))] for rows in selections]
+    savings = context.savings_without_waits(*calls)
+    return [0] * len(calls) if savings is None else [sum(saving) // 2 for saving in savings]

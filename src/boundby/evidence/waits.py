@@ -18,7 +18,6 @@ from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleCont
 from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
 from boundby.evidence.operators import source_of
 from boundby.model.arrays import factorize, grouped, is_any, largest, pick, places, ranked, unique
-from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -237,14 +236,13 @@ def saving(context: RuleContext, group: Group) -> tuple[SavingNs, dict[str, obje
     """
     waits = waits_of(context)
     of_group, every = waits.call[group.rows], waits.call[~is_any(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER))]
-    alone = context.saving((Cause.SYNC.key,), calls=of_group)
-    if alone is None:
-        return (0, group.idle_ns), {}  # the account's
-    together = context.saving((Cause.SYNC.key,), calls=every)
     is_other = np.ones(len(context.calls), bool)
     is_other[of_group] = False
-    others = context.saving((Cause.SYNC.key,), calls=every[is_other[every]])
-    last = 0 if together is None or others is None else max(sum(together) - sum(others), 0) // 2
+    savings = context.savings_without_waits(of_group, every, every[is_other[every]])
+    if savings is None:
+        return (0, group.idle_ns), {}  # the account's
+    alone, together, others = savings
+    last = max(sum(together) - sum(others), 0) // 2
     both = alone if alone[1] >= context.least_ns else (min(alone[0], last), max(alone[1], last))
     if any(device.shift.shift_ns for device in context.timeline.devices):
         # How far ahead the host would come hangs on a clock that was corrected: the idle time right after is sure.

@@ -230,6 +230,15 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
     return picked
 
 
+def blank(values: Int64Array, where: BoolArray, *, at_most: bool = False) -> Int64Array:
+    """The values, but 0 in these places; ``at_most``: what is negative stays."""
+    if core() is None:
+        return np.where(where, np.minimum(values, 0) if at_most else 0, values)
+    found = np.empty(len(values), np.int64)
+    run("boundby_blank", int64(values), np.ascontiguousarray(where), len(values), at_most, found)
+    return found
+
+
 def is_any(column: npt.NDArray[Any], values: Iterable[int]) -> BoolArray:
     """``np.isin`` for few values, of which there is a pass for each."""
     found = np.zeros(len(column), bool)

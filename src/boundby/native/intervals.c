@@ -403,3 +403,12 @@ EXPORT int64_t boundby_bins(const int64_t *start, const int64_t *end, const int8
     }
     return count;
 }
+
+/* Values with 0 in some places, where ``most`` says so only in place of what is above it. */
+EXPORT int64_t boundby_blank(const int64_t *values, const uint8_t *where, int64_t count, int64_t most, int64_t *found) {
+    for (int64_t row = 0; row < count; row++) {
+        int64_t value = values[row], left = most && value < 0 ? value : 0;
+        found[row] = where[row] ? left : value;
+    }
+    return count;
+}

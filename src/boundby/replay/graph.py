@@ -87,9 +87,9 @@ class Graph:
         return self.op_kind >= OpKind.MEMCPY
 
     @cached_property
-    def syncs(self) -> Int64Array:
-        """Nodes whose call only waits."""
-        return np.flatnonzero(self.node_kind == CallClass.SYNC)
+    def syncs(self) -> BoolArray:
+        """Nodes whose call only waits. Shape (nodes,)."""
+        return np.equal(self.node_kind, CallClass.SYNC)
 
     @cached_property
     def launched_by_waits(self) -> Int64Array:

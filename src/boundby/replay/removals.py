@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array, group_sums, median, pick
+from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array, blank, group_sums, median, pick
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
@@ -141,7 +141,7 @@ class WithoutOpen:
             call_ns=less(costs.call_ns, measured.call_ns, found.call_ns, scope.nodes),
             wait_lag_ns=less(costs.wait_lag_ns, measured.wait_lag_ns, found.lag_ns, scope.nodes),
             duration_ns=less(costs.duration_ns, measured.duration_ns, found.wait_inside_ns, scope.operations),
-            unexplained_delay_ns=np.where(scope.operations, 0, costs.unexplained_delay_ns),
+            unexplained_delay_ns=blank(costs.unexplained_delay_ns, scope.operations),
         )
 
 
@@ -155,25 +155,22 @@ def is_removal(change: Change) -> bool:
 
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Blocking calls return at once; copies stay on the device. Allocations keep their own time."""
-    gone = costs.waits & scope.nodes
-    rows = graph.syncs[scope.nodes[graph.syncs]]
-    if not costs.call_ns[rows].any() and not gone.any():
+    gone, syncs = costs.waits & scope.nodes, scope.nodes & graph.syncs
+    if not gone.any() and not costs.call_ns[syncs].any():
         return costs
-    call = costs.call_ns.copy()
-    call[rows] = 0
-    return replace(costs, waits=costs.waits & ~gone, call_ns=call)
+    return replace(costs, waits=costs.waits ^ gone, call_ns=blank(costs.call_ns, syncs))
 
 
 def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Launch-class calls that do not wait, dispatch between calls and launch latency take no time."""
-    latency = np.where(scope.operations, np.minimum(costs.launch_latency_ns, 0), costs.launch_latency_ns)
+    latency = blank(costs.launch_latency_ns, scope.operations, at_most=True)
     # What a waiting call launches still comes after that call's own work.
     rows = graph.launched_by_waits
     rows = rows[scope.operations[rows] & costs.waits[graph.links.launch[rows]] & ~graph.links.from_call_end[rows]]
     latency[rows] = np.minimum(costs.launch_latency_ns[rows], costs.call_ns[graph.links.launch[rows]])
     return replace(
         costs,
-        call_ns=np.where(scope.nodes & graph.launches & ~costs.waits, 0, costs.call_ns),
+        call_ns=blank(costs.call_ns, scope.nodes & graph.launches & ~costs.waits),
         interval_ns=_without_pieces(graph, costs, Cause.CUDA_API, scope),
         launch_latency_ns=latency,
     )
@@ -221,8 +218,8 @@ def _without_operations(costs: Costs, mine: BoolArray) -> Costs:
     delay_ns = costs.unexplained_delay_ns
     return replace(
         costs,
-        duration_ns=np.where(mine, 0, costs.duration_ns),
-        unexplained_delay_ns=np.where(mine, 0, delay_ns) if delay_ns.any() else delay_ns,
+        duration_ns=blank(costs.duration_ns, mine),
+        unexplained_delay_ns=blank(delay_ns, mine) if delay_ns.any() else delay_ns,
     )
 
 

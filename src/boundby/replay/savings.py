@@ -52,6 +52,17 @@ class Savings:
         scope = self._predictor.scope(calls=calls, operations=operations, regions=regions)
         return self._answer(key, Without(tuple(causes)), scope, is_wait="sync" in causes)
 
+    def without_waits(self, calls: Sequence[BoolArray]) -> list[SavingNs] | None:
+        """Without the waits in each of these selections of calls: `without`, all replayed at once."""
+        if self.unreliable is not None:
+            return None
+        keys = [("without", ("sync",), _digest(mask), None, None) for mask in calls]
+        new = {key: mask for key, mask in zip(keys, calls, strict=True) if key not in self._known}
+        steps = [Step(Without(("sync",)), self._predictor.scope(calls=mask)) for mask in new.values()]
+        self._known |= dict(zip(new, self._ranges(steps, is_wait=True), strict=True))
+        self.asked += len(new)
+        return [self._known[key] for key in keys]
+
     def faster(self, operations: BoolArray, least: float, most: float) -> SavingNs | None:
         """With these operations (mask over ``trace.operations``) ``least`` to ``most`` times as fast."""
         low, high = (
@@ -69,20 +80,26 @@ class Savings:
         if self.unreliable is not None:
             return None
         if key not in self._known:
-            self._known[key] = self._range(Step(change, scope), is_wait=is_wait)
+            [self._known[key]] = self._ranges([Step(change, scope)], is_wait=is_wait)
             self.asked += 1
         return self._known[key]
 
-    def _range(self, step: Step, *, is_wait: bool) -> SavingNs:
-        predictor = self._predictor
-        asked = [(step,), *([(step, self._explained)] if self._has_open else [])]
-        left = predictor.ask(*asked)
-        saved = [most_saved(predictor.measured_ns, left[0])]
-        if self._has_open:
-            if self._explained_ns is None:
-                self._explained_ns = predictor.windows(self._explained)
+    def _ranges(self, steps: Sequence[Step], *, is_wait: bool) -> list[SavingNs]:
+        """What each of these changes saves."""
+        explained = [(step, self._explained) for step in steps if self._has_open]
+        left = self._predictor.ask(*((step,) for step in steps), *explained)
+        if self._has_open and self._explained_ns is None:
+            self._explained_ns = self._predictor.windows(self._explained)
+        return [
+            self._range(step, left[number], left[len(steps) + number] if explained else None, is_wait=is_wait)
+            for number, step in enumerate(steps)
+        ]
+
+    def _range(self, step: Step, left: list[int], explained: list[int] | None, *, is_wait: bool) -> SavingNs:
+        predictor, saved = self._predictor, [most_saved(self._predictor.measured_ns, left)]
+        if explained is not None and self._explained_ns is not None:
             # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.
-            saved.append(most_saved(self._explained_ns, left[1]))
+            saved.append(most_saved(self._explained_ns, explained))
         waitless = predictor.without(("sync",))
         waits_matter = most_saved(predictor.measured_ns, waitless) >= WAITS_SHARE * self._longest_ns
         if not is_wait and saved[0] and waits_matter:

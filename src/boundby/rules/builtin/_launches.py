@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs
+from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.interruptions import held_up_ns
 from boundby.evidence.launches import Launches, Part, launches
@@ -122,10 +122,15 @@ def launched(context: RuleContext, part: Part) -> LaunchSet | None:
     )
 
 
+@once
+def _rest(context: RuleContext) -> LaunchSet | None:
+    return launched(context, Part.REST)
+
+
 def in_no_order(context: RuleContext, rule: Rule) -> LaunchSet | None:
     """The launches that repeat in no fixed order, if they are enough, in number and of all, and the GPU idles for
     launches at all."""
-    some = launched(context, Part.REST)
+    some = _rest(context)
     share = rule.threshold(context, "share_fraction") * len(launches(context).call)
     if some is None or len(some) < max(rule.threshold(context, "count"), share):
         return None
