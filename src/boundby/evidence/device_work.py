@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.model.arrays import Int32Array, pick
-from boundby.model.intervals import EMPTY, Coverage, exposed, union
+from boundby.model.intervals import Coverage, exposed, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
@@ -47,21 +47,23 @@ def device_work(context: RuleContext) -> DeviceWork:
     in_window, exposed_ns = np.zeros(len(table), bool), np.zeros(len(table), np.int64)
     computes = (table.kind <= OpKind.GRAPH) & ~table.is_communication
     for device in context.timeline.devices:
-        rows = device.operations.rows
-        start = np.clip(table.start_ns[rows], device.low_ns, device.high_ns)
-        end = np.clip(table.end_ns[rows], device.low_ns, device.high_ns)
-        in_window[rows] = (table.end_ns[rows] > device.low_ns) & (table.start_ns[rows] < device.high_ns)
-        above = EMPTY
-        for of_class in (computes[rows], table.is_communication[rows], table.kind[rows] >= OpKind.MEMCPY):
+        mine, rows = device.operations.table, device.operations.rows
+        start = np.clip(mine.start_ns, device.low_ns, device.high_ns)
+        end = np.clip(mine.end_ns, device.low_ns, device.high_ns)
+        in_window[rows] = (mine.end_ns > device.low_ns) & (mine.start_ns < device.high_ns)
+        above: list[tuple[Int, Int]] = []
+        for of_class in (computes[rows], mine.is_communication, mine.kind >= OpKind.MEMCPY):
             chosen = np.flatnonzero(of_class)
             if not len(chosen):
                 continue
-            pieces, owner = exposed(start[chosen], end[chosen])
+            of_these = start[chosen], end[chosen]
+            pieces, owner = exposed(*of_these)
             alone_ns = pieces.end - pieces.start
-            if len(above.start):
-                alone_ns -= Coverage(above).within(pieces.start, pieces.end)
+            if above:
+                higher = union(*(np.concatenate(column) for column in zip(*above, strict=True)))
+                alone_ns -= Coverage(higher).within(*pieces)
             exposed_ns[rows[chosen[owner]]] = alone_ns
-            above = union(np.concatenate((above.start, start[chosen])), np.concatenate((above.end, end[chosen])))
+            above.append(of_these)
     multiprocessors = [facts.multiprocessors for facts in trace.gpu_facts] or [0] * len(trace.gpus)
     is_kernel = computes & (table.kind == OpKind.KERNEL) & in_window
     rows = np.flatnonzero(is_kernel)
@@ -80,7 +82,7 @@ def device_work(context: RuleContext) -> DeviceWork:
         exposed_ns=exposed_ns,
         in_window=in_window,
         is_kernel=is_kernel,
-        kind=trace.kernel_kind[table.name],
+        kind=pick(trace.kernel_kind, table.name, trace.kernel_kind[-1] if len(trace.kernel_kind) else 0),
         blocks=_of_shape(trace.shapes.blocks, table.shape),
         threads=_of_shape(trace.shapes.threads, table.shape),
         registers=_of_shape(trace.shapes.registers, table.shape),

@@ -65,8 +65,8 @@ def _in_order(chosen: npt.NDArray[np.bool_], start_ns: Int) -> Rows:
 
 def _on_device(context: RuleContext, device: int) -> tuple[Rows, Int]:
     """Operations of one device in its window, in order of time, and until when those before each ran."""
-    table = context.operations
-    rows = _in_order(device_work(context).in_window & (table.device == device), table.start_ns)
+    table, in_window = context.operations, device_work(context).in_window
+    rows = _in_order(in_window & (table.device == device), table.start_ns)
     return rows, np.maximum.accumulate(np.append(np.iinfo(np.int64).min, table.end_ns[rows]))[:-1]
 
 
@@ -75,8 +75,9 @@ def _alone(context: RuleContext, rows: Rows, before: Int) -> Rows:
     table = context.operations
     start, end = table.start_ns[rows], table.end_ns[rows]
     after = np.append(start, np.iinfo(np.int64).max)[1:]
-    chosen: Rows = rows[(before <= start) & (after >= end) & (table.kind[rows] == OpKind.KERNEL)]
-    return chosen[~table.is_communication[chosen]]
+    is_kernel = (table.kind == OpKind.KERNEL) & ~table.is_communication
+    chosen: Rows = rows[(before <= start) & (after >= end) & is_kernel[rows]]
+    return chosen
 
 
 def _usual(kind: npt.NDArray[np.intp], duration_ns: Int) -> tuple[npt.NDArray[np.float64], Int]:

@@ -136,9 +136,9 @@ def _tokens(context: RuleContext, is_launch: Bool, operation: Int) -> Int:
     """Equal numbers for equal launches (kernel, shape, stream); every break has a number of its own."""
     table, rows = context.operations, operation[is_launch]
     token = -1 - np.arange(len(operation), dtype=np.int64)
-    token[is_launch] = factorize(*(c[rows] for c in (table.name, table.shape, table.stream, table.kind, table.bytes)))[
-        1
-    ]
+    every = table.name, table.shape, table.stream, table.kind, table.bytes
+    various = [column for column in every if len(column) and bool((column != column[0]).any())] or every[:1]
+    token[is_launch] = factorize(*(pick(column, rows, 0) for column in various))[1]
     return token
 
 
@@ -179,7 +179,7 @@ def _step_of(context: RuleContext) -> Int:
         rows = around[inside]
         step[inside] = np.where(repeats[tree.of_range[rows]], rows, step[inside])
         around[inside] = tree.range_parent[rows]
-    return step[context.timeline.launch_range]
+    return pick(step, context.timeline.launch_range, -1)
 
 
 def _cut(token: Int, repeats: Bool, breaks: Bool, is_kernel: Bool) -> tuple[Bool, tuple[tuple[int, int], ...], int]:

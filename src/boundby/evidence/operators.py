@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, factorize, unique
+from boundby.model.arrays import Int32Array, Int64Array, factorize, pick, unique
 from boundby.model.nesting import depths
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -99,11 +99,15 @@ def operators_of(timeline: Timeline) -> Operators:
         chain[below], chains = chains + number, chains + len(alike)
     around = timeline.call_range
     name_of_range = np.append(name_of_range, np.int32(NOTHING))
+
+    def of_calls(of_range: npt.NDArray[np.integer]) -> Int32Array:
+        return pick(of_range.astype(np.int32), around, of_range[-1])
+
     return Operators(
         names=names,
-        outermost=name_of_range[outer[around]],
-        region=timeline.ownership.region_of(user[around]).astype(np.int32),
-        of_range=inner[around].astype(np.int32),
+        outermost=of_calls(name_of_range[outer]),
+        region=of_calls(timeline.ownership.region_of(user)),
+        of_range=of_calls(inner),
         chain_of_range=chain[:-1],
         _name_of_range=name_of_range,
         _enclosing=enclosing,

@@ -42,11 +42,12 @@ def _paged(context: RuleContext) -> Paged:
         events = events.take((events.end_ns > device.low_ns) & (events.start_ns < device.high_ns))
         waits = np.isin(events.kind, (Paging.FAULT, Paging.FETCHED))
         waiting = clip(union(events.start_ns[waits], events.end_ns[waits]), device.low_ns, device.high_ns)
-        rows = np.flatnonzero(work.is_kernel & (table.device == device.index))
-        held_ns = Coverage(waiting).within(table.start_ns[rows], table.end_ns[rows])
-        kernels.append(rows[held_ns > 0])
-        running: IntervalSet = union(table.start_ns[rows], table.end_ns[rows])
-        stalled_ns += int(Coverage(waiting).within(running.start, running.end).sum())
+        if len(waiting.start):
+            rows = np.flatnonzero(work.is_kernel & (table.device == device.index))
+            held_ns = Coverage(waiting).within(table.start_ns[rows], table.end_ns[rows])
+            kernels.append(rows[held_ns > 0])
+            running: IntervalSet = union(table.start_ns[rows], table.end_ns[rows])
+            stalled_ns += int(Coverage(waiting).within(running.start, running.end).sum())
         faults += int(events.count[events.kind == Paging.FAULT].sum())
         evictions += int((events.kind == Paging.EVICTED).sum())
         asked = events.start_ns[events.kind == Paging.PREFETCHED]
