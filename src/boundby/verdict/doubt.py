@@ -71,7 +71,7 @@ def why_not(case: Case, decision: Decision) -> str | None:
     if case.window_ns == 0 or decision.bound == "hidden":
         return _hidden(case, decision)
     if decision.bound == "unknown":
-        return None  # nothing is claimed
+        return None if case.is_part else _waiting(case, decision)  # nothing is claimed
     if not case.is_part and 0 < case.operations < LEAST_OPERATIONS:
         return f"{plural(case.operations, 'GPU operation')} give no verdict. Capture more of the program"
     if case.stretched is not None:
@@ -82,11 +82,20 @@ def why_not(case: Case, decision: Decision) -> str | None:
         lost = case.launches_lost - case.launches_lost_before
         if lost and case.unreliable is not None and decision.host_limit_fraction is None:
             return _told(case, [decision.bound])
-        waiting = case.share(Cause.DEVICE_WAIT)
-        if waiting >= MUCH_WAITING and waiting >= max(item.saving_ns for item in decision.savings) / case.window_ns:
-            return f"{percent(waiting)} of the time the device waits for what the trace does not show. {CLOCKS}"
+        if (waits := _waiting(case, decision)) is not None:
+            return waits
     others = sorted({other.bound for other in _alternatives(case) if not _agree(decision, other)})
     return _told(case, [decision.bound, *others]) if others else None
+
+
+def _waiting(case: Case, decision: Decision) -> str | None:
+    """Nothing replays, and the device waits for nothing on record for longer than any cause could save."""
+    waiting = case.share(Cause.DEVICE_WAIT)
+    if case.replayed is not None or waiting < MUCH_WAITING:
+        return None
+    if waiting * case.window_ns < max((item.saving_ns for item in decision.savings), default=0):
+        return None
+    return f"{percent(waiting)} of the time the device waits for what the trace does not show. {CLOCKS}"
 
 
 def _agree(one: Decision, other: Decision) -> bool:
@@ -159,8 +168,8 @@ def _told(case: Case, bounds: list[str]) -> str:
     parts = []
     if case.launches_lost:
         parts.append(f"{case.launches_lost:,} of {case.launches:,} launches are on record without their work")
-    if sum(case.lost_calls.values()) or case.calls_lost_fraction:
-        parts.append("CUDA calls are missing whose operations are on record")
+    if case.unsure_ns or sum(case.lost_calls.values()) or case.calls_lost_fraction:
+        parts.append("CUDA calls are missing whose operations or waits are on record")
     if not parts:
         return f"context switches are missing: whether the host computed or slept cannot be told. {ADVICE}"
     missing = duration(max(sum(case.lost_work.values()) + sum(case.lost_calls.values()), case.unsure_ns))
