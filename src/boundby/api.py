@@ -242,6 +242,7 @@ class Analysis:
         with self.in_time("looking for what to change", _JUDGED):
             looked = find(context, every, settings.disabled)
         devices, threads, shown, late = self._first_responses(looked.found, shown)
+        context.forget()
         del self.rule_context  # what rules asked is worked out anew if somebody else asks: a seventh of all memory
         paths = {region.path for region in shown if region.path}
         failed = tuple(item for item in broken if item.rule not in settings.disabled)

@@ -76,6 +76,10 @@ class RuleContext:
             self._facts[make] = make(self)
         return cast(T, self._facts[make])
 
+    def forget(self) -> None:
+        """Let go of what was worked out: facts may hold the context that holds them."""
+        self._facts.clear()
+
     @property
     def trace(self) -> Trace:
         """The trace, its operations on the host's clock."""
