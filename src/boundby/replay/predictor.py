@@ -413,7 +413,10 @@ class Predictor:
             return False
         links, slept = graph.links, graph.pieces_of(Cause.HOST_BLOCKED)
         tied = np.flatnonzero(links.follows[1:] >= 0) + 1
-        tied = tied[links.chain[tied] == links.chain[tied - 1]]
+        # Of the thread that does most: others that are taken to wait for it hardly decide.
+        tied = tied[
+            (links.chain[tied] == links.chain[tied - 1]) & (links.chain[tied] == np.bincount(links.chain).argmax())
+        ]
         waited_ns = int((links.node_begin_ns[tied] - links.node_end_ns[tied - 1]).sum())
         return int(graph.piece_ns[slept].sum()) + waited_ns > MUCH_SLEPT * max(self.measured_ns, default=1)
 
