@@ -79,6 +79,7 @@ class Case:
     launches: int = 0  # whose work should be on record
     launches_lost: int = 0  # whose work is not
     launches_lost_before: int = 0  # of these: before the window begins with the first work on record
+    lost_before_ns: int = 0  # for how long their work may have run
     #: By cause: how much less, and how much more, its removal may save than the replay says, for what the trace leaves
     #: open.
     open_ns: Mapping[str, tuple[int, int]] = field(default_factory=dict)

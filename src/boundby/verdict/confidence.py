@@ -75,7 +75,8 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         yield 2, f"no operation starts within {ahead} of its launch: the device's clock may be ahead by so much"
     if case.launches_lost_before:
         before = f"{plural(case.launches_lost_before, 'launch', 'launches')} before the window"
-        yield 2 if case.launches_lost_before >= case.operations else 0, f"the work of {before} is not on record"
+        decides = case.launches_lost_before >= case.operations or _may_lead(case, decision)
+        yield 2 if decides else 0, f"the work of {before} is not on record"
     if case.silent_ns > 0:
         yield (
             1,
@@ -105,6 +106,15 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
             yield 2, f"what the trace leaves open may change it: {SHORT_LABEL[rival]} may save as much"
         elif best.saving_ns - second.saving_ns < CLOSE * case.window_ns:
             yield 1, f"{SHORT_LABEL[second.cause]} is close behind"
+
+
+def _may_lead(case: Case, decision: Decision) -> bool:
+    """Work that was lost before the window, as long as it may have been, would have another of the device's causes lead."""
+    named = decision.mixed_of or (decision.bound,)
+    saved = {saving.cause: saving.saving_ns for saving in decision.savings}
+    best = max(saved.get(cause, 0) for cause in named)
+    others = [kind.key for kind in case.lost_kinds if kind.key not in named]
+    return any(saved.get(key, 0) and saved[key] + case.lost_before_ns > best for key in others)
 
 
 def _unshown(case: Case, decision: Decision) -> Cause | None:

@@ -16,6 +16,7 @@ from boundby.attribution.windows import region_matches
 from boundby.model import stage
 from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
+from boundby.model.intervals import clip
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.model.units import percent, plural
@@ -156,6 +157,7 @@ def _device(
         launches=int((records.expected & (records.device_of_call == device.index)).sum()),
         launches_lost=len(missing),
         launches_lost_before=int((records.begin_ns[missing] < device.low_ns).sum()),
+        lost_before_ns=clip(records.spans(device.index), trace.span_ns[0], device.low_ns).total,
         calls_lost_fraction=_calls_lost(timeline.losses.calls_lost_fraction, processes),
         silent_ns=_silent_ns(timeline, processes),
         open_ns=_open(timeline, replayed, device) if savings else {},
