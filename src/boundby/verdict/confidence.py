@@ -109,7 +109,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
 
 
 def _may_lead(case: Case, decision: Decision) -> bool:
-    """Work that was lost before the window, as long as it may have been, would have another of the device's causes lead."""
+    """Work lost before the window, as long as it may have been, would have another of the device's causes lead."""
     named = decision.mixed_of or (decision.bound,)
     saved = {saving.cause: saving.saving_ns for saving in decision.savings}
     best = max(saved.get(cause, 0) for cause in named)
