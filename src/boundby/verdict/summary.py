@@ -61,6 +61,7 @@ from boundby.structure.found import is_found
 from boundby.trace.vocabulary.cuda import Work
 from boundby.verdict.bound import Case, Otherwise, is_saturated
 from boundby.verdict.checklist import Signs, checklist
+from boundby.verdict.confidence import MUCH_UNWOKEN
 from boundby.verdict.doubt import CHANCE, LITTLE
 from boundby.verdict.phases import find_phases
 from boundby.verdict.verdict import judge
@@ -69,6 +70,7 @@ from boundby.verdict.verdict import judge
 # these are no part of what the program does.
 STRETCHED = 0.50
 STRAY = 0.01
+_WORK, _SLEEP = (SCENARIO_OF_CAUSE[cause.key] for cause in (Cause.CPU, Cause.HOST_BLOCKED))
 
 
 class _Activity(TypedDict):
@@ -236,12 +238,22 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
     unknown = device.withheld.unsure_ns
     if min(predicted_ns, other) < length and (weight := _lost_weight(timeline, device)):
         low, high = round(low * (1 - weight)), round(high + (length - high) * weight)
+    if scenario in (_WORK, _SLEEP) and _much_unwoken(timeline, device):
+        # Who made what the host slept for is not on record: work is gone with one cause, sleep with the other.
+        slept_ns = max(length - replayed.predicted_ns[device.index][_SLEEP], 0)
+        low, high = (low - slept_ns, high) if scenario == _WORK else (low, length)
     predicted_ns, other = min(predicted_ns, length), min(other, length)  # a removal never lengthens
     between = Range(max(low - unknown, 0), max(min(high + unknown, length), predicted_ns, other), is_order_open)
     is_little = int(device.withheld.work.length_ns.sum()) <= LITTLE * length
     told = other if is_little else predicted_ns
     confidence = CONFIDENCES[-1] if device.shift.unshown_ns else between.confidence
     return WhatIf(scenario, told, length, number, between.low_ns, between.high_ns, confidence)
+
+
+def _much_unwoken(timeline: Timeline, device: DeviceTimeline) -> bool:
+    """Whether the host waits for threads that are not on record for much of what it sleeps."""
+    unwoken_ns = int(unwoken(timeline, device.segments).sum())
+    return unwoken_ns > MUCH_UNWOKEN * int(device.segments.by_cause()[Cause.HOST_BLOCKED])
 
 
 def _lost_weight(timeline: Timeline, device: DeviceTimeline) -> float:

@@ -1,0 +1,28 @@
+"""A maker of batches that never waits has no row of its own: it may have worked, or slept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from boundby import api
+from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Removal
+from boundby.simulate.export import Capture
+from boundby.simulate.program import US, Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
+
+
+def test_what_another_thread_s_sleep_or_work_would_save_is_left_open(tmp_path: Path) -> None:
+    feeder = Loop(20, [Await("room"), Work(800 * US), Signal("batch")])
+    step = [Range("data", [Await("batch"), Signal("room")]), Launch("small", 100 * US)]
+    main = Thread((Signal("room"), Signal("room"), Loop(20, [Range("step {i}", step)]), Sync()))
+    case = Case("feeding", threads(main, Thread((feeder,), "feeder")), capture=Capture(sched=False))
+    case.export().write(tmp_path / "run.sqlite", "2023")
+    report = api.analyze(tmp_path / "run.sqlite")
+    assert report.devices[0].verdict.confidence == "low"
+    told = {one.scenario: one for one in report.what_if}
+    for name, removal in (("cpu_free", Removal.CPU), ("input_free", Removal.SLEEPS)):
+        one, truth_ns = told[name], case.truths.window(removal)
+        assert one.confidence == "low"
+        assert one.low_ns is not None
+        assert one.high_ns is not None
+        assert one.low_ns * 0.98 <= truth_ns <= one.high_ns * 1.02
