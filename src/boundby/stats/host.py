@@ -267,6 +267,11 @@ def unwoken(timeline: Timeline, segments: Segments) -> Int:
     return _of_account(timeline, segments, Cause.HOST_BLOCKED, lambda thread: _waits_for_nobody(timeline, thread))
 
 
+def asleep_for_nobody(timeline: Timeline, thread: int, low: int, high: int) -> int:
+    """Nanoseconds of all such waits of this thread in [low, high), whether the device worked meanwhile or not."""
+    return clip(_waits_for_nobody(timeline, thread), low, high).total
+
+
 def _of_account(timeline: Timeline, segments: Segments, cause: Cause, of: Callable[[int], IntervalSet]) -> Int:
     total = np.zeros(len(timeline.ownership.regions), np.int64)
     own = np.flatnonzero((segments.cause == cause) & (segments.thread >= 0))

@@ -71,6 +71,7 @@ class Case:
     lost_work: Mapping[Cause, int] = field(default_factory=dict)  # of ``unattributed``: work may have been lost there
     lost_calls: Mapping[Cause, int] = field(default_factory=dict)  # calls may have; both by what would be said if not
     preempted_ns: int = 0  # of ``cpu``: runnable, and waiting for a core
+    asleep_for_nobody_ns: int = 0  # the launching thread, at any time: no thread on record can have ended the wait
     unwoken_ns: int = 0  # of ``host_blocked``: no thread on record can have ended the wait
     is_cpu_thinned: bool = False  # context switches are missing, so that on a CPU and asleep are not told apart
     unsure_ns: int = 0  # what a replay may be off by for calls that are missing

@@ -57,6 +57,10 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         )
     if Cause.HOST_BLOCKED.key in named and case.unwoken_ns > MUCH_UNWOKEN * case.time[Cause.HOST_BLOCKED]:
         yield 2, "the thread that the host waits for is not on record: it may have worked or slept"
+    is_busy = bool(named & {cause.key for cause in BUSY_CAUSES}) and decision.host_limit_fraction is None
+    if is_busy and case.asleep_for_nobody_ns >= UNEXPLAINED_SOME * case.window_ns:
+        part = percent(case.asleep_for_nobody_ns / case.window_ns)  # whoever it is: as long whatever the device does
+        yield 2, f"for {part} of the time the host waits for a thread that is not on record: it may set the pace"
     if case.is_cpu_thinned and decision.host_limit_fraction is None:
         yield 2, "context switches are missing: when the host computed, slept or waited for another thread is not sure"
     if case.unreliable is not None and case.captured.cuda_api:

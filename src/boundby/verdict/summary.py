@@ -43,6 +43,7 @@ from boundby.results.report import (
 from boundby.stats.device import KernelFigures, copies_by_region, device_gaps, kernel_figures, operations_in_windows
 from boundby.stats.figures import Figures
 from boundby.stats.host import (
+    asleep_for_nobody,
     blocked_inside,
     calls_between,
     calls_of,
@@ -147,6 +148,7 @@ def _device(
         unreliable=replayed.unreliable,
         delayed=(replayed.device[device.index], undelayed.device[device.index]) if undelayed else None,
         preempted_ns=int(preempted(timeline, device.segments).sum()),
+        asleep_for_nobody_ns=0 if thread is None else asleep_for_nobody(timeline, thread, *span),
         unwoken_ns=int(unwoken(timeline, device.segments).sum()),
         is_cpu_thinned=thread is not None and timeline.host_state.evidence(thread).is_thinned,
         lost_work=_time(device.withheld.work.by_cause()),
