@@ -28,7 +28,7 @@ def account_device(
 ) -> tuple[Segments, Gaps, Withheld]:
     """Segments that cover [low, high) exactly, the table of the gaps among them, and what of these is withheld because
     records are missing. ``device``: index into Trace.gpus."""
-    gaps, pieces, withheld = account_gaps(context, operations, complement(busy, low, high), low, losses, device)
+    gaps, pieces, withheld = account_gaps(context, operations, complement(busy, low, high), (low, high), losses, device)
     return segments.concatenate(_busy_segments(context, operations, low, high), pieces), gaps, withheld
 
 

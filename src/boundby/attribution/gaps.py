@@ -84,14 +84,19 @@ class _Pieces(NamedTuple):
 
 
 def account_gaps(
-    context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int, losses: Losses, device: int
+    context: TraceContext,
+    operations: DeviceOperations,
+    idle: IntervalSet,
+    span: tuple[int, int],
+    losses: Losses,
+    device: int,
 ) -> tuple[Gaps, Segments, Withheld]:
     """The table of a device's gaps, the segments of the account that cover them exactly, and what of these is withheld
     because records are missing.
 
-    ``idle``: when the device does nothing in its window, which begins at ``low``.
+    ``idle``: when the device does nothing in its window, which is ``span``.
     """
-    gaps = _find_gaps(context, operations, idle, low)
+    gaps = _find_gaps(context, operations, idle, span[0])
     unknown = np.flatnonzero(gaps.thread == NO_THREAD)
     nobodys = gaps.take(unknown)
     parts = [segments.make(nobodys.start_ns, nobodys.end_ns, Cause.UNATTRIBUTED, np.full(len(unknown), ROOT))]
@@ -109,7 +114,7 @@ def account_gaps(
             block = rows[first : first + GAPS_AT_ONCE]
             gaps.wait[block], gaps.wait_start_ns[block] = _longest_waits(context, waits, gaps.take(block))
             parts.append(_divide(context, thread, blocked, gaps.take(block)))
-    pieces, withheld = withhold(context, losses, device, segments.concatenate(*parts))
+    pieces, withheld = withhold(context, losses, device, segments.concatenate(*parts), span)
     sync = np.flatnonzero(pieces.cause == Cause.SYNC)
     np.add.at(gaps.sync_ns, gaps.at(pieces.start_ns[sync]), pieces.length_ns[sync])
     return gaps, pieces, withheld

@@ -400,9 +400,12 @@ def _usual_streams(trace: Trace, process: npt.NDArray[np.integer], device: npt.N
     return usual
 
 
-def withhold(context: TraceContext, losses: Losses, device: int, pieces: Segments) -> tuple[Segments, Withheld]:
-    """Idle pieces of a device's account, ``unattributed`` where records of its work or of the calls are missing; and
-    what these were said to be. Time in which work was lost belongs to the region of the latest launch that lost it."""
+def withhold(
+    context: TraceContext, losses: Losses, device: int, pieces: Segments, span: tuple[int, int]
+) -> tuple[Segments, Withheld]:
+    """Idle pieces of a device's account in its window, ``span``, ``unattributed`` where records of its work or of the
+    calls are missing; and what these were said to be. Time in which work was lost belongs to the region of the latest
+    launch that lost it."""
     pieces, work = _replace(pieces, _lost_work(context, losses, device), tuple(Cause))
     called: list[Segments] = []
     for number, dark in enumerate(losses.dark):
@@ -412,8 +415,7 @@ def withhold(context: TraceContext, losses: Losses, device: int, pieces: Segment
             pieces, taken = _replace(pieces, inside, _HOST_OWN, threads)
             called.append(taken)
     of_calls = segments.concatenate(_nothing(), *called)
-    unsure = unsure_ns(context, losses, device, int(pieces.start_ns[0]), int(pieces.end_ns.max())) if len(pieces) else 0
-    return pieces, Withheld(work, of_calls, unsure)
+    return pieces, Withheld(work, of_calls, unsure_ns(context, losses, device, *span))
 
 
 def unsure_ns(context: TraceContext, losses: Losses, device: int, low: int, high: int) -> int:

@@ -279,7 +279,7 @@ def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> 
     ]
     if len(cut.start):
         anew, pieces, withheld = account_gaps(
-            timeline, device.operations, clip(cut, low, high), low, losses, device.index
+            timeline, device.operations, clip(cut, low, high), (low, high), losses, device.index
         )
         parts.append((anew, pieces, *withheld[:2]))
     tables, *of_causes = zip(*parts, strict=True)
@@ -287,8 +287,7 @@ def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> 
     if bool((gaps.start_ns[1:] < gaps.start_ns[:-1]).any()):
         gaps = gaps.take(np.argsort(gaps.start_ns, kind="stable"))
     account, work, calls = (segments.concatenate(*columns) for columns in of_causes)
-    span = (int(gaps.start_ns[0]), int(gaps.end_ns[-1])) if len(gaps) else (low, low)
-    withheld = Withheld(work, calls, unsure_ns(timeline, losses, device.index, *span))
+    withheld = Withheld(work, calls, unsure_ns(timeline, losses, device.index, low, high))
     part = replace(device, low_ns=low, high_ns=high, segments=account, gaps=gaps, withheld=withheld)
     return replace(timeline, devices=(part,))
 
