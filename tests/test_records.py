@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import re
 from dataclasses import dataclass as standard
 from dataclasses import field, replace
 from functools import cached_property
@@ -13,6 +14,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from boundby.model import records
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 
 
@@ -76,6 +79,27 @@ def test_tools_for_dataclasses_work_on_it() -> None:
     assert [each.name for each in dataclasses.fields(Kept)] == ["low", "high"]
     assert pickle.loads(pickle.dumps(kept)) == copy.deepcopy(kept) == kept
     assert OURS(3).doubled == 6
+
+
+@pytest.mark.parametrize("cls", [OURS, THEIRS], ids=["record", "standard"])
+def test_own_tools_do_what_those_of_the_standard_library_do(cls: Any) -> None:
+    span = cls(1, ("a",), {1: 2})
+    assert [(each.name, each.type) for each in records.fields(cls)] == [
+        (each.name, each.type) for each in dataclasses.fields(cls)
+    ]
+    assert span.doubled == 2
+    other = records.replace(span, low=4)
+    assert (other.low, other.names, other.cache, other.doubled) == (4, ("a",), {1: 2}, 8)
+    assert span.low == 1
+    with pytest.raises(TypeError, match="nothing"):
+        records.replace(span, nothing=1)
+
+
+def test_an_expression_does_what_a_compiled_one_does() -> None:
+    late = expression(r"(a+)b", re.IGNORECASE)
+    assert [late.search("xAab")[1], late.sub("-", "aab ab"), late.pattern] == ["Aa", "- -", "(a+)b"]  # type: ignore[index]
+    with pytest.raises(re.error):
+        expression("(").search("")
 
 
 def test_a_record_of_a_record_takes_its_fields_first() -> None:

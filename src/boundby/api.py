@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -17,6 +16,7 @@ from boundby.capture.folder import command_of
 from boundby.capture.handover import typed_command
 from boundby.model.arrays import MISSING
 from boundby.model.errors import OutOfTimeError, SelectionError
+from boundby.model.records import replace
 from boundby.model.scenarios import SCENARIOS
 from boundby.model.stage import stage
 from boundby.opening import Progress, open_trace

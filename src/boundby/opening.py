@@ -7,11 +7,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 from boundby.capture.folder import cycles_of, find_in_folder, is_run, not_recorded, rank_of
+from boundby.model.records import replace
 from boundby.readers import read_trace
 from boundby.readers.nsys import export_kind
 from boundby.readers.room import Room

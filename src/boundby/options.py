@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from os import PathLike
 
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, fields
 
 
 @dataclass(frozen=True)

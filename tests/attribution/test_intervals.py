@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.model.arrays import factorize, group_sums, heaviest, median, quantile, queue_depth
+from boundby.model.arrays import factorize, group_sums, heaviest, median, quantile, queue_depth, without
 from boundby.model.intervals import (
     Coverage,
     IntervalSet,
@@ -159,6 +159,12 @@ def test_a_median_is_that_of_numpy(values: list[int]) -> None:
     assert median(np.array(values, float)) == np.median(np.array(values, float))
     for part in (0.0, 0.1, 0.25, 0.5, 0.9, 1.0):
         assert quantile(np.array(values, np.int64), part) == np.quantile(np.array(values, np.int64), part)
+
+
+@given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-9, 9)))
+def test_what_is_not_among_others_is_that_of_numpy(values: list[int], gone: list[int]) -> None:
+    these, others = np.array(values, np.int32), np.array(gone, np.int64)
+    assert without(these, others).tolist() == np.setdiff1d(these, others).tolist()
 
 
 def test_distinct_rows_of_columns_of_any_width() -> None:

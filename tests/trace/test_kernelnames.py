@@ -103,5 +103,7 @@ def test_long_labels_are_cut() -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_whatever_a_pattern_fits_holds_a_word(pattern: re.Pattern[str], data: st.DataObject) -> None:
-    name = data.draw(st.from_regex(pattern, alphabet=st.characters(max_codepoint=127)))
+    name = data.draw(
+        st.from_regex(re.compile(pattern.pattern, pattern.flags), alphabet=st.characters(max_codepoint=127))
+    )
     assert any(word in name.lower() for word in _WORDS)

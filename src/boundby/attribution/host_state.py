@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import BoolArray, Int64Array, is_any, median, places, queue_depth, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
+from boundby.model.records import replace
 from boundby.model.step_function import NOTHING, StepFunction
 from boundby.native.account import EVER, NEVER, Layer, states
 from boundby.trace.tables import OpKind, Trace

@@ -8,7 +8,6 @@ code may have been in a call: such time is ``unattributed``, and verdicts must h
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, Work, is_device_wide, plain_name, work_of_call

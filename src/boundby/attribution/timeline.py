@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -38,7 +37,7 @@ from boundby.model.arrays import Int32Array, Int64Array, as_rows, in_order, join
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet, clip, complement
 from boundby.model.nesting import close_leaks
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, fields, replace
 from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
 from boundby.trace.facts import TraceWarning

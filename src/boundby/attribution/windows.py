@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import re
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from boundby.attribution.projection import project
 from boundby.attribution.regions import ROOT, Regions
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import SelectionError, did_you_mean
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.model.units import duration
 from boundby.structure.steps import Candidate, find_steps, likely_steps
@@ -21,7 +21,7 @@ from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
-_TIME = re.compile(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
+_TIME = expression(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
 
 
 @dataclass(frozen=True)

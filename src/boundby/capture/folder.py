@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path, PurePath
 
 from boundby.model.errors import InputError, OutputError
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 
 DEFAULT_PARENT = "boundby-out"
@@ -29,11 +30,11 @@ FILES = (REPORT, STREAM, EXPORT, TORCH_TRACE, ANALYSIS, PAGE, HTML, FACTS)
 #: Of files that can be analysed, the ones that need no nsys first.
 REPORT_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm")
 # tensorboard_trace_handler writes one file a cycle of the schedule: a worker, when it was written.
-_CYCLE = re.compile(r"^(?P<worker>.+)\.(?P<time>\d{10,20})\.pt\.trace\.json(?:\.gz)?$")
+_CYCLE = expression(r"^(?P<worker>.+)\.(?P<time>\d{10,20})\.pt\.trace\.json(?:\.gz)?$")
 _HEAD = 1 << 16  # bytes in which a trace shows itself
 _LONGEST_NAME = 60
 _ROOM_STEP = "Free some space, or choose a folder on another disk (for temporary files: TMPDIR)."
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*\Z")
+_PYTHON = expression(r"(?:python|pypy)[\d.]*\Z")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from boundby.capture.locate import Nsys, find_nsys
 from boundby.capture.machine import look_at_machine
 from boundby.capture.session import Ran, Say
 from boundby.model.errors import OutputError, UserError
+from boundby.model.records import replace
 from boundby.trace.facts import JobPlace
 
 #: What nsys says of arguments that it does not take.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +14,8 @@ from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, PLAIN, analysis_options, view_options, with_rule_config
 from boundby.model.errors import UserError
+from boundby.model.expressions import expression
+from boundby.model.records import replace
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, Surface
 
@@ -181,7 +181,7 @@ def add_pages(
 
 
 #: What the name of a rank says where its report holds several.
-_PART = re.compile(r" process (\d+)(?: GPU (\d+))?$")
+_PART = expression(r" process (\d+)(?: GPU (\d+))?$")
 
 
 def write_page(name: str, path: Path, options: AnalysisOptions, *, targets: Mapping[str, Path]) -> Answer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import click
 
 from boundby.cli.console import View
+from boundby.model.records import replace
 from boundby.options import AnalysisOptions
 
 Command = Callable[..., Any]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import traceback
 from typing import TYPE_CHECKING
 
 import click
 
 from boundby.model.errors import UserError
+from boundby.model.expressions import expression
 
 if TYPE_CHECKING:
     from boundby.results.gate import GateResult
@@ -68,11 +68,11 @@ def tell_usage(error: click.ClickException) -> int:
 
 #: What click says of values, and what people say.
 _PLAIN_WORDS = (
-    (re.compile(r"is not a valid integer(?: range)?\."), "is not a whole number."),
-    (re.compile(r"is not a valid float(?: range)?\."), "is not a number."),
-    (re.compile(r"(\S+) is not in the range x>=(\S+)\."), r"\1 is too small: the least is \2."),
-    (re.compile(r"(\S+) is not in the range x<=(\S+)\."), r"\1 is too large: the most is \2."),
-    (re.compile(r"(\S+) is not in the range (\S+)<=x<=(\S+)\."), r"\1 is not between \2 and \3."),
+    (expression(r"is not a valid integer(?: range)?\."), "is not a whole number."),
+    (expression(r"is not a valid float(?: range)?\."), "is not a number."),
+    (expression(r"(\S+) is not in the range x>=(\S+)\."), r"\1 is too small: the least is \2."),
+    (expression(r"(\S+) is not in the range x<=(\S+)\."), r"\1 is too large: the most is \2."),
+    (expression(r"(\S+) is not in the range (\S+)<=x<=(\S+)\."), r"\1 is not between \2 and \3."),
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from boundby.cli import outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, analysis_options, view_options
 from boundby.model.errors import InputError
+from boundby.model.records import replace
 from boundby.options import AnalysisOptions
 from boundby.render.formats import FIGURES, FIGURES_OF_A_REPORT
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
 from boundby.model.errors import InputError
+from boundby.model.records import replace
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, FORMATS
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import PLAIN, json_option, output_option, view_options
+from boundby.model.records import replace
 from boundby.render.formats import Surface
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from boundby.model.records import replace
 from boundby.results.comparison import FindingChange, RegionChange
 from boundby.results.report import Finding, Report
 from boundby.trace.vocabulary.ranges import fold_name

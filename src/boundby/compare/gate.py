@@ -13,7 +13,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from boundby.compare.matching import step_candidate
 from boundby.compare.quantities import QUANTITIES, Number, Quantity
 from boundby.model import units
 from boundby.model.errors import UserError, did_you_mean
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.gate import GateResult, LimitResult, Measured
 from boundby.results.job import JobComparison, JobReport

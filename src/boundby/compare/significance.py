@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 from boundby.model.statistics import Float, mann_whitney, median_ratio_interval, ranks, student_tail
 from boundby.results.comparison import Significance
 

@@ -6,13 +6,13 @@ within a microsecond. Where only the row is left, the host would seem to work on
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int64Array, unique
+from boundby.model.records import replace
 from boundby.model.units import plural
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import ApiCalls, Trace

@@ -12,15 +12,16 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Int, RuleContext, once
 from boundby.model.arrays import unique
+from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
 
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
-MESSAGE_NAME = re.compile(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
+MESSAGE_NAME = expression(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
 # Nobody leaves these before all have come; in other calls of MPI a short stay does not tell who was late.
-_MEETING = re.compile(r"^P?MPI_(Barrier|All\w+|Reduce_scatter\w*)$")
-_SENDS = re.compile(r"^P?MPI_(?:[IBSR]|I[bsr])?send(?:_init)?$", re.IGNORECASE)
-_RECEIVES = re.compile(r"^P?MPI_I?recv(?:_init)?$", re.IGNORECASE)
+_MEETING = expression(r"^P?MPI_(Barrier|All\w+|Reduce_scatter\w*)$")
+_SENDS = expression(r"^P?MPI_(?:[IBSR]|I[bsr])?send(?:_init)?$", re.IGNORECASE)
+_RECEIVES = expression(r"^P?MPI_I?recv(?:_init)?$", re.IGNORECASE)
 # The same process must account for this share of the waiting.
 MOSTLY = 0.6
 # Where more of them end before all devices began, they are no collectives of these devices, or the clocks differ.

@@ -10,6 +10,7 @@ from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import is_any, unique
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, union
 from boundby.model.records import dataclass
 from boundby.trace.stacks import file_name
@@ -22,7 +23,7 @@ from boundby.trace.vocabulary.cuda import plain_name
 FLUSH_NS, FLUSH_BYTES = 50_000, 128 << 20
 # So often in a row one kernel and one fill take turns: do_bench runs each configuration dozens of times.
 LEAST_FLUSHES = 20
-_FILL = re.compile(r"FillFunctor|memset", re.IGNORECASE)
+_FILL = expression(r"FillFunctor|memset", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

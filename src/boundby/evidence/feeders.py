@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from boundby.evidence.context import RuleContext, once
-from boundby.model.arrays import unique
+from boundby.model.arrays import unique, without
+from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
 from boundby.model.units import percent
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import Trace
 
-_LOADER = re.compile(r"DataLoader|^pt_data_worker|^pt_pin_mem|_MultiProcessing\w*Iter")
+_LOADER = expression(r"DataLoader|^pt_data_worker|^pt_pin_mem|_MultiProcessing\w*Iter")
 # Who runs less than this share of the time does not matter.
 LEAST_BUSY = 0.05
 # A process feeds the launching thread if it computes for this share of the time in which that thread polls.
@@ -139,7 +139,7 @@ def started_processes(context: RuleContext, inside: IntervalSet) -> list[int]:
     process = trace.process_of_thread
     calling = unique(process[unique(context.calls.thread)])
     started = []
-    for number in np.setdiff1d(unique(process[schedule.thread]), calling).tolist():
+    for number in without(process[schedule.thread], calling).tolist():
         first = int(schedule.start_ns[process[schedule.thread] == number].min())
         lead = ((inside.end - inside.start) * BEFORE_SHARE).astype(np.int64)
         is_inside = bool(((first >= inside.start - lead) & (first < inside.end)).any())

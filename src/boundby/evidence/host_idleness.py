@@ -26,6 +26,7 @@ from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
 from boundby.model.arrays import is_any, pick, ranked, unique
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -34,7 +35,7 @@ from boundby.results.report import Example
 from boundby.trace.program import Kind
 
 # Names of ranges in which a program fetches its next batch (PyTorch's own range among them).
-INPUT_NAME = re.compile(
+INPUT_NAME = expression(
     r"data.?load|dataset|\bload(er|ing)?\b|__next__|\bdata\b|\binputs?\b|\bfetch|next.?batch|get.?batch|load.?batch"
     r"|batch.?load|prefetch|dali",
     re.IGNORECASE,

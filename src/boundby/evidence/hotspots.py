@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from boundby.model.arrays import unique
+from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, contains
 from boundby.model.records import dataclass
 from boundby.model.step_function import cut
@@ -26,7 +27,7 @@ PYTHON_CODE = "(Python code)"  # the interpreter itself
 UNKNOWN = "(unknown)"
 # Longer names are cut.
 LONGEST_SYMBOL = 60
-_TEMPLATE, _ARGUMENTS = re.compile(r"<[^<>]*>"), re.compile(r"\([^()]*\)")
+_TEMPLATE, _ARGUMENTS = expression(r"<[^<>]*>"), expression(r"\([^()]*\)")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, onc
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import median, unique
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.trace.vocabulary.compilers import is_compile_call
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
@@ -24,7 +25,7 @@ LEAST_STEADY = 10
 TAIL = 0.05
 
 # "warmup", "Warm-up Step *", "init_model", "setup": ranges that a program opens around what it does once.
-WARM_NAME = re.compile(
+WARM_NAME = expression(
     r"warm[ _-]?(?:up|ing)|^(?:init|initiali[sz](?:e|ation|ing)|set[ _-]?up|start[ _-]?up)"
     r"(?:[ _-]?(?:the )?(?:model|net|network|weights|cuda|gpu|device|context|handles?|librar(?:y|ies)))?$",
     re.IGNORECASE,

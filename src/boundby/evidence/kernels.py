@@ -10,6 +10,7 @@ import numpy as np
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import is_any, pick
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.trace.tables import GpuFacts
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
@@ -30,11 +31,11 @@ SHARED_UNIT = 128  # bytes, since Ampere (256 before)
 SYSTEM_SHARED = 1_024  # bytes of shared memory that CUDA keeps of each block, since Ampere
 MOST_BLOCKS = 32  # resident blocks of a multiprocessor: 16 on 7.5 and 8.6, 24 on 8.9, else 32
 
-_MAXIMUM = re.compile(r"MaxOps|MaxNanFunctor|max_kernel_impl", re.IGNORECASE)
-_EXPONENTIAL = re.compile(r"\bexp_kernel_cuda|ExpFunctor", re.IGNORECASE)
-_BETWEEN = re.compile(r"dropout|elementwise_kernel_with_index|index_elementwise|triu_tril|masked_fill", re.IGNORECASE)
-_ADDCDIV = re.compile(r"addcdiv", re.IGNORECASE)
-_OPTIMIZER = re.compile(r"optimi[sz]er|\boptim\b|\badamw?\b|\bsgd\b|\bsgd\.step|adagrad|rmsprop|lamb\b", re.IGNORECASE)
+_MAXIMUM = expression(r"MaxOps|MaxNanFunctor|max_kernel_impl", re.IGNORECASE)
+_EXPONENTIAL = expression(r"\bexp_kernel_cuda|ExpFunctor", re.IGNORECASE)
+_BETWEEN = expression(r"dropout|elementwise_kernel_with_index|index_elementwise|triu_tril|masked_fill", re.IGNORECASE)
+_ADDCDIV = expression(r"addcdiv", re.IGNORECASE)
+_OPTIMIZER = expression(r"optimi[sz]er|\boptim\b|\badamw?\b|\bsgd\b|\bsgd\.step|adagrad|rmsprop|lamb\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def attention(context: RuleContext) -> Attention:
         (kind == KernelKind.SOFTMAX)
         | ((kind == KernelKind.ELEMENTWISE) & pick(_named(context, _EXPONENTIAL), name, False))
     )
-    backward = _named(context, re.compile("backward", re.IGNORECASE))
+    backward = _named(context, expression("backward", re.IGNORECASE))
     inside, around, instances, forward, reached = np.zeros(len(rows), bool), np.zeros(len(rows), bool), 0, 0, -1
     for anchor in anchors.tolist():
         if anchor <= reached:

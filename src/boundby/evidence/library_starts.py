@@ -16,33 +16,34 @@ from boundby.evidence.context import Bool, Int, RuleContext
 from boundby.evidence.device_work import kernel_name
 from boundby.evidence.initialization import LEAST_STEADY, STEADY_SHARE, progress_at
 from boundby.model.arrays import is_any, ranked, unique
+from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass, cuda_name
 
 # Calls that only the start of a library, and loading of its code, makes.
-_MARK = re.compile(
+_MARK = expression(
     r"^cuInit$|^cu(?:da)?(?:GetProcAddress|GetExportTable|GetDriverEntryPoint|Module|Library|Link|KernelGet)"
     r"|^nvrtc|^nvJitLink"
 )
-_OPENING = re.compile(r"^cuInit$|GetProcAddress|GetExportTable|GetDriverEntryPoint|GetLoadingMode")
+_OPENING = expression(r"^cuInit$|GetProcAddress|GetExportTable|GetDriverEntryPoint|GetLoadingMode")
 _LIBRARIES = {
-    "cuBLAS": re.compile(r"cublas", re.IGNORECASE),
-    "cuDNN": re.compile(r"cudnn", re.IGNORECASE),
-    "cuSOLVER": re.compile(r"cusolver", re.IGNORECASE),
-    "cuSPARSE": re.compile(r"cusparse", re.IGNORECASE),
-    "cuFFT": re.compile(r"cufft", re.IGNORECASE),
-    "cuRAND": re.compile(r"curand", re.IGNORECASE),
-    "NVRTC": re.compile(r"nvrtc|nvJitLink", re.IGNORECASE),
+    "cuBLAS": expression(r"cublas", re.IGNORECASE),
+    "cuDNN": expression(r"cudnn", re.IGNORECASE),
+    "cuSOLVER": expression(r"cusolver", re.IGNORECASE),
+    "cuSPARSE": expression(r"cusparse", re.IGNORECASE),
+    "cuFFT": expression(r"cufft", re.IGNORECASE),
+    "cuRAND": expression(r"curand", re.IGNORECASE),
+    "NVRTC": expression(r"nvrtc|nvJitLink", re.IGNORECASE),
 }
 _KERNELS = {
-    "cuBLAS": re.compile(r"gemm|cutlass|gemv|cublas", re.IGNORECASE),
-    "cuDNN": re.compile(r"cudnn|convolve|winograd|nchw", re.IGNORECASE),
-    "cuFFT": re.compile(r"fft", re.IGNORECASE),
+    "cuBLAS": expression(r"gemm|cutlass|gemv|cublas", re.IGNORECASE),
+    "cuDNN": expression(r"cudnn|convolve|winograd|nchw", re.IGNORECASE),
+    "cuFFT": expression(r"fft", re.IGNORECASE),
 }
-_DRIVER = re.compile(r"^lib(?:cuda|cudart)\.so|^lib(?:cublas|cudnn|cusolver|cusparse|cufft|curand|nvrtc|nvJitLink)")
-_MAPPING = re.compile(r"^(?:open(?:at)?(?:64)?|mmap(?:64)?|munmap|dlm?open)$")
+_DRIVER = expression(r"^lib(?:cuda|cudart)\.so|^lib(?:cublas|cudnn|cusolver|cusparse|cufft|curand|nvrtc|nvJitLink)")
+_MAPPING = expression(r"^(?:open(?:at)?(?:64)?|mmap(?:64)?|munmap|dlm?open)$")
 # Between two marks a handle makes its events and its workspace, and launches nothing.
 _MOST_BETWEEN = 40
 # The calls of one start: real ones make hundreds. A few may be one kernel that is loaded.

@@ -14,13 +14,12 @@ They are neither operators nor the user's. Every other range is the user's: a mo
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int32Array, Int64Array, factorize, pick, unique
+from boundby.model.expressions import expression
 from boundby.model.nesting import depths
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -29,7 +28,7 @@ from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plu
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.ranges import fold_name
 
-_OPERATOR = re.compile(
+_OPERATOR = expression(
     r"^(?:struct |class )?(?:aten|prims?|_?c10d?(?:_functional)?|nccl|torch\w*|quantized|fbgemm|xformers\w*"
     # aten::nonzero, torch::autograd::AccumulateGrad
     r"|flash_attn\w*|vllm|symm_mem|inductor|onednn|mkldnn\w*)::[A-Za-z_][\w.:]*$"
@@ -38,7 +37,7 @@ _OPERATOR = re.compile(
 )
 # Other namespaces (custom operators) count where the trace shows that operators are annotated; a C++ program may well
 # name its own ranges so.
-_ANY_NAMESPACE = re.compile(r"^[a-z_]\w*(?:::[A-Za-z_][\w.]*)+$")
+_ANY_NAMESPACE = expression(r"^[a-z_]\w*(?:::[A-Za-z_][\w.]*)+$")
 # A Python stack taken at a call is stamped a little before or after it; no other call of the thread lies between.
 _PYTHON_SLACK_NS = 50_000
 

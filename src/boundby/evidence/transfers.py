@@ -11,6 +11,7 @@ import numpy.typing as npt
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import unique
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
@@ -32,8 +33,8 @@ _OF_GENERATION = {3: 12.0, 4: 24.0, 5: 50.0}
 _GENERATION = {(6, 0): 3, (6, 1): 3, (7, 0): 3, (7, 5): 3, (8, 0): 4, (8, 6): 4, (8, 9): 4, (9, 0): 5, (10, 0): 5}
 _GENERATION[(12, 0)] = 5
 # On one chip or board with the processor: no PCI Express in between.
-_NOT_PCIE = re.compile(r"GH200|GB200|GB300|GB10|Grace|Orin|Xavier|Tegra|Thor", re.IGNORECASE)
-_HALF_WIDTH = re.compile(r"laptop|max-q|mobile", re.IGNORECASE)
+_NOT_PCIE = expression(r"GH200|GB200|GB300|GB10|Grace|Orin|Xavier|Tegra|Thor", re.IGNORECASE)
+_HALF_WIDTH = expression(r"laptop|max-q|mobile", re.IGNORECASE)
 
 
 class Transfer(IntEnum):

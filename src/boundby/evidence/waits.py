@@ -18,6 +18,7 @@ from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleCont
 from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
 from boundby.evidence.operators import source_of
 from boundby.model.arrays import factorize, grouped, is_any, largest, pick, places, ranked, unique
+from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -29,7 +30,7 @@ from boundby.trace.tables import Direction, OpKind
 from boundby.trace.vocabulary.cuda import CallClass, cuda_name
 
 # Calls that wait for the device whenever it is busy: without the wait before them, they would wait instead.
-_FREES = re.compile(r"^cu(?:da)?(?:Free(?:Host|Array)?|MemFree(?:Host)?|HostUnregister|MemHostUnregister|DeviceReset)$")
+_FREES = expression(r"^cu(?:da)?(?:Free(?:Host|Array)?|MemFree(?:Host)?|HostUnregister|MemHostUnregister|DeviceReset)$")
 # A call that was held for a copy waited, if it was held this part of its time by what came before the copy. Else the
 # copy itself is the matter, and rules on copies speak of it.
 AHEAD_SHARE = 0.5

@@ -7,7 +7,6 @@ job, and only what the job would gain by that counts: a slow rank that nobody wa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from boundby.jobs.meetings import Aligned, is_passing
 from boundby.jobs.summary import RankSummary, merged
 from boundby.model.arrays import Int64Array, ranked
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 
 Float = npt.NDArray[np.float64]
 #: Nobody is accused of less than this share of the job's time, as it is without those accused before: ordinary devices

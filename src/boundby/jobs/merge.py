@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
@@ -16,6 +15,7 @@ from boundby.model import units
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
+from boundby.model.records import replace
 from boundby.results.job import JobReport, JobVerdict, JobWhatIf, Pair, RankClock, RankReport, Straggler
 
 #: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.

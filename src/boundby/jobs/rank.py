@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from boundby.model.arrays import Int64Array, factorize, pick
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, SelectionError
 from boundby.model.intervals import union
+from boundby.model.records import fields, replace
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.structure.steps import find_steps
 from boundby.trace.tables import OpKind, Trace

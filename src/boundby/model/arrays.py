@@ -68,6 +68,13 @@ def unique(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     return found
 
 
+def without(values: npt.NDArray[Scalar], gone: npt.NDArray[Any]) -> npt.NDArray[Scalar]:
+    """The distinct integers, ascending, that are not among the others: ``np.setdiff1d``, without masked arrays."""
+    kept, gone = unique(values), np.append(unique(gone).astype(np.int64), np.iinfo(np.int64).max)
+    left: npt.NDArray[Scalar] = kept[gone[places(gone, kept)] != kept]
+    return left
+
+
 def median(values: npt.ArrayLike) -> float:
     """Of numbers in one row, none of them NaN: what ``np.median`` says, without the masked arrays that it loads."""
     numbers = np.asarray(values)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 
 
@@ -108,7 +109,7 @@ _ROWS: tuple[Gpu, ...] = (
 )
 
 # A slice of a device, or a part that shares only its name, has other peaks than the row says.
-_OTHER_PARTS = re.compile(r"\bMIG\b|Laptop|Max-Q|Mobile|\bGRID\b|\bvGPU\b", re.IGNORECASE)
+_OTHER_PARTS = expression(r"\bMIG\b|Laptop|Max-Q|Mobile|\bGRID\b|\bvGPU\b", re.IGNORECASE)
 
 
 @cache

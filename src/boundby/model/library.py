@@ -10,7 +10,6 @@ import ctypes
 import os
 import sys
 import zlib
-from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import stage
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, fields
 
 HERE = Path(__file__).parents[1] / "native"
 NAME = "boundby_core" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple, TypeVar
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array
 from boundby.model.library import Record, call, core, run
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, fields, replace
 
 NONE = -1
 NEVER = -(1 << 62)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int64Array, factorize, group_sums, into_groups
 from boundby.model.causes import Cause
+from boundby.model.records import replace
 from boundby.plot_data.ranges import groups_of, heaviest_of, resolution_for
 from boundby.results.plot_data import WorkLane
 from boundby.trace.tables import Direction, MemoryKind, OpKind

@@ -6,11 +6,11 @@ At most `MOST_CHARACTERS` and fewer than 1,500 tokens: lists get shorter, and sa
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from boundby.model.expressions import expression
 from boundby.render import findings, view
 from boundby.render.missing import not_captured
 from boundby.render.text import clean, region_name, shorten
@@ -24,7 +24,7 @@ MOST_TEXT = 160  # characters of one sentence
 LEAST_SHARE = 0.005
 Json = dict[str, Any]
 # What a tokenizer of o200k_base or cl100k_base takes for one token, or nearly: a word, three digits, a run of signs.
-_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^\x00-\x7f]+|[^\w\s]+|_|\n")
+_PIECE = expression(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^\x00-\x7f]+|[^\w\s]+|_|\n")
 # How many of each list, from generous to sparse: the first that fits is taken.
 _STEPS: tuple[Mapping[str, int], ...] = (
     {"devices": 4, "first": 4, "findings": 5, "regions": 8, "kernels": 5, "calls": 3, "text": MOST_TEXT},

@@ -7,7 +7,6 @@ rows takes them longer than all the rest of a report takes, and importing a cons
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from boundby.model import units
 from boundby.model.causes import info
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.render.bars import Segment, cells
 from boundby.render.text import shorten
@@ -25,7 +25,7 @@ MIN_WIDTH = 40
 DIM = "dim"
 STRONG = "bold"
 GAP = "  "
-_FIGURE = re.compile(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")
+_FIGURE = expression(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")
 MIN_PROSE = 16  # cells; a column narrower than this moves below its label
 
 ColorSystem = Literal["standard", "256", "truecolor"]

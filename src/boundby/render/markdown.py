@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from boundby.model import units
 from boundby.model.causes import LETTER
+from boundby.model.expressions import expression
 from boundby.render import findings, sentences, view
 from boundby.render.bars import letters, segments
 from boundby.render.missing import captured_by, not_captured
@@ -17,9 +17,9 @@ from boundby.results.report import Report
 BAR_WIDTH = 60
 SMALL_BAR = 16
 INDENT = "&nbsp;" * 4  # plain spaces are dropped at the start of a cell
-_BLOCK = re.compile(r"(?:#{1,6}|[+-]|\d{1,9}[.)])(?:\s|$)|[=-]+$")  # at the start: a heading or a list
+_BLOCK = expression(r"(?:#{1,6}|[+-]|\d{1,9}[.)])(?:\s|$)|[=-]+$")  # at the start: a heading or a list
 # GitHub makes links and notifications of @name, #1 and addresses even when they are escaped; a tag between stops it.
-_SPECIAL = re.compile(r"[@#](?=\w)|://|www\.|[\\`*_\[\]~$&<>|]")
+_SPECIAL = expression(r"[@#](?=\w)|://|www\.|[\\`*_\[\]~$&<>|]")
 _REPLACED = {
     "&": "&amp;",
     "<": "&lt;",

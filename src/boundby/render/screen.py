@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 from boundby.render import findings, sentences, view
 from boundby.render import terminal as parts
 from boundby.render.face import (

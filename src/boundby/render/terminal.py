@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from rich.text import Text
 
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
+from boundby.model.records import replace
 from boundby.render import findings, glossary, memory, sentences, view, work
 from boundby.render.bars import Segment, cells, segments
 from boundby.render.face import (

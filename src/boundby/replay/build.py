@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int32Array, Int64Array, as_rows, factorize, is_any, offsets, pick, unique
 from boundby.model.causes import Cause
+from boundby.model.records import replace
 from boundby.native.forward import Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, pick
+from boundby.model.records import replace
 from boundby.native.forward import AT_ONCE, NEVER, Costs, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph

@@ -8,7 +8,6 @@ record before a wait on the same thread is taken, of the stream on which that th
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, is_any, ranked, unique
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
@@ -45,11 +45,11 @@ class Command(IntEnum):
 
 
 _COMMANDS = (
-    (Command.RECORD, re.compile(r"EventRecord")),
-    (Command.STREAM_WAIT, re.compile(r"StreamWaitEvent")),
-    (Command.EVENT_SYNC, re.compile(r"EventSynchronize")),
-    (Command.STREAM_SYNC, re.compile(r"StreamSynchronize")),
-    (Command.DEVICE_SYNC, re.compile(r"(?:Device|Ctx|Thread)Synchronize")),
+    (Command.RECORD, expression(r"EventRecord")),
+    (Command.STREAM_WAIT, expression(r"StreamWaitEvent")),
+    (Command.EVENT_SYNC, expression(r"EventSynchronize")),
+    (Command.STREAM_SYNC, expression(r"StreamSynchronize")),
+    (Command.DEVICE_SYNC, expression(r"(?:Device|Ctx|Thread)Synchronize")),
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,6 +16,7 @@ from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int64Array, as_rows, factorize, group_sums, unique
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import union
+from boundby.model.records import replace
 from boundby.model.units import percent
 from boundby.native.forward import AT_ONCE, NEVER, NONE, Costs, Spans, Windows
 from boundby.replay.build import build_graph

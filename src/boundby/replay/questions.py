@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from boundby.model.arrays import BoolArray
 from boundby.model.errors import SelectionError, did_you_mean
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.predictor import Predictor, Range, Step
@@ -17,7 +17,7 @@ from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
 from boundby.results.report import CONFIDENCES
 from boundby.trace.tables import OpKind
 
-_FASTER = re.compile(r"^(kernels|copies|comm|cpu|kernel:(?P<glob>.+))=(?P<factor>-?\d+(?:\.\d+)?)$")
+_FASTER = expression(r"^(kernels|copies|comm|cpu|kernel:(?P<glob>.+))=(?P<factor>-?\d+(?:\.\d+)?)$")
 #: A range narrower than this part of the window leaves nothing open that matters.
 OPEN_SHARE = 0.02
 OVERLAPPED = {"copies_overlapped": "copies_free", "comm_overlapped": "comm_free"}

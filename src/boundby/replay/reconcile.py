@@ -5,12 +5,12 @@ What is left can be obeyed: nothing starts before what it comes after has ended,
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, offsets, pick
+from boundby.model.records import replace
 from boundby.native.forward import Costs, Links
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
 from boundby.replay.graph import Contradictions, Graph

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array, blank, group_sums, median, pick
 from boundby.model.causes import REMOVABLE, Cause
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 from boundby.model.scenarios import SCENARIOS
 from boundby.native.forward import Costs, shorten
 from boundby.replay.graph import Graph

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from boundby.model.arrays import BoolArray
+from boundby.model.records import replace
 from boundby.replay.predictor import LEAST_OPEN, MODEL_ERROR, Predictor, Step, most_saved
 from boundby.replay.removals import Change, Faster, Scope, Without
 

@@ -5,7 +5,6 @@ How long calls waited, `boundby.attribution.waits` tells.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import numpy as np
@@ -26,13 +25,14 @@ from boundby.model.arrays import (
     places,
     unique,
 )
+from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
-_FREE = re.compile(r"^(?:cudaFree|cuMemFree|hipFree)(?:_v\d+)*$")
+_FREE = expression(r"^(?:cudaFree|cuMemFree|hipFree)(?:_v\d+)*$")
 
 # Fallbacks where a trace shows no example.
 USUAL_QUICK_SYNC_NS = 1_500  # a sync for what is done already

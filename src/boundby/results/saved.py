@@ -7,7 +7,6 @@ lone surrogate.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -15,13 +14,14 @@ from typing import Any, ClassVar, TypeVar
 
 from boundby.__about__ import __version__
 from boundby.model.errors import InputError
+from boundby.model.expressions import expression
 from boundby.results.codec import Json, from_plain, to_plain
 
 #: An array of integers over several lines. No string looks like it: line breaks in strings are escaped.
-_NUMBERS = re.compile(r"\[\n\s+-?\d+(?:,\n\s+-?\d+)*\n\s+\]")
+_NUMBERS = expression(r"\[\n\s+-?\d+(?:,\n\s+-?\d+)*\n\s+\]")
 
 #: Control characters that JSON lets stand, and those that turn the direction of text.
-_OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_OBEYED = expression("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class Saved:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from boundby.evidence.context import WORTH_SHARE, CannotCheckError, RuleContext
 from boundby.evidence.host_idleness import behind_input
 from boundby.model import stage
 from boundby.model.errors import OutOfTimeError
-from boundby.model.records import dataclass
+from boundby.model.expressions import expression
+from boundby.model.records import dataclass, replace
 from boundby.results.report import SEVERITIES, Finding, NotChecked
 from boundby.rules.rule import DATA, GROUPS, Match, Rule
 
@@ -21,7 +20,7 @@ HIGH_SHARE, MEDIUM_SHARE = 0.10, 0.03
 MOST_EXAMPLES = 3
 # What these speak of is sure to save nothing where processes that make the input set the pace.
 BEHIND_INPUT = ("gpu_compute", "gpu_copy", "cuda_api", "sync", "streams")
-_FIGURES = re.compile(r"[\d.,]+")
+_FIGURES = expression(r"[\d.,]+")
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from boundby.model.expressions import expression
 from boundby.model.units import duration, percent, size
 from boundby.rules.rule import DATA, GROUPS, Rule, Threshold
 
-_PAGE_LINK = re.compile(r"\[([a-z0-9-]+)\]\(\1\.md\)")
+_PAGE_LINK = expression(r"\[([a-z0-9-]+)\]\(\1\.md\)")
 
 
 def page(rule: Rule, *, linked: bool = True) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from boundby.model.errors import InputError
+from boundby.model.records import fields
 from boundby.simulate.counterfactual import Truths
 from boundby.simulate.engine import Run, simulate
 from boundby.simulate.export import Capture, to_export

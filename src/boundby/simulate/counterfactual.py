@@ -12,9 +12,10 @@ import itertools
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Flag, auto
 
+from boundby.model.records import replace
 from boundby.simulate.engine import Run, simulate
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import Program

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import places
+from boundby.model.expressions import expression
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import OpKind, Trace
@@ -16,8 +15,8 @@ from boundby.trace.vocabulary.ranges import BACKWARD
 
 Int = npt.NDArray[np.int64]
 
-_NODE = re.compile(rf"^(?:{BACKWARD}|[A-Za-z_]\w*Backward\d*(?:,|$))")
-_SEQUENCE = re.compile(r"\bseq = (\d{1,18})\b")  # of emit_nvtx
+_NODE = expression(rf"^(?:{BACKWARD}|[A-Za-z_]\w*Backward\d*(?:,|$))")
+_SEQUENCE = expression(r"\bseq = (\d{1,18})\b")  # of emit_nvtx
 
 
 def backward_kernels(timeline: Timeline) -> Int:

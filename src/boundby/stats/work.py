@@ -6,13 +6,12 @@ A kernel counts for the innermost operator around its launch whose work is known
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import factorize, places
+from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, find_gpu
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
@@ -26,7 +25,7 @@ Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 
 # emit_nvtx(record_shapes=True): "aten::addmm, seq = 893, op_id = 7, sizes = [[768], [4096, 768], [768, 768], [], []]"
-_SIZES = re.compile(r"\bsizes = (\[.*\])(?:, input_op_ids|$)")
+_SIZES = expression(r"\bsizes = (\[.*\])(?:, input_op_ids|$)")
 
 
 def works(timeline: Timeline) -> list[Work | None]:

@@ -8,7 +8,6 @@ them as they borrow annotated ones. All that follows (regions, account, verdicts
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array, as_rows, in_order, is_any, median, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
+from boundby.model.records import replace
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
 from boundby.structure.phases import find_changes
 from boundby.trace.tables import OpKind, Ranges, Trace

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from boundby.model.arrays import Int64Array, median
+from boundby.model.expressions import expression
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
 SLOWER = 1.5
@@ -23,7 +24,7 @@ LEAST_EXCESS = 0.1
 # A step holds more than this of what is launched: two regions cannot both.
 MOST_OF_IT = 0.5
 MOST_NAMED = 4
-_NO_STEP = re.compile(r"warm[-_ ]?up|^MPI_(?:Init|Finalize)", re.IGNORECASE)
+_NO_STEP = expression(r"warm[-_ ]?up|^MPI_(?:Init|Finalize)", re.IGNORECASE)
 
 
 class Candidate(NamedTuple):

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TypeVar
 
 from boundby.model.arrays import unique
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import Trace
@@ -72,44 +73,44 @@ class Program:
         return " ".join(filter(self.understands, _SENTENCE.split(text)))
 
 
-_SENTENCE = re.compile(r"(?<=[.;])\s+")
+_SENTENCE = expression(r"(?<=[.;])\s+")
 # Words that only one kind of program can follow.
-_OF_TORCH = re.compile(
+_OF_TORCH = expression(
     r"torch|DataLoader|num_workers|prefetch_factor|persistent_workers|pin_memory|non_blocking|\bDDP\b|\bFSDP\b|\.item\(\)"
     r"|\bvmap\b|state_dict|autocast|bucket_cap"
 )
-_OF_PYTHON = re.compile(r"(?<!-)\b[Pp]ython\b(?!-)|NumPy|Numba|CuPy|py-spy|pandas|boundby\.annotate")
-_OF_CUDF = re.compile(r"\bcudf\.|\brmm\.")
-_OF_DIRECTIVES = re.compile(r"#pragma|\btarget (?:data|loop)\b|-gpu=|collapse nested loops")
-_OF_CPP = re.compile(r"\bnvcc\b|nvtxRangePush|\bcudaMallocHost\b|\bcudaMallocAsync\b|CUDA C\+\+")
+_OF_PYTHON = expression(r"(?<!-)\b[Pp]ython\b(?!-)|NumPy|Numba|CuPy|py-spy|pandas|boundby\.annotate")
+_OF_CUDF = expression(r"\bcudf\.|\brmm\.")
+_OF_DIRECTIVES = expression(r"#pragma|\btarget (?:data|loop)\b|-gpu=|collapse nested loops")
+_OF_CPP = expression(r"\bnvcc\b|nvtxRangePush|\bcudaMallocHost\b|\bcudaMallocAsync\b|CUDA C\+\+")
 
 # Libraries by what only they name: kernels, ranges, domains, threads, binaries. The first that is seen decides.
 _LIBRARIES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "torch",
-        re.compile(
+        expression(
             r"at::native::|\baten::|\bc10::|^pt_(?:main_thread|autograd|data_worker|pin_mem|thread_pool)"
             r"|libtorch_python|libc10_cuda|^triton_(?:poi|red|per|tem)_|torch::"
         ),
     ),
-    ("cudf", re.compile(r"\bcudf::|^libcudf|^cudf_python$")),
+    ("cudf", expression(r"\bcudf::|^libcudf|^cudf_python$")),
     (
         "jax",
-        re.compile(r"XlaModule|^tf_XLA|^jax|jaxlib|xla_extension|^(?:loop|input)_\w*fusion(?:_\d+)?$|\bjit_\w+\b.*hlo"),
+        expression(r"XlaModule|^tf_XLA|^jax|jaxlib|xla_extension|^(?:loop|input)_\w*fusion(?:_\d+)?$|\bjit_\w+\b.*hlo"),
     ),
-    ("tensorflow", re.compile(r"tensorflow::|^tf_(?:data|Compute)|libtensorflow")),
-    ("cupy", re.compile(r"\bcupy_|^cupy")),
-    ("numba", re.compile(r"\bcudapy::|_ZN6cudapy")),
+    ("tensorflow", expression(r"tensorflow::|^tf_(?:data|Compute)|libtensorflow")),
+    ("cupy", expression(r"\bcupy_|^cupy")),
+    ("numba", expression(r"\bcudapy::|_ZN6cudapy")),
 )
-_PYTHON = re.compile(
+_PYTHON = expression(
     r"(?:^|[\\/ ])(?:i?python|pypy|pytest|torchrun|accelerate|deepspeed|jupyter|ray|vllm)[\d.]*(?:\.exe)?(?=$|\s)"
     r"|\.py(?=$|\s)|^pt_main_thread$|cpython-3|^python3?[\d.]*$|^VLLM::|^ray::",
     re.IGNORECASE,
 )
 # nvc, nvfortran and gcc name the kernels of directives after the function and line that they were made of.
-_DIRECTIVES = re.compile(r"^nvkernel_|__omp_offloading|__nv_main|_\d+_gpu(?:__red)?$|_gpu__red|^acc_|\$_omp_fn\$")
-_DIRECTIVE_DOMAINS = re.compile(r"^(?:OpenACC|OpenMP)$", re.IGNORECASE)
-_JULIA = re.compile(r"^julia\b|(?:^|[\\/])julia(?:[\d.]*)(?=$|\s)|\bjulia_|CuDeviceArray|libjulia|^gpu_\w+!?\(")
+_DIRECTIVES = expression(r"^nvkernel_|__omp_offloading|__nv_main|_\d+_gpu(?:__red)?$|_gpu__red|^acc_|\$_omp_fn\$")
+_DIRECTIVE_DOMAINS = expression(r"^(?:OpenACC|OpenMP)$", re.IGNORECASE)
+_JULIA = expression(r"^julia\b|(?:^|[\\/])julia(?:[\d.]*)(?=$|\s)|\bjulia_|CuDeviceArray|libjulia|^gpu_\w+!?\(")
 
 
 def program_of(trace: Trace) -> Program:

@@ -5,7 +5,6 @@ They are large and few questions need them, so a ``Trace`` holds them unread (``
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
@@ -15,6 +14,7 @@ import numpy as np
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from boundby.model.errors import InputError, OutOfTimeError
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 
 #: The text of an NVTX mark that ``boundby profile`` writes of a thread's Python line begins so; JSON follows.
@@ -131,17 +131,17 @@ NO_BACKTRACES = LazyBacktraces()
 
 # Which frames speak of the program is decided by the frame's binary (or Python file), never by its depth. libm and the
 # language runtimes' own work (``operator new``, ``memcpy``) are done on the caller's behalf, so the caller is named.
-_INTERPRETER = re.compile(r"^(?:lib)?python\d[\d.]*\w*(?:$|\.so)|^python$")
-_PLUMBING = re.compile(
+_INTERPRETER = expression(r"^(?:lib)?python\d[\d.]*\w*(?:$|\.so)|^python$")
+_PLUMBING = expression(
     r"^(?:libc|libpthread|ld|libdl|librt|libm|libstdc\+\+|libgcc_s|libunwind|libgomp|libiomp\d?|libomp|libtcmalloc\w*"
     r"|libjemalloc|linux-vdso|libToolsInjection\w*|libcupti|libcuda|libcudart|libnvidia-\w+|libnvToolsExt)"
     r"(?:[-.]\d[\w.+-]*)?(?:-[0-9a-f]+)?(?:$|\.so|-linux)|^libTools|^\[|^linux-vdso|^ld-linux",
 )
 # Entry points that stand in the program's own binary.
-_ENTRY = re.compile(
+_ENTRY = expression(
     r"^(?:_start|_init|_fini|__libc_\w+|start_thread|__?clone\d?|\[Broken backtraces\]|\[Unknown\]|0x0)$"
 )
-_LIBRARY_FILE = re.compile(
+_LIBRARY_FILE = expression(
     r"(?:^|/)(?:site-packages|dist-packages)/|(?:^|/)lib/python\d[\d.]*/|^<frozen |^<__array_function__"
 )
 

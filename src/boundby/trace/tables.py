@@ -8,7 +8,7 @@ processes are dense indexes into ``Trace.threads`` and ``Trace.processes``; name
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, pick, ranked, rows_of, unique
 from boundby.model.intervals import IntervalSet, union
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, fields, replace
 from boundby.trace.facts import PYTORCH, Captured, Cycle, GpuInfo, JobPlace, ProcessGroup, TraceWarning
 from boundby.trace.frames import ROUNDED_NS, FrameStacks
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from boundby.model.causes import BUSY_CAUSES, Cause
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 from boundby.model.units import bandwidth, duration, percent, plural
 from boundby.results.report import Check, Gaps
 from boundby.verdict.because import LEAST_TOLD

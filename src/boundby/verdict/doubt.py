@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
+from boundby.model.records import replace
 from boundby.model.units import duration, percent, plural
 from boundby.verdict.bound import Case, Decision, decide
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,8 +20,9 @@ from boundby.evidence.host_idleness import is_in_operators
 from boundby.evidence.wait_chains import wait_chain
 from boundby.model.arrays import is_any
 from boundby.model.causes import BOUND_LABEL
+from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 from boundby.model.units import count, duration, percent, size
 from boundby.replay.predictor import Predictor, Step
 from boundby.replay.questions import answer
@@ -53,7 +53,7 @@ _PRECISION = {KernelKind.MATMUL_FP32: "fp32", KernelKind.MATMUL_TF32: "tf32", Ke
 
 IN_GRAPHS = "no number: what runs inside CUDA graphs was not recorded; capture with --cuda-graph-trace=node"
 
-_SPAN = re.compile(r"--window \S+:\S*[^\s.]")  # as a verdict that cannot be told names it
+_SPAN = expression(r"--window \S+:\S*[^\s.]")  # as a verdict that cannot be told names it
 
 SavingNs = tuple[int, int]
 # What is tried first: what a rule has found, then what only a replay says, then what has to be bought.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
@@ -17,7 +16,7 @@ from boundby.model import stage
 from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.model.intervals import clip
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.model.units import percent, plural
 from boundby.replay import Counterfactuals, Predictor, Undelayed

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from pathlib import Path
+
+from boundby.model.expressions import expression
 
 GZIP = b"\x1f\x8b"
 GZIP_WINDOW = 31  # of zlib: gzip's header and the largest window
 # How a report of boundby begins, which is JSON, too; and what stands early in a trace and never in a report.
-_REPORT = re.compile(rb'^\s*\[?\s*\{\s*"(?:format_version|boundby|comparison)')
-_TRACE = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties|baseTimeNanoseconds|displayTimeUnit|ph)"\s*:')
+_REPORT = expression(rb'^\s*\[?\s*\{\s*"(?:format_version|boundby|comparison)')
+_TRACE = expression(rb'"(?:traceEvents|schemaVersion|deviceProperties|baseTimeNanoseconds|displayTimeUnit|ph)"\s*:')
 _EARLY = 1 << 16  # bytes
 
 

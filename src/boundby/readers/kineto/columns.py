@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array, unique
+from boundby.model.expressions import expression
 from boundby.native.events import NUMBER, RAW, TEXT, Events
 from boundby.readers.sanitize import bounded
 
@@ -30,8 +30,8 @@ _KIND_OF = {
 }
 _CALLS = ("_runtime", "_driver")  # cuda_runtime, xpu_runtime, mtia_runtime, privateuse1_driver ...
 MODULE_PREFIX = "nn.Module: "
-_ANNOTATION = re.compile(r"^ProfilerStep#|^Optimizer\.\w+#|^enumerate\(DataLoader\)#")  # operators' category in 2021
-_INTEGER = re.compile(r"-?\d{1,18}")
+_ANNOTATION = expression(r"^ProfilerStep#|^Optimizer\.\w+#|^enumerate\(DataLoader\)#")  # operators' category in 2021
+_INTEGER = expression(r"-?\d{1,18}")
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.intp]

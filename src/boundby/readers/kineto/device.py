@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, factorize, unique
+from boundby.model.expressions import expression
 from boundby.readers.kineto import about
 from boundby.readers.kineto.columns import COPY, KERNEL, Columns
 from boundby.readers.sanitize import Raw
@@ -25,9 +26,9 @@ from boundby.trace.tables import (
 )
 from boundby.trace.vocabulary.cuda import is_communication
 
-_COPY = re.compile(r"Mem(?:cpy|set)\s*(\w+)?\s*(?:\((.*?)(?:\s*->\s*(.*?))?\)\s*$)?", re.IGNORECASE)
+_COPY = expression(r"Mem(?:cpy|set)\s*(\w+)?\s*(?:\((.*?)(?:\s*->\s*(.*?))?\)\s*$)?", re.IGNORECASE)
 # What others than CUDA call it: CopyDeviceToHost, MEMORY_COPY_HOST_TO_DEVICE, Memcpy D2M (M: the host's memory).
-_WAY = re.compile(r"(?:\b|_|copy|memory)(host|device|[HDM])_?(?:to|2)_?(host|device|[HDM])(?![a-z])", re.IGNORECASE)
+_WAY = expression(r"(?:\b|_|copy|memory)(host|device|[HDM])_?(?:to|2)_?(host|device|[HDM])(?![a-z])", re.IGNORECASE)
 _DIRECTIONS = {direction.name: int(direction) for direction in Direction}
 _MEMORY_KINDS = {
     "pageable": MemoryKind.PAGEABLE,

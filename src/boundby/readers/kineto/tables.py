@@ -9,9 +9,7 @@ says when that was.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, median, unique
-from boundby.model.records import dataclass
+from boundby.model.expressions import expression
+from boundby.model.records import dataclass, replace
 from boundby.native.events import Events
 from boundby.readers.kineto import about
 from boundby.readers.kineto.columns import (
@@ -80,8 +79,8 @@ _TABLES = {
 _ON_HOST = (CALLS, RANGES, FRAMES, MEMORY_EVENTS)
 _CORRELATED = (OPERATIONS, CALLS, SYNCS)
 _PROFILE_AGAIN = "Profile again, or take another of the program's traces."
-_THREAD_NAME = re.compile(r"^thread -?\d+ \((.*)\)$")  # "thread 24270 (python)"
-_STEP = re.compile(r"^ProfilerStep#(\d{1,18})")
+_THREAD_NAME = expression(r"^thread -?\d+ \((.*)\)$")  # "thread 24270 (python)"
+_STEP = expression(r"^ProfilerStep#(\d{1,18})")
 #: A first or last step with less than this part of the others' calls and operators is one in which the recording began
 #: or ended, and no measure of a step.
 _WHOLE = 0.5

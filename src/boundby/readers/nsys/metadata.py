@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.readers.nsys import callchains
 from boundby.readers.nsys.database import Database, as_text
@@ -16,14 +17,14 @@ from boundby.trace.tables import OpKind, Trace
 
 _ERROR, _WARNING = 3, 2  # DIAGNOSTIC_EVENT severities
 # nsys writes these into nearly every report; they say nothing about this one.
-_NOISE = re.compile(
+_NOISE = expression(
     r"^No \w[\w ]* events collected|^Not all [\w ]+ events might|^No MMAP events|^Scheduling information is absent"
     r"|^NVTX function nvtxDomainDestroy|might have not been started correctly|^Process was launched"
     r"|symbols? (?:might|could)",
     re.IGNORECASE,
 )
-_NOT_PERMITTED = re.compile(r"(?:context switch|thread sched|sampling)[^.]*(?:permi|paranoid|privilege|denied)", re.I)
-_NO_COUNTERS = re.compile(r"ERR_NVGPUCTRPERM|insufficient privilege", re.IGNORECASE)
+_NOT_PERMITTED = expression(r"(?:context switch|thread sched|sampling)[^.]*(?:permi|paranoid|privilege|denied)", re.I)
+_NO_COUNTERS = expression(r"ERR_NVGPUCTRPERM|insufficient privilege", re.IGNORECASE)
 _NVTX_TRAP = "payload extension is incompatible"
 _MOST_DIAGNOSTICS = 8  # more of them hide the rest of the page
 

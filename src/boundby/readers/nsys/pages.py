@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import MISSING, Int32Array, Int64Array, is_any, unique
 from boundby.model.library import core
+from boundby.model.records import replace
 from boundby.native.pages import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
 
 _LEAF, _INTERIOR = 13, 5

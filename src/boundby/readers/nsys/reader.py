@@ -6,13 +6,13 @@ Every variation of exports (tests/readers/test_facts.py) is met by probing colum
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from boundby.model.errors import InputError
+from boundby.model.records import replace
 from boundby.readers.files import export_again
 from boundby.readers.nsys import callchains, gpu_tables, host_tables, metadata
 from boundby.readers.nsys.columnar import open_database

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL
+from boundby.model.expressions import expression
 from boundby.model.scenarios import scenario_label
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.findings import NOTE, saves_range
@@ -39,8 +39,8 @@ FINDING_WORDS = {
 }
 TREND_WORDS = {"improved": "improved", "worse": "worse"}  # of those that remain
 MOST_TOLD = 40  # characters of what a finding was: more would hide what it is
-_UNIT = re.compile(r"(?:%|[num]?s|[kMGT]?B(?:/s)?|min|h|x)[,;:.]?")
-_DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
+_UNIT = expression(r"(?:%|[num]?s|[kMGT]?B(?:/s)?|min|h|x)[,;:.]?")
+_DIGITS = expression(r"\d+(?:[.,]\d+)*")
 
 
 def change(fraction: float | None) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from rich.text import Text
 
 from boundby.model import units
+from boundby.model.records import replace
 from boundby.render.comparison import sentences
 from boundby.render.comparison.sentences import RegionRow
 from boundby.render.face import DEFAULT_WIDTH, DIM, MIN_WIDTH, STRONG, ColorSystem, Column, Face, fitting, natural, pad

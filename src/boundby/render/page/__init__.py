@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boundby.model.errors import OutOfTimeError
+from boundby.model.expressions import expression
+from boundby.model.records import replace
 from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
 from boundby.trace.facts import TraceWarning
@@ -37,7 +37,7 @@ SCRIPTS = (
     "assets/instances.js",
 )
 
-_FIGURE = re.compile(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")  # its unit stays beside a number
+_FIGURE = expression(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")  # its unit stays beside a number
 
 
 def of(examined: Examined, min_share: float | None = None) -> str:

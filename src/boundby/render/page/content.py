@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from boundby import __about__
 from boundby.model import units
 from boundby.model.causes import CAUSE_INFO, CauseInfo, info
+from boundby.model.expressions import expression
 from boundby.model.scenarios import scenario_label
 from boundby.render import findings, glossary, memory, sentences, view, work
 from boundby.render.missing import captured_by, not_captured
@@ -157,7 +157,7 @@ class RankedFinding:
         return [(evidence_label(key), evidence(key, value)) for key, value in self.finding.evidence.items()]
 
 
-_UNIT = re.compile(r"_(?:ns|bytes_per_s|bytes|fraction)$")
+_UNIT = expression(r"_(?:ns|bytes_per_s|bytes|fraction)$")
 
 
 def evidence_label(key: str) -> str:

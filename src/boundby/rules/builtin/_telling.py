@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -15,6 +14,7 @@ from boundby.evidence.host_idleness import Place, examples, host_pieces, place_a
 from boundby.evidence.hotspots import Hotspot
 from boundby.evidence.initialization import progress_at
 from boundby.model.arrays import Int64Array, factorize, unique
+from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, contains
 from boundby.model.step_function import NOTHING
 from boundby.model.units import count, duration
@@ -35,7 +35,7 @@ EARLY, MOST_IS_EARLY = 0.2, 0.75
 MOST_OF_IT = 0.5
 # Who opens so many files loads code, or data that lie in many files.
 MANY_FILES = 50
-_OPENS = re.compile(r"^(?:__)?f?open(?:at)?(?:64)?(?:_2)?$")
+_OPENS = expression(r"^(?:__)?f?open(?:at)?(?:64)?(?:_2)?$")
 
 Key = TypeVar("Key")
 

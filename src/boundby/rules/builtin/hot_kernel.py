@@ -12,6 +12,7 @@ from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import Occupancy, attention, elementwise_chains, theoretical_occupancy
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.units import count, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import small_block_rows, small_grid_rows
@@ -27,7 +28,7 @@ _TUNED = (
     KernelKind.LAYOUT,
     KernelKind.FUSED,
 )
-_OPENMP = re.compile("^nvkernel_|_gpu|__omp")
+_OPENMP = expression("^nvkernel_|_gpu|__omp")
 
 
 def _check(context: RuleContext) -> Iterator[Match]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +22,15 @@ from boundby.evidence.initialization import (
 from boundby.evidence.library_starts import libraries_of
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
-from boundby.model.records import dataclass
+from boundby.model.expressions import expression
+from boundby.model.records import dataclass, replace
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule
 from boundby.trace.program import Kind
 from boundby.trace.vocabulary.cuda import CallClass
 
-_COMPILES = re.compile(r"cuLink|nvrtc|nvJitLink")
+_COMPILES = expression(r"cuLink|nvrtc|nvJitLink")
 # If the longest call of each process holds so much, it happens once in each.
 _ONCE_SHARE = 0.8
 

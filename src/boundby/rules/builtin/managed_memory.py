@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work
+from boundby.model.arrays import without
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, clip, union
 from boundby.model.records import dataclass
@@ -65,7 +66,7 @@ def _of_device(events: PageEvents, device: int, shift_ns: int) -> PageEvents:
 def _check(context: RuleContext) -> Iterator[Match]:
     paged = _paged(context)
     moves = np.flatnonzero(device_work(context).in_window & (context.operations.kind == OpKind.MIGRATION))
-    migrations = CopySet(context, np.setdiff1d(moves, paged.ahead))
+    migrations = CopySet(context, without(moves, paged.ahead))
     kernels = KernelSet(context, paged.kernels)
     cost_ns = migrations.exposed_ns + paged.stalled_ns
     if max(len(migrations), paged.faults) < RULE.threshold(context, "count") or cost_ns < context.least_ns:

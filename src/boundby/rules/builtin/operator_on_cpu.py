@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,13 +11,14 @@ from boundby.evidence.context import Rows as RowsOf
 from boundby.evidence.operators import is_operator
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, union
 from boundby.model.units import duration
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
 
 # Operators that compute: others only make views, allocate or dispatch, and take microseconds wherever they run.
-_COMPUTES = re.compile(
+_COMPUTES = expression(
     r"^aten::(?:_?(?:add?mm|baddbmm|bmm|mm|mv|dot|linear|matmul|einsum)|\w*conv\w*|\w*norm\w*|\w*softmax\w*|\w*loss\w*"
     r"|\w*pool\w*|\w*(?:sort|topk|unique\w*|nonzero|cumsum|cdist|histc|bincount|index\w*|gather|scatter\w*|masked_\w+)\d?"
     r"|sum|mean|std|var|max|min|argmax|argmin|prod|all|any|eq|ne|lt|gt|le|ge|where|clamp|add_?|sub_?|mul_?|div_?|pow|exp"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Rows, RuleContext
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.intervals import expand
 from boundby.model.units import duration
 from boundby.results.report import Example
@@ -20,7 +20,7 @@ Int = npt.NDArray[np.int64]
 # Who polls asks again at once, or after a short sleep. What asks now and then (the allocator of pinned memory, once a
 # batch) does not wait for an answer.
 LONGEST_PAUSE_NS = 1_000_000
-_QUERY = re.compile(r"^cu(?:da)?(?:Event|Stream)Query$")
+_QUERY = expression(r"^cu(?:da)?(?:Event|Stream)Query$")
 
 
 def check(context: RuleContext) -> Iterator[Match]:

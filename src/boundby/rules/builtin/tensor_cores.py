@@ -11,6 +11,7 @@ from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import is_any
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
@@ -21,7 +22,7 @@ Capability = tuple[int, int]
 # Compute capabilities and names of GPUs without tensor cores: before Volta, and the GTX 16 series (7.5 without them).
 _FIRST_WITH_TENSOR_CORES = (7, 0)
 _FIRST_WITH_TF32 = (8, 0)
-_NO_TENSOR_CORES = re.compile(r"GTX 1[06]|\bMX\d{3}|TITAN X|Quadro [PMK]\d|T[456]00\b|T1000\b|T1200\b", re.IGNORECASE)
+_NO_TENSOR_CORES = expression(r"GTX 1[06]|\bMX\d{3}|TITAN X|Quadro [PMK]\d|T[456]00\b|T1000\b|T1200\b", re.IGNORECASE)
 
 # How many times as fast kernels were in pairs of profiles of one program before and after, on an A100 (peaks: FP32
 # 19.5, TF32 156, BF16 312 TFLOPS): sums of the durations of the same number of kernels. See docs/findings.md.
@@ -45,7 +46,7 @@ _SPEED_UP: dict[Capability, tuple[float, float]] = {
 _UNKNOWN_SPEED_UP = (1.3, 3.0)  # a GPU that is not listed: what consumers' and data centres' GPUs have in common
 # Attention also reads and writes half the bytes; on its measured 6.8 times others gain less (short sequences).
 _ATTENTION_MOST = 8.0
-_FALLBACK_ENGINE = re.compile(r"convolve|float_engine")
+_FALLBACK_ENGINE = expression(r"convolve|float_engine")
 # cuDNN runs these engines where shapes or layout fit no better one; other precision need not change that.
 _FALLBACK_SPEED_UP = (1.2, 3.0)
 # Here TF32 has no higher a peak rate than FP32: only 16 bits gain.

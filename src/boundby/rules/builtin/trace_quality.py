@@ -10,6 +10,7 @@ import numpy as np
 from boundby.attribution.regions import ROOT
 from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
@@ -46,7 +47,7 @@ CLOCK_SKEW = Rule(
 
 
 # Events that the profiler says it lost, or rows that the export lacks.
-_LOST = re.compile(
+_LOST = expression(
     r"\b(?:dropp|discard|truncat|overflow)\w*|\blost\b|events? (?:were|was|have been) (?:not|missed)"
     r"|buffers? (?:is|are|was) full"
     r"|not enough (?:buffer|memory|space)|out of (?:memory|disk)|insufficient",
@@ -54,7 +55,7 @@ _LOST = re.compile(
 )
 _CODES = frozenset({"export-incomplete", "broken-rows"})
 # What is said about other data than the account rests on.
-_BESIDE = re.compile(r"symbol|GPU metrics|perf event|kernel IP", re.IGNORECASE)
+_BESIDE = expression(r"symbol|GPU metrics|perf event|kernel IP", re.IGNORECASE)
 
 
 def _events_lost(context: RuleContext) -> Iterator[Match]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.launches import Part
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.units import count, duration
 from boundby.rules.builtin._launches import launched
 from boundby.rules.rule import Match, Rule, Threshold
@@ -18,7 +18,7 @@ _DROP = (
     "optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0, drops gradients instead of filling them: "
     "no kernel at all, and the first accumulation writes instead of adding"
 )
-_NAMED = re.compile(r"Optimizer\.step#(\w+)\.step")
+_NAMED = expression(r"Optimizer\.step#(\w+)\.step")
 
 
 def _check(context: RuleContext) -> Iterator[Match]:

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import re
 
+from boundby.model.expressions import expression
+
 # Calls that hand over what was just compiled (PTX, cubin): what a thread did before one of them is the compilation.
 # Not cuLibraryLoadData: CUDA's own libraries load their ready code with it, one kernel at a time.
-_HANDS_OVER = re.compile(r"^cu(?:ModuleLoadData(?:Ex)?|ModuleLoadFatBinary|Link(?:Create|AddData|AddFile|Complete))$")
-_COMPILES = re.compile(r"^(?:cuLink|nvrtc|nvJitLink|nvPTXCompiler)")
+_HANDS_OVER = expression(r"^cu(?:ModuleLoadData(?:Ex)?|ModuleLoadFatBinary|Link(?:Create|AddData|AddFile|Complete))$")
+_COMPILES = expression(r"^(?:cuLink|nvrtc|nvJitLink|nvPTXCompiler)")
 # Ranges: "compile" as a verb, not "compiled" (which runs what was); compilers and their passes by name.
-_RANGE = re.compile(
+_RANGE = expression(
     r"(?i:nvrtc|nvjitlink|ptxas|\bcicc\b|torch.?dynamo|convert_frame|torch.?inductor|compile_fx|autotun|benchmark_all_configs)"
     r"|(?<![A-Za-z])[Cc]ompil(?:e|ing|ation)(?![a-z])|[a-z]Compil(?:e|ing|ation)(?![a-z])|GpuLower|Xla(?:Compile|Lower)"
 )
-_PROCESS = re.compile(
+_PROCESS = expression(
     r"^(?:ptxas|cicc|cudafe\+\+|fatbinary|nvlink|nvcc|cc1(?:plus)?|collect2|ninja|ld(?:\.\w+)?|as"
     r"|(?:[\w.]+-)*(?:gcc|g\+\+|clang|clang\+\+|cc|c\+\+)(?:-[\d.]+)?|pt_compile_w\w*)$"
 )
 # Who compiled, by names of ranges, kernels and binaries, the most specific first.
 COMPILERS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("nvFuser", re.compile(r"Fusion(?:Executor|KernelRuntime)|nvfuser|\bGpuLower", re.IGNORECASE)),
+    ("nvFuser", expression(r"Fusion(?:Executor|KernelRuntime)|nvfuser|\bGpuLower", re.IGNORECASE)),
     (
         "torch.compile",
-        re.compile(r"dynamo|inductor|^triton_(?:poi|red|per|tem)_|compile_fx|CompiledFunction", re.IGNORECASE),
+        expression(r"dynamo|inductor|^triton_(?:poi|red|per|tem)_|compile_fx|CompiledFunction", re.IGNORECASE),
     ),
-    ("Triton", re.compile(r"triton", re.IGNORECASE)),
-    ("XLA", re.compile(r"\bxla|^Xla|jaxlib|^(?:loop|input)_\w*fusion|GpuCompiler", re.IGNORECASE)),
-    ("CuPy", re.compile(r"\bcupy", re.IGNORECASE)),
-    ("Numba", re.compile(r"cudapy|numba", re.IGNORECASE)),
-    ("NVRTC", re.compile(r"nvrtc", re.IGNORECASE)),
+    ("Triton", expression(r"triton", re.IGNORECASE)),
+    ("XLA", expression(r"\bxla|^Xla|jaxlib|^(?:loop|input)_\w*fusion|GpuCompiler", re.IGNORECASE)),
+    ("CuPy", expression(r"\bcupy", re.IGNORECASE)),
+    ("Numba", expression(r"cudapy|numba", re.IGNORECASE)),
+    ("NVRTC", expression(r"nvrtc", re.IGNORECASE)),
 )
 
 

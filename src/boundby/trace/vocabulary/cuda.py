@@ -9,6 +9,7 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
+from boundby.model.expressions import expression
 from boundby.trace.vocabulary.hip import cuda_twin
 
 
@@ -23,17 +24,17 @@ class CallClass(IntEnum):
     INIT = 5  # contexts, modules, JIT
 
 
-_SUFFIX = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
+_SUFFIX = expression(r"(?:_v\d+|_ptsz|_ptds)+$")
 
-_SYNC = re.compile(r"^cu(?:da)?(?:Device|Thread|Ctx|Stream|Event)Synchronize$")
-_COPY = re.compile(r"^cu(?:da)?(?:Memcpy|GLMap|Memcpy2D|Memcpy3D)")
-_LAUNCH = re.compile(r"Launch|Memcpy|Memset|MemPrefetch|^cu(?:da)?MemsetD")
-_ALLOC = re.compile(
+_SYNC = expression(r"^cu(?:da)?(?:Device|Thread|Ctx|Stream|Event)Synchronize$")
+_COPY = expression(r"^cu(?:da)?(?:Memcpy|GLMap|Memcpy2D|Memcpy3D)")
+_LAUNCH = expression(r"Launch|Memcpy|Memset|MemPrefetch|^cu(?:da)?MemsetD")
+_ALLOC = expression(
     r"^cu(?:da)?(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister|HostFree"
     r"|MemAlloc|MemFree|MemHost|MemCreate|MemRelease|MemMap|MemUnmap|MemAddress|MemSetAccess|MemPool"
     r"|Array3?D?Create|ArrayDestroy|MipmappedArray)"
 )
-_INIT = re.compile(
+_INIT = expression(
     r"^cuInit$|^cu(?:da)?(?:CtxCreate|CtxDestroy|DevicePrimaryCtx|DeviceReset|ThreadExit|InitDevice|GreenCtx"
     r"|Module|Library|Link|Kernel(?:Get|Set))|^__cuda|RegisterFatBinary|^nvrtc|^nvJitLink"
 )
@@ -83,11 +84,11 @@ class Work(IntEnum):
 
 
 _WORK = (
-    (Work.NONE, re.compile(r"Graph(?!Launch)|GraphicsR|Prefetch|GLMap|Callback|HostFunc")),
-    (Work.GRAPH, re.compile(r"GraphLaunch")),
-    (Work.KERNEL, re.compile(r"Launch")),
-    (Work.COPY, re.compile(r"Memcpy")),
-    (Work.SET, re.compile(r"Memset")),
+    (Work.NONE, expression(r"Graph(?!Launch)|GraphicsR|Prefetch|GLMap|Callback|HostFunc")),
+    (Work.GRAPH, expression(r"GraphLaunch")),
+    (Work.KERNEL, expression(r"Launch")),
+    (Work.COPY, expression(r"Memcpy")),
+    (Work.SET, expression(r"Memset")),
 )
 
 
@@ -96,7 +97,7 @@ def work_of_call(name: str) -> Work:
     return next((work for work, pattern in _WORK if pattern.search(name)), Work.NONE)
 
 
-_COMMUNICATION = re.compile(
+_COMMUNICATION = expression(
     r"nccl|nvshmem|rccl|^(?:one|two)_?shot_all_?reduce|multimem_|cross_device_reduce|^(?:custom_)?all_?reduce"
     r"|^all_?gather|^reduce_?scatter|^all_?to_?all",
     re.IGNORECASE,
@@ -116,8 +117,8 @@ class OverheadClass(IntEnum):
     INIT = 2  # CUDA loads modules or compiles
 
 
-_NOT_OVERHEAD = re.compile(r"^dl(?:m?open|close)|command buffer full", re.IGNORECASE)
-_LOADING = re.compile(r"module loading|function loading|compiler", re.IGNORECASE)
+_NOT_OVERHEAD = expression(r"^dl(?:m?open|close)|command buffer full", re.IGNORECASE)
+_LOADING = expression(r"module loading|function loading|compiler", re.IGNORECASE)
 
 
 def classify_overhead(name: str) -> OverheadClass:

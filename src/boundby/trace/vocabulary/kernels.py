@@ -6,6 +6,8 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
+from boundby.model.expressions import expression
+
 
 class KernelKind(IntEnum):
     """What a kernel does, as far as its name shows."""
@@ -33,30 +35,30 @@ ATTENTIONS = (KernelKind.ATTENTION, KernelKind.ATTENTION_FP32)
 # In this order: the first that fits decides. cuBLAS, cuDNN and CUTLASS spell the instruction in their names: s884,
 # s1688, s16816 and h..., hmma, gmma, tensorop run on tensor cores; sgemm, scudnn and simt do not.
 _KINDS: tuple[tuple[KernelKind, re.Pattern[str]], ...] = (
-    (KernelKind.LAYOUT, re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)),
+    (KernelKind.LAYOUT, expression(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)),
     (
         KernelKind.ATTENTION_FP32,
-        re.compile(r"fmha_cutlass[FB]_f32|Attention(?:Backward)?Kernel<(?:float|cutlass::arch::Sm\d+, float)\b"),
+        expression(r"fmha_cutlass[FB]_f32|Attention(?:Backward)?Kernel<(?:float|cutlass::arch::Sm\d+, float)\b"),
     ),
     (
         KernelKind.ATTENTION,
-        re.compile(
+        expression(
             r"flash_(?:fwd|bwd|attn|attention)|fmha|Fmha[FB]wd|efficient_attention|attention_kernel|mha_(?:fwd|bwd)|_sdpa_"
             r"|paged_attention|\battn_(?:fwd|bwd)"
         ),
     ),
-    (KernelKind.FUSED, re.compile(r"^triton_|^_?(?:loop|input)_\w*fusion|^fused_computation")),
-    (KernelKind.MULTI_TENSOR, re.compile(r"multi_tensor_apply|fused_adam|FusedAdam")),
+    (KernelKind.FUSED, expression(r"^triton_|^_?(?:loop|input)_\w*fusion|^fused_computation")),
+    (KernelKind.MULTI_TENSOR, expression(r"multi_tensor_apply|fused_adam|FusedAdam")),
     (
         KernelKind.MATMUL_TF32,
-        re.compile(
+        expression(
             r"(?:gemm|conv|cudnn|cutlass|xmma|fprop|[dw]grad)\w*.*tf32|tf32\w*gemm|cutlass_80_tensorop_s1688gemm"
         ),
     ),
-    (KernelKind.MATMUL_FP32, re.compile(r"_ffma_|gemm_f32f32_f32f32|fprop_f32f32_f32f32|[dw]grad_f32f32_f32f32")),
+    (KernelKind.MATMUL_FP32, expression(r"_ffma_|gemm_f32f32_f32f32|fprop_f32f32_f32f32|[dw]grad_f32f32_f32f32")),
     (
         KernelKind.MATMUL_TENSOR,
-        re.compile(
+        expression(
             r"tensorop|[hiqo]mma_|gmma|tcgen05|_[hsi](?:884|1688|16816|8816|16832|16864)\w*|^nvjet_"
             r"|sm90_xmma|cutlass3x_sm(?:90|100)\w*(?:f16|bf16|e4m3|e5m2)"
             # AMD's Tensile: Cijk_ and the orders of A and B, then the types: half (HHS), bfloat16 (BBS), 8 bits
@@ -65,25 +67,25 @@ _KINDS: tuple[tuple[KernelKind, re.Pattern[str]], ...] = (
     ),
     (
         KernelKind.MATMUL_FP32,
-        re.compile(
+        expression(
             r"(?:kepler|maxwell|pascal|volta|turing|ampere|hopper)_(?:sgemm|scudnn)_|simt_sgemm|sgemm_largek"
             r"|(?:im|ex)plicit_convolve(?:Nd)?_sgemm|convolveNd_\w*float_engine|gemmSN_\w+_kernel<float|magma_sgemm"
         ),
     ),
     (
         KernelKind.MATMUL,
-        re.compile(
+        expression(
             r"gemm|gemv|^Cijk_|splitKreduce|convolv|[dw]grad|fprop|winograd|conv(?:1d|2d|3d)|depthwise|xmma",
             re.IGNORECASE,
         ),
     ),
     (
         KernelKind.SOFTMAX,
-        re.compile(r"softmax_warp|cunn_SoftMax|softmax_kernel|softmaxForward|scaled_\w*softmax", re.I),
+        expression(r"softmax_warp|cunn_SoftMax|softmax_kernel|softmaxForward|scaled_\w*softmax", re.I),
     ),
-    (KernelKind.NORM, re.compile(r"layer_?norm|rms_?norm|batch_?norm|group_?norm|RowwiseMoments|\bbn_[fb]w", re.I)),
-    (KernelKind.REDUCTION, re.compile(r"at::native::reduce_kernel")),
-    (KernelKind.ELEMENTWISE, re.compile(r"at::native::(?:\w+::)?(?:\w*[^x]_)?elementwise_kernel")),
+    (KernelKind.NORM, expression(r"layer_?norm|rms_?norm|batch_?norm|group_?norm|RowwiseMoments|\bbn_[fb]w", re.I)),
+    (KernelKind.REDUCTION, expression(r"at::native::reduce_kernel")),
+    (KernelKind.ELEMENTWISE, expression(r"at::native::(?:\w+::)?(?:\w*[^x]_)?elementwise_kernel")),
 )
 #: A name without any of these, in lower case, fits none of the patterns: told ten times as fast as by the patterns.
 _WORDS = (
@@ -92,14 +94,14 @@ _WORDS = (
     *("scudnn", "conv", "splitkreduce", "winograd", "depthwise", "softmax", "norm", "rowwisemoments", "bn_"),
     "at::native::",
 )
-_FUNCTOR = re.compile(r"(\w+?)(?:Functor|Ops)\b|(\w+?)_kernel(?:_impl|_cuda)\b|CUDAFunctor_(\w+)")
-_PLAIN = re.compile(r"^(?:void|static|float|int)\s+")
+_FUNCTOR = expression(r"(\w+?)(?:Functor|Ops)\b|(\w+?)_kernel(?:_impl|_cuda)\b|CUDAFunctor_(\w+)")
+_PLAIN = expression(r"^(?:void|static|float|int)\s+")
 _NO_HINT = frozenset({"Binary", "Unary", "BUnary", "AUnary", "gpu", "elementwise"})
 # Kernels that only call what one of their template arguments names.
 _WRAPPERS = frozenset({"kernel", "kernel2", "device_kernel", "_kernel_agent", "split_k_kernel"})
 _INNER = (
-    re.compile(r"\w*(?:dgrad|wgrad|fprop|tensorop|simt|hmma)\w*"),
-    re.compile(r"\w*gemm\w*|\w+Agent\b"),
+    expression(r"\w*(?:dgrad|wgrad|fprop|tensorop|simt|hmma)\w*"),
+    expression(r"\w*gemm\w*|\w+Agent\b"),
 )
 _MOST_LABEL = 60
 #: Names of which the answer is kept: more than a trace has, since several rooms ask for each in turn.
@@ -116,7 +118,7 @@ def kind_of_kernel(name: str) -> KernelKind:
 
 
 # Kernels that come with libraries, by namespaces and by how cuBLAS, cuDNN, CUTLASS and compilers name theirs.
-_LIBRARY_KERNEL = re.compile(
+_LIBRARY_KERNEL = expression(
     r"\bat::|\baten::|\bc10::|\bcub::|\bthrust::|cudnn|cublas|cutlass|cutensor|\bcask|cudf::|\bdali::|nccl|nvshmem|\btvm|"
     r"\bcufft|\b(?:regular|vector|composite)_fft|curand|cusparse|cusolver|magma|tensorrt|flash_(?:fwd|bwd|attn)|fmha|xmma"
     r"|^(?:volta|turing|ampere|hopper|maxwell|pascal|sm\d+|nvjet|s\d+|h\d+)_\w*(?:gemm|cudnn|conv|nvjet|fft|wgrad|dgrad)"

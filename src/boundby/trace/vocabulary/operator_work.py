@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 
 Sizes = tuple[int, ...]
@@ -181,19 +182,19 @@ _MATMULS: dict[str, Callable[[_Call], tuple[int, int]]] = {
     "aten::_flash_attention_backward": _attention(2, 11, 1, 10),
 }
 # One operation for each element of the output; inputs that are no tensors, and outputs in place, are told by the sizes.
-_ELEMENTWISE = re.compile(
+_ELEMENTWISE = expression(
     r"^aten::(?:add|sub|rsub|mul|div|neg|abs|exp|log|sqrt|rsqrt|pow|sin|cos|tanh|sigmoid|relu|gelu|silu|leaky_relu|elu"
     r"|clamp|clamp_min|clamp_max|maximum|minimum|where|masked_fill|addcmul|addcdiv|lerp|eq|ne|lt|gt|le|ge|bitwise_\w+"
     r"|logical_\w+|threshold_backward|gelu_backward|silu_backward|sigmoid_backward|tanh_backward|native_dropout"
     r"|reciprocal|square|erf|floor|remainder)_?$"
 )
-_MOVES = re.compile(r"^aten::(?:copy_|fill_|zero_|cat|index_select|gather|embedding)$")
-_READS = re.compile(
+_MOVES = expression(r"^aten::(?:copy_|fill_|zero_|cat|index_select|gather|embedding)$")
+_READS = expression(
     r"^aten::(?:sum|mean|max|min|amax|amin|prod|argmax|_softmax|_log_softmax|native_layer_norm|native_group_norm|var_mean"
     r"|cudnn_batch_norm|native_batch_norm|_fused_rms_norm)$"
 )
-_FOREACH = re.compile(r"^aten::_foreach_\w+_$|^aten::_fused_(?:adam|adamw|sgd)_+$")
-_TRITON = re.compile(r"^triton_(?:poi|red|per|for)_fused")
+_FOREACH = expression(r"^aten::_foreach_\w+_$|^aten::_fused_(?:adam|adamw|sgd)_+$")
+_TRITON = expression(r"^triton_(?:poi|red|per|for)_fused")
 
 
 @lru_cache(maxsize=1 << 16)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 
+from boundby.model.expressions import expression
+
 # What an OS runtime call waits on. nsys records only calls that can block; those not named here (mmap, open,
 # ioctl, pthread_create ...) work in the kernel on the thread's own behalf and count as running.
 _BLOCKED_ON: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("lock", re.compile(r"mutex_(?:timed|clock)?lock|rwlock_\w*(?:rd|wr)lock|spin_lock|flock|futex|lockf")),
-    ("condition", re.compile(r"cond_(?:timed|clock)?wait|barrier_wait|sem_(?:timed|clock)?wait|semop|semtimedop")),
-    ("sleep", re.compile(r"sleep|pause$|sigsuspend|sigwait|sigtimedwait|alarm")),
+    ("lock", expression(r"mutex_(?:timed|clock)?lock|rwlock_\w*(?:rd|wr)lock|spin_lock|flock|futex|lockf")),
+    ("condition", expression(r"cond_(?:timed|clock)?wait|barrier_wait|sem_(?:timed|clock)?wait|semop|semtimedop")),
+    ("sleep", expression(r"sleep|pause$|sigsuspend|sigwait|sigtimedwait|alarm")),
     (
         "thread or process",
-        re.compile(r"pthread_(?:timed|try|clock)?join|^wait(?:pid|id|3|4)?$|^system$|^p(?:open|close)$"),
+        expression(r"pthread_(?:timed|try|clock)?join|^wait(?:pid|id|3|4)?$|^system$|^p(?:open|close)$"),
     ),
-    ("poll", re.compile(r"poll|select|epoll_p?wait|getevents|io_uring")),
-    ("network", re.compile(r"recv|send(?!file)|accept|connect|getaddrinfo|gethostby|shutdown$")),
-    ("queue", re.compile(r"^mq_|msgrcv|msgsnd")),
+    ("poll", expression(r"poll|select|epoll_p?wait|getevents|io_uring")),
+    ("network", expression(r"recv|send(?!file)|accept|connect|getaddrinfo|gethostby|shutdown$")),
+    ("queue", expression(r"^mq_|msgrcv|msgsnd")),
     (
         "file",
-        re.compile(
+        expression(
             r"^(?:__)?p?(?:read|write)(?:v2?|64)?(?:_chk)?$|fread|fwrite|fgets|fgetc|fputs|getc|getline|fscanf|fsync"
             r"|fdatasync|sync_file_range|sendfile|copy_file_range|fflush|fputc|fclose|vfprintf|readahead|splice"
         ),
@@ -27,7 +29,7 @@ _BLOCKED_ON: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 #: Calls that sleep until another thread ends it; those that give up after a time may end by themselves.
-HAND_OVER = re.compile(r"cond_wait|barrier_wait|sem_wait")
+HAND_OVER = expression(r"cond_wait|barrier_wait|sem_wait")
 #: From a waker's signal to the run of the thread it woke: a few microseconds, some tens on a busy machine.
 WAKE_LIMIT_NS = 60_000
 

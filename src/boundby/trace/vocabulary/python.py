@@ -7,11 +7,12 @@ import re
 import sys
 from functools import cached_property, lru_cache
 
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.trace.vocabulary.os import SLEEPS
 
-_PLACE = re.compile(r"^(.+?)\((\d+)\): (.+)$", re.DOTALL)
-_BUILT_IN = re.compile(r"^<built-in (?:method|function) (\w+)")
+_PLACE = expression(r"^(.+?)\((\d+)\): (.+)$", re.DOTALL)
+_BUILT_IN = expression(r"^<built-in (?:method|function) (\w+)")
 # Functions of C in which a thread sleeps or waits in the operating system, by what on: see SLEEPS in os.py.
 _SLEEPING = {
     "acquire": "lock",
@@ -23,13 +24,13 @@ _SLEEPING = {
     **dict.fromkeys(("read", "readinto", "readline", "readall", "fsync"), "file"),
 }
 # Packages whose frames stand between the program's own lines and the device: no line in them is the program's.
-_FRAMEWORKS = re.compile(r"^(?:torch|torchvision|torchaudio|functorch|triton|numpy|deepspeed|accelerate|megatron)/|^<")
-_LIBRARIES = re.compile(r"^(?:transformers|diffusers|lightning|pytorch_lightning|timm|vllm|sglang|peft|trl|datasets)/")
-_INSTALLED = re.compile(r"(?:^|/)(?:site-packages|dist-packages)/|(?:^|/)lib/python\d[\d.]*/")
+_FRAMEWORKS = expression(r"^(?:torch|torchvision|torchaudio|functorch|triton|numpy|deepspeed|accelerate|megatron)/|^<")
+_LIBRARIES = expression(r"^(?:transformers|diffusers|lightning|pytorch_lightning|timm|vllm|sglang|peft|trl|datasets)/")
+_INSTALLED = expression(r"(?:^|/)(?:site-packages|dist-packages)/|(?:^|/)lib/python\d[\d.]*/")
 #: Of a loader's range: it waits for processes that make its batches.
-WAITS_FOR_WORKERS = re.compile(r"^enumerate\(DataLoader\)#_MultiProcessing")
+WAITS_FOR_WORKERS = expression(r"^enumerate\(DataLoader\)#_MultiProcessing")
 #: Of a loader's range.
-LOADER = re.compile(r"^enumerate\(DataLoader\)#")
+LOADER = expression(r"^enumerate\(DataLoader\)#")
 
 
 @dataclass(frozen=True)

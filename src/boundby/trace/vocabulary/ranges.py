@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 
+from boundby.model.expressions import expression
+
 # PyTorch's emit_nvtx and nsys --pytorch append these to operator names: ", seq = 893, op_id = 7, sizes = [[...]]".
-_OPERATOR_DETAIL = re.compile(r",?\s*\b(?:seq|op_id|stashed seq|sizes|input_op_ids|ScopeHandle)\s*[=:].*$")
+_OPERATOR_DETAIL = expression(r",?\s*\b(?:seq|op_id|stashed seq|sizes|input_op_ids|ScopeHandle)\s*[=:].*$")
 # A number that stands by itself: after a separator or a letter at the end of a word, never inside an identifier
 # such as conv2d, float16, resnet50_v2 or layer1 (module names keep their numbers: they are different modules).
-_COUNTER = re.compile(r"(?<=[\s_#\[(:=\-/])\d+(?=$|[\s_\])}:,;/\-])|^\d+$")
-_STEP_WORD = re.compile(
+_COUNTER = expression(r"(?<=[\s_#\[(:=\-/])\d+(?=$|[\s_\])}:,;/\-])|^\d+$")
+_STEP_WORD = expression(
     r"(?<![A-Za-z])(iter|iteration|step|batch|epoch|frame|request|chunk|microbatch|sample|token|run|rep|trial|warmup)"
     r"\d+(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
-_DIGIT = re.compile(r"\d")
-_DOTTED_MODULE = re.compile(r"^[A-Za-z_]\w*(?:\.\w+)+$")
+_DIGIT = expression(r"\d")
+_DOTTED_MODULE = expression(r"^[A-Za-z_]\w*(?:\.\w+)+$")
 
 
 def fold_name(name: str) -> str:
@@ -36,7 +38,7 @@ def fold_name(name: str) -> str:
 BACKWARD = "autograd::engine::evaluate_function: "
 
 # Domains of libraries that annotate themselves: their ranges are neither the user's regions nor operators.
-_LIBRARY_DOMAIN = re.compile(
+_LIBRARY_DOMAIN = expression(
     r"^(?:nccl|nvshmem|cub|cccl|thrust|cublas|cublaslt|cudnn|cusparse|cusolver|cufft|curand|nvjpeg|tensorrt|"
     r"dali|cudf|libcudf|raft|libkvikio|rmm|librmm|ucx|mpi|openmpi|nvcomp)\b",
     re.IGNORECASE,

@@ -11,9 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from boundby.model.causes import REMOVABLE
+from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 
-_RESPONSE = re.compile(
+_RESPONSE = expression(
     r"^### (?P<id>[a-z0-9-]+): (?P<title>.+?)\n\n(?P<text>.*?)\n\n- Needs: (?P<needs>.+?)\n"
     r"- Not when: (?P<caution>.+?)$",
     re.MULTILINE | re.DOTALL,
