@@ -101,3 +101,21 @@ def test_a_copy_that_held_the_host_may_have_done_so_where_its_call_is_missing(tm
     for gone in (20, 2, 0):  # the last: before the device's first idle time
         timeline = Analysis(replace(trace, api=trace.api.take(np.arange(len(trace.api)) != gone))).timeline
         assert timeline.devices[0].withheld.unsure_ns >= 4_900 * US
+
+
+def test_a_lost_call_may_have_filled_the_longest_stretch_that_lacks_a_number(tmp_path: Path) -> None:
+    """Nothing is left of a call without an operation: as long as no other is lost, the host's time is its own."""
+    export = Export()
+    main = export.thread()
+    for step in range(20):
+        at = step * 1_000 * US + (step >= 10) * 30_000 * US
+        if step == 10:
+            export.api(main, at - 29_900 * US, at - 100 * US, "cudaMalloc_v3020")
+        launch = export.api(main, at, at + 5 * US, "cudaLaunchKernel_v7000")
+        export.kernel(launch, at + 10 * US, at + 900 * US)
+    trace = Analysis(export.write(tmp_path / "x.sqlite")).trace
+    place = np.arange(len(trace.api))
+    for gone, expected in ((10,), ("cpu", 0)), ((10, 3), ("unknown", 30_000)):
+        analysis = Analysis(replace(trace, api=trace.api.take(~np.isin(place, gone))))
+        assert analysis.report.devices[0].verdict.bound == expected[0]
+        assert analysis.timeline.devices[0].withheld.unsure_ns >= expected[1] * US

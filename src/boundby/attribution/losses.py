@@ -63,6 +63,7 @@ class Losses:
     begin_ns: Int64Array  # the work ran at some time from here
     until_ns: Int64Array  # to here
     dark: tuple[IntervalSet, ...]  # per process: when calls were made that are not on record
+    unnumbered: tuple[IntervalSet, ...]  # per process, where any lost calls: between calls whose numbers leave some out
     calls_lost_fraction: tuple[float, ...]  # per process: of its calls that left other records
     waits_lost_fraction: tuple[float, ...]  # of these: of those that wait for streams or events
     silent_from_ns: tuple[int | None, ...]  # per process: its calls stop on record here, while its ranges go on
@@ -108,6 +109,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
     device = device_of_call[rows]
     begin, until, stream = _when(trace, calls, rows, device)
     dark, fraction, of_waits = _dark(trace, calls)
+    unnumbered = _unnumbered(trace) if any(fraction) else (EMPTY,) * len(trace.processes)
     return Losses(
         expected,
         lost,
@@ -119,6 +121,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
         begin,
         until,
         dark,
+        unnumbered,
         fraction,
         of_waits,
         _silences(trace, calls, region),
@@ -287,6 +290,21 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
     return tuple(dark), tuple(fractions), tuple(of_waits)
 
 
+def _unnumbered(trace: Trace) -> tuple[IntervalSet, ...]:
+    """Per process: when nothing is on record between two calls whose numbers leave some out. Calls that are never
+    recorded take numbers too: only where others were lost is it a sign."""
+    found = []
+    process = trace.process_of(trace.api.thread)
+    for number in range(len(trace.processes)):
+        ours = np.flatnonzero(process == number)
+        ours = ours[np.argsort(trace.api.correlation[ours], kind="stable")]
+        left_out = np.diff(trace.api.correlation[ours]) > 1
+        begin = np.maximum.accumulate(trace.api.end_ns[ours])[:-1][left_out]
+        end = np.minimum.accumulate(trace.api.start_ns[ours][::-1])[::-1][1:][left_out]
+        found.append(IntervalSet(begin[begin < end], end[begin < end]))
+    return tuple(found)
+
+
 def _may_hold(trace: Trace, calls: Calls) -> BoolArray:
     """Per operation: a copy whose call may not return before it has ended, or nearly so: the last of pageable memory is
     on its way when the call returns."""
@@ -418,11 +436,17 @@ def withhold(
 
 
 def unsure_ns(context: TraceContext, losses: Losses, device: int, low: int, high: int) -> int:
-    """Nanoseconds of [low, high) in which the processes of a device made calls that are not on record."""
-    if not any(len(part.start) for part in losses.dark):
+    """Nanoseconds of [low, high) in which the processes of a device made calls that are not on record, or, of each
+    process, in which one call may have run that is not: in the longest stretch between two with numbers left out."""
+    if not any(losses.calls_lost_fraction) and not any(len(part.start) for part in losses.dark):
         return 0
-    process = unique(context.trace.operations.process[context.trace.operations.device == device])
-    dark = [losses.dark[number] for number in process.tolist() if number >= 0]
+    processes = unique(context.trace.operations.process[context.trace.operations.device == device]).tolist()
+    mine = [number for number in processes if number >= 0]
+    dark = [losses.dark[number] for number in mine]
+    for number in mine:
+        open_ns = clip(losses.unnumbered[number], low, high)
+        longest = np.argmax(open_ns.end - open_ns.start) if len(open_ns.start) else 0
+        dark.append(IntervalSet(open_ns.start[longest : longest + 1], open_ns.end[longest : longest + 1]))
     if not dark:
         return 0
     every = union(np.concatenate([part.start for part in dark]), np.concatenate([part.end for part in dark]))
