@@ -215,7 +215,7 @@ def test_random_programs(program: Program) -> None:
 
 
 @needs_core
-@pytest.mark.parametrize("name", [name for name in trace_names() if not name.startswith("oddities")][::2])
+@pytest.mark.parametrize("name", [name for name in trace_names() if not name.startswith("oddities")][::3])
 def test_real_traces(name: str) -> None:
     trace = read_trace(trace_path(name))
     if len(trace.operations):
