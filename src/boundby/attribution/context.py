@@ -11,7 +11,7 @@ from boundby.attribution.host_state import HostState
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int32Array
+from boundby.model.arrays import Int32Array, narrow
 from boundby.model.intervals import IntervalSet
 from boundby.model.records import dataclass
 from boundby.trace.tables import Operations, Trace
@@ -45,6 +45,6 @@ class DeviceOperations(NamedTuple):
 
 def operations_of(trace: Trace, device: int) -> DeviceOperations:
     """The operations of one device (they are stored in that order)."""
-    rows = np.flatnonzero(trace.operations.device == device)
+    rows = narrow(np.flatnonzero(trace.operations.device == device))
     is_sole = len(rows) == len(trace.operations)  # its table needs no copy
     return DeviceOperations(rows, trace.operations if is_sole else trace.operations.take(rows))

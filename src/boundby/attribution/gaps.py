@@ -5,6 +5,7 @@ Everything that asks about gaps asks this table: it is built once, with the acco
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
-from boundby.model.arrays import Int32Array, Int64Array, in_order, pick, places, unique
+from boundby.model.arrays import Int32Array, Int64Array, compact, in_order, pick, places, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, expand
 from boundby.model.library import core
@@ -41,8 +42,8 @@ _NEVER = np.iinfo(np.int64).max
 class Gaps(Table):
     """The idle intervals of one device inside its window, in order of time: a row each.
 
-    ``since_ns`` is when the operation before the gap was launched. Waits since then delayed the next launch; the
-    longest of them, of the responsible thread or of those it takes turns with, is to blame.
+    Waits since the operation before the gap was launched delayed the next launch; the longest of them, of the
+    responsible thread or of those it takes turns with, is to blame.
     """
 
     start_ns: Int64Array
@@ -50,9 +51,7 @@ class Gaps(Table):
     thread: Int32Array  # responsible: launched what ends the gap, or what ran before a last gap; NO_THREAD
     operation: Int32Array  # that ends the gap, a row of Trace.operations; NOTHING: none comes any more
     launch: Int32Array  # the call that launched it, a row of Calls; NOTHING: not known
-    since_ns: Int64Array
     wait: Int32Array  # the call that is to blame, a row of Calls; NOTHING: nobody waited
-    wait_start_ns: Int64Array  # when the waiting in it began
     sync_ns: Int64Array  # how much of the gap is ``sync`` in the account: what that wait cost
 
     @property
@@ -67,6 +66,18 @@ class Gaps(Table):
     def at(self, time: Int64Array) -> npt.NDArray[np.intp]:
         """The gap that holds each of these instants, all of which must be idle."""
         return places(self.start_ns, time, side="right") - 1
+
+
+@dataclass(frozen=True)
+class _Dividing(Gaps):
+    """The same, with what only dividing them needs."""
+
+    since_ns: Int64Array  # when the operation before the gap was launched
+    wait_start_ns: Int64Array  # when the waiting in ``wait`` began
+
+    def divided(self) -> Gaps:
+        """Without that."""
+        return Gaps(*(compact(getattr(self, column.name)) for column in fields(Gaps)))
 
 
 class _Pieces(NamedTuple):
@@ -117,10 +128,10 @@ def account_gaps(
     pieces, withheld = withhold(context, losses, device, segments.concatenate(*parts), span)
     sync = np.flatnonzero(pieces.cause == Cause.SYNC)
     np.add.at(gaps.sync_ns, gaps.at(pieces.start_ns[sync]), pieces.length_ns[sync])
-    return gaps, pieces, withheld
+    return gaps.divided(), pieces, withheld
 
 
-def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int) -> Gaps:
+def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int) -> _Dividing:
     """For each idle interval: who is responsible, what ends it, since when waits count. Nobody is blamed yet."""
     calls, table = context.calls, operations.table
     call_of = calls.of_operation[operations.rows]
@@ -129,16 +140,16 @@ def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: Interv
     following = np.where(following < len(table), following, NOTHING)
     previous = _last_ended(table.end_ns, launched_ns, idle.start)
     responsible = np.where(following != NOTHING, following, np.maximum(previous, 0))
-    return Gaps(
+    return _Dividing(
         start_ns=idle.start,
         end_ns=idle.end,
         thread=_launching_threads(context, call_of[responsible], table.process[responsible]),
         operation=pick(operations.rows, following, NOTHING).astype(np.int32),
         launch=pick(call_of, following, NOTHING).astype(np.int32),
-        since_ns=pick(launched_ns, previous, low),
         wait=np.full(len(idle.start), NOTHING, np.int32),
-        wait_start_ns=np.full(len(idle.start), NOTHING, np.int64),
         sync_ns=np.zeros(len(idle.start), np.int64),
+        since_ns=pick(launched_ns, previous, low),
+        wait_start_ns=np.full(len(idle.start), NOTHING, np.int64),
     )
 
 
@@ -164,12 +175,12 @@ def _launching_threads(
     return thread
 
 
-def _delayed_until(context: TraceContext, gaps: Gaps) -> Int64Array:
+def _delayed_until(context: TraceContext, gaps: _Dividing) -> Int64Array:
     """When each gap's launch was made at the latest: waits after that delayed something else."""
     return np.maximum(np.minimum(pick(context.calls.start_ns, gaps.launch, _NEVER), gaps.end_ns), gaps.since_ns)
 
 
-def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: Gaps) -> Divided:
+def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: _Dividing) -> Divided:
     """What follows, for all gaps of one responsible thread in one native pass: `_longest_waits` and `_divide`."""
     state, blocked = context.host_state, context.host_state.logical_thread_blocked(thread)
     asked: list[int] = []
@@ -213,7 +224,7 @@ def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: Gaps) -> D
         asked = every[: max(1, 2 * len(asked))]  # who need not be asked need not be worked out
 
 
-def _divide(context: TraceContext, thread: int, blocked: Coverage, gaps: Gaps) -> Segments:
+def _divide(context: TraceContext, thread: int, blocked: Coverage, gaps: _Dividing) -> Segments:
     """The pieces of the gaps of one responsible thread: its states, launch latency, waiting for the device to begin."""
     launch_end = pick(context.calls.end_ns, gaps.launch, _NEVER)
     host_end = np.clip(launch_end, gaps.start_ns, gaps.end_ns)
@@ -270,7 +281,7 @@ def _chase(context: TraceContext, thread: int, pieces: _Pieces) -> _Pieces:
     return pieces._replace(state=np.where(pieces.state == ELSEWHERE, int(otherwise), pieces.state))
 
 
-def _debit_syncs(context: TraceContext, blocked: Coverage, gaps: Gaps, pieces: _Pieces) -> _Pieces:
+def _debit_syncs(context: TraceContext, blocked: Coverage, gaps: _Dividing, pieces: _Pieces) -> _Pieces:
     """Turn up to W of each gap into ``sync``: W is how long the host was ``blocked`` since the operation before.
 
     Had it not waited, the next launch would have come W earlier. What lies in a sync call goes first, then the
@@ -299,7 +310,7 @@ def _debit_syncs(context: TraceContext, blocked: Coverage, gaps: Gaps, pieces: _
     return _stack(synced, pieces._replace(start=middle))
 
 
-def _waiting_regions(context: TraceContext, gaps: Gaps) -> Int64Array:
+def _waiting_regions(context: TraceContext, gaps: _Dividing) -> Int64Array:
     """The region in which the wait that is to blame for each gap began; NOTHING where nobody waited."""
     region = np.full(len(gaps), NOTHING, np.int64)
     thread = pick(context.calls.thread, gaps.wait, NO_THREAD)
@@ -330,7 +341,7 @@ def _waits_of(context: TraceContext, thread: int) -> _Waits:
     return _Waits(start[order], end[order], np.maximum.accumulate(end[order]), call[order], of_thread[order])
 
 
-def _longest_waits(context: TraceContext, waits: _Waits, gaps: Gaps) -> tuple[Int64Array, Int64Array]:
+def _longest_waits(context: TraceContext, waits: _Waits, gaps: _Dividing) -> tuple[Int64Array, Int64Array]:
     """The call with the longest wait since the operation before each gap (NOTHING: nobody waited), and its begin."""
     until = _delayed_until(context, gaps)
     stop = places(waits.start, until, side="left")

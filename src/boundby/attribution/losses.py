@@ -23,6 +23,7 @@ from boundby.model.arrays import (
     Int64Array,
     as_rows,
     ascend,
+    compact,
     is_any,
     pick,
     places,
@@ -173,7 +174,7 @@ def _devices(trace: Trace, calls: Calls) -> Int32Array:
     one after it, else of its process; NOTHING where none is known."""
     used = unique(trace.operations.device)
     if len(used) == 1:
-        return np.full(len(calls), used[0], np.int32)
+        return compact(np.full(len(calls), used[0], np.int32))
     device = np.full(len(calls), NOTHING, np.int32)
     joined = np.flatnonzero(calls.of_operation >= 0)
     device[calls.of_operation[joined]] = trace.operations.device[joined]
@@ -398,11 +399,7 @@ def filled(trace: Trace, calls: Calls, losses: Losses, begins_ns: Mapping[int, i
         "is_communication": np.zeros(len(rows), bool),
         "shape": plain,
     }
-    grown = {
-        name: np.concatenate((getattr(table, name), values)).astype(getattr(table, name).dtype)
-        for name, values in columns.items()
-    }
-    return replace(trace, operations=replace(table, **grown).sorted(trace.names))
+    return replace(trace, operations=replace(table, **table.grown(columns)).sorted(trace.names))
 
 
 def _usual_streams(trace: Trace, process: npt.NDArray[np.integer], device: npt.NDArray[np.integer]) -> Int64Array:

@@ -33,7 +33,7 @@ from boundby.correlation.clock import LEAST_LAUNCHED, MOST_LATENCY_NS, NO_SHIFT,
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
 from boundby.correlation.lost_waits import restored
-from boundby.model.arrays import Int32Array, Int64Array, as_rows, in_order, joined, pick, places, unique
+from boundby.model.arrays import Int32Array, Int64Array, as_rows, in_order, joined, pick, places, shared, unique
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet, clip, complement
 from boundby.model.nesting import close_leaks
@@ -176,6 +176,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         low, high = bounds
         busy = operations.busy()
         account, gaps, withheld = account_device(context, operations, busy, low, high, losses, index)
+        operations.table.keep_busy(busy := _beside(busy, gaps))
         devices.append(DeviceTimeline(index, low, high, operations, busy, account, gaps, shifts[index], withheld))
     threads: tuple[ThreadAccount, ...] = ()
     if len(trace.operations) and not devices:
@@ -195,6 +196,13 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         window=window,
         losses=losses,
     )
+
+
+def _beside(busy: IntervalSet, gaps: Gaps) -> IntervalSet:
+    """The busy time of a device in the columns of its gaps, which begin where it ends, where these reach around it."""
+    first = int(np.searchsorted(gaps.start_ns, busy.end[0])) if len(busy.end) else 0
+    end, start = gaps.start_ns[first:][: len(busy.end)], gaps.end_ns[max(first - 1, 0) :][: len(busy.start)]
+    return IntervalSet(shared(busy.start, start), shared(busy.end, end))
 
 
 def _cut_apart(

@@ -17,15 +17,34 @@ from boundby.trace.vocabulary.cuda import CallClass
 
 @dataclass(frozen=True)
 class CallWaits:
-    """Columns over the rows of Calls."""
+    """Columns over the rows of Calls, few of which wait."""
 
-    blocked_ns: Int64Array  # waited for the device: in syncs, blocking copies, allocations, before pageable copies
-    held_ns: Int64Array  # besides, stood by while a pageable copy ran
     is_sync: BoolArray  # a blocking sync: explicit ones always, others where they waited longer than any launch takes
-    idle_ns: Int64Array  # of the account's sync time on all devices: what this wait is to blame for
+    _rows: npt.NDArray[np.intp]  # calls that wait or are to blame
+    _ns: Int64Array  # of these: blocked, held, idle; shape (3, rows)
 
     def __len__(self) -> int:
-        return len(self.blocked_ns)
+        return len(self.is_sync)
+
+    def _spread(self, which: int) -> Int64Array:
+        column = np.zeros(len(self), np.int64)
+        column[self._rows] = self._ns[which]
+        return column
+
+    @property
+    def blocked_ns(self) -> Int64Array:
+        """Waited for the device: in syncs, blocking copies, allocations, before pageable copies."""
+        return self._spread(0)
+
+    @property
+    def held_ns(self) -> Int64Array:
+        """Besides, stood by while a pageable copy ran."""
+        return self._spread(1)
+
+    @property
+    def idle_ns(self) -> Int64Array:
+        """Of the account's sync time on all devices: what this wait is to blame for."""
+        return self._spread(2)
 
 
 def wait_table(context: TraceContext, gaps: Iterable[Gaps]) -> CallWaits:
@@ -43,4 +62,5 @@ def wait_table(context: TraceContext, gaps: Iterable[Gaps]) -> CallWaits:
         np.add.at(idle, each.wait[blamed], each.sync_ns[blamed])
     explicit = is_any(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
     held = blocked if bool((held <= blocked).all()) else np.maximum(held, blocked)
-    return CallWaits(blocked, held, explicit | (blocked > LAUNCH_LIMIT_NS), idle)
+    told = np.flatnonzero((held != 0) | (idle != 0))  # nobody is blocked for longer than held
+    return CallWaits(explicit | (blocked > LAUNCH_LIMIT_NS), told, np.stack((blocked[told], held[told], idle[told])))

@@ -16,10 +16,12 @@ from boundby.model.arrays import (
     ascend,
     is_any,
     median,
+    narrow,
     pick,
     places,
     ranked,
     rows_of,
+    shared,
 )
 from boundby.model.library import core, int64, run
 from boundby.model.records import dataclass
@@ -73,7 +75,7 @@ def correlate(trace: Trace) -> Calls:
 
     def owner(process: npt.NDArray[np.int32], correlation: Int64Array) -> npt.NDArray[np.int64]:
         call = _join(process, correlation, api.correlation, call_process, launches)
-        return call if root is None else pick(root, call, -1)
+        return narrow(call if root is None else pick(root, call, -1))
 
     of_operation = owner(operations.process, operations.correlation)
     duration = (api.end_ns - start)[rows]
@@ -97,7 +99,7 @@ def _outermost(start: Int64Array, end: Int64Array, thread: npt.NDArray[Any]) -> 
         reach = np.maximum.accumulate(end[low:high])[:-1]
         outermost[low + 1 : high] = ~((start[low + 1 : high] < reach) & (end[low + 1 : high] <= reach))
         trimmed[low + 1 : high] = np.maximum(start[low + 1 : high], np.minimum(reach, end[low + 1 : high]))
-    return outermost, trimmed
+    return outermost, shared(trimmed, start)
 
 
 def _join(

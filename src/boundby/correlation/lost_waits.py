@@ -56,16 +56,12 @@ def restored(trace: Trace) -> Trace:
         "name": name[lost[found]],
         "has_failed": np.zeros(len(found), bool),
     }
-    grown = {
-        column: np.concatenate((getattr(api, column), values)).astype(getattr(api, column).dtype)
-        for column, values in columns.items()
-    }
     text = (
         f"{plural(len(found), 'call')} that wait for the device {'is' if len(found) == 1 else 'are'} missing, but not "
         "what the profiler wrote of the waits: put back from there."
     )
     warnings = (*trace.warnings, TraceWarning("waits-restored", text))
-    return replace(trace, api=ApiCalls(**grown).sorted(trace.names), warnings=warnings)
+    return replace(trace, api=ApiCalls(**api.grown(columns)).sorted(trace.names), warnings=warnings)
 
 
 def _threads(

@@ -277,7 +277,7 @@ def _device_meetings(
         start,
         end,
         queued_ready(start, end, table.stream[mine], needed),
-        table.stream[mine],
+        table.stream[mine].astype(np.int64),
         group_of[at],
         kind_of[at],
         size,

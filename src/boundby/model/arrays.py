@@ -23,19 +23,37 @@ MISSING = int(np.iinfo(np.int64).min)
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-_ZEROS: WeakValueDictionary[int, Int64Array] = WeakValueDictionary()  # by length, none of which can be written
+_EVEN: WeakValueDictionary[tuple[int, str, Any], npt.NDArray[Any]] = WeakValueDictionary()  # none can be written
 
 
-def compact(column: Int64Array) -> Int64Array:
-    """The column; of nothing but zeros one that all such columns of this length share."""
-    if column.any():
+def compact(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """The column; of one value throughout, one that all such columns of this length share."""
+    if not len(column) or column[0] != column[-1] or bool((column != column[0]).any()):
         return column
-    zeros = _ZEROS.get(len(column))
-    if zeros is None:
-        zeros = np.zeros(len(column), np.int64)
-        zeros.flags.writeable = False
-        _ZEROS[len(column)] = zeros
-    return zeros
+    value = column[0].item()
+    even = _EVEN.get((len(column), column.dtype.str, value))
+    if even is None:
+        even = column.copy()
+        even.flags.writeable = False
+        _EVEN[len(column), column.dtype.str, value] = even
+    return even
+
+
+def narrow(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """Integers in 32 bits where all of them fit (who multiplies or adds up columns of them widens them first), and as
+    `compact` has them."""
+    if len(column) and (int(column.min()) < -_WIDEST - 1 or int(column.max()) > _WIDEST):
+        return column
+    fitted: npt.NDArray[Any] = column.astype(np.int32)
+    return compact(fitted)
+
+
+_WIDEST = int(np.iinfo(np.int32).max)
+
+
+def shared(column: npt.NDArray[Scalar], *others: npt.NDArray[Any]) -> npt.NDArray[Scalar]:
+    """The column, or one of the others that is the same in every row: none of them may be written to."""
+    return next((other for other in others if other.dtype == column.dtype and np.array_equal(other, column)), column)
 
 
 def joined(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:

@@ -10,12 +10,12 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact
 from boundby.model.library import Record, call, core, run
 from boundby.model.records import dataclass, fields, replace
 
@@ -131,6 +131,14 @@ class Costs(Record):
         columns = [getattr(self, field.name) for field in fields(self)[:-1]]
         if [len(column) for column in columns] != [links.nodes] * 4 + [links.operations] * 4:
             raise ValueError("costs are of another graph")
+
+    def lightened(self) -> Costs:
+        """The same, with columns of one value shared: see `compact`."""
+        columns: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)[:-1]}
+        light: dict[str, Any] = {
+            name: even for name, column in columns.items() if (even := compact(column)) is not column
+        }
+        return replace(self, **light) if light else self
 
     def is_same(self, other: Costs) -> bool:
         """Whether nothing differs."""

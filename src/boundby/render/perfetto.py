@@ -181,7 +181,7 @@ class _Tracks:
         table = trace.operations
         of_device = np.flatnonzero(table.device == device)
         several = len(np.unique(table.process[of_device])) > 1
-        stream = table.stream[of_device] * (len(trace.processes) + 1) + table.process[of_device]
+        stream = table.stream[of_device].astype(np.int64) * (len(trace.processes) + 1) + table.process[of_device]
         for rank, key in enumerate(np.unique(stream).tolist()):
             rows = of_device[stream == key]
             number, process = int(table.stream[rows[0]]), int(table.process[rows[0]])
@@ -215,7 +215,7 @@ class _Tracks:
                 "bytes": np.where(is_copy | (table.kind == OpKind.MEMSET), np.maximum(table.bytes, 0), -1),
                 "correlation": np.where(table.correlation == NO_CORRELATION, -1, table.correlation),
             },
-            flow=self.timeline.calls.of_operation[rows] + 1,
+            flow=self.timeline.calls.of_operation[rows].astype(np.int64) + 1,
         )
 
     def _ranges(self, track: int, rows: slice) -> None:

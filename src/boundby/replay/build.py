@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, as_rows, factorize, is_any, offsets, pick, unique
+from boundby.model.arrays import (
+    Int32Array,
+    Int64Array,
+    as_rows,
+    compact,
+    factorize,
+    is_any,
+    offsets,
+    pick,
+    shared,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.records import replace
 from boundby.native.forward import Costs, Links
@@ -47,45 +58,46 @@ def _put_together(timeline: Timeline) -> Graph:
     waits = find_waits(timeline, points, events, queues)
     after = _between_streams(timeline.trace, table, events.operations, queues, before)
     device = find_concurrency(timeline.trace, queues.key)
+    del begun, queues, points, events  # all that follows can do without: most memory is taken here
     crossed = np.full(len(table), NEVER)
     if len(after.who):
         np.maximum.at(crossed, after.who, table.end_ns[after.what])
-    begin = np.where(waits.held_by_slot, calls.end_ns - waits.cost, calls.start_ns)
+    begin = _begin(waits, calls.start_ns, calls.end_ns)
     streams = order_streams(
         *(table, calls.of_operation, begin, np.where(waits.holds, begin, calls.end_ns), before),
-        crossed,
+        compact(crossed),
         held_until(table, device, SWITCH_LIMIT_NS),
     )
     on_node = _on_nodes(nodes, waits)
-    del waits, queues, points, events, crossed, begin
+    del waits, crossed, begin, before
     region = np.zeros(len(nodes.chain), np.int32)
     for number in unique(nodes.thread).tolist():
         mine = as_rows(nodes.thread == number)
         region[mine] = timeline.ownership.at(number, nodes.start_ns[mine])
-    launch = pick(node_of[:-1], calls.of_operation, NONE)
+    launch = shared(pick(node_of[:-1], calls.of_operation, NONE), calls.of_operation)
     loads = pick(calls.is_first_load, nodes.call, False)
     links = Links(
         chain=nodes.chain,
-        node_begin_ns=np.where(on_node.held_by_slot, nodes.end_ns - on_node.cost, nodes.start_ns),
+        node_begin_ns=_begin(on_node, nodes.start_ns, nodes.end_ns),
         node_end_ns=nodes.end_ns,
         follows=nodes.follows,
         follow_lag_ns=nodes.follow_lag_ns,
         wait_at=on_node.at.astype(np.int32),
         wait_for=on_node.what.astype(np.int32),
         waits_for_start=on_node.by_start,
-        queue_slot=on_node.queue_slot.astype(np.int32),
-        queue_slot_lag_ns=on_node.queue_slot_lag,
+        queue_slot=compact(on_node.queue_slot.astype(np.int32)),
+        queue_slot_lag_ns=compact(on_node.queue_slot_lag),
         launch=launch,
         from_call_end=streams.from_call_end,
         before=streams.before.astype(np.int32),
-        after_at=offsets(after.who, len(table)).astype(np.int32),
+        after_at=compact(offsets(after.who, len(table)).astype(np.int32)),
         after_what=after.what.astype(np.int32),
         start_ns=table.start_ns,
-        unexplained_lead_ns=np.zeros(len(table), np.int64),
-        lane=device.lane,
+        unexplained_lead_ns=compact(np.zeros(len(table), np.int64)),
+        lane=compact(device.lane),
         lane_first=device.first,
         lane_stop=device.stop,
-        kind=device.kind,
+        kind=compact(device.kind),
         excludes=device.excludes,
         kinds=device.kinds,
     )
@@ -96,27 +108,30 @@ def _put_together(timeline: Timeline) -> Graph:
         wait_lag_ns=on_node.lag,
         launch_latency_ns=streams.launch_latency,
         switch_ns=streams.switch,
-        unexplained_delay_ns=np.zeros(len(table), np.int64),
+        unexplained_delay_ns=compact(np.zeros(len(table), np.int64)),
         duration_ns=table.end_ns - table.start_ns,
     )
-    by_cause = np.concatenate([np.flatnonzero(nodes.piece_cause == cause) for cause in sorted(Cause)])
+    order = _event_order(nodes, on_node, launch, table.start_ns)
+    kind, wait_is_open, call_row = nodes.kind, on_node.is_open, _next_call(nodes)
+    pieces = {name: getattr(nodes, name) for name in ("piece_node", "piece_ns", "piece_cause", "piece_region")}
+    del streams, on_node, nodes, node_of
+    by_cause = np.concatenate([np.flatnonzero(pieces["piece_cause"] == cause) for cause in sorted(Cause)])
+    for name in pieces:
+        pieces[name] = pieces[name][by_cause]
     return Graph(
         links=links,
         costs=costs,
-        order=_event_order(nodes, on_node, launch, table.start_ns),
-        node_kind=nodes.kind,
-        is_init=is_any(nodes.kind, (CallClass.ALLOC, CallClass.INIT)) | loads,
-        wait_is_open=on_node.is_open,
-        call_row=_next_call(nodes),
-        node_region=region,
+        order=order,
+        node_kind=kind,
+        is_init=is_any(kind, (CallClass.ALLOC, CallClass.INIT)) | loads,
+        wait_is_open=wait_is_open,
+        call_row=call_row,
+        node_region=shared(region, timeline.call_region),
         device=table.device,
         op_kind=table.kind,
         is_communication=table.is_communication,
         op_region=timeline.launch_region,
-        piece_node=nodes.piece_node[by_cause],
-        piece_ns=nodes.piece_ns[by_cause],
-        piece_cause=nodes.piece_cause[by_cause],
-        piece_region=nodes.piece_region[by_cause],
+        **pieces,
     )
 
 
@@ -143,6 +158,8 @@ def _between_streams(trace: Trace, table: Operations, events: Edges, queues: Str
 
 def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
     """The same per node instead of per call; instants (whose call is NONE: the last entry) wait for nothing."""
+    if np.array_equal(nodes.call, np.arange(len(waits.holds))):
+        return waits
     count = pick(np.diff(waits.at), nodes.call, 0)
     at = np.append(0, np.cumsum(count))
     waiting = np.flatnonzero(count)
@@ -159,6 +176,11 @@ def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
         held_by_slot=pick(waits.held_by_slot, nodes.call, False),
         is_open=pick(waits.is_open, nodes.call, False),
     )
+
+
+def _begin(waits: Waits, start: Int64Array, end: Int64Array) -> Int64Array:
+    """When calls or nodes begin: those that a full queue holds up once there is room."""
+    return np.where(waits.held_by_slot, end - waits.cost, start) if waits.held_by_slot.any() else start
 
 
 def _next_call(nodes: HostNodes) -> Int32Array:
@@ -178,10 +200,10 @@ def _event_order(nodes: HostNodes, waits: Waits, launch: Int32Array, op_start: I
     their start. At one instant ends come first, then the nodes that follow them, then what those launch.
     """
     waiting = np.flatnonzero(np.diff(waits.at) > 0)
-    begin = np.where(waits.held_by_slot, nodes.end_ns - waits.cost, nodes.start_ns)
+    begin = _begin(waits, nodes.start_ns, nodes.end_ns)
     started = pick(begin, launch, NEVER)
-    begins, operations = 2 * np.arange(len(begin)), ~np.arange(len(op_start))
-    event = np.concatenate((begins, operations, 2 * waiting + 1)).astype(np.int32)
+    begins, operations = 2 * np.arange(len(begin), dtype=np.int32), ~np.arange(len(op_start), dtype=np.int32)
+    event = np.concatenate((begins, operations, (2 * waiting + 1).astype(np.int32)))
     # Four times the time, plus the rank among events of one instant.
     key: Int64Array = np.concatenate((begin, np.maximum(op_start, started), nodes.end_ns[waiting]))
     key -= key.min() if len(key) else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,29 +24,45 @@ def calibrate(graph: Graph) -> Graph:
     """
     graph = replace(graph, order=_measured_order(graph))
     graph.links.check(graph.order)
-    learnt = forward(graph.links, graph.costs, graph.order, calibrates=True)
+    learnt = _learn(graph)
     exclusions = find_exclusions(graph, learnt.delay_ns)
     if exclusions is not None:
         graph = replace(graph, links=replace(graph.links, excludes=exclusions))
-        learnt = forward(graph.links, graph.costs, graph.order, calibrates=True)
+        learnt = _learn(graph)
     links = replace(
         graph.links,
         unexplained_lead_ns=compact(learnt.lead_ns),
         follow_lag_ns=_lag(graph.links.follows, graph.links.follow_lag_ns, learnt),
         queue_slot_lag_ns=_lag(graph.links.queue_slot, graph.links.queue_slot_lag_ns, learnt),
     )
-    costs = replace(
-        graph.costs,
-        interval_ns=graph.costs.interval_ns + learnt.begin_delay_ns,
-        call_ns=graph.costs.call_ns + learnt.end_delay_ns,
-        wait_lag_ns=graph.costs.wait_lag_ns + learnt.end_delay_ns,
-        unexplained_delay_ns=compact(learnt.delay_ns),
-    )
+    costs = graph.costs
+    for column, more in (
+        (costs.interval_ns, learnt.begin_delay_ns),
+        (costs.call_ns, learnt.end_delay_ns),
+        (costs.wait_lag_ns, learnt.end_delay_ns),
+    ):
+        np.add(column, more, out=column)  # nobody else has seen these
+    costs = replace(costs, unexplained_delay_ns=compact(learnt.delay_ns))
     graph = replace(graph, links=links, costs=costs)
     return replace(graph, takes_turns=_takes_turns(graph))
 
 
-def _lag(leader: Int32Array, lag_ns: Int64Array, learnt: Pass) -> Int64Array:
+class _Learnt(NamedTuple):
+    """What dependencies leave unexplained: see `Pass`."""
+
+    delay_ns: Int64Array
+    lead_ns: Int64Array
+    begin_delay_ns: Int64Array
+    end_delay_ns: Int64Array
+
+
+def _learn(graph: Graph) -> _Learnt:
+    """All else that the pass finds out is as it was measured, and is let go."""
+    one_pass = forward(graph.links, graph.costs, graph.order, calibrates=True)
+    return _Learnt(*(getattr(one_pass, column) for column in _Learnt._fields))
+
+
+def _lag(leader: Int32Array, lag_ns: Int64Array, learnt: _Learnt) -> Int64Array:
     """With what is unexplained of a node's begin, where it has a leader."""
     lag, rows = np.zeros(len(leader), np.int64), np.flatnonzero(leader >= 0)
     lag[rows] = lag_ns[rows] + learnt.begin_delay_ns[rows]

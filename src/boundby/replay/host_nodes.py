@@ -15,7 +15,18 @@ from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, joined, places, unique
+from boundby.model.arrays import (
+    BoolArray,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    compact,
+    joined,
+    narrow,
+    places,
+    shared,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
 from boundby.model.library import core
@@ -89,7 +100,8 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     follows[of_taken], lag[of_taken] = of_made, np.minimum(given.lag, taken - made)
     is_woken = np.zeros(len(order), bool)
     is_woken[of_wake] = True
-    chain, start, end, thread, until = chain[order], start[order], end[order], thread[order], until[order]
+    chain, thread, until = narrow(chain[order]), narrow(thread[order]), until[order]
+    start, end = shared(start[order], calls.start_ns), shared(end[order], calls.end_ns)
     _begin_later(timeline, chain, start, end, row[order] >= 0, follows, lag)
     same = np.append(False, chain[1:] == chain[:-1])[: len(chain)]
     free_from = np.where(same, np.append(0, end[:-1])[: len(end)], start)
@@ -98,15 +110,15 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     if not (timeline.trace.captured.osrt or len(timeline.trace.python_frames)):
         pieces = _elastic(timeline, chain, start, end, row[order] >= 0, follows, lag, pieces)
     return HostNodes(
-        chain=chain.astype(np.int32),
-        thread=thread.astype(np.int32),
+        chain=chain.astype(np.int32, copy=False),
+        thread=thread.astype(np.int32, copy=False),
         start_ns=start,
         end_ns=end,
         call=row[order].astype(np.int32),
         kind=kind[order],
         interval_ns=_interval(pieces, start, free_from),
-        follows=follows.astype(np.int32),
-        follow_lag_ns=lag,
+        follows=compact(follows.astype(np.int32)),
+        follow_lag_ns=compact(lag),
         piece_node=pieces.node,
         piece_ns=pieces.ns,
         piece_cause=pieces.cause,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model import stage
-from boundby.model.arrays import BoolArray, Int64Array, as_rows, factorize, group_sums, unique
+from boundby.model.arrays import BoolArray, Int64Array, as_rows, factorize, group_sums, narrow, unique
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import union
 from boundby.model.records import replace
@@ -132,7 +132,7 @@ class Predictor:
             _outside(np.arange(len(start))[rows], start, end, device.low_ns, device.high_ns)
             for rows, device in zip(self._rows, self.devices, strict=True)
         ]
-        self._stream = factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1]
+        self._stream = narrow(factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1])
         self._streams = [self._stream[rows] for rows in self._rows]
         self._floors_ns: list[int] = []
         self._floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
@@ -231,14 +231,14 @@ class Predictor:
                 duration_ns = costs.duration_ns.copy()
                 duration_ns[row] = before_ns + after_ns + (duration_ns[row] * (1 - part)).astype(np.int64)
                 costs = replace(costs, duration_ns=duration_ns)
-        return costs
+        return costs.lightened()
 
     def _note(self, law: str, excess_ns: int, window_ns: int) -> None:
         if excess_ns > LAW_SLACK * window_ns:
             self.broken[law] = max(self.broken.get(law, 0.0), excess_ns / max(window_ns, 1))
 
     def _remove(self, change: Without, scope: Scope) -> Costs:
-        return change(self.graph, self.graph.costs, scope)
+        return change(self.graph, self.graph.costs, scope).lightened()
 
     def without(
         self, causes: Sequence[str], scope: Scope | None = None, *, first: tuple[str, ...] | None = None

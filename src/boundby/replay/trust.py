@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact, is_any, median
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact, is_any, median, narrow
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, contains, union
 from boundby.model.records import dataclass
@@ -89,7 +89,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
         held_up.append(_held_up(device, low, np.concatenate((end[rows], (links.start_ns + wait_inside_ns)[comm]))))
     return Open(
         sleep_ns=compact(sleep_ns),
-        starved_ns=compact(starved_ns),
+        starved_ns=narrow(starved_ns),
         lag_ns=compact(np.where(is_sync, np.maximum(costs.wait_lag_ns - MOST_RETURN_NS, 0), 0)),
         call_ns=compact(
             np.select(
@@ -113,7 +113,7 @@ def _devices_of_nodes(graph: Graph) -> Int32Array:
         cell = graph.links.chain[graph.links.launch[rows]] * np.int64(shape[1]) + graph.device[rows]
         count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
         best = np.where(count.any(axis=1), count.argmax(axis=1), -1).astype(np.int32)
-        found = best[graph.links.chain]
+        found = compact(best[graph.links.chain])
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, pick, ranked, rows_of, unique
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, compact, pick, ranked, rows_of, unique
 from boundby.model.intervals import IntervalSet, union
 from boundby.model.records import dataclass, fields, replace
 from boundby.trace.facts import PYTORCH, Captured, Cycle, GpuInfo, JobPlace, ProcessGroup, TraceWarning
@@ -112,6 +112,13 @@ class Table:
             order = np.lexsort((*keys(self.ORDER[_LEADING:])[::-1], *leading[::-1]))
         return self.take(order)
 
+    def grown(self, columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """These columns behind the table's own, of the types that they are declared with."""
+        kinds = {column.name: _DTYPES[str(column.type)] for column in fields(self)}
+        return {
+            name: np.concatenate((getattr(self, name), values)).astype(kinds[name]) for name, values in columns.items()
+        }
+
     @classmethod
     def empty(cls: type[TableT]) -> TableT:
         return cls(**{column.name: np.empty(0, _DTYPES[str(column.type)]) for column in fields(cls)})
@@ -165,12 +172,16 @@ class Operations(Table):
     def __post_init__(self) -> None:
         for column in ("shape", "collective"):
             if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
-                object.__setattr__(self, column, np.full(len(self.start_ns), -1, np.int32))
+                object.__setattr__(self, column, compact(np.full(len(self.start_ns), -1, np.int32)))
 
     @cached_property
     def busy(self) -> IntervalSet:
         """When at least one of them runs."""
         return union(self.start_ns, self.end_ns)
+
+    def keep_busy(self, found: IntervalSet) -> None:
+        """Have ``busy`` in columns that are kept anyway: the same intervals."""
+        vars(self)["busy"] = found
 
     @cached_property
     def is_pageable(self) -> BoolArray:

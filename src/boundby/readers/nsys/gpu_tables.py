@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, factorize, joined, ranked
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, compact, factorize, joined, narrow, ranked
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of, process_key
 from boundby.readers.nsys.pages import Since
@@ -258,18 +258,18 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
     return Operations(
         start_ns=raw["start"],
         end_ns=raw["end"],
-        device=gpus.of(raw),
-        process=indexes.identities.processes(raw["globalPid"]),
-        stream=raw["streamId"],
-        correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
+        device=compact(gpus.of(raw)),
+        process=compact(indexes.identities.processes(raw["globalPid"])),
+        stream=narrow(raw["streamId"]),
+        correlation=narrow(np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"])),
         kind=kind.astype(np.int8),
         name=indexes.names(raw["demangledName"], unknown=""),
-        bytes=np.where(raw["bytes"] == MISSING, 0, raw["bytes"]),
+        bytes=narrow(np.where(raw["bytes"] == MISSING, 0, raw["bytes"])),
         direction=direction,
         source=_lookup(memory, raw["srcKind"]),
         target=_lookup(memory, raw["dstKind"]),
         is_communication=communicates[short] & (kind == OpKind.KERNEL),
-        shape=raw["shape"].astype(np.int32),
+        shape=compact(raw["shape"].astype(np.int32)),
     ).sorted(indexes.pool.names())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, factorize, is_any, joined
+from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, is_any, joined, narrow
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.identity import Indexes, process_key
 from boundby.readers.nsys.pages import Only, Since
@@ -67,8 +67,8 @@ def api_calls(raw: Raw, indexes: Indexes) -> ApiCalls:
     return ApiCalls(
         start_ns=raw["start"],
         end_ns=indexes.ends(raw["end"]),
-        thread=indexes.identities.threads(raw["globalTid"]),
-        correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
+        thread=compact(indexes.identities.threads(raw["globalTid"])),
+        correlation=narrow(np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"])),
         name=indexes.names(raw["nameId"]),
         has_failed=(raw["returnValue"] != MISSING) & (raw["returnValue"] != 0),
     ).sorted(indexes.pool.names())

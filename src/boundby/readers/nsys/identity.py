@@ -119,4 +119,5 @@ class Indexes:
 
     def ends(self, end_ns: Int64Array) -> Int64Array:
         """Ends, with those of open events put where the trace ends."""
-        return np.where(end_ns == MISSING, self.last_ns, end_ns)
+        is_open = end_ns == MISSING
+        return np.where(is_open, self.last_ns, end_ns) if is_open.any() else end_ns
