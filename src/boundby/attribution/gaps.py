@@ -5,7 +5,6 @@ Everything that asks about gaps asks this table: it is built once, with the acco
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from boundby.model.arrays import Int32Array, Int64Array, compact, in_order, pick
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, expand
 from boundby.model.library import core
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, fields
 from boundby.model.step_function import NOTHING, cut
 from boundby.native.account import Divided, divide
 from boundby.trace.tables import Table
