@@ -9,9 +9,9 @@ import pytest
 
 from tests.oracle.nsys_reports import NsysReports
 from tests.oracle.ours import analysis, call_name, query, sum_of, summarize
-from tests.support.traces import tables_of, trace_names, trace_path
+from tests.support.traces import programs, tables_of, trace_path
 
-TRACES = [name for name in trace_names() if name != "oddities/partial_export.sqlite"]
+TRACES = programs()
 _CUDA_BACKTRACE = 67
 _OS_CALL = 27
 _STARTED = ("OS runtime libraries profiling started", "OS runtime libraries profiling finished")

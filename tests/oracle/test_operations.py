@@ -14,10 +14,10 @@ from boundby.results.report import DeviceReport
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from tests.oracle.nsys_reports import NsysReports
 from tests.oracle.ours import Analysis, analysis, call_name, query, sum_of, summarize
-from tests.support.traces import tables_of, trace_names, trace_path
+from tests.support.traces import programs, tables_of, trace_path
 
 pytestmark = pytest.mark.nsys
-TRACES = [name for name in trace_names() if name != "oddities/partial_export.sqlite"]
+TRACES = programs()
 
 _SIDES = {
     Direction.HTOD: "Host-to-Device",

@@ -10,9 +10,9 @@ import pytest
 from boundby.model.causes import BUSY_CAUSES
 from boundby.results.report import DeviceReport
 from tests.oracle.ours import analysis, query
-from tests.support.traces import tables_of, trace_names, trace_path
+from tests.support.traces import programs, tables_of, trace_path
 
-TRACES = [name for name in trace_names() if name != "oddities/partial_export.sqlite"]
+TRACES = programs()
 
 KERNEL, GRAPH, MEMCPY, MEMSET = (
     f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET")

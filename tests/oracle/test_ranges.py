@@ -24,10 +24,10 @@ from boundby.results.report import RegionReport
 from boundby.trace.tables import OpKind
 from tests.oracle.nsys_reports import NsysReports, Row
 from tests.oracle.ours import Analysis, Sum, analysis, full_name, query, sum_of, summarize
-from tests.support.traces import trace_names, trace_path
+from tests.support.traces import programs, trace_path
 
 pytestmark = pytest.mark.nsys
-TRACES = [name for name in trace_names() if name != "oddities/partial_export.sqlite"]
+TRACES = programs()
 
 _STYLE = {False: "PushPop", True: "StartEnd"}
 

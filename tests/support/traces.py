@@ -22,6 +22,8 @@ REPOSITORY = Path(__file__).parents[2]
 BESIDE = REPOSITORY.parent / "shared" / "traces"
 #: Stands for the traces in a parametrized test where there are none; ``trace_path`` of it skips.
 ABSENT = "no traces"
+#: A trace that has no events.
+UNREADABLE = "oddities/partial_export.sqlite"
 
 
 def traces_folder() -> Path | None:
@@ -40,6 +42,22 @@ def trace_names() -> list[str]:
     """Names to parametrize over, such as ``oddities/tiny_old.sqlite``; never empty, so that a skip is seen."""
     folder = traces_folder()
     return [path.relative_to(folder).as_posix() for path in traces()] if folder else [ABSENT]
+
+
+def programs() -> list[str]:
+    """Of ``trace_names()`` those that can be read; of runs of one program (the same first two words) that hold the same
+    tables only the smallest."""
+    chosen: dict[object, str] = {}
+    for name in sorted(trace_names(), key=lambda name: (size_of(name), name)):
+        if name != UNREADABLE:
+            words = name.split("_")
+            chosen.setdefault((*words[:2], tables_of(trace_path(name)) if traces_folder() else None), name)
+    return sorted(chosen.values())
+
+
+def size_of(name: str) -> int:
+    """Bytes of a trace; 0 where there is none."""
+    return trace_path(name).stat().st_size if traces_folder() else 0
 
 
 def trace_path(name: str) -> Path:
