@@ -23,7 +23,7 @@ from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.readers import holds_trace
 from boundby.readers.room import SHARE_OF_MACHINE, Room, machine_bytes
-from boundby.render import notebook
+from boundby.render import html
 from boundby.results.report import (
     AnalysisSummary,
     DeviceReport,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no re
     from boundby.rules.settings import Settings
 
 Source = str | PathLike[str] | Report
-notebook.register()
+html.register()
 #: ``--fail-on`` in a word.
 SHORTHANDS = {"regression": "regression > 5 %", "new-findings": "findings.new.high > 0"}
 

@@ -15,7 +15,8 @@ from rich.cells import cell_len
 from boundby.compare import gate
 from boundby.compare.between import compare
 from boundby.render import gate as report_gate
-from boundby.render.comparison import html, markdown, sentences, terminal
+from boundby.render import html
+from boundby.render.comparison import markdown, sentences, terminal
 from boundby.results import saved
 from boundby.results.comparison import SIGNIFICANCE, Comparison
 from boundby.results.gate import GateResult
@@ -137,7 +138,7 @@ class _Tags(HTMLParser):
 
 @pytest.mark.parametrize("name", ALL)
 def test_nothing_in_the_page_can_run_or_load(name: str) -> None:
-    for text in (html.render(ALL[name](), _gate()), html.fragment(ALL[name]())):
+    for text in (html.comparison(ALL[name](), _gate()), html.comparison(ALL[name](), is_page=False)):
         parser = _Tags()
         parser.feed(text)
         assert not parser.tags & {"script", "img", "iframe", "link", "object", "a", "form"}
@@ -147,13 +148,13 @@ def test_nothing_in_the_page_can_run_or_load(name: str) -> None:
 
 
 def test_a_hostile_name_is_shown_as_text() -> None:
-    text = html.render(_hostile())
+    text = html.comparison(_hostile())
     assert "&lt;img src=x onerror=alert(*)&gt;" in text  # the number is folded, as all are
 
 
 def test_the_page_says_what_the_terminal_says() -> None:
     comparison = _faster()
-    page, shown = html.render(comparison), terminal.render(comparison, width=160)
+    page, shown = html.comparison(comparison), terminal.render(comparison, width=160)
     for words in ("1.3 times as fast", "was loss: matched by similarity", "with an infinitely fast host"):
         assert words in page
         assert words in shown

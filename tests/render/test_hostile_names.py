@@ -22,10 +22,10 @@ from boundby.cli.job import render as job_output
 from boundby.compare import gate as gates
 from boundby.model.errors import UserError
 from boundby.render import figures, gate
-from boundby.render.comparison import html as comparison_html
 from boundby.render.comparison import markdown as comparison_markdown
 from boundby.render.comparison import terminal as comparison_terminal
 from boundby.render.formats import FORMATS, Surface
+from boundby.render.html import comparison as comparison_page
 from boundby.render.html import fragment
 from boundby.results.comparison import Comparison
 from boundby.results.gate import GateResult
@@ -175,7 +175,7 @@ OUTPUTS: Mapping[str, Callable[[api.Analysis, Path], str]] = {
     "gate.terminal": lambda a, _: gate.render(_gate(a)),
     "compare.terminal": lambda a, _: comparison_terminal.render(_comparison(a)),
     "compare.markdown": lambda a, _: comparison_markdown.render(_comparison(a)),
-    "compare.html": lambda a, _: comparison_html.render(_comparison(a)),
+    "compare.html": lambda a, _: comparison_page(_comparison(a)),
     "mcp.json": lambda _, path: mcp.analyze(str(path)),
     "mcp.region.json": lambda _, path: mcp.region(str(path), "*"),
     "mcp.what_if.json": lambda _, path: mcp.what_if(str(path), "no_sync"),

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from boundby.render import html, notebook
+from boundby.render import html
 from tests.support import reports
 
 VOID: set[str] = set()
@@ -52,7 +52,7 @@ def test_names_are_shown_not_obeyed() -> None:
 
 
 def test_notebooks_get_it() -> None:
-    notebook.register()
+    html.register()
     text = reports.sample()._repr_html_()
     assert text is not None
     assert "SYNCHRONIZATION BOUND" in text

@@ -148,9 +148,9 @@ def _render(kind: str, comparison: Comparison, result: GateResult | None, surfac
         limits = {} if result is None else {"gate": result.to_dict()}
         return saved.dumps(comparison.to_dict() | limits)
     if kind == "html":
-        from boundby.render.comparison import html
+        from boundby.render import html
 
-        return html.render(comparison, result)
+        return html.comparison(comparison, result)
     from boundby.render.comparison import terminal
 
     text = terminal.render(

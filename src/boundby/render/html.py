@@ -1,25 +1,48 @@
-"""Report -> an HTML fragment for notebooks. Everything that a trace supplies is escaped by the template engine."""
+"""Results -> HTML by templates: what notebooks show, and the page of a comparison. What a trace supplies is cleaned,
+then escaped. Results know no renderer, so what notebooks show is registered with them."""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
-from boundby.model import units
-from boundby.model.causes import info
-from boundby.render import findings, sentences, view
-from boundby.render.bars import segments
-from boundby.render.text import clean
-from boundby.results.report import Report
-
-MOST_FINDINGS = 5
+from boundby.model.expressions import expression
+from boundby.results.report import Report, Viewed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from boundby.results.comparison import Comparison
+    from boundby.results.gate import GateResult
+
+MOST_FINDINGS = 5
+FOLDER = Path(__file__).parent
+_FIGURE = expression(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")  # its unit stays beside a number
+
+
+def register() -> None:
+    """Give reports and comparisons their view; what draws it is imported when it is first asked for."""
+    Viewed.view = staticmethod(_view)
+    Viewed.face = staticmethod(_face)
+
+
+def _face(result: Viewed) -> str:
+    if not isinstance(result, Report):
+        return repr(result)
+    from boundby.render import screen
+
+    return screen.render(result).rstrip("\n")
+
+
+def _view(result: Viewed) -> str:
+    return fragment(result) if isinstance(result, Report) else comparison(cast("Comparison", result), is_page=False)
+
 
 def fragment(report: Report) -> str:
     """One ``<div>``: what ran, a sentence and a bar per device (or thread), the regions."""
+    from boundby.render import findings, sentences, view
+
     return (
         environment()
         .get_template("fragment.html.j2")
@@ -37,18 +60,45 @@ def fragment(report: Report) -> str:
     )
 
 
+def comparison(found: Comparison, result: GateResult | None = None, *, is_page: bool = True) -> str:
+    """A whole page, with a gate's result where there is one; or the same for notebooks, without the page around it."""
+    from boundby.render import gate
+    from boundby.render.comparison import sentences
+
+    rows, left_out = sentences.regions(found)
+    shown = {"comparison": found, "tell": sentences, "regions": rows, "left_out": left_out}
+    page = environment().get_template("comparison/page.html.j2")
+    return page.render(**shown, gate=gate, result=result, page=is_page)
+
+
 @functools.cache
 def environment() -> Environment:
-    """Of the fragments and of the comparison's page: text of a trace is cleaned, then escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    """Of all pages and fragments."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
+    from boundby.model import units
+    from boundby.model.causes import info
+    from boundby.render.bars import segments
+    from boundby.render.text import clean
+
+    def tight(text: str) -> Markup:
+        """The text, escaped, with every number kept beside its unit."""
+        return Markup(_FIGURE.sub(r"\1&nbsp;\2", str(escape(clean(text)))))
 
     result = Environment(
-        loader=PackageLoader("boundby.render", "."),
+        loader=FileSystemLoader((FOLDER, FOLDER / "page/templates")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=lambda value: clean(value) if type(value) is str else value,
     )
-    result.filters.update(duration=units.duration, percent=units.percent, info=info, segments=segments)
+    result.filters.update(
+        {name: getattr(units, name) for name in ("duration", "percent", "size", "count", "bandwidth")},
+        tight=tight,
+        flow=lambda text: " ".join(text.split()),
+        info=info,
+        segments=segments,
+    )
     return result

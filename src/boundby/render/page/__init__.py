@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boundby.model.errors import OutOfTimeError
-from boundby.model.expressions import expression
 from boundby.model.records import replace
+from boundby.render.html import environment
 from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
 from boundby.trace.facts import TraceWarning
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-
     from boundby.render.formats import Examined
 
 FOLDER = Path(__file__).parent
@@ -36,8 +34,6 @@ SCRIPTS = (
     "assets/timeline.js",
     "assets/instances.js",
 )
-
-_FIGURE = expression(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")  # its unit stays beside a number
 
 
 def of(examined: Examined, min_share: float | None = None) -> str:
@@ -69,7 +65,7 @@ def render(
     style, script = _assets(STYLES, "\n"), _assets(SCRIPTS, "\n")
     shown = regions.select_rows(report, min_share)
     return (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             **content.context(report, plot_data, next_bounds or {}),
@@ -89,7 +85,7 @@ def render(
 def job_page(context: Mapping[str, object], data: str) -> str:
     """The page of a job: ``context`` for its template, ``data`` as JSON for its script."""
     style, script = _assets(("assets/job.css",), "\n"), _assets(("assets/job.js",), "\n")
-    page = _environment().get_template("job.html.j2")
+    page = environment().get_template("job.html.j2")
     # Cells of the map and squares of its key are coloured by the script, which style-src does not hinder.
     return page.render(
         **context, data=_raw(data), style=_raw(style), script=_raw(script), policy=_policy(style, script)
@@ -124,42 +120,6 @@ def _color_rules() -> str:
         f"text.c-{key}{{fill:{letter}}}"
         for key, (background, letter) in COLORS.items()
     )
-
-
-@cache
-def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    from boundby.model import units
-    from boundby.render.text import clean
-
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: clean(value) if type(value) is str else value,
-    )
-    environment.filters.update(
-        tight=_tight,
-        flow=lambda text: " ".join(text.split()),
-        duration=units.duration,
-        percent=units.percent,
-        size=units.size,
-        count=units.count,
-        bandwidth=units.bandwidth,
-    )
-    return environment
-
-
-def _tight(text: str) -> object:
-    """The text, escaped, with every number kept beside its unit."""
-    from markupsafe import Markup, escape
-
-    from boundby.render.text import clean
-
-    return Markup(_FIGURE.sub(r"\1&nbsp;\2", str(escape(clean(text)))))
 
 
 def _raw(text: str) -> object:
