@@ -50,8 +50,5 @@ class AnalysisOptions:
 
     def chosen(self) -> dict[str, object]:
         """The options that differ from their defaults."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if getattr(self, field.name) != field.default
-        }
+        usual, names = AnalysisOptions(), [field.name for field in fields(self)]
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
