@@ -28,6 +28,7 @@ def behind(report: Report) -> str:
     (found,) = preempted(report)
     assert found.advice
     assert found.saving_ns is not None
+    assert not [one for thread in report.threads for one in thread.first_responses if one.id == "cpu.threads"]  # told
     for item in report.findings:
         if item.rule == "host-work" and item.region == found.region and item.saving_ns:
             assert item.saving_ns[1] <= item.evidence["idle_ns"] - item.evidence["waits_for_a_core_ns"]  # type: ignore[operator]

@@ -69,6 +69,35 @@ def test_delays_leave_the_verdict_to_the_replay_if_they_do_not_change_it(
         assert verdict.decided_by == "account"
 
 
+def test_delays_beyond_all_that_could_be_saved_leave_no_verdict() -> None:
+    saved = {"cpu": 250 * MS, "cuda_api": 20 * MS}
+    time = account(gpu_compute=450, cpu=60, cuda_api=20, device_wait=300, unattributed=170)
+    case = Case(time=time, host_active_ns=800 * MS, captured=ALL, operations=100, unreliable="delays")
+    verdict = judge(replace(case, delayed=(saved, saved)))
+    assert (verdict.bound, verdict.confidence) == ("unknown", "low")
+    assert "30 % of the time the device waits for what the trace does not show" in (verdict.why_not or "")
+
+
+def test_graphs_that_were_not_looked_into_leave_the_verdict_less_sure() -> None:
+    case = Case(time=account(gpu_compute=990, cuda_api=10), captured=ALL, operations=100)
+    assert [judge(replace(case, opaque_ns=ns)).confidence for ns in (0, 100 * MS, 900 * MS)] == [
+        "high",
+        "high",
+        "medium",
+    ]
+
+
+def test_two_rankings_leave_the_verdict_less_sure() -> None:
+    """What saves most once nothing waits, and what does while the waits stay."""
+    replayed = {"gpu_compute": 400 * MS, "gpu_copy": 250 * MS, "sync": 140 * MS}
+    alone = {"gpu_compute": 620 * MS, "gpu_copy": 590 * MS, "sync": 860 * MS}
+    case = Case(time=account(gpu_compute=430, gpu_copy=400, cpu=170), replayed=replayed, captured=ALL, operations=100)
+    assert judge(case).confidence == "high"
+    verdict = judge(replace(case, alone_ns=alone))
+    assert (verdict.bound, verdict.confidence) == ("gpu_compute", "medium")
+    assert "without copy time more would be saved" in verdict.reasons[0].lower()
+
+
 def test_of_two_alike_what_is_left_open_lowers_the_confidence() -> None:
     time, replayed = account(gpu_compute=500, cpu=400, sync=100), {"cpu": 300 * MS, "gpu_compute": 290 * MS, "sync": 0}
     case = Case(time=time, replayed=replayed, captured=ALL, operations=100)

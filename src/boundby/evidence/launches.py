@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import optimizer_kernels
-from boundby.model.arrays import factorize, is_any, pick, ranked
+from boundby.model.arrays import factorize, is_any, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
@@ -97,7 +97,8 @@ def launches(context: RuleContext) -> Launches:
     token = _tokens(context, is_launch, operation)
     new_thread = _changes(thread)
     step = pick(_step_of(context), operation, -1)
-    if np.count_nonzero(is_launch & (step >= 0)) < STEPS_SHARE * np.count_nonzero(is_launch):
+    of_step = step[is_launch & (step >= 0)]
+    if len(of_step) < max(STEPS_SHARE * np.count_nonzero(is_launch), LEAST_LAUNCHES * len(unique(of_step))):
         step[:] = -1  # ranges inside of a step, not around it
     repeats = _repeating(token, new_thread) & is_launch
     is_repeating, units, turns = _cut(token, repeats, new_thread | _changes(step), is_kernel)

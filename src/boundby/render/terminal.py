@@ -297,7 +297,7 @@ def _cards(report: Report, face: Face) -> list[list[Text]]:
         for rank, response in enumerate(account.responses, 1):
             told = sentences.saves_of(response, account.whole_ns)
             saves = f": {told}" if told else ""
-            lines += face.wrapped(f"{response.title}{saves}", first=face.line((f"{rank:>2} ", STRONG)))
+            lines += face.wrapped(f"{clean(response.title)}{saves}", first=face.line((f"{rank:>2} ", STRONG)))
             lines += face.wrapped(clean(response.because), indent=FINDING_INDENT, style=DIM)
             if response.action:
                 arrow = face.line((f"{face.arrow} ", DIM))

@@ -52,7 +52,10 @@ def _hidden(case: Case, _: Decision) -> str:
 
 def _gpu(case: Case, decision: Decision) -> str:
     share = case.share(Cause[decision.bound.upper()])
-    return f"GPU busy {_busy(case)}, {_WORK[decision.bound]} {percent(share)}{_host_limit(decision)}"
+    covered = (
+        "; what else it runs is covered by other work" if case.is_part and 2 * share < case.share(*BUSY_CAUSES) else ""
+    )
+    return f"GPU busy {_busy(case)}, {_WORK[decision.bound]} {percent(share)}{covered}{_host_limit(decision)}"
 
 
 def _host_limit(decision: Decision) -> str:

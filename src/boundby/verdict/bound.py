@@ -70,6 +70,7 @@ class Case:
     is_saturated: bool | None = None  # whether the devices are; None: judged by this account
     lost_work: Mapping[Cause, int] = field(default_factory=dict)  # of ``unattributed``: work may have been lost there
     lost_calls: Mapping[Cause, int] = field(default_factory=dict)  # calls may have; both by what would be said if not
+    opaque_ns: int = 0  # of ``gpu_compute``: graphs that were recorded as one operation each
     preempted_ns: int = 0  # of ``cpu``: runnable, and waiting for a core
     asleep_for_nobody_ns: int = 0  # the launching thread, at any time: no thread on record can have ended the wait
     unwoken_ns: int = 0  # of ``host_blocked``: no thread on record can have ended the wait

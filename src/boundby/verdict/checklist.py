@@ -91,7 +91,7 @@ def _gaps(signs: Signs) -> Check:
 def _api_calls(signs: Signs) -> Check:
     api = signs.case.api
     value = "not captured" if api.per_ms is None else f"{api.per_ms:.3g} per ms"
-    calling = signs.part(max(api.total_ns - signs.case.sync.blocked_ns - signs.staging_ns, 0))
+    calling = min(signs.part(max(api.total_ns - signs.case.sync.blocked_ns - signs.staging_ns, 0)), 1.0)
     if (api.per_ms or 0.0) >= MANY_CALLS_PER_MS and calling >= MUCH_CALLING:
         return Check("CUDA API calls", value, "the host calls CUDA without pause", "cuda_api")
     reading = f"{percent(calling)} of the time is spent in calls that do not wait"

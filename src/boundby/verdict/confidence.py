@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, Cause
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, WITHOUT, Cause
 from boundby.model.units import duration, percent, plural
 from boundby.replay.predictor import SHARED_WAIT
 from boundby.results.report import CONFIDENCES
@@ -70,6 +70,9 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         is_open |= case.unsure_ns >= SOME_CALLS_LOST * case.window_ns
         is_open &= decision.host_limit_fraction is None
         yield 2 if is_shared or is_open else 1, f"the trace cannot be replayed reliably: {case.unreliable}"
+    if Cause.GPU_COMPUTE.key in named and case.opaque_ns >= UNEXPLAINED_MUCH * case.window_ns:
+        part = percent(min(case.opaque_ns / case.window_ns, 1.0))
+        yield 1, f"{part} of the time is CUDA graphs recorded as one piece each, not as kernels, copies and gaps"
     if (overhead := case.share(Cause.PROFILER)) >= PROFILER_SOME:
         yield 1, f"{percent(overhead)} of the time is the profiler's own"
     if case.is_clock_shifted:
@@ -106,6 +109,8 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         if host_together_ns(case, decision) is not None:
             yield 1, "the host's causes together would save more"
         best, second = decision.savings[:2]
+        if (other := _more_alone(case, decision)) is not None:
+            yield 1, f"{WITHOUT[other]} more would be saved while the host's waits stay as they are"
         if (rival := _rival(case, decision)) is not None:
             yield 2, f"what the trace leaves open may change it: {SHORT_LABEL[rival]} may save as much"
         elif best.saving_ns - second.saving_ns < CLOSE * case.window_ns:
@@ -139,6 +144,15 @@ def _rival(case: Case, decision: Decision) -> str | None:
     most = {one.cause: one.saving_ns + case.open_ns.get(one.cause, (0, 0))[1] for one in decision.savings[1:]}
     rival = max(sorted(most), key=lambda cause: most[cause])
     return rival if most[rival] > max(least, LEAST_SAVING * case.window_ns) and case.open_ns else None
+
+
+def _more_alone(case: Case, decision: Decision) -> str | None:
+    """What else, beside waits, saves more from the program as it ran; the verdict is of one that no longer waits."""
+    alone = {key: ns for key, ns in sorted(case.alone_ns.items()) if ns is not None and key != Cause.SYNC.key}
+    if decision.bound not in alone:
+        return None
+    best = min(alone, key=lambda key: alone[key])
+    return best if alone[decision.bound] - alone[best] > LEAST_SAVING * case.window_ns else None
 
 
 def _doubts_of_host(case: Case) -> Iterator[Doubt]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
 from boundby.model.records import replace
 from boundby.model.units import duration, percent, plural
+from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
 from boundby.verdict.bound import Case, Decision, decide
 
 # Fewer operations than this have no rhythm: what they wait for is chance.
@@ -32,12 +33,13 @@ Time = Mapping[Cause, int]
 def settled(case: Case) -> Case:
     """Where hardly any time can hold the lost work, the replay of the trace with the work in it: what was launched did
     run, and waits for it are explained. Where nothing but delays is in doubt, the replay as well, if its verdict is the
-    same whether they stay or go."""
+    same whether they stay or go, and the delays are less than what it would save."""
     filled = case.filled
     if case.replayed is None and case.delayed is not None:
         ways = [replace(case, replayed=saved) for saved in case.delayed]
-        bounds = {decide(way).bound for way in ways}
-        if len(bounds) == 1 and not bounds & {"mixed", "unknown"}:
+        decisions = [decide(way) for way in ways]
+        bounds = {decision.bound for decision in decisions}
+        if len(bounds) == 1 and not bounds & {"mixed", "unknown"} and not _waits_most(case, decisions[0]):
             case = ways[0]
     if filled is None or filled.replayed is None or sum(case.lost_work.values()) > LITTLE * case.window_ns:
         return case
@@ -90,12 +92,16 @@ def why_not(case: Case, decision: Decision) -> str | None:
 
 def _waiting(case: Case, decision: Decision) -> str | None:
     """Nothing replays, and the device waits for nothing on record for longer than any cause could save."""
-    waiting = case.share(Cause.DEVICE_WAIT)
-    if case.replayed is not None or waiting < MUCH_WAITING:
+    if case.replayed is not None or not _waits_most(case, decision):
         return None
-    if waiting * case.window_ns < max((item.saving_ns for item in decision.savings), default=0):
-        return None
-    return f"{percent(waiting)} of the time the device waits for what the trace does not show. {CLOCKS}"
+    waiting = percent(case.share(Cause.DEVICE_WAIT))
+    return f"{waiting} of the time the device waits for what the trace does not show. {CLOCKS}"
+
+
+def _waits_most(case: Case, decision: Decision) -> bool:
+    waiting_ns = case.time[Cause.DEVICE_WAIT]
+    best_ns = max((item.saving_ns for item in decision.savings), default=0)
+    return waiting_ns >= MUCH_WAITING * case.window_ns and waiting_ns > best_ns
 
 
 def _agree(one: Decision, other: Decision) -> bool:
@@ -171,11 +177,11 @@ def _told(case: Case, bounds: list[str]) -> str:
     if case.unsure_ns or sum(case.lost_calls.values()) or case.calls_lost_fraction:
         parts.append("CUDA calls are missing whose operations or waits are on record")
     if not parts:
-        return f"context switches are missing: whether the host computed or slept cannot be told. {ADVICE}"
+        return f"context switches are missing: whether the host computed or slept cannot be told. {CAPTURE_AGAIN}"
     missing = duration(max(sum(case.lost_work.values()) + sum(case.lost_calls.values()), case.unsure_ns))
     may = " or ".join(dict.fromkeys(_SEVERAL.get(bound, SHORT_LABEL.get(bound, bound)) for bound in bounds))
     what = f"; what happened in {missing} is not known: it may be bound by {may}" if len(bounds) > 1 else ""
-    return f"{' and '.join(parts)}{what}. {ADVICE}"
+    return f"{' and '.join(parts)}{what}. {CAPTURE_AGAIN}"
 
 
 #: What torch.profiler's ``experimental_config`` takes to record which stream and event a call waits for.
@@ -184,16 +190,13 @@ CLOCKS = (
     f"Capture events too (nsys: --cuda-event-trace=true; torch.profiler: {SYNC_EVENTS}); where operations lie far from "
     "their launches, the clocks of host and device may be apart: capture again, with another version of the profiler"
 )
-ADVICE = (
-    "Capture again: a shorter time, with the program ending by itself (or cudaProfilerStop after a synchronize), so "
-    "that the profiler can write all it holds"
-)
 
 
 def _no_device(case: Case) -> str | None:
     if not case.launches_lost:
         return None
-    return f"{case.launches_lost:,} launches are on record, and no work of a GPU is: what it did is not known. {ADVICE}"
+    lost = f"{case.launches_lost:,} launches are on record, and no work of a GPU is: what it did is not known"
+    return f"{lost}. {CAPTURE_AGAIN}"
 
 
 def _hidden(case: Case, decision: Decision) -> str | None:

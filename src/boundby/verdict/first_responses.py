@@ -9,17 +9,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from boundby.evidence.context import Bool, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
 from boundby.evidence.wait_chains import wait_chain
 from boundby.model.arrays import is_any
-from boundby.model.causes import BOUND_LABEL
+from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, Cause
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.records import dataclass, replace
@@ -28,6 +29,8 @@ from boundby.replay.predictor import Predictor, Step
 from boundby.replay.questions import answer
 from boundby.replay.removals import Faster
 from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, RegionReport, ThreadReport
+from boundby.rules.builtin import builtin
+from boundby.rules.rule import Rule
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, kernel_label
 from boundby.verdict import patterns
@@ -51,9 +54,13 @@ UNSEEN_SHARE = 0.10  # of the window, from which waiting streams are worth a res
 _HALF = (KernelKind.MATMUL_TENSOR, KernelKind.ATTENTION)
 _PRECISION = {KernelKind.MATMUL_FP32: "fp32", KernelKind.MATMUL_TF32: "tf32", KernelKind.MATMUL_TENSOR: "bf16"}
 
+_NO_REPLAY = "no number: a replay of this trace cannot be trusted"
 IN_GRAPHS = "no number: what runs inside CUDA graphs was not recorded; capture with --cuda-graph-trace=node"
 
 _SPAN = expression(r"--window \S+:\S*[^\s.]")  # as a verdict that cannot be told names it
+
+# What a finding on pageable memory asks for, if not to make the data elsewhere.
+_PINNING = expression(r"pinn?(?:ed|_memory|ing)|cudaMallocHost|pcie", re.IGNORECASE)
 
 SavingNs = tuple[int, int]
 # What is tried first: what a rule has found, then what only a replay says, then what has to be bought.
@@ -69,6 +76,7 @@ class Told(NamedTuple):
     command: str = ""
     applies: bool = True
     rank: int = REPLAYED
+    title: str = ""  # where the page's is not what the finding asks for; its needs and cautions are not either
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +96,11 @@ class Subject:
     @property
     def window_ns(self) -> int:
         return max(sum(self.part.time.values()), 1)
+
+    @property
+    def busy_ns(self) -> int:
+        """What the host's work could hide behind."""
+        return sum(self.part.time[cause.key] for cause in BUSY_CAUSES)
 
     @property
     def device_id(self) -> int:
@@ -155,6 +168,8 @@ class Subject:
     def speed(self, rows: Bool, least: float, most: float, because: str, scenario: str) -> Told:
         """With these operations faster."""
         saving = None if self.is_part else self.context.saving_by_speed(rows, least, most)
+        if saving is None and not self.is_part:
+            return Told(f"{_NO_REPLAY} ({because})")
         return Told(because, saving, command=self.what_if(scenario) if saving else "")
 
 
@@ -196,11 +211,17 @@ def _see_into_graphs(subject: Subject) -> FirstResponse:
 
 def _notes(subject: Subject) -> Iterator[str]:
     """Waits that cost nothing, and steps of which a timer on the host would tell the wrong length."""
-    for link in wait_chain(subject.context).harmless[:2]:
-        yield (
-            f"{link.name} blocks the host for {duration(link.held_ns)} and costs nothing: the device works meanwhile,"
-            " and without these waits the program takes as long"
-        )
+    chain, saved = wait_chain(subject.context), subject.context.saving(("sync",))
+    most_ns = 0 if saved is None else sum(saved) // 2
+    for link in chain.harmless[:2]:
+        held = f"{link.name} blocks the host for {duration(link.held_ns)}"
+        if not chain.links and most_ns >= subject.context.least_ns:  # copies hold the host instead
+            yield (
+                f"{held}: without these waits alone the program takes as long, since it then waits in copies. All"
+                f" of its waits, those in copies too, cost {duration(most_ns)}"
+            )
+            break
+        yield f"{held} and costs nothing: the device works meanwhile, and without these waits the program takes as long"
     for region in sorted(subject.context.regions, key=lambda region: (-region.share, region.path)):
         if not region.path or region.projected is None or region.instances < LEAST_INSTANCES:
             continue
@@ -246,6 +267,10 @@ def of_regions(
     return tuple(made)
 
 
+#: The response of a thread's pattern that a rule numbers.
+_OF_THREAD = {"preempted": "threads", "host-work": "vectorise", "host-input": "workers", "host-wait": "workers"}
+
+
 def of_threads(
     context: RuleContext, findings: Sequence[Finding], threads: Sequence[ThreadReport]
 ) -> tuple[ThreadReport, ...]:
@@ -254,9 +279,14 @@ def of_threads(
     made = []
     for thread in threads:
         mine = [item for item in findings if item.severity != "note" and thread.tid in _told_of(context, item)]
-        best = [_of_finding(item, "finding", "") for item in mine if item.saving_ns][:3]
         bounds = thread.verdict.mixed_of or (thread.verdict.bound,)
         pages = [patterns.pattern(bound) for bound in bounds if bound in patterns.KEYS]
+        titles = {remedy.id: remedy.title for page in pages for remedy in page.remedies}
+        numbered = [item for item in mine if item.saving_ns][:3]
+        best = [
+            _of_finding(item, "finding", "", title=titles.get(_OF_THREAD.get(item.rule, ""), "")) for item in numbered
+        ]
+        told = {_OF_THREAD.get(item.rule) for item in numbered}
         taught = [
             FirstResponse(
                 f"{page.key}.{remedy.id}",
@@ -268,7 +298,7 @@ def of_threads(
             )
             for page in pages
             for remedy in page.remedies
-            if remedy.id != ("vectorise" if is_in_operators(context) else "fewer-operators")
+            if remedy.id not in told and remedy.id != ("vectorise" if is_in_operators(context) else "fewer-operators")
         ]
         unknown = () if pages else _capture(context)
         made.append(replace(thread, first_responses=(*best, *unknown, *taught)))
@@ -293,12 +323,12 @@ def _response(subject: Subject, bound: str, remedy: patterns.Remedy, told: Told)
     program = subject.context.program
     return FirstResponse(
         id=f"{bound}.{remedy.id}",
-        title=remedy.title,
+        title=told.title or remedy.title,
         saving_ns=told.saving_ns,
         because=told.because if told.applies else f"nothing to do here: {told.because}",
         action=told.action if program.understands(told.action) else "",
-        needs=remedy.needs,
-        caution=remedy.caution,
+        needs="" if told.title else remedy.needs,
+        caution="" if told.title else remedy.caution,
         command=told.command or f"boundby explain {bound}",
     )
 
@@ -331,12 +361,17 @@ def _lower_precision(subject: Subject) -> Told | None:
 
 
 def _fuse(subject: Subject) -> Told | None:
-    found = subject.found("unfused-attention", "unfused-elementwise", "layout-conversion", "unfused-optimizer")
-    if found or subject.is_part:
+    found = subject.found("unfused-attention", "unfused-elementwise", "unfused-optimizer")
+    if found:
         return found
+    if layout := subject.found("layout-conversion"):
+        return layout._replace(title="Keep tensors in the layout that the kernels want")
+    if subject.is_part:
+        return None
     if subject.is_in_graphs:
         return Told(IN_GRAPHS)
-    return Told("no chains of small kernels that a compiler would fuse were found", applies=False)
+    because = "no chains of elementwise kernels of 5 us or longer were found that take 5 % of kernel time"
+    return Told(because, applies=False)
 
 
 def _better_kernels(subject: Subject) -> Told | None:
@@ -379,7 +414,7 @@ def _bigger_gpu(subject: Subject) -> Told | None:
     if bigger is None:
         return Told(f"boundby's table holds no bigger GPU than {today.name}", applies=False)
     if subject.predictor is None:
-        return Told("no number: a replay of this trace cannot be trusted")
+        return Told(_NO_REPLAY)
     return _on_another(subject, today, bigger, precision)
 
 
@@ -427,6 +462,8 @@ def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> To
         f"{memory:.1f} times, {precision.upper()} {arithmetic:.1f} times those of {_article(today.name)} {today.name};"
         f" {bigger.source})"
     )
+    if subject.is_in_graphs:
+        low, because = 0, f"{because}, if it is kernels that take the graphs' time"
     return Told(because, (low, high), command=subject.what_if(f"kernels={least:.2f}"), rank=BOUGHT)
 
 
@@ -459,9 +496,8 @@ def _quantize(subject: Subject) -> Told | None:
 def _graphs(subject: Subject) -> Told | None:
     if found := subject.found("cuda-graphs"):
         return found
-    return (
-        None if subject.is_part else Told("no sequence of launches repeats long enough to be one graph", applies=False)
-    )
+    because = "no sequence of launches was found whose repetition is worth a graph"
+    return None if subject.is_part else Told(because, applies=False)
 
 
 def _larger_batch(subject: Subject) -> Told | None:
@@ -475,6 +511,7 @@ def _larger_batch(subject: Subject) -> Told | None:
     whole = subject.context.saving(("cuda_api",))
     saving = None if whole is None else (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST))
     because = f"the median kernel takes {duration(median)}; a batch twice as large halves the launches for each item"
+    because = because if saving else f"no number: {because}"
     return Told(because, saving, command=subject.what_if("no_launch_overhead"))
 
 
@@ -482,7 +519,7 @@ def _fewer(subject: Subject) -> Told | None:
     found = subject.found("unfused-elementwise", "unfused-attention", "launch-overhead")
     if found or subject.is_part:
         return found
-    return Told("no chains of small kernels, nor loops over tensors, were found", applies=False)
+    return Told("no chains of small kernels, nor loops over tensors, that are worth a change were found", applies=False)
 
 
 def _fused_optimizer(subject: Subject) -> Told | None:
@@ -530,7 +567,8 @@ def _pinned_copies(subject: Subject) -> Told | None:
 
 def _pageable(subject: Subject, *rules: str) -> Told | None:
     if found := subject.found(*rules):
-        return found
+        is_elsewhere = found.action and not _PINNING.search(found.action)
+        return found._replace(title="Make the data on the device, not on the host") if is_elsewhere else found
     if subject.is_part:
         return None
     copies = subject.part.memcpy.values()
@@ -574,14 +612,27 @@ def _fewer_operators(subject: Subject) -> Told | None:
 def _own_work(subject: Subject) -> Told | None:
     if found := subject.found("host-work"):
         return found
-    return subject.replayed("cpu_free", "what the device idles for the host's own work")
+    told = subject.replayed("cpu_free", "what the device idles for the host's own work")
+    phase = subject.found("host-phase")
+    if phase is None or phase.saving_ns is None or told.saving_ns is None:
+        return told
+    rest_ns = max(told.saving_ns[1] - phase.saving_ns[1], 0)
+    if rest_ns < subject.context.least_ns:
+        return Told("hardly any of the host's own work lies outside of the phase told on its own", applies=False)
+    return told._replace(saving_ns=(0, rest_ns), because=f"{told.because}, beside the phase told on its own")
 
 
 def _overlap(subject: Subject) -> Told | None:
-    found = subject.found("host-phase")
-    if found or subject.is_part:
+    """Two that run side by side take as long as the longer: no more is saved than the device works."""
+    found, busy_ns = subject.found("host-phase"), subject.busy_ns
+    if found and found.saving_ns and found.saving_ns[1] <= busy_ns:
         return found
-    return subject.replayed("cpu_free", "if all of the host's own work ran beside the device's")
+    if subject.is_part:
+        return None
+    if busy_ns < subject.context.least_ns:
+        return Told(f"the device works for {duration(busy_ns)}: nothing can hide behind that", applies=False)
+    told = subject.replayed("cpu_free", "no more of the host's own work can hide behind the device's than that takes")
+    return told if told.saving_ns is None else told._replace(saving_ns=(0, min(told.saving_ns[1], busy_ns)))
 
 
 def _threads(subject: Subject) -> Told | None:
@@ -606,16 +657,26 @@ def _workers(subject: Subject) -> Told | None:
 def _prefetch(subject: Subject) -> Told | None:
     if subject.is_part:
         return None
+    for item in subject.findings:
+        busy = item.evidence.get("worker_processes_cpu_utilization_fraction")
+        if item.rule == "host-input" and isinstance(busy, float):
+            if busy >= SATURATED:
+                behind = f"the workers run at {percent(busy)}: they are behind on average, and no queue is long enough"
+                return Told(behind, applies=False)
+            break
     because = "if batches were ready in time; workers that are too slow on average gain less"
     return subject.replayed("input_free", because)
 
 
 def _persistent(subject: Subject) -> Told | None:
+    starts = [item for item in subject.findings if "processes_started" in item.evidence]
+    if found := replace(subject, findings=tuple(starts)).found("host-phase"):
+        return found
     return None if subject.is_part else Told("no number: the trace does not tell where epochs begin")
 
 
 def _pinned_input(subject: Subject) -> Told | None:
-    return _pageable(subject, "pageable-copy", "sync-pageable-copy", "copy-overlap")
+    return _pageable(subject, "pageable-copy", "sync-pageable-copy")
 
 
 def _decode(subject: Subject) -> Told | None:
@@ -646,11 +707,11 @@ def _pinned(subject: Subject) -> Told | None:
 def _overlap_copies(subject: Subject) -> Told | None:
     if found := subject.found("copy-overlap"):
         return found
-    return (
-        None
-        if subject.is_part
-        else subject.replayed("copies_overlapped", "copies beside the kernels, as long as they take")
-    )
+    if subject.is_part:
+        return None
+    told = subject.replayed("copies_overlapped", "copies beside the kernels, as long as they take")
+    most_ns = min(subject.part.time[cause.key] for cause in (Cause.GPU_COMPUTE, Cause.GPU_COPY))
+    return told if told.saving_ns is None else told._replace(saving_ns=(0, min(told.saving_ns[1], most_ns)))
 
 
 def _larger_pieces(subject: Subject) -> Told | None:
@@ -714,6 +775,10 @@ _PART_OF_START = "no number of its own: it is part of the start above"
 def _warm_up(subject: Subject) -> Told | None:
     if found := subject.found("lazy-initialization"):
         return found
+    for item in subject.findings:
+        if item.rule == "lazy-initialization" and "warm_up_of_window_fraction" in item.evidence and not subject.is_part:
+            because = "the program warms up already, and later steps do not pay for it: what comes after counts"
+            return Told(because, action=item.advice[0], command=f"boundby explain {item.rule}", rank=FOUND)
     return subject.replayed("init_free", "what a program that has warmed up no longer pays")
 
 
@@ -722,6 +787,9 @@ def _lazy(subject: Subject) -> Told | None:
         return None
     if not subject.tells("lazy-initialization"):
         return Told("no loading of code or start of libraries worth 1 % was found", applies=False)
+    starts = [item.evidence for item in subject.findings if item.rule == "lazy-initialization"]
+    if all(one.get("allocation_ns", 0) == one.get("total_ns") for one in starts):
+        return Told("allocations and pinning take all of it, no code is loaded", applies=False)
     return Told(_PART_OF_START)
 
 
@@ -873,8 +941,17 @@ def _with_best_finding(
         return made
     weight = 2 * best.saving_ns[0] + best.saving_ns[1] if best.saving_ns else 0
     most = max((-_rank(one)[1] for one in told if _rank(one)[0] < BOUGHT), default=0)
-    other = _of_finding(best, "finding", "of another kind than the verdict", subject)
+    rule, bounds = _rules().get(best.rule), subject.part.verdict.mixed_of or (subject.part.verdict.bound,)
+    is_other = rule is not None and rule.cause is not None and rule.cause.key not in bounds
+    other = _of_finding(
+        best, "finding", "of another kind than the verdict" if is_other else "the best finding", subject
+    )
     return (other, *made) if weight > most else (*made[:1], other, *made[1:])
+
+
+@cache
+def _rules() -> Mapping[str, Rule]:
+    return {rule.id: rule for rule in builtin()}
 
 
 def _best_findings(subject: Subject) -> Iterator[FirstResponse]:
@@ -898,14 +975,16 @@ def _remedy_of(item: Finding, subject: Subject) -> str:
     return ""
 
 
-def _of_finding(item: Finding, prefix: str, because: str, subject: Subject | None = None) -> FirstResponse:
+def _of_finding(
+    item: Finding, prefix: str, because: str, subject: Subject | None = None, *, title: str = ""
+) -> FirstResponse:
     told = f"{item.title}{_in(item)}"
-    remedy = _remedy_of(item, subject) if subject is not None else ""
+    remedy = title or (_remedy_of(item, subject) if subject is not None else "")
     return FirstResponse(
         f"{prefix}.{item.rule}",
         remedy or told,
         item.saving_ns,
-        because=f"{told} ({because})" if remedy else because,
+        because=(f"{told} ({because})" if because else told) if remedy else because,
         action=item.advice[0] if item.advice else "",
         command=f"boundby explain {item.rule}",
     )

@@ -146,6 +146,7 @@ def _device(
         host_together_ns=replayed.together_ns(device.index, device.high_ns - device.low_ns) if savings else None,
         unreliable=replayed.unreliable,
         delayed=(replayed.device[device.index], undelayed.device[device.index]) if undelayed else None,
+        opaque_ns=activity["graphs"].total_ns if activity["graphs"] else 0,
         preempted_ns=int(preempted(timeline, device.segments).sum()),
         asleep_for_nobody_ns=0 if thread is None else asleep_for_nobody(timeline, thread, *span),
         unwoken_ns=int(unwoken(timeline, device.segments).sum()),

@@ -34,7 +34,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     low, high = (max(ns - graph_launch_ns * found.graphs, 0) for ns in found.saving(context, Part.REPEATING))
     sooner_ns = round(RULE.threshold(context, "sooner_ns")) * (len(repeating) - found.graphs) if high else 0
     idle_ns = sum(context.time_ns(cause) for cause in Cause if cause not in BUSY_CAUSES)
-    high = max(min(high + sooner_ns, idle_ns), high)
+    high = max(min(high + sooner_ns, idle_ns), low)  # kernels stay as long as they are
     pace = f"kernels of {duration(round(repeating.median_ns))}"
     if repeating.between_ns is not None:
         pace += f", {duration(repeating.between_ns)} of host time each"

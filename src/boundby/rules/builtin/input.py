@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.feeders import SATURATED, Worker, named_workers, waiting_share, workers
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
+from boundby.model.intervals import IntervalSet, intersect
 from boundby.model.units import percent
 from boundby.rules.builtin._telling import ON_PURPOSE, asleep_share, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
@@ -63,7 +67,13 @@ def input_advice(
             torch="More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
             "--cpuctxsw=process-tree to see whether the workers compute or wait for storage",
         )
-    elif runs := [one for one in others if one.is_process]:
+    elif (runs := [one for one in others if one.is_process]) and _are_cores_taken(context, runs):
+        fewer = program.pick("Fewer of them", torch="num_workers below the number of cores")
+        return (
+            f"{named_workers(runs)} meanwhile, and the program's own thread often waits for a core: the cores are "
+            f"taken, and more workers would only take turns. {fewer}, cheaper work in each, or more cores for the job",
+        )
+    elif runs:
         more = program.pick("more of them", torch=f"num_workers={2 * len(runs)}")
         they = "it waits" if len(runs) == 1 else "they wait"
         first = (
@@ -84,6 +94,23 @@ def input_advice(
     return first, f"Copy the next batch while this one computes: pinned memory, {copy}, a stream of its own"
 
 
+def _are_cores_taken(context: RuleContext, runs: list[Worker]) -> bool:
+    """Whether these take a core or more, and the threads that they feed wait for one for much of the time that these
+    could run: on CPUs that only other programs take, more workers get more of them."""
+    if sum(one.busy - one.waiting for one in runs) < 1:
+        return False
+    around = {account.thread: account.covered for account in context.timeline.threads}
+    span = context.trace.span_ns
+    waits_ns = runs_ns = 0
+    for thread in around or unique(context.calls.thread).tolist():
+        host = context.timeline.host_state.evidence(thread)
+        inside = around.get(thread, IntervalSet(np.array(span[:1], np.int64), np.array(span[1:], np.int64)))
+        if host.on_cpu is not None:
+            waits_ns += intersect(host.preempted, inside).total
+            runs_ns += intersect(host.on_cpu, inside).total
+    return waits_ns > CORES_TAKEN * (waits_ns + runs_ns)
+
+
 def _host_input(context: RuleContext) -> Iterator[Match]:
     """The GPU idles while the program waits for its next batch."""
     pieces, captured = host_pieces(context), context.trace.captured
@@ -101,6 +128,8 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
             evidence["other_threads_running"] = sum(not one.is_process for one in others)
             busy = sum(one.busy for one in others) / len(others) if others else 0.0
             evidence["their_cpu_utilization_fraction"] = round(busy, 3)
+            if processes := [one.busy for one in others if one.is_process]:
+                evidence["worker_processes_cpu_utilization_fraction"] = round(sum(processes) / len(processes), 3)
         yield match(
             context,
             place,

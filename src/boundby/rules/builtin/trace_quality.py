@@ -124,6 +124,11 @@ _OF_PYTORCH = (
 )
 
 
+#: Where a profiler has not written out all that it held.
+CAPTURE_AGAIN = (
+    "Capture again: a shorter time, with the program ending by itself (or cudaProfilerStop after a synchronize), so "
+    "that the profiler can write all it holds"
+)
 _OF_NSYS = "Capture with -t cuda,nvtx,osrt --cpuctxsw=process-tree (boundby profile does), from the program's start"
 
 
@@ -131,7 +136,17 @@ def _incomplete(context: RuleContext) -> Iterator[Match]:
     captured = context.trace.captured
     least_ns = INCOMPLETE.threshold(context, "share") * context.window_ns
     unknown = context.time_ns(Cause.UNATTRIBUTED)
-    if unknown >= least_ns:
+    lost_ns = sum(int(device.withheld.work.length_ns.sum()) for device in context.timeline.devices)
+    if unknown >= least_ns and 2 * lost_ns >= unknown:
+        losses = context.timeline.losses
+        lost, launches = int(losses.lost.sum()), int(losses.expected.sum())
+        yield note(
+            f"for {percent(unknown / context.window_ns)} of the time the trace does not tell whether the GPU works: "
+            f"{lost:,} of {launches:,} launches are on record without their work",
+            {"unexplained_ns": unknown, "unexplained_fraction": unknown / context.window_ns, "launches_lost": lost},
+            CAPTURE_AGAIN,
+        )
+    elif unknown >= least_ns:
         why = "no CUDA API calls were captured" if not captured.cuda_api else "the trace does not show by what"
         yield note(
             f"{percent(unknown / context.window_ns)} of the time the GPU idles and {why}",

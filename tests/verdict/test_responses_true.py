@@ -1,0 +1,175 @@
+"""First responses that were false or vague on real traces: none promises what cannot be, or what others deny."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from boundby import api
+from boundby.evidence.wait_chains import Chain, Link
+from boundby.model.causes import CAUSES
+from boundby.model.intervals import IntervalSet
+from boundby.model.records import replace
+from boundby.results.report import DeviceReport, Finding, Report
+from boundby.rules.builtin import input as input_rules
+from boundby.simulate.case import Case
+from boundby.simulate.export import write_export
+from boundby.simulate.machine import Machine
+from boundby.simulate.program import MS, US, Instruction, Launch, Loop, Range, Sync, Work, program
+from boundby.verdict import first_responses, patterns
+from boundby.verdict.first_responses import Subject, Told
+from tests.rules.builtin.harness import Source, as_torch, findings
+
+
+def analyzed(folder: Path, *body: Instruction) -> Report:
+    write_export(Case("read", program(*body), Machine(), 1).run(), folder / "run.sqlite", "2023")
+    return api.analyze(folder / "run.sqlite")
+
+
+def subject(*found: Finding, **time: int) -> Subject:
+    part = SimpleNamespace(time={cause.key: 0 for cause in CAUSES} | time, memcpy={})
+    context = SimpleNamespace(least_ns=MS)
+    return Subject(context=context, predictor=None, findings=found, part=part)  # type: ignore[arg-type]
+
+
+def finding(rule: str, *advice: str, saving_ns: tuple[int, int] | None = None, **evidence: object) -> Finding:
+    severity = "note" if saving_ns is None else "medium"
+    return Finding(rule, severity, f"what {rule} found", (), evidence, saving_ns, advice, f"rules/{rule}")
+
+
+def test_the_host_hides_behind_no_more_than_the_device_works(tmp_path: Path) -> None:
+    report = analyzed(tmp_path, Loop(20, [Range("step {i}", [Work(10 * MS), Launch("a", 1 * MS), Sync()])]))
+    (device,) = report.devices
+    (overlap,) = [one for one in device.first_responses if one.id == "cpu.overlap"]
+    assert overlap.saving_ns is not None
+    assert overlap.saving_ns[1] <= device.busy_ns
+
+
+def test_a_phase_is_overlapped_where_the_device_works_as_long() -> None:
+    phase = finding("host-phase", "Let it run beside the GPU", saving_ns=(100 * MS, 200 * MS))
+    hides, idles = (first_responses._overlap(subject(phase, gpu_compute=busy)) for busy in (500 * MS, 0))
+    assert hides is not None
+    assert idles is not None
+    assert hides.saving_ns == (100 * MS, 200 * MS)
+    assert not idles.applies
+
+
+def test_work_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a phase holds is no loop to vectorise as well."""
+    monkeypatch.setattr(Subject, "replayed", lambda *_, **__: Told("", (0, 210 * MS)))
+    phase = finding("host-phase", saving_ns=(100 * MS, 200 * MS))
+    told = first_responses._own_work(subject(phase))
+    assert told is not None
+    assert told.saving_ns == (0, 10 * MS)
+    rest = first_responses._own_work(subject(replace(phase, saving_ns=(0, 210 * MS))))
+    assert rest is not None
+    assert not rest.applies
+
+
+def test_no_queue_is_long_enough_for_workers_that_never_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subject, "replayed", lambda *_, **__: Told("", (0, 9 * MS)))
+    for busy, applies in ((0.99, False), (0.5, True)):
+        starved = finding("host-input", saving_ns=(0, MS), worker_processes_cpu_utilization_fraction=busy)
+        told = first_responses._prefetch(subject(starved))
+        assert told is not None
+        assert told.applies is applies
+
+
+def test_workers_that_start_are_kept() -> None:
+    phase = finding("host-phase", "persistent_workers=True", saving_ns=(MS, 2 * MS), processes_started=[7])
+    told = first_responses._persistent(subject(phase))
+    assert told is not None
+    assert told.saving_ns == (MS, 2 * MS)
+    other = first_responses._persistent(subject(replace(phase, evidence={})))
+    assert other is not None
+    assert other.saving_ns is None
+
+
+def test_the_title_is_of_what_is_advised() -> None:
+    layout = first_responses._fuse(subject(finding("layout-conversion", "channels_last", saving_ns=(MS, MS))))
+    made = first_responses._pinned(subject(finding("pageable-copy", "Fill it on the device", saving_ns=(MS, MS))))
+    pinned = first_responses._pinned(subject(finding("pageable-copy", "pin_memory=True", saving_ns=(MS, MS))))
+    assert [one.title for one in (layout, made, pinned) if one] == [
+        "Keep tensors in the layout that the kernels want",
+        "Make the data on the device, not on the host",
+        "",
+    ]
+
+
+def test_a_program_that_warms_up_is_not_told_to() -> None:
+    warm = finding("lazy-initialization", "Look at the rest", warm_up_of_window_fraction=0.9)
+    told = first_responses._warm_up(subject(warm))
+    assert told is not None
+    assert told.saving_ns is None
+    assert "warms up already" in told.because
+
+
+def test_pinning_is_no_code_that_is_loaded() -> None:
+    pins = finding("lazy-initialization", saving_ns=(0, MS), total_ns=5, allocation_ns=5)
+    loads = finding("lazy-initialization", saving_ns=(0, MS), total_ns=5, allocation_ns=2)
+    assert [told.applies for one in (pins, loads) if (told := first_responses._lazy(subject(one)))] == [False, True]
+
+
+@pytest.mark.parametrize("saved", [0, 200 * MS])
+def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPatch, saved: int) -> None:
+    chain = Chain((), 0, (Link("cudaStreamSynchronize", 10, 50 * MS, 0),))
+    monkeypatch.setattr(first_responses, "wait_chain", lambda _: chain)
+    of = subject()
+    context = SimpleNamespace(least_ns=MS, regions=(), saving=lambda _: (saved, saved))
+    (note,) = first_responses._notes(replace(of, context=context))  # type: ignore[arg-type]
+    assert ("costs nothing" in note) is (saved == 0)
+    assert ("cost 200 ms" in note) is (saved > 0)
+
+
+def test_steps_of_operators_repeat(tmp_path: Path) -> None:
+    """Ranges of a launch or two each are parts of a step, and a graph holds many of them."""
+    ops = [Range(f"aten::op{n}", [Work(40 * US), Launch(f"k{n}", 4 * US)]) for n in range(30)]
+    found = [item for item in findings(as_torch(Source(program(Loop(25, ops), Sync())))) if item.rule == "cuda-graphs"]
+    assert found
+    (device,) = analyzed(tmp_path, Loop(25, ops), Sync()).devices
+    assert found[0].saving_ns is not None
+    assert found[0].saving_ns[1] <= device.idle_ns
+
+
+def test_what_is_lost_is_not_idle(tmp_path: Path) -> None:
+    """Launches without their work: neither idleness nor a matter of OS calls."""
+    body = Loop(40, [Range("step {i}", [Work(100 * US), Launch("a", 2 * MS), Launch("b", 2 * MS), Sync()])])
+    analyzed(tmp_path, body)
+    with sqlite3.connect(tmp_path / "run.sqlite") as export:
+        (middle,) = export.execute("SELECT AVG(start) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        export.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start > ?", (middle,))
+    (note,) = [item for item in api.analyze(tmp_path / "run.sqlite").findings if item.rule == "trace-incomplete"]
+    assert "launches are on record without their work" in note.title
+    assert "idle" not in note.title
+
+
+@pytest.mark.parametrize(("workers", "waits_ns", "taken"), [(8, 300, True), (8, 10, False), (1, 300, False)])
+def test_workers_that_take_the_cores(workers: int, waits_ns: int, taken: bool) -> None:
+    """Eight at a sixth of a core each fill one and more; one at a third on a machine that others use does not."""
+
+    def of(ns: int) -> IntervalSet:
+        return IntervalSet(np.array([0], np.int64), np.array([ns], np.int64))
+
+    host = SimpleNamespace(evidence=lambda _: SimpleNamespace(on_cpu=of(100), preempted=of(waits_ns)))
+    timeline = SimpleNamespace(threads=(SimpleNamespace(thread=0, covered=of(1_000)),), host_state=host)
+    context = SimpleNamespace(timeline=timeline, trace=SimpleNamespace(span_ns=(0, 1_000)))
+    runs = [SimpleNamespace(busy=0.16 if workers > 1 else 0.38, waiting=0.0) for _ in range(workers)]
+    assert input_rules._are_cores_taken(context, runs) is taken  # type: ignore[arg-type]
+
+
+def test_no_thread_is_told_the_same_twice() -> None:
+    assert set(first_responses._OF_THREAD.values()) <= {
+        remedy.id for key in patterns.KEYS for remedy in patterns.pattern(key).remedies
+    }
+
+
+def test_kinds_of_findings_are_named_rightly(tmp_path: Path) -> None:
+    """A finding of the verdict's own cause is not "of another kind"."""
+    report = analyzed(tmp_path, Loop(20, [Range("step {i}", [Work(10 * MS), Launch("a", 1 * MS), Sync()])]))
+    device: DeviceReport = report.devices[0]
+    assert device.verdict.bound == "cpu"
+    assert not [one for one in device.first_responses if "another kind" in one.because and "host" in one.id]
