@@ -23,10 +23,13 @@ from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.scenarios import SCENARIOS
 from boundby.native.forward import (
     AT_ONCE,
+    EXACT_NS,
     NONE,
     Costs,
+    Less,
     Links,
     Pass,
+    Pieces,
     Windows,
     assign_slots,
     find_late,
@@ -162,18 +165,26 @@ def assert_sound(links: Links, costs: Costs, order: Int32Array) -> None:
         told = random.choice(links.operations, min(links.operations, 2), replace=False)
         window[told] = -2 - np.arange(len(told))
         windows = Windows(window, 3)
+        count = 2 * links.nodes  # of what the intervals are made of
+        pieces = Pieces(
+            random.integers(0, max(links.nodes, 1), count, np.int32), random.integers(0, 9, count), links.nodes
+        )
+        early_ns = np.minimum(costs.launch_latency_ns, 0)
         many = [
-            replace(
-                costs,
-                interval_ns=np.where(random.random(links.nodes) < number / 8, 0, costs.interval_ns),
+            costs.changed(
+                interval_ns=Less(costs.interval_ns, random.random(len(pieces.ns)) < number / 8, pieces=pieces),
+                call_ns=costs.blanked("call_ns", random.random(links.nodes) < number / 8),
                 waits=costs.waits & (random.random(links.nodes) >= number / 8),
-                duration_ns=np.where(random.random(links.operations) < number / 8, 0, costs.duration_ns),
+                launch_latency_ns=costs.blanked("launch_latency_ns", random.random(links.operations) < 0.5, early_ns),
+                duration_ns=costs.blanked("duration_ns", random.random(links.operations) < number / 8),
                 unexplained_delay_ns=costs.unexplained_delay_ns + number % 2,
                 has_queue_limit=costs.has_queue_limit and number != 3,
             )
-            for number in range(random.integers(1, AT_ONCE + 1))
+            for number in range(random.integers(1, AT_ONCE + 2))
         ]
-        for each, found in zip(many, spans(links, many, order, slots, windows), strict=True):
+        many.append(replace(costs, interval_ns=costs.interval_ns // 2, switch_ns=costs.switch_ns + 1))
+        far = replace(costs, call_ns=costs.call_ns + EXACT_NS) if links.nodes else costs  # no double would hold it
+        for each, found in zip([*many, far], spans(links, costs, [*many, far], order, slots, windows), strict=True):
             one = forward(links, each, order)
             for column, expected in zip(found, windows.spans(one.start, one.end), strict=True):
                 assert np.array_equal(column, expected)

@@ -14,6 +14,7 @@ from boundby.model.library import core, int64, integers, run
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Int8Array = npt.NDArray[np.int8]
+ByteArray = npt.NDArray[np.uint8]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 

@@ -27,6 +27,7 @@ SWITCH = "BOUNDBY_PLAIN"
 
 _DTYPES: dict[str, type[np.generic]] = {
     "BoolArray": np.bool_,
+    "ByteArray": np.uint8,
     "Int8Array": np.int8,
     "Int32Array": np.int32,
     "Int64Array": np.int64,

@@ -245,162 +245,194 @@ EXPORT int64_t boundby_slots(const links_t *l, const int32_t *order, int64_t eve
   return made == nodes + rows ? used : -1;
 }
 
+enum { AT_ONCE = 8 };
+/* Two passes, of which processors add both at once; all of them (``k``: which two), written out, so that what is worked
+   out stays in registers. */
+typedef double pair_t __attribute__((vector_size(16), aligned(8), may_alias));
+#define EACH(...) { { enum { k = 0 }; __VA_ARGS__; } { enum { k = 1 }; __VA_ARGS__; } \
+  { enum { k = 2 }; __VA_ARGS__; } { enum { k = 3 }; __VA_ARGS__; } }
+#define EVERY for (int n = 0; n < AT_ONCE; n++)
+typedef pair_t all_t[AT_ONCE / 2];
+
+#ifdef __SSE2__
+#define latest __builtin_ia32_maxpd
+#define earliest __builtin_ia32_minpd
+#else
+static inline pair_t latest(pair_t a, pair_t b) {
+  return (pair_t){a[0] > b[0] ? a[0] : b[0], a[1] > b[1] ? a[1] : b[1]};
+}
+static inline pair_t earliest(pair_t a, pair_t b) { return -latest(-a, -b); }
+#endif
+
+enum { INTERVAL, CALL, WAIT_LAG, LATENCY, SWITCH, DELAY, DURATION, COSTS };
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 typedef struct { /* Many */
   const int32_t *order;
-  int64_t events, count;
-  const int64_t *costs;
+  int64_t events, origin;
+  const int64_t *costs; /* of each cost: where the columns of cost_t are */
+  const uint8_t *waits;
+  int64_t unlimited;
+  int64_t pieces;
+  const int32_t *piece_at, *piece;
+  const int64_t *piece_ns;
+  const uint8_t *piece_passes;
   const int32_t *node_slot, *row_slot;
-  int64_t *times;
-  int64_t *clock;
+  all_t *times, *clock;
   uint8_t *begun;
   int64_t *lane_end;
   int32_t *lane_kind;
   int64_t *block_end, *front;
   int64_t lanes;
   const int32_t *window;
-  int64_t *first, *last, *kept;
+  all_t *first, *last, *kept;
 } many_t;
 
-enum { AT_ONCE = 8 };
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+typedef struct { /* what was measured; what is left of it in some passes (0: nothing), and in which (bits; 0: none) */
+  const int64_t *measured, *left;
+  const uint8_t *passes;
+} cost_t;
 
-typedef struct { /* Costs of several passes, column by column */
-  const int64_t *interval_ns[AT_ONCE], *call_ns[AT_ONCE], *wait_lag_ns[AT_ONCE], *launch_latency_ns[AT_ONCE];
-  const int64_t *switch_ns[AT_ONCE], *unexplained_delay_ns[AT_ONCE], *duration_ns[AT_ONCE];
-  const uint8_t *waits[AT_ONCE];
-  int64_t no_limit_ns[AT_ONCE];
-  int shares_switch, shares_delay; /* they are the same column in all passes */
-} columns_t;
+typedef struct {
+  cost_t cost[COSTS];
+  all_t is_in[256]; /* of eight passes as bits: 1 for each that is among them */
+} shared_t;
+
+/* A time and a cost, in each pass. */
+ALWAYS_INLINE void add(const shared_t *s, const cost_t *c, int64_t at, const pair_t *from, pair_t *to) {
+  double measured = (double)c->measured[at], less = 0;
+  uint8_t passes = c->passes ? c->passes[at] : 0;
+  if (!passes) {
+    EACH(to[k] = from[k] + measured)
+    return;
+  }
+  less = measured - (c->left ? (double)c->left[at] : 0);
+  const pair_t *is_in = s->is_in[passes];
+  EACH(to[k] = from[k] + (measured - less * is_in[k]))
+}
 
 /* As begin_node, end_node and run_operation, of all passes; ``mine``: their starts, then their ends. */
-ALWAYS_INLINE void begin_nodes(const links_t *l, const columns_t *c, const many_t *m, int32_t node,
-                               int64_t *restrict mine, const int64_t count) {
+ALWAYS_INLINE void begin_nodes(const links_t *l, const shared_t *s, const many_t *m, int32_t node, all_t *mine) {
   int32_t chain = l->chain[node], waker = l->follows[node], slot = l->queue_slot[node];
-  int64_t *restrict clock = m->clock + chain * count;
-  if (m->begun[chain])
-    for (int64_t k = 0; k < count; k++) mine[k] = clock[k] + c->interval_ns[k][node];
-  else
-    for (int64_t k = 0; k < count; k++) mine[k] = waker >= 0 ? NEVER : l->node_begin_ns[node];
+  pair_t *clock = m->clock[chain];
+  all_t now, end;
+  if (m->begun[chain]) {
+    add(s, &s->cost[INTERVAL], node, clock, now);
+    for (int32_t at = m->piece_at[node]; m->pieces && at < m->piece_at[node + 1]; at++) {
+      int32_t piece = m->piece[at];
+      if (!m->piece_passes[piece]) continue;
+      const pair_t *is_in = s->is_in[m->piece_passes[piece]];
+      double ns = (double)m->piece_ns[piece];
+      EACH(now[k] -= ns * is_in[k])
+    }
+  } else {
+    double begin = waker >= 0 ? (double)NEVER : (double)(l->node_begin_ns[node] - m->origin);
+    EACH(now[k] = (pair_t){begin, begin})
+  }
   m->begun[chain] = 1;
   if (waker >= 0) {
-    const int64_t *restrict woken = m->times + (2 * m->node_slot[waker] + 1) * count;
-    int64_t lag_ns = l->follow_lag_ns[node];
-    for (int64_t k = 0; k < count; k++) mine[k] = later(mine[k], woken[k] + lag_ns);
+    const pair_t *woken = m->times[2 * (int64_t)m->node_slot[waker] + 1];
+    double lag_ns = (double)l->follow_lag_ns[node];
+    EACH(now[k] = latest(now[k], woken[k] + lag_ns))
   }
   if (slot >= 0) {
-    const int64_t *restrict room = m->times + (2 * m->row_slot[slot] + 1) * count;
-    int64_t lag_ns = l->queue_slot_lag_ns[node];
-    for (int64_t k = 0; k < count; k++) mine[k] = later(mine[k], room[k] + lag_ns + c->no_limit_ns[k]);
+    const pair_t *room = m->times[2 * (int64_t)m->row_slot[slot] + 1];
+    double lag_ns = (double)l->queue_slot_lag_ns[node];
+    if (m->unlimited)
+      EACH(now[k] = latest(now[k], room[k] + lag_ns + s->is_in[m->unlimited][k] * (double)NEVER))
+    else
+      EACH(now[k] = latest(now[k], room[k] + lag_ns))
   }
-  for (int64_t k = 0; k < count; k++) mine[count + k] = clock[k] = mine[k] + c->call_ns[k][node];
+  add(s, &s->cost[CALL], node, now, end);
+  EACH(mine[0][k] = now[k])
+  EACH(mine[1][k] = clock[k] = end[k])
 }
 
-ALWAYS_INLINE void end_nodes(const links_t *l, const columns_t *c, const many_t *m, int32_t node,
-                             int64_t *restrict mine, const int64_t count) {
+ALWAYS_INLINE void end_nodes(const links_t *l, const shared_t *s, const many_t *m, int32_t node, all_t *mine) {
+  if (!m->waits[node]) return;
   int32_t chain = l->chain[node];
-  for (int64_t k = 0; k < count; k++) {
-    if (!c->waits[k][node]) continue;
-    int64_t done = mine[count + k], *clock = m->clock + chain * count + k;
-    for (int32_t edge = l->wait_at[node]; edge < l->wait_at[node + 1]; edge++) {
-      int32_t row = l->wait_for[edge], other = l->launch[row];
-      if (other >= 0 && l->chain[other] != chain && m->times[2 * m->node_slot[other] * count + k] > mine[k]) continue;
-      done = later(done, m->times[(2 * m->row_slot[row] + !l->waits_for_start[node]) * count + k] + c->wait_lag_ns[k][node]);
+  const pair_t *waits = s->is_in[m->waits[node]];
+  pair_t *clock = m->clock[chain];
+  all_t done, own;
+  EACH(done[k] = own[k] = mine[1][k])
+  for (int32_t edge = l->wait_at[node]; edge < l->wait_at[node + 1]; edge++) {
+    int32_t row = l->wait_for[edge], other = l->launch[row];
+    all_t then;
+    add(s, &s->cost[WAIT_LAG], node, m->times[2 * (int64_t)m->row_slot[row] + !l->waits_for_start[node]], then);
+    if (other >= 0 && l->chain[other] != chain) {
+      const double *launched = (double *)m->times[2 * (int64_t)m->node_slot[other]], *begun = (double *)mine[0];
+      EVERY if (launched[n] > begun[n]) ((double *)then)[n] = (double)NEVER;
     }
-    mine[count + k] = done;
-    *clock = later(*clock, done);
+    EACH(done[k] = latest(done[k], then[k]))
   }
+  EACH(done[k] = own[k] + (done[k] - own[k]) * waits[k])
+  EACH(mine[1][k] = done[k])
+  EACH(clock[k] = latest(clock[k], done[k] + (1 - waits[k]) * (double)NEVER))
 }
 
-ALWAYS_INLINE void run_operations(const links_t *l, const columns_t *c, const many_t *m, const pass_t *p, int32_t row,
-                                  int64_t *restrict mine, const int64_t count) {
+ALWAYS_INLINE void run_operations(const links_t *l, const shared_t *s, const many_t *m, const pass_t *p, int32_t row,
+                                  all_t *mine) {
   int32_t node = l->launch[row], before = l->before[row], lane = l->lane[row], window = m->window[row];
-  if (node < 0 && before < 0)
-    for (int64_t k = 0; k < count; k++) mine[k] = l->start_ns[row];
-  else {
-    for (int64_t k = 0; k < count; k++) mine[k] = NEVER;
-    if (node >= 0) {
-      const int64_t *restrict launched = m->times + (2 * m->node_slot[node] + l->from_call_end[row]) * count;
-      for (int64_t k = 0; k < count; k++) mine[k] = launched[k] + c->launch_latency_ns[k][row];
-    }
+  all_t now, end;
+  if (node < 0 && before < 0) {
+    double start = (double)(l->start_ns[row] - m->origin);
+    EACH(now[k] = (pair_t){start, start})
+  } else {
+    EACH(now[k] = (pair_t){(double)NEVER, (double)NEVER})
+    if (node >= 0)
+      add(s, &s->cost[LATENCY], row, m->times[2 * (int64_t)m->node_slot[node] + l->from_call_end[row]], now);
     for (int32_t edge = l->after_at[row] - 1; edge < l->after_at[row + 1]; edge++) {
       int32_t other = edge < l->after_at[row] ? before : l->after_what[edge];
       if (other < 0) continue;
-      const int64_t *restrict done = m->times + (2 * m->row_slot[other] + 1) * count;
-      int64_t switch_ns = c->switch_ns[0][row];
-      if (c->shares_switch)
-        for (int64_t k = 0; k < count; k++) mine[k] = later(mine[k], done[k] + switch_ns);
-      else
-        for (int64_t k = 0; k < count; k++) mine[k] = later(mine[k], done[k] + c->switch_ns[k][row]);
+      all_t then;
+      add(s, &s->cost[SWITCH], row, m->times[2 * (int64_t)m->row_slot[other] + 1], then);
+      EACH(now[k] = latest(now[k], then[k]))
     }
-    if (lane >= 0)
-      for (int64_t k = 0; k < count; k++) mine[k] = find_room(l, p + k, row, mine[k]);
-    int64_t delay_ns = c->unexplained_delay_ns[0][row];
-    if (!c->shares_delay)
-      for (int64_t k = 0; k < count; k++) mine[k] += c->unexplained_delay_ns[k][row];
-    else if (delay_ns)
-      for (int64_t k = 0; k < count; k++) mine[k] += delay_ns;
+    if (lane >= 0) EVERY ((double *)now)[n] = (double)find_room(l, p + n, row, (int64_t)((double *)now)[n]);
+    if (s->cost[DELAY].measured[row] || s->cost[DELAY].passes) add(s, &s->cost[DELAY], row, now, now);
   }
-  for (int64_t k = 0; k < count; k++) mine[count + k] = mine[k] + c->duration_ns[k][row];
-  for (int64_t k = 0; k < count && lane >= 0; k++) {
-    p[k].lane_end[lane] = mine[count + k];
-    p[k].block_end[lane / BLOCK] = later(p[k].block_end[lane / BLOCK], mine[count + k]);
-    p[k].lane_kind[lane] = l->kind[row];
+  add(s, &s->cost[DURATION], row, now, end);
+  EACH(mine[0][k] = now[k])
+  EACH(mine[1][k] = end[k])
+  if (lane >= 0) EVERY {
+    int64_t ns = (int64_t)((double *)end)[n];
+    p[n].lane_end[lane] = ns;
+    p[n].block_end[lane / BLOCK] = later(p[n].block_end[lane / BLOCK], ns);
+    p[n].lane_kind[lane] = l->kind[row];
   }
   if (window >= 0) {
-    int64_t *restrict first = m->first + window * count, *restrict last = m->last + window * count;
-    for (int64_t k = 0; k < count; k++) {
-      first[k] = mine[k] < first[k] ? mine[k] : first[k];
-      last[k] = later(last[k], mine[count + k]);
-    }
-  } else if (window < -1)
-    for (int64_t k = 0; k < count; k++) {
-      m->kept[2 * ((-2 - window) * count + k)] = mine[k];
-      m->kept[2 * ((-2 - window) * count + k) + 1] = mine[count + k];
-    }
+    pair_t *first = m->first[window], *last = m->last[window];
+    EACH(first[k] = earliest(first[k], now[k]))
+    EACH(last[k] = latest(last[k], end[k]))
+  } else if (window < -1) {
+    all_t *kept = m->kept + 2 * (-2 - (int64_t)window);
+    EACH(kept[0][k] = now[k]; kept[1][k] = end[k])
+  }
 }
 
-ALWAYS_INLINE void forward_many(const links_t *l, const columns_t *c, const many_t *m, const pass_t *p,
-                                const int64_t count) {
+/* The same as boundby_forward for AT_ONCE costs at once, of which only each window's begin and end is left. Times are
+   whole numbers, counted from ``origin``, all of them so small that a double holds them: eight are added at once. */
+EXPORT void boundby_forward_many(const links_t *l, const many_t *m) {
+  shared_t s;
+  pass_t p[AT_ONCE];
+  for (int cost = 0; cost < COSTS; cost++)
+    s.cost[cost] = (cost_t){.measured = (const int64_t *)(intptr_t)m->costs[3 * cost],
+                           .left = (const int64_t *)(intptr_t)m->costs[3 * cost + 1],
+                           .passes = (const uint8_t *)(intptr_t)m->costs[3 * cost + 2]};
+  for (int bits = 0; bits < 256; bits++) EVERY ((double *)s.is_in[bits])[n] = bits >> n & 1;
+  EVERY p[n] = (pass_t){.lane_end = m->lane_end + n * m->lanes,
+                        .lane_kind = m->lane_kind + n * m->lanes,
+                        .block_end = m->block_end + n * m->lanes,
+                        .front = m->front + n * m->lanes};
   for (int64_t index = 0; index < m->events; index++) {
     int32_t event = m->order[index], at = event < 0 ? ~event : event >> 1;
-    int64_t *mine = m->times + 2 * (event < 0 ? m->row_slot : m->node_slot)[at] * count;
+    all_t *mine = m->times + 2 * (int64_t)(event < 0 ? m->row_slot : m->node_slot)[at];
     if (event < 0)
-      run_operations(l, c, m, p, at, mine, count);
+      run_operations(l, &s, m, p, at, mine);
     else if (event & 1)
-      end_nodes(l, c, m, at, mine, count);
+      end_nodes(l, &s, m, at, mine);
     else
-      begin_nodes(l, c, m, at, mine, count);
-  }
-}
-
-/* The same as boundby_forward for up to AT_ONCE costs at once, of which only each window's begin and end is left. */
-EXPORT void boundby_forward_many(const links_t *l, const many_t *m) {
-  columns_t c = {.shares_switch = 1, .shares_delay = 1};
-  pass_t p[AT_ONCE];
-  for (int64_t k = 0; k < m->count; k++) {
-    const costs_t *costs = (const costs_t *)(intptr_t)m->costs[k];
-    c.interval_ns[k] = costs->interval_ns;
-    c.call_ns[k] = costs->call_ns;
-    c.waits[k] = costs->waits;
-    c.wait_lag_ns[k] = costs->wait_lag_ns;
-    c.launch_latency_ns[k] = costs->launch_latency_ns;
-    c.switch_ns[k] = costs->switch_ns;
-    c.unexplained_delay_ns[k] = costs->unexplained_delay_ns;
-    c.duration_ns[k] = costs->duration_ns;
-    c.shares_switch &= c.switch_ns[k] == c.switch_ns[0];
-    c.shares_delay &= c.unexplained_delay_ns[k] == c.unexplained_delay_ns[0];
-    c.no_limit_ns[k] = costs->has_queue_limit ? 0 : NEVER;
-    p[k] = (pass_t){.lane_end = m->lane_end + k * m->lanes,
-                    .lane_kind = m->lane_kind + k * m->lanes,
-                    .block_end = m->block_end + k * m->lanes,
-                    .front = m->front + k * m->lanes};
-  }
-  switch (m->count) { /* loops of a known length */
-#define CASE(count) \
-  case count: \
-    forward_many(l, &c, m, p, count); \
-    break;
-    CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
+      begin_nodes(l, &s, m, at, mine);
   }
 }
 

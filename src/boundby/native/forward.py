@@ -6,7 +6,6 @@ rows of nodes and operations as in `boundby.replay.graph`, NONE (-1) in an index
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact
+from boundby.model.arrays import BoolArray, ByteArray, FloatArray, Int32Array, Int64Array, blank
 from boundby.model.library import Record, call, core, run
 from boundby.model.records import dataclass, fields, replace
 
@@ -24,6 +23,7 @@ NEVER = -(1 << 62)
 FIRST_KERNEL = 3  # kinds of operations from here on are kernels
 BLOCK = 32  # lanes that are looked at as one
 AT_ONCE = 8  # passes that run as one
+EXACT_NS = 1 << 53  # whole numbers below are exact as floating point numbers: 104 days
 
 T = TypeVar("T", bound=Record)
 
@@ -69,6 +69,18 @@ class Links(Record):
         return int(self.chain.max(initial=-1)) + 1
 
     @cached_property
+    def origin_ns(self) -> int:
+        """The first time that was measured."""
+        return min(int(time.min(initial=-NEVER)) for time in (self.node_begin_ns, self.start_ns))
+
+    @cached_property
+    def reach_ns(self) -> float:
+        """From the first to the last time that was measured, and all lags of edges."""
+        latest = max(int(time.max(initial=NEVER)) for time in (self.node_begin_ns, self.start_ns))
+        lags = (self.follow_lag_ns, self.queue_slot_lag_ns, self.unexplained_lead_ns)
+        return latest - self.origin_ns + sum(map(_total_ns, lags))
+
+    @cached_property
     def waiting(self) -> Int64Array:
         """Of each entry of ``wait_for``: the node that waits."""
         return np.repeat(np.arange(self.nodes), np.diff(self.wait_at))
@@ -104,6 +116,10 @@ class Links(Record):
             raise ValueError(f"a graph's columns do not fit together (check {good.index(False)})")
 
 
+def _total_ns(column: Int64Array) -> float:
+    return float(np.abs(column).sum(dtype=np.float64))  # of any columns: it cannot overflow
+
+
 def _are_offsets(at: Int32Array, count: int, flat: Int32Array) -> bool:
     return len(at) == count + 1 and at[0] == 0 and at[-1] == len(flat) and bool((at[1:] >= at[:-1]).all())
 
@@ -126,24 +142,93 @@ class Costs(Record):
     duration_ns: Int64Array
     has_queue_limit: bool = True
 
+    def __getattr__(self, name: str) -> Any:
+        """A column of which less is left, written out now that somebody asks for it."""
+        less = vars(self).get("_less", {}).get(name)
+        if less is None:
+            raise AttributeError(name)
+        vars(self)[name] = column = less.column
+        return column
+
+    def column(self, name: str) -> Column:
+        """A column, as it was given to `changed`."""
+        less: Column | None = vars(self).get("_less", {}).get(name)
+        return getattr(self, name) if less is None else less
+
+    def changed(self, **columns: Column | BoolArray | bool) -> Costs:
+        """The same with these columns for others."""
+        made = object.__new__(Costs)
+        known = {field.name: columns.get(field.name, vars(self).get(field.name)) for field in fields(self)}
+        less = {**vars(self).get("_less", {}), **columns}
+        less = {name: column for name, column in less.items() if isinstance(column, Less)}
+        vars(made).update({name: column for name, column in known.items() if name not in less}, _less=less)
+        return made
+
+    def blanked(self, name: str, where: BoolArray, left: Int64Array | None = None) -> Column:
+        """A column of which in these places nothing is left, or ``left`` of what was measured."""
+        column = self.column(name)
+        if isinstance(column, Less) and column.left is left and column.pieces is None:
+            return column._replace(where=column.where | where)
+        if isinstance(column, Less):
+            column = column.column
+        return Less(column, where, left)
+
     def check(self, links: Links) -> None:
         """Raise ValueError where columns are not those of these links."""
-        columns = [getattr(self, field.name) for field in fields(self)[:-1]]
-        if [len(column) for column in columns] != [links.nodes] * 4 + [links.operations] * 4:
+        columns = [self.column(field.name) for field in fields(self)[:-1]]
+        lengths = [len(column.measured if isinstance(column, Less) else column) for column in columns]
+        if lengths != [links.nodes] * 4 + [links.operations] * 4:
             raise ValueError("costs are of another graph")
-
-    def lightened(self) -> Costs:
-        """The same, with columns of one value shared: see `compact`."""
-        columns: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)[:-1]}
-        light: dict[str, Any] = {
-            name: even for name, column in columns.items() if (even := compact(column)) is not column
-        }
-        return replace(self, **light) if light else self
 
     def is_same(self, other: Costs) -> bool:
         """Whether nothing differs."""
         pairs = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]
         return all(one is two or np.array_equal(one, two) for one, two in pairs)
+
+    @cached_property
+    def total_ns(self) -> float:
+        """All of them, one after the other."""
+        return sum(_total_ns(getattr(self, name)) for name in COSTS)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """What the intervals before nodes are made of."""
+
+    node: Int32Array
+    ns: Int64Array
+    nodes: int
+
+    @cached_property
+    def by_node(self) -> tuple[Int32Array, Int32Array]:
+        """``at[node]:at[node + 1]`` of the second are the pieces of each node."""
+        order = np.argsort(self.node, kind="stable").astype(np.int32)
+        return np.append(0, np.cumsum(np.bincount(self.node, minlength=self.nodes))).astype(np.int32), order
+
+
+class Less(NamedTuple):
+    """A column of costs of which in some places (``where``) only ``left`` is left; None: nothing; or, of the intervals
+    before nodes, one without some of the pieces. Written out only where somebody asks for it."""
+
+    measured: Int64Array
+    where: BoolArray
+    left: Int64Array | None = None
+    pieces: Pieces | None = None
+
+    @property
+    def column(self) -> Int64Array:
+        """All of it."""
+        if self.pieces is not None:
+            return shorten(self.measured, self.pieces.node, self.pieces.ns, self.where)
+        return blank(self.measured, self.where) if self.left is None else np.where(self.where, self.left, self.measured)
+
+
+Column = Int64Array | Less
+#: Columns of `Costs` in nanoseconds, in the order of forward.c.
+COSTS = (
+    *("interval_ns", "call_ns", "wait_lag_ns", "launch_latency_ns"),
+    *("switch_ns", "unexplained_delay_ns", "duration_ns"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,16 +310,25 @@ def assign_slots(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Arra
 
 @dataclass(frozen=True, eq=False)
 class Many(Record):
-    """Passes of several costs at once. What has one value for each pass has them side by side."""
+    """AT_ONCE passes at once. What has one value for each pass has them side by side; what is or is not in each of
+    them is told by bits. Times are counted from ``origin``."""
 
     order: Int32Array
     events: int
-    count: int
-    costs: Int64Array  # addresses
+    origin: int
+    costs: Int64Array  # of each column: the addresses of what was measured, of what is left of it in some passes, and
+    # of in which; 0: there is none
+    waits: ByteArray
+    unlimited: int  # passes in which queues are not limited
+    pieces: int
+    piece_at: Int32Array  # see `Pieces.by_node`
+    piece: Int32Array
+    piece_ns: Int64Array
+    piece_passes: ByteArray  # passes without it
     node_slot: Int32Array
     row_slot: Int32Array
-    times: Int64Array  # of each slot: starts, then ends
-    clock: Int64Array  # of each chain; the state of lanes: see Pass, one pass after the other
+    times: FloatArray  # of each slot: starts, then ends
+    clock: FloatArray  # of each chain; the state of lanes: see Pass, one pass after the other
     begun: BoolArray
     lane_end: Int64Array
     lane_kind: Int32Array
@@ -242,9 +336,9 @@ class Many(Record):
     front: Int64Array
     lanes: int
     window: Int32Array
-    first: Int64Array
-    last: Int64Array
-    kept: Int64Array
+    first: FloatArray
+    last: FloatArray
+    kept: FloatArray
 
 
 class Windows(NamedTuple):
@@ -254,14 +348,15 @@ class Windows(NamedTuple):
     of: Int32Array
     size: int
 
-    def room(self, *passes: int) -> Spans:
-        """For so many passes, where none has begun."""
-        shape, kept = (self.size, *passes), max(-1 - int(self.of.min(initial=NONE)), 0)
-        return Spans(np.full(shape, -NEVER), np.full(shape, NEVER), np.zeros((kept, *passes, 2), np.int64))
+    @property
+    def told(self) -> int:
+        """How many are told themselves."""
+        return max(-1 - int(self.of.min(initial=NONE)), 0)
 
     def spans(self, start: Int64Array, end: Int64Array) -> Spans:
         """Of a pass whose times are there."""
-        found = self.room()
+        first, last = np.full(self.size, -NEVER), np.full(self.size, NEVER)
+        found = Spans(first, last, np.zeros((self.told, 2), np.int64))
         for number in range(self.size):
             rows = self.of == number
             found.first[number], found.last[number] = start[rows].min(initial=-NEVER), end[rows].max(initial=NEVER)
@@ -279,41 +374,122 @@ class Spans(NamedTuple):
     kept: Int64Array
 
 
+class _AtOnce:
+    """Up to AT_ONCE costs that differ from those measured by less in some places, of each column in one way."""
+
+    def __init__(self, measured: Costs) -> None:
+        self.measured = measured
+        self.costs: list[Costs] = []
+        self._less: list[dict[str, Less]] = []  # of each, by column
+        self._left: dict[str, Int64Array | None] = {}  # by column
+
+    def add(self, costs: Costs) -> bool:
+        """Whether these could join."""
+        less = {name: column for name in COSTS if (column := self._less_of(costs, name)) is not None}
+        left = {name: column.left for name, column in less.items() if column.pieces is None}
+        is_other = any(self._left.get(name, column) is not column for name, column in left.items())
+        if is_other or len(self.costs) == AT_ONCE:
+            return False
+        self.costs.append(costs)
+        self._less.append(less)
+        self._left |= left
+        return True
+
+    def _less_of(self, costs: Costs, name: str) -> Less | None:
+        column, measured = costs.column(name), getattr(self.measured, name)
+        if column is measured:
+            return None
+        if isinstance(column, Less) and column.measured is measured:
+            return column
+        return Less(measured, np.ones(len(measured), np.bool_), getattr(costs, name))
+
+    @property
+    def total_ns(self) -> float:
+        """No pass lasts longer than this, however much happens one after the other."""
+        return self.measured.total_ns + sum(_total_ns(left) for left in self._left.values() if left is not None)
+
+    def spans(
+        self, links: Links, order: Int32Array, slots: tuple[Int32Array, Int32Array, int], windows: Windows
+    ) -> list[Spans]:
+        """All in one pass."""
+        lanes, (node_slot, row_slot, places) = len(links.lane_first), slots
+        unlimited, waits, passes = 0, np.zeros(links.nodes, np.uint8), dict[str, ByteArray]()
+        pieces = Pieces(np.zeros(0, np.int32), np.zeros(0, np.int64), 0)
+        for number, (costs, less) in enumerate(zip(self.costs, self._less, strict=True)):
+            unlimited |= (not costs.has_queue_limit) << number
+            waits |= costs.waits.view(np.uint8) * np.uint8(1 << number)
+            for name, column in less.items():
+                own = column.where.view(np.uint8) * np.uint8(1 << number)  # shifting takes 25 times as long
+                if column.pieces is not None:
+                    pieces, name = column.pieces, "pieces"
+                passes[name] = np.bitwise_or(passes[name], own, out=own) if name in passes else own
+        piece_at, piece = pieces.by_node
+        columns = [(getattr(self.measured, name), self._left.get(name), passes.get(name)) for name in COSTS]
+        shape = windows.size, AT_ONCE
+        many = Many(
+            order=order,
+            events=len(order),
+            origin=links.origin_ns,
+            costs=np.array([0 if one is None else one.ctypes.data for each in columns for one in each], np.int64),
+            waits=waits,
+            unlimited=unlimited,
+            pieces=len(pieces.node),
+            piece_at=piece_at,
+            piece=piece,
+            piece_ns=pieces.ns,
+            piece_passes=passes.get("pieces", np.zeros(0, np.uint8)),
+            node_slot=node_slot,
+            row_slot=row_slot,
+            times=np.empty(2 * places * AT_ONCE),
+            clock=np.zeros(links.chains * AT_ONCE),
+            begun=np.zeros(links.chains, np.bool_),
+            lane_kind=np.zeros(lanes * AT_ONCE, np.int32),
+            **{name: np.full(lanes * AT_ONCE, NEVER) for name in ("lane_end", "block_end", "front")},
+            lanes=lanes,
+            window=windows.of,
+            first=np.full(shape, float(-NEVER)),
+            last=np.full(shape, float(NEVER)),
+            kept=np.zeros((windows.told, 2, AT_ONCE)),
+        )
+        call("boundby_forward_many", links, many)
+        at = [
+            np.where(np.abs(time) < -NEVER, time.astype(np.int64) + links.origin_ns, time.astype(np.int64))
+            for time in (many.first, many.last, many.kept)
+        ]
+        return [Spans(at[0][:, n], at[1][:, n], at[2][:, :, n]) for n in range(len(self.costs))]
+
+
 def spans(
     links: Links,
+    measured: Costs,
     costs: Sequence[Costs],
     order: Int32Array,
     slots: tuple[Int32Array, Int32Array, int],
     windows: Windows,
 ) -> list[Spans]:
-    """What `Windows.spans` says of a pass with each of up to AT_ONCE costs, all in one; see `assign_slots`."""
-    for each in costs:
+    """What `Windows.spans` says of a pass with each of these costs, in as few passes as may be; see `assign_slots`.
+    ``measured``: what most of their columns are, but for what is less of them."""
+    for each in (measured, *costs):
         each.check(links)
-    if len(costs) > AT_ONCE or len(windows.of) != links.operations:
-        raise ValueError("too many costs at once, or windows of another graph")
-    many, lanes, (node_slot, row_slot, places) = len(costs), len(links.lane_first), slots
-    found = windows.room(many)
-    call(
-        "boundby_forward_many",
-        links,
-        Many(
-            order=order,
-            events=len(order),
-            count=many,
-            costs=np.array([ctypes.addressof(each.structure) for each in costs], np.int64),
-            node_slot=node_slot,
-            row_slot=row_slot,
-            times=np.empty(2 * places * many, np.int64),
-            clock=np.zeros(links.chains * many, np.int64),
-            begun=np.zeros(links.chains, np.bool_),
-            lane_kind=np.zeros(lanes * many, np.int32),
-            **{name: np.full(lanes * many, NEVER) for name in ("lane_end", "block_end", "front")},
-            lanes=lanes,
-            window=windows.of,
-            **found._asdict(),
-        ),
-    )
-    return [Spans(found.first[:, number], found.last[:, number], found.kept[:, number]) for number in range(many)]
+    if len(windows.of) != links.operations:
+        raise ValueError("windows are of another graph")
+    parts: list[tuple[_AtOnce, list[int]]] = []
+    for number, each in enumerate(costs):
+        joined = next((members for part, members in parts if part.add(each)), None)
+        if joined is None:
+            part, joined = _AtOnce(measured), []
+            part.add(each)
+            parts.append((part, joined))
+        joined.append(number)
+    found: dict[int, Spans] = {}
+    for part, members in parts:
+        if links.reach_ns + part.total_ns < EXACT_NS:
+            found |= dict(zip(members, part.spans(links, order, slots, windows), strict=True))
+        else:
+            for number, each in zip(members, part.costs, strict=True):
+                one = forward(links, each, order)
+                found[number] = windows.spans(one.start, one.end)
+    return [found[number] for number in range(len(costs))]
 
 
 def shorten(interval_ns: Int64Array, node: Int32Array, ns: Int64Array, mine: BoolArray) -> Int64Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -12,6 +12,7 @@ from boundby.model.arrays import FloatArray, Int64Array
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
+from boundby.native.forward import AT_ONCE
 from boundby.replay.predictor import Predictor, Range, Step, most_saved
 from boundby.replay.removals import Scope, Without, held_by_region
 from boundby.results.report import Doubt
@@ -24,6 +25,8 @@ MOST_REGIONS = 60
 CAUSE_SHARE = 0.02
 # A cause that saves less of the window everywhere is not looked for in the regions.
 LEAST_SAVED_SHARE = 0.003
+# Regions are replayed together as soon as they have so many questions: few passes that are not full, and few masks.
+ASKED_TOGETHER = 3 * AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
     regions = len(predictor.timeline.ownership.regions)
     held_ns = held_by_region(predictor.graph, predictor.everywhere, regions)
     held = _worth_replaying(held_ns, 0)
+    _ask_everywhere(predictor, held)
     predicted = _scenarios(predictor, held)
     device = savings_by_cause(predictor, held)
     return Counterfactuals(
@@ -120,12 +124,19 @@ def savings_by_cause(
     return device
 
 
+def _ask_everywhere(predictor: Predictor, held: set[Cause]) -> None:
+    """Replay at once what is asked of all regions together: scenarios, and each cause alone and once nothing waits."""
+    keys = {cause.key for cause in held}
+    causes = [(Without(scenario.causes),) for scenario in SCENARIOS.values() if keys & set(scenario.causes)]
+    no_waits = Without(("sync",))
+    both = [more for key in sorted(keys) for more in ((Without((key,)),), (no_waits, Without((key,))))]
+    predictor.ask(*([Step(change, predictor.everywhere) for change in each] for each in (*causes, (no_waits,), *both)))
+
+
 def _scenarios(predictor: Predictor, held: set[Cause]) -> dict[int, dict[str, int]]:
     """Windows by device index and scenario. Removing something never makes a program slower; a replay's rounding of
     dependencies can."""
     keys = {cause.key for cause in held}
-    asked = [Without(scenario.causes) for scenario in SCENARIOS.values() if keys & set(scenario.causes)]
-    predictor.ask(*([Step(change, predictor.everywhere)] for change in asked))
     predicted: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     for scenario in SCENARIOS.values():
         windows = predictor.without(scenario.causes) if keys & set(scenario.causes) else predictor.measured_ns
@@ -165,21 +176,31 @@ def _regions(
     """Savings inside each region that matters. ``held_ns``: see `held_by_region`; ``last``: see `savings_by_cause`."""
     timeline = predictor.timeline
     at_most = _most_everywhere(predictor, held, last)
-    regions: dict[int, dict[str, int]] = {}
     alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
+    first: dict[int, int] = {}
+    waiting: dict[int, tuple[Scope, set[Cause]]] = {}
+    found: dict[int, dict[str, int]] = {}
+
+    def replay() -> None:
+        saved = _region_savings(predictor, list(waiting.values()), last)
+        for number, by_cause in zip(waiting, saved, strict=True):  # no more than the same cause saves everywhere
+            found[number] = {key: min(ns, at_most.get(Cause[key.upper()], 0)) for key, ns in by_cause.items()}
+        waiting.clear()
+
     for number in _regions_that_matter(timeline, inclusive):
         inside = timeline.ownership.regions.subtree(number)
         scope = predictor.scope(regions=inside)
         content = b"".join(np.packbits(mask).tobytes() for mask in (scope.nodes, scope.operations, scope.pieces))
-        if content in alike:
-            regions[number] = regions[alike[content]]
+        first[number] = alike.setdefault(content, number)
+        if first[number] != number:
             continue
-        alike[content] = number
         worth = _worth_replaying(held_ns[inside], int(inclusive[number].sum()))
         worth = {cause for cause in worth if at_most.get(cause, 0) >= LEAST_SAVED_SHARE * timeline.total_ns}
-        saved = _region_savings(predictor, scope, worth, last)  # no more than the same cause saves everywhere
-        regions[number] = {key: min(ns, at_most.get(Cause[key.upper()], 0)) for key, ns in saved.items()}
-    return regions
+        waiting[number] = scope, worth
+        if sum(len(causes) for _, causes in waiting.values()) >= ASKED_TOGETHER:
+            replay()
+    replay()
+    return {number: found[one] for number, one in first.items()}
 
 
 def _worth_replaying(held_ns: FloatArray, total_ns: int) -> set[Cause]:
@@ -205,19 +226,23 @@ def _most_everywhere(predictor: Predictor, held: set[Cause], last: tuple[Step, .
     }
 
 
-def _region_savings(predictor: Predictor, scope: Scope, worth: set[Cause], last: tuple[Step, ...]) -> dict[str, int]:
-    """Savings of removals inside one region only: its waits, and every other cause once its waits are gone. Of
-    several devices, which run at the same time, the one that saves most."""
-    saved = dict.fromkeys((cause.key for cause in REMOVABLE), 0)
+def _region_savings(
+    predictor: Predictor, asked: Sequence[tuple[Scope, set[Cause]]], last: tuple[Step, ...]
+) -> list[dict[str, int]]:
+    """Savings of removals of these causes inside one region only, for each of several: its waits, and every other cause
+    once its waits are gone. Of several devices, which run at the same time, the one that saves most."""
     measured = predictor.windows(*last) if last else predictor.measured_ns
-    no_waits, others = Step(Without(("sync",)), scope), sorted(worth - {Cause.SYNC})
-    asked = [(no_waits, Step(Without((cause.key,)), scope), *last) for cause in others]
-    waits = [(no_waits, *last)] if Cause.SYNC in worth else []
-    waitless, *lengths = *([] if waits else [measured]), *predictor.ask(*waits, *asked)
-    if waits:
-        saved[Cause.SYNC.key] = most_saved(measured, waitless)
-    for cause, windows in zip(others, lengths, strict=True):
-        saved[cause.key] = most_saved(waitless, windows)
+    questions: dict[tuple[int, Cause], tuple[Step, ...]] = {}
+    for number, (scope, worth) in enumerate(asked):
+        no_waits = Step(Without(("sync",)), scope)
+        for cause in sorted(worth):
+            also = () if cause == Cause.SYNC else (Step(Without((cause.key,)), scope),)
+            questions[number, cause] = (no_waits, *also, *last)
+    windows = dict(zip(questions, predictor.ask(*questions.values()), strict=True))
+    saved = [dict.fromkeys((cause.key for cause in REMOVABLE), 0) for _ in asked]
+    for (number, cause), left in windows.items():
+        before = measured if cause == Cause.SYNC else windows.get((number, Cause.SYNC), measured)
+        saved[number][cause.key] = most_saved(before, left)
     return saved
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, pick
 from boundby.model.records import replace
-from boundby.native.forward import AT_ONCE, NEVER, Costs, Pass, Spans, Windows, find_late, forward, in_turns, spans
+from boundby.native.forward import NEVER, Costs, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
 
@@ -98,14 +98,12 @@ def _outcome(graph: Graph, costs: Costs) -> Pass:
     return forward(graph.links, costs, graph.order)
 
 
-def replay_spans(graph: Graph, costs: Sequence[Costs], windows: Windows) -> Iterator[Spans]:
+def replay_spans(graph: Graph, costs: Sequence[Costs], windows: Windows) -> list[Spans]:
     """When the operations of each window begin and end with each of these costs; each with a pass of its own, or of
     AT_ONCE of them where one order is good for all."""
     if graph.takes_turns or graph.slots is None:
-        yield from (windows.spans(*replay(graph, each)) for each in costs)
-        return
-    for low in range(0, len(costs), AT_ONCE):
-        yield from spans(graph.links, costs[low : low + AT_ONCE], graph.order, graph.slots, windows)
+        return [windows.spans(*replay(graph, each)) for each in costs]
+    return spans(graph.links, graph.costs, costs, graph.order, graph.slots, windows)
 
 
 def run_ahead_ns(graph: Graph, costs: Costs) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, is_any, pick, rows_of
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
-from boundby.native.forward import Costs, Links, assign_slots, follow
+from boundby.native.forward import Costs, Links, Pieces, assign_slots, follow
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -69,6 +69,17 @@ class Graph:
     def slots(self) -> tuple[Int32Array, Int32Array, int] | None:
         """Where several replays at once keep their times; None: the order cannot be gone through event by event."""
         return assign_slots(self.links, self.order)
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """What the intervals before nodes are made of."""
+        return Pieces(self.piece_node, self.piece_ns, self.links.nodes)
+
+    @cached_property
+    def early_ns(self) -> Int64Array | None:
+        """Of launch latencies what is below nothing, where clocks err; None: none is."""
+        latency_ns = self.costs.launch_latency_ns
+        return np.minimum(latency_ns, 0) if len(latency_ns) and int(latency_ns.min()) < 0 else None
 
     @cached_property
     def launches(self) -> BoolArray:

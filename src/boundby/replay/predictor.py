@@ -18,7 +18,7 @@ from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import union
 from boundby.model.records import replace
 from boundby.model.units import percent
-from boundby.native.forward import AT_ONCE, NEVER, NONE, Costs, Spans, Windows
+from boundby.native.forward import AT_ONCE, NEVER, NONE, Costs, Less, Spans, Windows
 from boundby.replay.build import build_graph
 from boundby.replay.engine import replay_otherwise, replay_spans, run_ahead_ns
 from boundby.replay.graph import Graph
@@ -149,7 +149,7 @@ class Predictor:
         self.rest_ns = [length_ns - span_ns for length_ns, span_ns in zip(self.measured_ns, spans_ns, strict=True)]
         low, high = min(device.low_ns for device in self.devices), max(device.high_ns for device in self.devices)
         self.everywhere = window_scope(self.graph, low, high)
-        self._known: dict[tuple[Change, ...] | None, list[int]] = {}
+        self._known: dict[tuple[Change, ...], list[int]] = {}
         self._lengths: WeakKeyDictionary[Costs, list[tuple[int, int, int]]] = WeakKeyDictionary()
         self._begins_sooner: set[tuple[Change, ...]] = set()  # and so lasts longer than it was measured, as replayed
         self.broken: dict[
@@ -163,15 +163,17 @@ class Predictor:
 
     def ask(self, *questions: Sequence[Step]) -> list[list[int]]:
         """`windows` of each of these: several are replayed at once."""
-        names = [self._name(steps) for steps in questions]
-        known = {number: self._known[name] for number, name in enumerate(names) if name in self._known}
-        rest = [number for number in range(len(questions)) if number not in known]
+        names = [
+            number if (name := self._name(steps)) is None else name for number, steps in enumerate(questions)
+        ]  # each once
+        rest = {name: steps for name, steps in zip(names, questions, strict=True) if name not in self._known}
+        known: dict[tuple[Change, ...] | int, list[int]] = dict(self._known.items())
         for low in range(0, len(rest), AT_ONCE):
             stage.check()
-            asked = {number: self._costs(questions[number]) for number in rest[low : low + AT_ONCE]}
+            asked = {name: self._costs(rest[name]) for name in list(rest)[low : low + AT_ONCE]}
             self._replay(asked.values())
-            known |= {number: self._judged(questions[number], costs) for number, costs in asked.items()}
-        return [known[number] for number in range(len(questions))]
+            known |= {name: self._judged(rest[name], costs) for name, costs in asked.items()}
+        return [known[name] for name in names]
 
     def _name(self, steps: Sequence[Step]) -> tuple[Change, ...] | None:
         """By what the answer is known once it was asked for: changes made everywhere."""
@@ -202,15 +204,22 @@ class Predictor:
         Where a change takes nothing away, its costs are those of before, and known."""
         new = list({id(costs): costs for costs in asked if costs not in self._lengths}.values())
         for costs, found in zip(new, replay_spans(self.graph, new, self._windows), strict=True):
+            lengths = [rest_ns + span_ns for rest_ns, span_ns in zip(self.rest_ns, self._spans_ns(found), strict=True)]
             self._lengths[costs] = [
                 (
-                    self.rest_ns[number] + span_ns,
-                    self._floor_ns(costs.duration_ns, number),
+                    length,
+                    self._floor_below(length, costs, number),
                     max(int(found.last[number]), *found.kept[self._kept[number], 1].tolist(), 0)
                     - self._ends_ns[number],
                 )
-                for number, span_ns in enumerate(self._spans_ns(found))
+                for number, length in enumerate(lengths)
             ]
+
+    def _floor_below(self, length: int, costs: Costs, number: int) -> int:
+        """`_floor_ns`, if it can be more than this length."""
+        if length >= self._floors_ns[number] and isinstance(costs.column("duration_ns"), Less):
+            return 0
+        return self._floor_ns(costs.duration_ns, number)
 
     def _costs(self, steps: Sequence[Step]) -> Costs:
         """What everything costs after these changes."""
@@ -225,20 +234,20 @@ class Predictor:
             if isinstance(change, Without) and scope is self.everywhere:
                 gone.update(change.causes)
         measured_ns = self.graph.costs.duration_ns
-        for row, before_ns, after_ns in self._outside if costs.duration_ns is not measured_ns else ():
-            if len(row):  # what lies outside of the window stays
+        for row, before_ns, after_ns in self._outside:
+            if len(row) and costs.duration_ns is not measured_ns:  # what lies outside of the window stays
                 part = (before_ns + after_ns) / np.maximum(measured_ns[row], 1)
                 duration_ns = costs.duration_ns.copy()
                 duration_ns[row] = before_ns + after_ns + (duration_ns[row] * (1 - part)).astype(np.int64)
-                costs = replace(costs, duration_ns=duration_ns)
-        return costs.lightened()
+                costs = costs.changed(duration_ns=duration_ns)
+        return costs
 
     def _note(self, law: str, excess_ns: int, window_ns: int) -> None:
         if excess_ns > LAW_SLACK * window_ns:
             self.broken[law] = max(self.broken.get(law, 0.0), excess_ns / max(window_ns, 1))
 
     def _remove(self, change: Without, scope: Scope) -> Costs:
-        return change(self.graph, self.graph.costs, scope).lightened()
+        return change(self.graph, self.graph.costs, scope)
 
     def without(
         self, causes: Sequence[str], scope: Scope | None = None, *, first: tuple[str, ...] | None = None
@@ -316,7 +325,8 @@ class Predictor:
         changed_ns = self._changed_ns(costs)
         is_same_work = costs.duration_ns is self.graph.costs.duration_ns
         otherwise, ahead_ns = self._otherwise_ns(costs), run_ahead_ns(self.graph, costs)
-        loading = LOADING_ERROR * float(costs.call_ns[self.graph.is_init & self.everywhere.nodes].sum())
+        loads = self.graph.is_init & self.everywhere.nodes
+        loading = LOADING_ERROR * float(costs.call_ns[loads].sum() if loads.any() else 0)
         ranges = []
         for position, predicted in enumerate(predicted_ns):
             measured, rows = self.measured_ns[position], self._rows[position]
@@ -365,12 +375,12 @@ class Predictor:
         may_wait &= graph.wait_is_open & ~taken
         length_ns = graph.links.node_end_ns - graph.links.node_begin_ns
         call_ns = np.where(may_wait, np.minimum(measured.call_ns, measured.wait_lag_ns), measured.call_ns)
-        costs = replace(measured, waits=measured.waits & ~taken | may_wait, call_ns=np.where(taken, length_ns, call_ns))
+        costs = measured.changed(waits=measured.waits & ~taken | may_wait, call_ns=np.where(taken, length_ns, call_ns))
         for change, scope in steps:
             costs = change(graph, costs, scope)
         if is_waitless:
             waits = np.where(graph.wait_is_open & ~taken & steps[-1].scope.nodes, self.open.call_ns, 0)
-            costs = replace(costs, call_ns=np.maximum(costs.call_ns - waits, 0))
+            costs = costs.changed(call_ns=np.maximum(costs.call_ns - waits, 0))
         [found] = replay_spans(graph, [costs], self._windows)
         return [rest_ns + span_ns for rest_ns, span_ns in zip(self.rest_ns, self._spans_ns(found), strict=True)]
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array, blank, group_sums, median, pick
 from boundby.model.causes import REMOVABLE, Cause
-from boundby.model.records import dataclass, replace
+from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
-from boundby.native.forward import Costs, shorten
+from boundby.native.forward import Column, Costs, Less
 from boundby.replay.graph import Graph
 from boundby.replay.trust import Open
 from boundby.replay.waits import USUAL_RETURN_NS
@@ -76,7 +76,7 @@ class Without:
             if cause in self.causes and cause not in gone:
                 costs = removal.remove(graph, costs, scope)
         if set(self.causes) >= set(SCENARIOS["infinite_host"].causes) and scope.is_everything:
-            costs = replace(costs, has_queue_limit=False)
+            costs = costs.changed(has_queue_limit=False)
         return costs
 
 
@@ -87,8 +87,8 @@ class FasterHost:
     factor: float
 
     def __call__(self, graph: Graph, costs: Costs, scope: Scope) -> Costs:
-        saved = costs.interval_ns - _without_pieces(graph, costs, Cause.CPU, scope)
-        return replace(costs, interval_ns=costs.interval_ns - saved + (saved / self.factor).astype(np.int64))
+        saved = costs.interval_ns - _without_pieces(graph, costs, Cause.CPU, scope).interval_ns
+        return costs.changed(interval_ns=costs.interval_ns - saved + (saved / self.factor).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +105,7 @@ class Faster:
         gone = np.append(np.where(held, graph.costs.call_ns * (1 - left), 0).astype(np.int64), 0)
         returning = np.minimum(costs.wait_lag_ns, USUAL_RETURN_NS)
         lag = returning + ((costs.wait_lag_ns - returning) * left).astype(np.int64)
-        return replace(
-            costs,
+        return costs.changed(
             duration_ns=np.where(rows, (costs.duration_ns * left).astype(np.int64), costs.duration_ns),
             call_ns=np.maximum(costs.call_ns - gone[:-1], 0),
             launch_latency_ns=np.where(
@@ -129,18 +128,19 @@ class WithoutOpen:
     def __call__(self, graph: Graph, costs: Costs, scope: Scope) -> Costs:
         found, measured = self.open, graph.costs
 
-        def less(now: Int64Array, before: Int64Array, gone: Int64Array, where: BoolArray) -> Int64Array:
+        def less(name: str, gone: Int64Array, where: BoolArray) -> Column:
             if not gone.any():
-                return now
-            return now - np.where(where, np.clip(now - (before - gone), 0, gone), 0)
+                return costs.column(name)
+            now, before = getattr(costs, name), getattr(measured, name)
+            left: Int64Array = now - np.where(where, np.clip(now - (before - gone), 0, gone), 0)
+            return left
 
-        return replace(
-            costs,
-            interval_ns=less(costs.interval_ns, measured.interval_ns, found.sleep_ns, scope.nodes),
-            call_ns=less(costs.call_ns, measured.call_ns, found.call_ns, scope.nodes),
-            wait_lag_ns=less(costs.wait_lag_ns, measured.wait_lag_ns, found.lag_ns, scope.nodes),
-            duration_ns=less(costs.duration_ns, measured.duration_ns, found.wait_inside_ns, scope.operations),
-            unexplained_delay_ns=blank(costs.unexplained_delay_ns, scope.operations),
+        return costs.changed(
+            interval_ns=less("interval_ns", found.sleep_ns, scope.nodes),
+            call_ns=less("call_ns", found.call_ns, scope.nodes),
+            wait_lag_ns=less("wait_lag_ns", found.lag_ns, scope.nodes),
+            duration_ns=less("duration_ns", found.wait_inside_ns, scope.operations),
+            unexplained_delay_ns=costs.blanked("unexplained_delay_ns", scope.operations),
         )
 
 
@@ -155,70 +155,68 @@ def is_removal(change: Change) -> bool:
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Blocking calls return at once; copies stay on the device. Allocations keep their own time."""
     gone, syncs = costs.waits & scope.nodes, scope.nodes & graph.syncs
-    if not gone.any() and not costs.call_ns[syncs].any():
+    if not gone.any() and not graph.costs.call_ns[syncs].any():
         return costs
-    return replace(costs, waits=costs.waits ^ gone, call_ns=blank(costs.call_ns, syncs))
+    return costs.changed(waits=costs.waits ^ gone, call_ns=costs.blanked("call_ns", syncs))
 
 
 def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Launch-class calls that do not wait, dispatch between calls and launch latency take no time."""
-    latency = blank(costs.launch_latency_ns, scope.operations, at_most=True)
+    latency: Column = Less(graph.costs.launch_latency_ns, scope.operations, graph.early_ns)
+    if costs.column("launch_latency_ns") is not graph.costs.launch_latency_ns:
+        latency = blank(costs.launch_latency_ns, scope.operations, at_most=True)
     # What a waiting call launches still comes after that call's own work.
     rows = graph.launched_by_waits
     rows = rows[scope.operations[rows] & costs.waits[graph.links.launch[rows]] & ~graph.links.from_call_end[rows]]
-    latency[rows] = np.minimum(costs.launch_latency_ns[rows], costs.call_ns[graph.links.launch[rows]])
-    return replace(
-        costs,
-        call_ns=blank(costs.call_ns, scope.nodes & graph.launches & ~costs.waits),
-        interval_ns=_without_pieces(graph, costs, Cause.CUDA_API, scope),
-        launch_latency_ns=latency,
-    )
+    if len(rows):
+        latency = latency.column if isinstance(latency, Less) else latency
+        latency[rows] = np.minimum(costs.launch_latency_ns[rows], costs.call_ns[graph.links.launch[rows]])
+    calls = costs.blanked("call_ns", scope.nodes & graph.launches & ~costs.waits)
+    return _without_pieces(graph, costs.changed(call_ns=calls, launch_latency_ns=latency), Cause.CUDA_API, scope)
 
 
-def _without_pieces(graph: Graph, costs: Costs, cause: Cause, scope: Scope) -> Int64Array:
+def _without_pieces(graph: Graph, costs: Costs, cause: Cause, scope: Scope) -> Costs:
     """The intervals before nodes without their pieces of a cause."""
-    pieces = graph.pieces_of(cause)
-    mine = scope.pieces[pieces]
-    return (
-        shorten(costs.interval_ns, graph.piece_node[pieces], graph.piece_ns[pieces], mine)
-        if mine.any()
-        else costs.interval_ns
-    )
+    mine, column = np.zeros_like(scope.pieces), costs.column("interval_ns")
+    mine[graph.pieces_of(cause)] = scope.pieces[graph.pieces_of(cause)]
+    if not mine.any():
+        return costs
+    if isinstance(column, Less):
+        return costs.changed(interval_ns=column._replace(where=column.where | mine))
+    return costs.changed(interval_ns=Less(column, mine, pieces=graph.pieces))
 
 
 def _without_cpu(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return replace(costs, interval_ns=_without_pieces(graph, costs, Cause.CPU, scope))
+    return _without_pieces(graph, costs, Cause.CPU, scope)
 
 
 def _without_sleep(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return replace(costs, interval_ns=_without_pieces(graph, costs, Cause.HOST_BLOCKED, scope))
+    return _without_pieces(graph, costs, Cause.HOST_BLOCKED, scope)
 
 
 def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Allocations only wait; launches that load code only launch; nothing is compiled."""
-    gone = scope.nodes & graph.is_init
+    costs, gone = _without_pieces(graph, costs, Cause.INIT, scope), scope.nodes & graph.is_init
     if not graph.is_init.any():
-        return replace(costs, interval_ns=_without_pieces(graph, costs, Cause.INIT, scope))
+        return costs
     launches = (graph.node_kind == CallClass.LAUNCH) & ~graph.is_init
     usual = int(median(graph.costs.call_ns[launches])) if launches.any() else 0
     left = np.where(graph.node_kind == CallClass.LAUNCH, np.minimum(costs.call_ns, usual), 0)
     is_allocation = gone & (graph.node_kind == CallClass.ALLOC)
-    return replace(
-        costs,
-        call_ns=np.where(gone, left, costs.call_ns),
-        interval_ns=_without_pieces(graph, costs, Cause.INIT, scope),
-        wait_lag_ns=np.where(is_allocation, 0, costs.wait_lag_ns),
+    return costs.changed(
+        call_ns=np.where(gone, left, costs.call_ns), wait_lag_ns=costs.blanked("wait_lag_ns", is_allocation)
     )
 
 
 def _without_operations(costs: Costs, mine: BoolArray) -> Costs:
     if not mine.any():
         return costs
-    delay_ns = costs.unexplained_delay_ns
-    return replace(
-        costs,
-        duration_ns=blank(costs.duration_ns, mine),
-        unexplained_delay_ns=blank(delay_ns, mine) if delay_ns.any() else delay_ns,
+    delay_ns = costs.column("unexplained_delay_ns")
+    return costs.changed(
+        duration_ns=costs.blanked("duration_ns", mine),
+        unexplained_delay_ns=delay_ns
+        if isinstance(delay_ns, np.ndarray) and not delay_ns.any()
+        else costs.blanked("unexplained_delay_ns", mine),
     )
 
 
@@ -247,10 +245,9 @@ def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     costs = _without_operations(costs, copies)
     blocking = _held_by(graph, copies)
     own = np.append(np.where(blocking, graph.costs.call_ns, 0), 0)[graph.links.launch]
-    return replace(
-        costs,
+    return costs.changed(
         waits=costs.waits & ~blocking,
-        call_ns=np.where(blocking, 0, costs.call_ns),
+        call_ns=costs.blanked("call_ns", blocking),
         launch_latency_ns=np.where(copies, np.maximum(costs.launch_latency_ns - own, 0), costs.launch_latency_ns),
     )
 
