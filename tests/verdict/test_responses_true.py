@@ -80,16 +80,16 @@ def test_no_queue_is_long_enough_for_workers_that_never_rest(monkeypatch: pytest
 
 
 def test_workers_that_start_are_kept() -> None:
-    phase = finding("host-phase", "persistent_workers=True", saving_ns=(MS, 2 * MS), processes_started=[7])
+    phase = finding("host-phase", "persistent_workers=True", saving_ns=(MS, 2 * MS))
     told = first_responses._persistent(subject(phase))
     assert told is not None
     assert told.saving_ns == (MS, 2 * MS)
-    other = first_responses._persistent(subject(replace(phase, evidence={})))
+    other = first_responses._persistent(subject(replace(phase, advice=("start it once",))))  # a compiler, say
     assert other is not None
     assert other.saving_ns is None
 
 
-def test_the_title_is_of_what_is_advised() -> None:
+def test_the_title_is_of_what_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = first_responses._fuse(subject(finding("layout-conversion", "channels_last", saving_ns=(MS, MS))))
     made = first_responses._pinned(subject(finding("pageable-copy", "Fill it on the device", saving_ns=(MS, MS))))
     pinned = first_responses._pinned(subject(finding("pageable-copy", "pin_memory=True", saving_ns=(MS, MS))))
@@ -98,6 +98,10 @@ def test_the_title_is_of_what_is_advised() -> None:
         "Make the data on the device, not on the host",
         "",
     ]
+    upload = finding("pageable-copy", "Fill it on the device", saving_ns=(MS, MS))
+    monkeypatch.setattr(first_responses, "_ASKED", {"gpu_copy": {"pinned": first_responses._pinned}})
+    told = first_responses._of_finding(upload, "finding", "", subject(upload))
+    assert told.title == "Make the data on the device, not on the host"
 
 
 def test_a_program_that_warms_up_is_not_told_to() -> None:

@@ -217,8 +217,8 @@ def _notes(subject: Subject) -> Iterator[str]:
         held = f"{link.name} blocks the host for {duration(link.held_ns)}"
         if not chain.links and most_ns >= subject.context.least_ns:  # copies hold the host instead
             yield (
-                f"{held}: without these waits alone the program takes as long, since it then waits in copies. All"
-                f" of its waits, those in copies too, cost {duration(most_ns)}"
+                f"{held}: without these waits alone the program takes as long, since it then waits elsewhere, as in"
+                f" copies. All of its waits, those in copies too, cost {duration(most_ns)}"
             )
             break
         yield f"{held} and costs nothing: the device works meanwhile, and without these waits the program takes as long"
@@ -669,7 +669,7 @@ def _prefetch(subject: Subject) -> Told | None:
 
 
 def _persistent(subject: Subject) -> Told | None:
-    starts = [item for item in subject.findings if "processes_started" in item.evidence]
+    starts = [item for item in subject.findings if item.advice and "persistent_workers" in item.advice[0]]
     if found := replace(subject, findings=tuple(starts)).found("host-phase"):
         return found
     return None if subject.is_part else Told("no number: the trace does not tell where epochs begin")
@@ -971,7 +971,7 @@ def _remedy_of(item: Finding, subject: Subject) -> str:
         for name, ask in asked.items():
             told = ask(alone)
             if told is not None and told.command == f"boundby explain {item.rule}":
-                return patterns.pattern(bound).remedy(name).title
+                return told.title or patterns.pattern(bound).remedy(name).title
     return ""
 
 
