@@ -81,6 +81,30 @@ def test_tools_for_dataclasses_work_on_it() -> None:
     assert OURS(3).doubled == 6
 
 
+def test_very_many_are_made_like_few() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Late(Kept):
+        name: str
+        rows: list[int] = field(default_factory=list)
+        doubled: int = 0
+
+        def __post_init__(self) -> None:
+            self.__dict__["doubled"] = 2 * self.low
+
+    few, first = Late(1, name="a"), Late.__init__
+    many = [Late(1, name="a") for _ in range(600)]
+    assert Late.__init__ is not first
+    assert len({id(one.rows) for one in many}) == 600
+    assert all(one == few and repr(one) == repr(few) for one in many)
+    assert Late(1, 2, name="b", rows=[3]) == records.replace(few, high=2, name="b", rows=[3])
+    wrong: list[dict[str, Any]] = [{}, {"name": "a", "more": 1}]
+    for given in wrong:
+        with pytest.raises(TypeError):
+            Late(1, **given)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        few.low = 2  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("cls", [OURS, THEIRS], ids=["record", "standard"])
 def test_own_tools_do_what_those_of_the_standard_library_do(cls: Any) -> None:
     span = cls(1, ("a",), {1: 2})

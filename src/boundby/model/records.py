@@ -2,14 +2,16 @@
 
 The standard library writes and compiles six functions for every frozen dataclass, about 1 ms: a quarter of the time
 that a small report took. Here nothing is compiled: what makes a record, compares, hashes, prints and refuses changes is
-the same for all of them, and says the same. Fields are gone through when the first record of a class is made or asked
-for its ``fields``; by ``dataclasses`` itself only once somebody asks that, whose own are these `fields` and `replace`.
+the same for all of them, and says the same; only what fills the records of a class is compiled, once very many were
+made. Fields are gone through when the first is made or asked for its ``fields``; by ``dataclasses`` itself only once
+somebody asks that, whose own are these `fields` and `replace`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import threading
 from collections.abc import Callable
 from reprlib import recursive_repr
@@ -75,6 +77,8 @@ class _Late:
 
 
 _MAKING = threading.RLock()
+#: What fills the records of a class is compiled once so many were made: that takes as long as it saves for 200 of them.
+_MANY = 500
 
 
 class _Field(NamedTuple):
@@ -111,6 +115,7 @@ class _Layout:
         self.compared = tuple(name for name in self.names if name not in self.silent["compare"])
         self.shown = tuple(name for name in self.names if name not in self.silent["repr"])
         self.finishes = hasattr(cls, "__post_init__")
+        self.cls, self.made = cls, 0
         self.fields = tuple(_Field(name, self.types[name]) for name in self.names)
 
     def _add(self, name: str, default: Any, *, by_name: bool) -> None:
@@ -147,9 +152,32 @@ class _Layout:
             [inspect.Parameter(name, kinds[late], default=defaults.get(name, empty)) for name, late in rows]
         )
 
+    def hasten(self) -> None:
+        """Let the class have what fills its records as a function of its own, three times as fast."""
+        scope: dict[str, Any] = {"_later": object()}
+        given = {False: [], True: ["*"]} if True in self.names.values() else {False: []}
+        lines = ["_state = self.__dict__"]
+        for name, by_name in self.names.items():
+            lines.append(f"_state[{name!r}] = {name}")
+            default = ""
+            if name in self.makers:
+                scope[f"_make_{name}"], default = self.makers[name], "=_later"
+                lines[-1] += f" if {name} is not _later else _make_{name}()"
+            elif name in self.values:
+                scope[f"_default_{name}"], default = self.values[name], f"=_default_{name}"
+            given[by_name].append(name + default)
+        lines += ["self.__post_init__()"] * self.finishes
+        parameters = ", ".join(["self", *itertools.chain(*given.values())])
+        exec(f"def __init__({parameters}):\n " + "\n ".join(lines), scope)  # names of fields alone
+        if vars(self.cls).get("__init__") is _fill:
+            self.cls.__init__ = scope["__init__"]
+
 
 def _fill(self: Any, *values: object, **named: object) -> None:
     layout, state = self.__layout__, self.__dict__
+    layout.made += 1
+    if layout.made == _MANY:
+        layout.hasten()
     given = (len(values), *named)  # where a record is made, its fields stand in the same order each time
     rest = layout.rests.get(given)
     if rest is None:

@@ -43,7 +43,8 @@ class Series:
     def of(self, region: int, kept: int) -> tuple[int, ...]:
         """At most ``kept`` durations of one region, taken evenly over time."""
         low, high = int(self.first[region]), int(self.first[region + 1])
-        return tuple(self.duration_ns[low + _evenly(high - low, kept)].tolist())
+        every = self.duration_ns[low:high]
+        return tuple((every if len(every) <= kept else every[_evenly(len(every), kept)]).tolist())
 
 
 def host_series(timeline: Timeline, rows: npt.NDArray[np.intp]) -> Series:
@@ -74,6 +75,4 @@ def _series(timeline: Timeline, rows: npt.NDArray[np.intp], start: Int, duration
 
 def _evenly(count: int, kept: int) -> npt.NDArray[np.intp]:
     """Places of at most ``kept`` of ``count`` items: from the middle of equal parts, so that no end is favoured."""
-    if count <= kept:
-        return np.arange(count, dtype=np.intp)
     return ((2 * np.arange(kept) + 1) * count // (2 * kept)).astype(np.intp)

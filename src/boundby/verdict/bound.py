@@ -24,6 +24,7 @@ LEAST_SAVING = 0.01
 MOSTLY_FIXED = 0.50
 #: Causes that no change to the program removes.
 FIXED = tuple(cause for cause in CAUSES if cause not in REMOVABLE)
+BUSY_KEYS = frozenset(cause.key for cause in BUSY_CAUSES)
 
 NO_CALLS, NO_SYNCS = ApiCalls(0, 0, None), Syncs(0, 0, None)
 _IDLE_REMOVABLE = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
@@ -95,7 +96,7 @@ class Case:
 
     def share(self, *causes: Cause) -> float:
         """Of the account's time."""
-        return sum(self.time[cause] for cause in causes) / self.window_ns
+        return sum([self.time[cause] for cause in causes]) / self.window_ns
 
 
 @dataclass(frozen=True)
@@ -143,22 +144,21 @@ def host_together_ns(case: Case, decision: Decision) -> int | None:
     each of them loses alone."""
     named = decision.mixed_of or (decision.bound,)
     together = case.host_together_ns
-    if together is None or not decision.savings or not set(named) & {cause.key for cause in BUSY_CAUSES}:
+    if together is None or not decision.savings or not set(named) & BUSY_KEYS:
         return None
     return together if together - decision.savings[0].saving_ns > MIXED_WITHIN * case.window_ns else None
 
 
 def is_saturated(time: Mapping[Cause, int], replayed: Mapping[str, int] | None = None) -> bool:
     """True if the device is busy nearly always and no idle cause is worth much, by replay or else by its share."""
-    window, busy = sum(time.values()), sum(time[cause] for cause in BUSY_CAUSES)
+    window, busy = sum(time.values()), sum([time[cause] for cause in BUSY_CAUSES])
     idle = [time[cause] if replayed is None else replayed.get(cause.key, 0) for cause in _IDLE_REMOVABLE]
     return busy >= SATURATED * window and max(idle) < IDLE_WORTH * window
 
 
 def _decide_saturated(case: Case, savings: tuple[Saving, ...]) -> Decision:
     """Only the device's own work competes: what saves most, or the busiest class where none saves anything."""
-    keys = {cause.key for cause in BUSY_CAUSES}
-    own = tuple(saving for saving in savings if saving.cause in keys)
+    own = tuple(saving for saving in savings if saving.cause in BUSY_KEYS)
     bound = _worth_naming(own, case.window_ns) or busiest(case.time).key
     limit = sum(saving.saving_ns for saving in own) / case.window_ns
     rest = savings if case.following is None else _ranked(case.following)
@@ -198,7 +198,7 @@ def _ranked(savings: Mapping[str, int]) -> tuple[Saving, ...]:
 def _savings(time: Mapping[Cause, int], host_active_ns: int) -> dict[str, int]:
     window = sum(time.values())
     headroom = max(0, window - time[Cause.SYNC] - host_active_ns - time[Cause.HOST_BLOCKED])
-    busy = sum(time[cause] for cause in BUSY_CAUSES)
+    busy = sum([time[cause] for cause in BUSY_CAUSES])
     savings = {cause.key: time[cause] for cause in _IDLE_REMOVABLE}
     for cause in BUSY_CAUSES:
         share = time[cause] / busy if busy else 0.0

@@ -139,11 +139,13 @@ def _unshown(case: Case, decision: Decision) -> Cause | None:
 
 def _rival(case: Case, decision: Decision) -> str | None:
     """A cause that may save more than the best one does at the least, by what the trace leaves open of both."""
+    if not case.open_ns:
+        return None
     best = decision.savings[0]
     least = best.saving_ns - case.open_ns.get(best.cause, (0, 0))[0]
     most = {one.cause: one.saving_ns + case.open_ns.get(one.cause, (0, 0))[1] for one in decision.savings[1:]}
     rival = max(sorted(most), key=lambda cause: most[cause])
-    return rival if most[rival] > max(least, LEAST_SAVING * case.window_ns) and case.open_ns else None
+    return rival if most[rival] > max(least, LEAST_SAVING * case.window_ns) else None
 
 
 def _more_alone(case: Case, decision: Decision) -> str | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
+from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.records import replace
 from boundby.model.units import duration, percent, plural
 from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
-from boundby.verdict.bound import Case, Decision, decide
+from boundby.verdict.bound import BUSY_KEYS, Case, Decision, decide
 
 # Fewer operations than this have no rhythm: what they wait for is chance.
 LEAST_OPERATIONS = 5
@@ -56,7 +56,7 @@ def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
     saved = {item.cause: item.saving_ns for item in decision.savings}
     if named not in saved:
         return None
-    if case.replayed is None and named in (cause.key for cause in BUSY_CAUSES):
+    if case.replayed is None and named in BUSY_KEYS:
         return 0, max(saved[named], case.time[Cause[named.upper()]])
     ways = [{item.cause: item.saving_ns for item in other.savings} for other in _alternatives(case)]
     found = [way[named] for way in (*ways, saved) if named in way]
@@ -201,6 +201,6 @@ def _no_device(case: Case) -> str | None:
 
 def _hidden(case: Case, decision: Decision) -> str | None:
     """Work that is not on record hides behind nothing."""
-    if not case.launches_lost or decision.bound not in ("hidden", "unknown", *(c.key for c in BUSY_CAUSES)):
+    if not case.launches_lost or decision.bound not in ("hidden", "unknown", *BUSY_KEYS):
         return None
     return _told(case, [decision.bound])

@@ -14,7 +14,7 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
 from boundby.model import stage
 from boundby.model.arrays import unique
-from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
+from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, CAUSES, REMOVABLE, Cause
 from boundby.model.intervals import clip
 from boundby.model.records import dataclass, replace
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
@@ -70,6 +70,7 @@ from boundby.verdict.verdict import judge
 # these are no part of what the program does.
 STRETCHED = 0.50
 STRAY = 0.01
+_NOTHING = dict.fromkeys(CAUSES, 0)
 _WORK, _SLEEP = (SCENARIO_OF_CAUSE[cause.key] for cause in (Cause.CPU, Cause.HOST_BLOCKED))
 
 
@@ -406,6 +407,9 @@ def regions(
         _lost_kinds(timeline, np.arange(len(timeline.losses.call))),
         _calls_lost(timeline.losses.calls_lost_fraction, unique(timeline.trace.operations.process)),
         any(timeline.host_state.evidence(thread).is_thinned for thread in unique(timeline.calls.thread).tolist()),
+        any(device.shift.shift_ns for device in timeline.devices),
+        max((device.shift.unshown_ns for device in timeline.devices), default=0),
+        bool(figures.missing.work_ns.any() or figures.missing.calls_ns.any()),
     )
     reports: dict[int, RegionReport] = {}
     for region in ordered:
@@ -426,6 +430,9 @@ class _Shared:
     lost_kinds: tuple[Cause, ...]  # what lost work may have been, wherever it was
     calls_lost_fraction: float
     is_cpu_thinned: bool
+    is_clock_shifted: bool
+    clock_ahead_ns: int
+    is_some_lost: bool  # in some region records of work or calls are missing
 
     def filled(self, region: int) -> Otherwise | None:
         """The region's account and replay, had the device been busy whenever lost work may have run."""
@@ -490,8 +497,8 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         has_cpu_evidence=bool(host.cpu_of_ns[region])
         or timeline.trace.captured.osrt
         or timeline.trace.is_told_by_frames,
-        is_clock_shifted=any(device.shift.shift_ns for device in timeline.devices),
-        clock_ahead_ns=max((device.shift.unshown_ns for device in timeline.devices), default=0),
+        is_clock_shifted=shared.is_clock_shifted,
+        clock_ahead_ns=shared.clock_ahead_ns,
         has_gpu_work=bool(timeline.devices),
         is_part=not is_root,
         replayed=savings,
@@ -502,10 +509,12 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         preempted_ns=int(figures.preempted_ns[region]),
         unwoken_ns=int(figures.unwoken_ns[region]),
         is_cpu_thinned=shared.is_cpu_thinned,
-        lost_work=_time(figures.missing.work_ns[region]),
-        lost_calls=_time(figures.missing.calls_ns[region]),
+        lost_work=_time(figures.missing.work_ns[region]) if shared.is_some_lost else _NOTHING,
+        lost_calls=_time(figures.missing.calls_ns[region]) if shared.is_some_lost else _NOTHING,
         lost_kinds=shared.lost_kinds,
-        filled=shared.filled(region) if figures.missing.lost[region] or figures.missing.work_ns[region].any() else None,
+        filled=shared.filled(region)
+        if figures.missing.lost[region] or any(figures.missing.work_ns[region].tolist())
+        else None,
         launches=int(figures.missing.launches[region]),
         launches_lost=int(figures.missing.lost[region]),
         calls_lost_fraction=shared.calls_lost_fraction,
@@ -588,7 +597,7 @@ def _time(by_cause: npt.NDArray[np.int64]) -> dict[Cause, int]:
 
 
 def _by_key(time: Mapping[Cause, int]) -> dict[str, int]:
-    return {cause.key: ns for cause, ns in time.items()}
+    return dict(zip(CAUSE_KEYS, map(time.__getitem__, CAUSES), strict=True))
 
 
 def _whole(total_ns: int) -> Distribution:
