@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
@@ -29,7 +29,7 @@ _EVEN: WeakValueDictionary[tuple[int, str, Any], npt.NDArray[Any]] = WeakValueDi
 
 def compact(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """The column; of one value throughout, one that all such columns of this length share."""
-    if not len(column) or column[0] != column[-1] or bool((column != column[0]).any()):
+    if not is_even(column):
         return column
     value = column[0].item()
     even = _EVEN.get((len(column), column.dtype.str, value))
@@ -38,6 +38,11 @@ def compact(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         even.flags.writeable = False
         _EVEN[len(column), column.dtype.str, value] = even
     return even
+
+
+def is_even(column: npt.NDArray[Any]) -> bool:
+    """Whether it holds one value throughout; not if it holds none."""
+    return bool(len(column) and column[0] == column[-1] and not (column != column[0]).any())
 
 
 def narrow(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
@@ -117,6 +122,8 @@ def quantile(values: Int64Array, part: float) -> float:
 def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArray[np.intp]]:
     """The distinct values, ascending, and the place of each value among them."""
     flat = values.reshape(-1)
+    if is_even(flat):
+        return flat[:1].copy(), np.zeros(len(flat), np.intp)
     if (few := _few(flat)) is not None:
         low, seen = few
         found = (np.flatnonzero(seen) + low).astype(flat.dtype)
@@ -130,6 +137,13 @@ def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArra
         return flat[first[order]], pick(place, index, 0)
     found, index = np.unique(flat, return_inverse=True)
     return found, index.reshape(-1)
+
+
+def translated(values: npt.NDArray[Any], number_of: Callable[[int], int], kind: type[Scalar]) -> npt.NDArray[Scalar]:
+    """What each integer stands for, asked once of each distinct one, in ascending order."""
+    distinct, index = ranked(values)
+    numbers = np.array([number_of(value) for value in distinct.tolist()], kind)
+    return np.full(len(values), numbers[0], kind) if len(numbers) == 1 else pick(numbers, index, 0)
 
 
 def grouped(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], list[npt.NDArray[np.intp]]]:
@@ -166,8 +180,7 @@ def _distinct(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.intp]
     size = len(columns[0])
     if size < _LEAST_ROWS or core() is None or any(column.dtype.kind not in "ib" for column in columns):
         return None
-    various = [column for column in columns if column[0] != column[-1] or bool((column != column[0]).any())]
-    whole = [integers(column) for column in various or columns[:1]]
+    whole = [integers(column) for column in columns]
     addresses, widths = np.array([(column.ctypes.data, column.itemsize) for column in whole], np.int64).T.copy()
     number = np.empty(size, np.int64)
     for slots in _SLOTS:
@@ -190,6 +203,13 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
     if len(columns) == 1:
         found, index = ranked(columns[0])
         return found.astype(np.int64)[:, None], index
+    various = [not is_even(column) for column in columns]
+    if not all(various):  # these tell no rows apart
+        some = [column for column, is_various in zip(columns, various, strict=True) if is_various] or columns[:1]
+        found, index = factorize(*some)
+        rows = np.repeat([[int(column[0]) for column in columns]], len(found), axis=0)
+        rows[:, various] = found[:, : sum(various)]
+        return rows, index
     if (packed := _packed(columns)) is not None:
         rest, inverse = ranked(packed[0])
         rows = np.empty((len(rest), len(columns)), np.int64)
@@ -205,8 +225,6 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
         place[order] = np.arange(len(order))
         return rows[order], pick(place, index, 0)
     for column in columns:
-        if column.min() == column.max():
-            continue
         found, index = ranked(column)
         code = code * len(found) + index
     found, inverse = ranked(code)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, compact, factorize, joined, narrow, ranked
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, compact, factorize, joined, narrow, pick, translated
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of, process_key
 from boundby.readers.nsys.pages import Since
@@ -114,7 +114,8 @@ class Gpus(NamedTuple):
     def of(self, raw: Raw) -> Int32Array:
         """The GPU of each row; -1 where it is not told or did nothing."""
         places, inverse = factorize(raw["globalPid"], raw["deviceId"])
-        return np.array([self.places.get((key, ordinal), -1) for key, ordinal in places.tolist()], np.int32)[inverse]
+        numbers = [self.places.get((key, ordinal), -1) for key, ordinal in places.tolist()]
+        return pick(np.array(numbers, np.int32), inverse, -1)
 
 
 def read_gpus(database: Database, operations: Raw) -> Gpus:
@@ -268,7 +269,7 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
         direction=direction,
         source=_lookup(memory, raw["srcKind"]),
         target=_lookup(memory, raw["dstKind"]),
-        is_communication=communicates[short] & (kind == OpKind.KERNEL),
+        is_communication=pick(communicates, short, False) & (kind == OpKind.KERNEL),
         shape=compact(raw["shape"].astype(np.int32)),
     ).sorted(indexes.pool.names())
 
@@ -300,10 +301,7 @@ def _enum(database: Database, table: str, prefix: str) -> dict[int, str]:
 
 
 def _lookup(codes: Mapping[int, int], values: Int64Array) -> Int8Array:
-    if len(values) == 0:
-        return np.empty(0, np.int8)
-    distinct, inverse = ranked(values)
-    return np.array([codes.get(int(value), -1) for value in distinct], np.int8)[inverse]
+    return translated(values, lambda value: codes.get(value, -1), np.int8)
 
 
 _NOBODY = 0xFFFFFFFF  # how CUPTI writes "no stream" and "no event"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, is_any, joined, narrow
@@ -108,6 +110,15 @@ def _range_names(raw: Raw, indexes: Indexes) -> Int32Array:
 
 def domain_names(database: Database) -> dict[tuple[int, int], str]:
     """The name of each domain that a process created, by (process key, domain id); "" where it has none."""
+    if database not in _DOMAINS:
+        _DOMAINS[database] = _domain_names(database)  # goes through the whole table
+    return _DOMAINS[database]
+
+
+_DOMAINS: WeakKeyDictionary[Database, dict[tuple[int, int], str]] = WeakKeyDictionary()
+
+
+def _domain_names(database: Database) -> dict[tuple[int, int], str]:
     if not database.has("NVTX_EVENTS", "domainId", "globalTid", "text"):
         return {}
     text_id = database.optional("NVTX_EVENTS", "textId")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, ranked, unique
+from boundby.model.arrays import Int32Array, Int64Array, translated, unique
 from boundby.model.records import dataclass
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.readers.sanitize import bounded
@@ -43,14 +43,16 @@ class Identities:
 
     def threads(self, global_tid: Int64Array) -> Int32Array:
         """Index of each thread. Every id must be known (rows without one are dropped before)."""
-        return np.searchsorted(self.thread_ids, global_tid).astype(np.int32)
+        return translated(global_tid, lambda tid: int(np.searchsorted(self.thread_ids, tid)), np.int32)
 
     def processes(self, global_pid: Int64Array) -> Int32Array:
         """Index of each process; rows without one belong to the only process there is, else to none (-1)."""
-        known = global_pid != MISSING
-        index = np.searchsorted(self.process_ids, np.where(known, process_key(global_pid), 0))
         alone = 0 if len(self.process_ids) == 1 else -1
-        return np.where(known, index, alone).astype(np.int32)
+
+        def place(pid: int) -> int:
+            return alone if pid == MISSING else int(np.searchsorted(self.process_ids, pid & ~_LOW_24))
+
+        return translated(global_pid, place, np.int32)
 
     def describe(self, database: Database) -> tuple[tuple[Thread, ...], tuple[Process, ...]]:
         """Thread and process records with the names the trace gives them."""
@@ -93,11 +95,7 @@ class NamePool:
 
     def add_ids(self, database: Database, ids: Int64Array, *, unknown: str = "(unnamed)") -> Int32Array:
         """Indexes for StringIds ids. An id without a text, or MISSING, becomes ``unknown``."""
-        if len(ids) == 0:
-            return np.empty(0, np.int32)
-        distinct, inverse = ranked(ids)
-        index = [self.add(database.texts.get(number, unknown)) for number in distinct.tolist()]
-        return np.array(index, np.int32)[inverse]
+        return translated(ids, lambda number: self.add(database.texts.get(number, unknown)), np.int32)
 
     def names(self) -> tuple[str, ...]:
         """All texts, in index order."""
