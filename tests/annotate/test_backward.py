@@ -11,7 +11,7 @@ import pytest
 
 from boundby.annotate import annotate_module, backward, nvtx_range, open_ranges
 from boundby.annotate.backends import Label
-from boundby.annotate.calls import Call, Names
+from boundby.annotate.backward import Call, Names
 from tests.annotate.recording import Recorder
 
 pytest.importorskip("torch", reason="annotate_module is for torch, which is not installed")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boundby.measure import load, save
-from boundby.measure.saved import loads
+from boundby.measure.results import loads
 from boundby.model.errors import InputError, OutputError
 from boundby.results.saved import render
 from tests.measure import made

@@ -9,13 +9,38 @@ did: entering a module closes those that it is not part of, and opens those that
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 from boundby.annotate import open_ranges
-from boundby.annotate.calls import Call, differentiable_tensors
+from boundby.annotate.backends import Marker
+
+#: Containers in containers are searched for tensors this deep.
+NESTING_SEARCHED = 4
+
+
+@dataclass(frozen=True)
+class Names:
+    """The markers of a module: the same name forward and backward, but for the outermost."""
+
+    forward: Marker
+    backward: Marker
+
+
+class Call:
+    """A module's forward, and later its backward. ``parent`` is None for the outermost: ``forward``, ``recompute``."""
+
+    __slots__ = ("grad_inputs", "module", "names", "parent")
+
+    def __init__(self, names: Names, parent: Call | None, module: Any) -> None:
+        self.names = names
+        self.parent = parent
+        self.module: int | None = id(module) if module is not None else None
+        self.grad_inputs = 0
 
 
 class BackwardRanges:
@@ -157,3 +182,23 @@ def current_task(torch: Any) -> int:
     """A number for the run of autograd that this thread is part of; -1 outside of one."""
     task = getattr(torch._C, "_current_graph_task_id", None)
     return -1 if task is None else int(task())
+
+
+def differentiable_tensors(tensor_type: Any, value: Any, depth: int = NESTING_SEARCHED) -> list[Any]:
+    """Tensors in a module's arguments or results that gradients flow through; parameters and other leaves are not.
+
+    (A leaf lives longer than one pass: hooks on it would pile up.)
+    """
+    if isinstance(value, tensor_type):
+        return [value] if value.requires_grad and value.grad_fn is not None else []
+    if isinstance(value, (tuple, list)):
+        items: Any = value
+    elif isinstance(value, dict):
+        items = value.values()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = [getattr(value, part.name, None) for part in dataclasses.fields(value)]
+    else:
+        return []
+    if not items or depth == 0:
+        return []
+    return [found for item in items for found in differentiable_tensors(tensor_type, item, depth - 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import TracebackType
@@ -9,11 +10,27 @@ from typing import Any, ParamSpec, TypeVar
 
 from boundby.annotate import backends, open_ranges
 from boundby.annotate.backends import Backend, Label, Marker
-from boundby.annotate.colors import argb
 from boundby.annotate.decorate import decorate
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+#: Colours of ranges, the same for every backend.
+OPAQUE = 0xFF000000
+NAMES = {
+    "black": 0x000000,
+    "blue": 0x0000FF,
+    "cyan": 0x00FFFF,
+    "gray": 0x808080,
+    "green": 0x008000,
+    "magenta": 0xFF00FF,
+    "orange": 0xFFA500,
+    "purple": 0x800080,
+    "red": 0xFF0000,
+    "white": 0xFFFFFF,
+    "yellow": 0xFFFF00,
+}
+_HEX = re.compile(r"#([0-9a-fA-F]{6})")
 
 #: Start/end ranges that ``async with`` has open in this task, innermost last.
 _started: ContextVar[tuple[tuple[nvtx_range, Marker | None, Any], ...]] = ContextVar("boundby_started", default=())
@@ -112,3 +129,14 @@ class nvtx_range:  # noqa: N801 (it reads as a function: with nvtx_range("x"), @
 
 def _from_label(label: Label) -> nvtx_range:
     return nvtx_range(label.name, domain=label.domain, color=label.color, category=label.category)
+
+
+def argb(color: str | int | None) -> int | None:
+    """A colour as 0xAARRGGBB. Takes a name of NAMES, "#rrggbb", or the number itself."""
+    if color is None or isinstance(color, int):
+        return color
+    if color.lower() in NAMES:
+        return OPAQUE | NAMES[color.lower()]
+    if found := _HEX.fullmatch(color):
+        return OPAQUE | int(found[1], 16)
+    raise ValueError(f"{color!r} is not a colour known here. Use one of {', '.join(NAMES)}, or '#rrggbb'.")

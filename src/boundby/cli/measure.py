@@ -82,16 +82,12 @@ class Show:
 
     def result(self, result: Result) -> None:
         """Save, draw and print."""
-        from boundby.measure import saved
-
         self.apart.close()
         if self.output is not None:
-            saved.save(result, self.output)
+            result.save(self.output)
             self.view.note(f"wrote {self.output}")
         if self.figure is not None:
-            from boundby.measure import figures
-
-            figures.draw(result, self.figure)
+            result.figure(self.figure)
             self.view.note(f"wrote {self.figure}")
         if self.as_json:
             from boundby.results.saved import render
@@ -390,7 +386,7 @@ def _compare(pair: Sequence[str], options: dict[str, Any]) -> Comparison:
     from boundby.measure.comparison import compare as judge
     from boundby.measure.comparison import compare_in_turns
     from boundby.measure.latencies import measured
-    from boundby.measure.saved import load
+    from boundby.measure.results import load
 
     saved = {name: load(name) for name in pair if _is_saved(name)}
     made = {name: _measurable(name, options) for name in pair if name not in saved}

@@ -33,8 +33,9 @@ from boundby.measure.results import (
     StagesResult,
     StageTimes,
     Throughput,
+    load,
+    save,
 )
-from boundby.measure.saved import load, save
 from boundby.measure.stage_times import Stages, pipeline, stages
 
 __all__ = [

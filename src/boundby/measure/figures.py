@@ -97,11 +97,14 @@ def _cap(axes: Any, everything: Any, samples: Any) -> None:
     above = int((everything > top).sum())
     if above:
         axes.set_ylim(0, top)
-        axes.text(
-            0.99, 0.99, f"{above} above", transform=axes.transAxes, ha="right", va="top", fontsize="small", color=GREY
-        )
+        _above(axes, above)
     else:
         axes.set_ylim(bottom=0)
+
+
+def _above(axes: Any, count: int) -> None:
+    where = {"transform": axes.transAxes, "ha": "right", "va": "top"}
+    axes.text(0.99, 0.99, f"{count} above", **where, fontsize="small", color=GREY)
 
 
 def _histogram(axes: Any, latencies: Sequence[tuple[Latency, str, str]], scale: float) -> None:
@@ -117,9 +120,7 @@ def _histogram(axes: Any, latencies: Sequence[tuple[Latency, str, str]], scale: 
         axes.axvline(one.median_ns / scale, color=RED if len(latencies) == 1 else color, linewidth=1.2)
     cut = int((every > bins[-1]).sum())
     if cut:
-        axes.text(
-            0.99, 0.99, f"{cut} above", transform=axes.transAxes, ha="right", va="top", fontsize="small", color=GREY
-        )
+        _above(axes, cut)
 
 
 def _methods(figure: Any, methods: Methods) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from boundby.model import statistics
+from boundby.results import saved
 from boundby.results.codec import derived
 from boundby.results.saved import Saved
+from boundby.results.write import write_text
 
 WALL, NAIVE, SYNCHRONISED, EVENT = "wall", "naive", "synchronised", "event"
 METHODS = (NAIVE, SYNCHRONISED, EVENT)  # of a device that works on while the host goes ahead
@@ -85,9 +87,7 @@ class _Kept(Saved):
 
     def save(self, path: str | Path) -> None:
         """Write JSON that ``boundby.measure.load`` reads."""
-        from boundby.measure import saved
-
-        saved.save(self, path)  # type: ignore[arg-type]  # only results are derived from this
+        write_text(path, saved.render(self))
 
     def figure(self, path: str | Path) -> None:
         """Draw it as .png, .svg or .pdf, with matplotlib."""
@@ -359,3 +359,19 @@ class Comparison(_Kept):
 
 
 Result = Latency | Methods | StagesResult | Throughput | Devices | Comparison
+KINDS = (Latency, Methods, StagesResult, Throughput, Devices, Comparison)
+
+
+def loads(text: str, where: str = "The text") -> Result:
+    """The result in a JSON text, its figures worked out again. Raises InputError: it is none, or of a later format."""
+    return cast(Result, saved.loads(text, *KINDS, where=where))
+
+
+def save(result: Result, path: str | Path) -> None:
+    """Write a result as JSON, whole or not at all."""
+    result.save(path)
+
+
+def load(path: str | Path) -> Result:
+    """Read a result that ``save`` or ``boundby measure -o`` wrote. Raises InputError if it is none."""
+    return cast(Result, saved.load(path, *KINDS))

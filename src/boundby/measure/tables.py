@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 import statistics as plain
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from boundby.measure.results import (
-    EVENT,
     NAIVE,
     BatchPoint,
     Comparison,
@@ -57,18 +56,7 @@ def render(result: Result, *, width: int = DEFAULT_WIDTH, color_system: ColorSys
 
 
 def _lines(result: Result) -> Iterator[Line]:
-    if isinstance(result, Latency):
-        yield from _latency(result)
-    elif isinstance(result, Methods):
-        yield from _methods(result)
-    elif isinstance(result, StagesResult):
-        yield from _stages(result)
-    elif isinstance(result, Throughput):
-        yield from _throughput(result)
-    elif isinstance(result, Devices):
-        yield from _devices(result)
-    else:
-        yield from _comparison(result)
+    yield from _SHOWN[type(result)](result)
     yield from _mistakes(result.mistakes)
 
 
@@ -178,34 +166,22 @@ def _methods(methods: Methods) -> Iterator[Line]:
         return
     table = grid("METHOD", ">MEDIAN", ">INTERVAL", ">P99", ">SAMPLES", f">/ {best.method.upper()}", "")
     for one in methods.latencies:
-        interval = one.interval
-        table.add_row(
-            one.method,
-            duration(one.median_ns),
-            between(interval.low_ns, interval.high_ns) if interval else "",
-            duration(one.p99_ns),
-            f"{len(one.block_ns):,}",
-            f"{one.median_ns / best.median_ns:.3f}",
-            _METHOD_NOTE.get(one.method, ""),
-        )
+        note = "does not wait: wrong" if one.method == NAIVE else ""
+        table.add_row(one.method, *_row(one), f"{one.median_ns / best.median_ns:.3f}", note)
     copied = methods.with_copy
     if copied is not None and methods.copy_ns is not None:
-        interval = copied.interval
-        table.add_row(
-            f"{copied.method}, copy inside",
-            duration(copied.median_ns),
-            between(interval.low_ns, interval.high_ns) if interval else "",
-            duration(copied.p99_ns),
-            f"{len(copied.block_ns):,}",
-            f"{copied.median_ns / best.median_ns:.3f}",
-            f"the inputs' copy to the device adds {duration(max(methods.copy_ns, 0))}",
-        )
+        note = f"the inputs' copy to the device adds {duration(max(methods.copy_ns, 0))}"
+        ratio = f"{copied.median_ns / best.median_ns:.3f}"
+        table.add_row(f"{copied.method}, copy inside", *_row(copied), ratio, note)
     yield Text()
     yield Text("METHODS", STRONG)
     yield table
 
 
-_METHOD_NOTE = {NAIVE: "does not wait: wrong", EVENT: ""}
+def _row(one: Latency) -> tuple[str, str, str, str]:
+    """Median, interval, p99 and how many samples."""
+    interval = between(one.interval.low_ns, one.interval.high_ns) if one.interval else ""
+    return duration(one.median_ns), interval, duration(one.p99_ns), f"{len(one.block_ns):,}"
 
 
 def _stages(stages: StagesResult) -> Iterator[Line]:
@@ -350,16 +326,8 @@ def _comparison(comparison: Comparison) -> Iterator[Line]:
     yield Text()
     table = grid("", ">MEDIAN", ">INTERVAL", ">MEAN", ">P99", ">SAMPLES", "NAME")
     for letter, one in (("A", a), ("B", b)):
-        interval = one.interval
-        table.add_row(
-            letter,
-            duration(one.median_ns),
-            between(interval.low_ns, interval.high_ns) if interval else "",
-            duration(one.mean_ns),
-            duration(one.p99_ns),
-            f"{len(one.block_ns):,}",
-            one.name,
-        )
+        median, interval, *rest = _row(one)
+        table.add_row(letter, median, interval, duration(one.mean_ns), *rest, one.name)
     yield table
     if a.mistakes or b.mistakes:
         yield Text()
@@ -376,6 +344,16 @@ def _verdict(comparison: Comparison) -> str:
     if not comparison.significant:
         return "no significant difference"
     return f"B takes {units.change(change).lstrip('+-')} {'less' if change < 0 else 'more'} time"
+
+
+_SHOWN: dict[type, Callable[[Any], Iterator[Line]]] = {
+    Latency: _latency,
+    Methods: _methods,
+    StagesResult: _stages,
+    Throughput: _throughput,
+    Devices: _devices,
+    Comparison: _comparison,
+}
 
 
 def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[Line]:
@@ -401,9 +379,6 @@ def _head(name: str, what: str) -> Text:
     line = Text(f"{clean(name)}: ")
     line.append(what, STRONG)
     return line
-
-
-DIM = "dim"
 
 
 def clean(text: str) -> str:
