@@ -296,12 +296,7 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
         with view.progress() as progress:
             capture.complete(recording, progress=progress)
             analysis = api.examine(folder, options, nsys=recording.nsys.path, progress=progress)
-        _write(analysis, folder, options.min_share)
-        render = None if format_name == "none" else FORMATS[format_name].render
-        if render is not None:
-            text = render(analysis, view.surface(), options.min_share)
-            console.put(text, utf8=format_name != "terminal")
-        say(f"all of it is in {folder}: open {folder / 'report.html'}, or: boundby {folder} --full")
+        _answer(analysis, folder, options, format_name, view)
 
     return _finish(code, tell)
 
@@ -344,35 +339,34 @@ def _run_with_torch(
     code, folder = recording.exit_code, recording.folder.path
     if code:
         say(f"the program ended with {_ending(code)}; this is what it did until then")
-    try:
+
+    def tell() -> None:
         if len(recording.traces) > 1:  # one a rank
-            told = _tell_job(folder, options, format_name, view)
-            say(f"all of it is in {folder}: {told}")
-            return code
+            say(f"all of it is in {folder}: {_tell_job(folder, options, format_name, view)}")
+            return
         trace = torch_run.check(recording)
         with view.progress() as progress:
             analysis = api.examine(trace, options, progress=progress)
-        _write(analysis, folder, options.min_share)
-        render = None if format_name == "none" else FORMATS[format_name].render
-        if render is not None:
-            console.put(render(analysis, view.surface(), options.min_share), utf8=format_name != "terminal")
-        say(f"all of it is in {folder}: open {folder / 'report.html'}, or: boundby {folder} --full")
-    except BrokenPipeError:
-        raise
-    except Exception as error:
-        return code or outcome.tell(error)
-    return code
+        _answer(analysis, folder, options, format_name, view)
+
+    return _finish(code, tell)
 
 
-def _write(analysis: Analysis, place: Path, min_share: float | None) -> None:
+def _answer(analysis: Analysis, place: Path, options: AnalysisOptions, format_name: str, view: View) -> None:
+    """Into its folder, and what is shown of it."""
     from boundby.capture import folder
     from boundby.render import markdown, page
     from boundby.results import saved, write
 
     report = analysis.report
     write.write_text(place / folder.ANALYSIS, saved.render(report))
-    write.write_text(place / folder.HTML, page.of(analysis, min_share))
-    write.write_text(place / folder.PAGE, markdown.render(report, min_share=min_share))
+    write.write_text(place / folder.HTML, page.of(analysis, options.min_share))
+    write.write_text(place / folder.PAGE, markdown.render(report, min_share=options.min_share))
+    render = None if format_name == "none" else FORMATS[format_name].render
+    if render is not None:
+        console.put(render(analysis, view.surface(), options.min_share), utf8=format_name != "terminal")
+    if not view.quiet:
+        _say(f"all of it is in {place}: open {place / folder.HTML}, or: boundby {place} --full")
 
 
 def _check_range(capture_range: str | None) -> None:
