@@ -8,6 +8,7 @@ and analysed once for all of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from functools import lru_cache
@@ -44,14 +45,16 @@ def trace_names() -> list[str]:
     return [path.relative_to(folder).as_posix() for path in traces()] if folder else [ABSENT]
 
 
+@lru_cache(maxsize=1)
 def programs() -> list[str]:
     """Of ``trace_names()`` those that can be read; of runs of one program (the same first two words) that hold the same
     tables only the smallest."""
     chosen: dict[object, str] = {}
     for name in sorted(trace_names(), key=lambda name: (size_of(name), name)):
-        if name != UNREADABLE:
-            words = name.split("_")
-            chosen.setdefault((*words[:2], tables_of(trace_path(name)) if traces_folder() else None), name)
+        with contextlib.suppress(sqlite3.DatabaseError):  # no database: other tests say so
+            tables = tables_of(trace_path(name)) if traces_folder() else None
+            if name != UNREADABLE:
+                chosen.setdefault((*name.split("_")[:2], tables), name)
     return sorted(chosen.values())
 
 
