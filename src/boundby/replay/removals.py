@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -125,13 +126,23 @@ class WithoutOpen:
 
     open: Open
 
+    @cached_property
+    def _left(self) -> dict[str, Int64Array]:
+        """What is left of what was measured, by column."""
+        return {}
+
     def __call__(self, graph: Graph, costs: Costs, scope: Scope) -> Costs:
         found, measured = self.open, graph.costs
 
         def less(name: str, gone: Int64Array, where: BoolArray) -> Column:
+            before: Int64Array = getattr(measured, name)
             if not gone.any():
                 return costs.column(name)
-            now, before = getattr(costs, name), getattr(measured, name)
+            if costs.column(name) is before:  # one column for all replays, so that several can be one pass
+                if name not in self._left:
+                    self._left[name] = before - gone
+                return Less(before, where, self._left[name])
+            now: Int64Array = getattr(costs, name)
             left: Int64Array = now - np.where(where, np.clip(now - (before - gone), 0, gone), 0)
             return left
 
@@ -181,9 +192,9 @@ def _without_pieces(graph: Graph, costs: Costs, cause: Cause, scope: Scope) -> C
     mine[graph.pieces_of(cause)] = scope.pieces[graph.pieces_of(cause)]
     if not mine.any():
         return costs
-    if isinstance(column, Less):
+    if isinstance(column, Less) and column.pieces is not None:
         return costs.changed(interval_ns=column._replace(where=column.where | mine))
-    return costs.changed(interval_ns=Less(column, mine, pieces=graph.pieces))
+    return costs.changed(interval_ns=Less(costs.interval_ns, mine, pieces=graph.pieces))
 
 
 def _without_cpu(graph: Graph, costs: Costs, scope: Scope) -> Costs:
