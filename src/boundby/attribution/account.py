@@ -29,7 +29,7 @@ def account_device(
     """Segments that cover [low, high) exactly, the table of the gaps among them, and what of these is withheld because
     records are missing. ``device``: index into Trace.gpus."""
     gaps, pieces, withheld = account_gaps(context, operations, complement(busy, low, high), (low, high), losses, device)
-    return segments.concatenate(_busy_segments(context, operations, low, high), pieces), gaps, withheld
+    return segments.concatenate(_busy_segments(context, operations, low, high), pieces).packed(), gaps, withheld
 
 
 def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int, high: int) -> Segments:

@@ -16,11 +16,11 @@ from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
-from boundby.model.arrays import Int32Array, Int64Array, compact, in_order, pick, places, unique
+from boundby.model.arrays import Int32Array, Int64Array, compact, in_order, narrow, pick, places, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, expand
 from boundby.model.library import core
-from boundby.model.records import dataclass, fields
+from boundby.model.records import dataclass, fields, replace
 from boundby.model.step_function import NOTHING, cut
 from boundby.native.account import Divided, divide
 from boundby.trace.tables import Table
@@ -76,7 +76,8 @@ class _Dividing(Gaps):
 
     def divided(self) -> Gaps:
         """Without that."""
-        return Gaps(*(compact(getattr(self, column.name)) for column in fields(Gaps)))
+        found = Gaps(*(compact(getattr(self, column.name)) for column in fields(Gaps)))
+        return replace(found, sync_ns=narrow(found.sync_ns))
 
 
 class _Pieces(NamedTuple):

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from boundby.model.arrays import Int8Array, Int32Array, Int64Array, as_rows, ascend, group_sums
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.library import core, int64, run
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 
 NO_THREAD = -1
 
@@ -39,6 +39,10 @@ class Segments:
         key = self.region.astype(np.int64) * len(CAUSES) + self.cause
         return group_sums(key, self.length_ns, regions * len(CAUSES)).reshape(regions, len(CAUSES))
 
+    def packed(self) -> Segments:
+        """With regions and threads in 16 bits where these hold them."""
+        return replace(self, region=_in_16_bits(self.region), thread=_in_16_bits(self.thread))
+
     def between(self, low: int, high: int) -> Segments:
         """The part in [low, high)."""
         rows = slice(int(np.searchsorted(self.end_ns, low, "right")), int(np.searchsorted(self.start_ns, high, "left")))
@@ -60,6 +64,10 @@ class Segments:
         first = np.flatnonzero(new)
         end = self.end_ns[np.append(first[1:], len(self)) - 1]
         return Segments(self.start_ns[first], end, self.cause[first], self.region[first], self.thread[first])
+
+
+def _in_16_bits(column: Int32Array) -> Int32Array:
+    return column.astype(np.int16) if len(column) and column.max() < 1 << 15 else column
 
 
 def make(

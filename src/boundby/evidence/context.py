@@ -14,7 +14,7 @@ from boundby.attribution.regions import ROOT, Regions
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.correlate import Calls
 from boundby.evidence.operators import Operators, operators_of
-from boundby.model.arrays import group_sums, largest, pick, ranked, unique
+from boundby.model.arrays import group_sums, largest, narrow, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import count, duration
@@ -230,7 +230,7 @@ class RuleContext:
     @cached_property
     def call_ns(self) -> Int:
         """How long each call took. Shape (calls,)."""
-        return self.calls.end_ns - self.calls.start_ns
+        return narrow(self.calls.end_ns - self.calls.start_ns)
 
     @cached_property
     def operators(self) -> Operators:

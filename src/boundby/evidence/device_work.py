@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
-from boundby.model.arrays import Int32Array, pick
+from boundby.model.arrays import Int32Array, compact, narrow, pick, shared
 from boundby.model.intervals import Coverage, exposed, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
@@ -77,9 +77,10 @@ def device_work(context: RuleContext) -> DeviceWork:
     follows[:1] = False
     for column in columns:
         follows[1:] &= column[1:] == column[:-1]
+    duration_ns = table.end_ns - table.start_ns
     return DeviceWork(
-        duration_ns=table.end_ns - table.start_ns,
-        exposed_ns=exposed_ns,
+        duration_ns=duration_ns,
+        exposed_ns=shared(exposed_ns, duration_ns),
         in_window=in_window,
         is_kernel=is_kernel,
         kind=pick(trace.kernel_kind, table.name, trace.kernel_kind[-1] if len(trace.kernel_kind) else 0),
@@ -87,8 +88,8 @@ def device_work(context: RuleContext) -> DeviceWork:
         threads=_of_shape(trace.shapes.threads, table.shape),
         registers=_of_shape(trace.shapes.registers, table.shape),
         shared_bytes=_of_shape(trace.shapes.shared_bytes, table.shape),
-        multiprocessors=pick(np.array(multiprocessors, np.int32), table.device, 0),
-        stream_order=rows,
+        multiprocessors=compact(pick(np.array(multiprocessors, np.int32), table.device, 0)),
+        stream_order=narrow(rows),
         follows=follows,
     )
 
@@ -103,7 +104,7 @@ def busy_of_devices(context: RuleContext) -> tuple[int, ...]:
 def _of_shape(column: Int, shape: Int32Array) -> Int | Int32Array:
     """A launch shape's figure for each operation, 0 where it is not told; in half the memory where 32 bits hold it."""
     figures = np.append(column, 0)
-    return pick(figures if figures.max() > np.iinfo(np.int32).max else figures.astype(np.int32), shape, 0)
+    return compact(pick(figures if figures.max() > np.iinfo(np.int32).max else figures.astype(np.int32), shape, 0))
 
 
 def kernel_name(context: RuleContext, row: int) -> str:

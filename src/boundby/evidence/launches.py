@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import optimizer_kernels
-from boundby.model.arrays import factorize, is_any, pick, ranked, unique
+from boundby.model.arrays import factorize, is_any, narrow, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
@@ -61,7 +61,7 @@ class Launches:
 
     def rows(self, part: Part) -> Rows:
         """Entries of one part."""
-        return np.flatnonzero(self.part == part)
+        return narrow(np.flatnonzero(self.part == part))
 
     def saving(self, context: RuleContext, part: Part, *causes: Cause) -> SavingNs:
         """What launching these at no cost would save (and running them, with GPU_COMPUTE among ``causes``): by replay,
@@ -114,10 +114,10 @@ def launches(context: RuleContext) -> Launches:
     size = np.bincount(piece[is_launch], minlength=int(piece.max(initial=0)) + 1)
     short = size[piece[is_launch & (part == Part.REST)]] < LEAST_LAUNCHES
     return Launches(
-        call=sequence[is_kernel],
-        operation=operation[is_kernel],
+        call=narrow(sequence[is_kernel]),
+        operation=narrow(operation[is_kernel]),
         part=part[is_kernel],
-        gap_ns=np.where(follows, gap, -1)[is_kernel],
+        gap_ns=narrow(np.where(follows, gap, -1)[is_kernel]),
         graphs=sum(times for _, times in units),
         units=units,
         turns=turns,

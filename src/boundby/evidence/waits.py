@@ -17,7 +17,7 @@ import numpy as np
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
 from boundby.evidence.operators import source_of
-from boundby.model.arrays import factorize, grouped, is_any, largest, pick, places, ranked, unique
+from boundby.model.arrays import factorize, grouped, is_any, largest, narrow, pick, places, ranked, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
@@ -101,16 +101,16 @@ def waits_of(context: RuleContext) -> Waits:
     call = np.flatnonzero(((every.held_ns > 0) | (every.idle_ns > 0)) & context.in_windows(start_ns))
     kind, incident, operator, copied = _kinds(context, call, every.blocked_ns[call], every.held_ns[call])
     return Waits(
-        call=call,
+        call=narrow(call),
         start_ns=start_ns[call],
         blocked_ns=every.blocked_ns[call],
         idle_ns=every.idle_ns[call],
         held_ns=every.held_ns[call],
-        incident=incident,
-        kind=kind,
-        region=context.operators.region[call].astype(np.int64),
-        operator=operator,
-        copied=copied,
+        incident=narrow(incident),
+        kind=narrow(kind),
+        region=narrow(context.operators.region[call].astype(np.int64)),
+        operator=narrow(operator),
+        copied=narrow(copied),
     )
 
 

@@ -46,15 +46,15 @@ def is_even(column: npt.NDArray[Any]) -> bool:
 
 
 def narrow(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """Integers in 32 bits where all of them fit (who multiplies or adds up columns of them widens them first), and as
+    """Integers in 32 bits where all of them fit (two of them can be added; who multiplies widens them first), and as
     `compact` has them."""
-    if len(column) and (int(column.min()) < -_WIDEST - 1 or int(column.max()) > _WIDEST):
+    if len(column) and (int(column.min()) < -_WIDEST or int(column.max()) > _WIDEST):
         return column
     fitted: npt.NDArray[Any] = column.astype(np.int32)
     return compact(fitted)
 
 
-_WIDEST = int(np.iinfo(np.int32).max)
+_WIDEST = (1 << 30) - 1
 
 
 def shared(column: npt.NDArray[Scalar], *others: npt.NDArray[Any]) -> npt.NDArray[Scalar]:

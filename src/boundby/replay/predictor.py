@@ -155,7 +155,7 @@ class Predictor:
         self.broken: dict[
             str, float
         ] = {}  # by law: by how much of a window replays broke it at most, and were put right
-        self._costs_without = lru_cache(maxsize=2)(self._remove)
+        self._costs_without = lru_cache(maxsize=1)(self._remove)
 
     def windows(self, *steps: Step) -> list[int]:
         """Length of each device's window in nanoseconds after these changes, one after the other."""

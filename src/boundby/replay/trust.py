@@ -51,8 +51,6 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     """What is open of a calibrated graph."""
     links, costs = graph.links, graph.costs
     device_of_node = _devices_of_nodes(graph)
-    same = np.append(False, links.chain[1:] == links.chain[:-1])[: links.nodes]
-    begin = np.where(same, np.append(0, links.node_end_ns[:-1])[: links.nodes], links.node_begin_ns)
     end = links.node_begin_ns
     asleep = graph.pieces_of(Cause.HOST_BLOCKED)
     slept = np.bincount(graph.piece_node[asleep], graph.piece_ns[asleep], minlength=links.nodes).astype(np.int64)
@@ -61,45 +59,43 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     is_long = works & (costs.call_ns > max(LONG_CALL * usual, LEAST_LONG_CALL_NS))
     may_wait = graph.wait_is_open & ~costs.waits
     sleeps, calls = np.flatnonzero(slept), np.flatnonzero(is_long | may_wait)
-    worked, called = np.zeros(len(sleeps), np.int64), np.zeros(links.nodes, np.int64)
+    is_next = (sleeps > 0) & (links.chain[sleeps] == links.chain[sleeps - 1])
+    begin = np.where(is_next, links.node_end_ns[sleeps - 1], end[sleeps])
+    worked, called = np.zeros(len(sleeps), np.int64), np.zeros(len(calls), np.int64)
     delay = np.zeros(links.operations, np.int64)
     late = np.flatnonzero(costs.unexplained_delay_ns)
     for device in timeline.devices:
         busy, place = Coverage(device.busy), np.flatnonzero(device_of_node[sleeps] == device.index)
-        rows = sleeps[place]
-        worked[place] = busy.within(begin[rows], np.maximum(end[rows], begin[rows]))
-        rows = calls[device_of_node[calls] == device.index]
-        called[rows] = busy.within(links.node_begin_ns[rows], links.node_end_ns[rows])
+        worked[place] = busy.within(begin[place], np.maximum(end[sleeps[place]], begin[place]))
+        place = np.flatnonzero(device_of_node[calls] == device.index)
+        called[place] = busy.within(links.node_begin_ns[calls[place]], links.node_end_ns[calls[place]])
         rows = late[graph.device[late] == device.index]
         delay[rows] = np.minimum(costs.unexplained_delay_ns[rows], gap_before(device, links.start_ns[rows]))
-    length = end[sleeps] - begin[sleeps]
+    length = end[sleeps] - begin
     share = np.where(length > 0, worked / np.maximum(length, 1), 0.0)
     sleep_ns = np.zeros(links.nodes, np.int64)
     sleep_ns[sleeps] = (slept[sleeps] * share).astype(np.int64)
-    starved_ns = np.where(device_of_node >= 0, slept - sleep_ns, 0)
-    wait_inside_ns = _waits_inside(timeline, graph)
+    starved_ns = narrow(np.where(device_of_node >= 0, slept - sleep_ns, 0))
+    del slept
+    sleep_ns, delay = compact(sleep_ns), compact(delay)
+    wait_inside_ns = compact(_waits_inside(timeline, graph))
     is_sync = costs.waits & (graph.node_kind == CallClass.SYNC)
     # A sync that lasts although all that it is known to wait for is done: the record of something is missing.
-    still = np.where(graph.node_kind == CallClass.SYNC, np.maximum(costs.call_ns - MOST_RETURN_NS, 0), 0)
+    call_ns = np.where(graph.node_kind == CallClass.SYNC, np.maximum(costs.call_ns - MOST_RETURN_NS, 0), 0)
+    call_ns[calls] = np.minimum(called, costs.call_ns[calls] - np.where(is_long[calls], int(usual), 0))
     held_up = []
     for device in timeline.devices:
         rows = np.flatnonzero((device_of_node == device.index) & (starved_ns > 0))
         comm = np.flatnonzero((graph.device == device.index) & (wait_inside_ns > 0))
         low = np.concatenate((end[rows] - starved_ns[rows], links.start_ns[comm]))
-        held_up.append(_held_up(device, low, np.concatenate((end[rows], (links.start_ns + wait_inside_ns)[comm]))))
+        held_up.append(_held_up(device, low, np.concatenate((end[rows], links.start_ns[comm] + wait_inside_ns[comm]))))
     return Open(
-        sleep_ns=compact(sleep_ns),
-        starved_ns=narrow(starved_ns),
+        sleep_ns=sleep_ns,
+        starved_ns=starved_ns,
         lag_ns=compact(np.where(is_sync, np.maximum(costs.wait_lag_ns - MOST_RETURN_NS, 0), 0)),
-        call_ns=compact(
-            np.select(
-                [is_long, may_wait],
-                [np.minimum(called, costs.call_ns - int(usual)), np.minimum(called, costs.call_ns)],
-                still,
-            )
-        ),
-        delay_ns=compact(delay),
-        wait_inside_ns=compact(wait_inside_ns),
+        call_ns=compact(call_ns),
+        delay_ns=delay,
+        wait_inside_ns=wait_inside_ns,
         held_up=tuple(held_up),
         device_of_node=device_of_node,
     )
