@@ -83,14 +83,15 @@ def launches(context: RuleContext) -> Launches:
     work, calls, table = device_work(context), context.calls, context.operations
     launched = np.flatnonzero(calls.of_operation >= 0)
     per_call = np.bincount(calls.of_operation[launched], minlength=len(calls))
-    operation_of = np.full(len(calls), -1, np.int64)  # one of those that each call launched
+    operation_of = np.full(len(calls), -1, np.int32)  # one of those that each call launched
     operation_of[calls.of_operation[launched]] = launched
+    del launched
     kind = pick(table.kind, operation_of, -1)
     capturable = (per_call == 1) & (calls.kind == CallClass.LAUNCH) & is_any(kind, _CAPTURABLE)
     neutral = (calls.kind == CallClass.OTHER) | ((calls.kind == CallClass.LAUNCH) & (per_call == 0))
     # The launches of each thread in order, with everything that a graph cannot hold as a break. From here on, columns
     # over this sequence.
-    sequence = np.flatnonzero(~neutral)
+    sequence = np.flatnonzero(~neutral).astype(np.int32)
     operation, thread = operation_of[sequence], calls.thread[sequence]
     is_launch = capturable[sequence] & pick(work.in_window, operation, False)
     is_kernel = is_launch & pick(work.is_kernel, operation, False)

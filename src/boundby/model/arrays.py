@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
@@ -34,7 +35,7 @@ def compact(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     value = column[0].item()
     even = _EVEN.get((len(column), column.dtype.str, value))
     if even is None:
-        even = column.copy()
+        even = _unwritten(column) if not value else column.copy()
         even.flags.writeable = False
         _EVEN[len(column), column.dtype.str, value] = even
     return even
@@ -43,6 +44,14 @@ def compact(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
 def is_even(column: npt.NDArray[Any]) -> bool:
     """Whether it holds one value throughout; not if it holds none."""
     return bool(len(column) and column[0] == column[-1] and not (column != column[0]).any())
+
+
+def _unwritten(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """As many zeros: where the system has pages for what nobody has written to, they take no memory."""
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.zeros_like(column)
+    pages = mmap.mmap(-1, column.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, column.dtype)
 
 
 def narrow(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:

@@ -12,6 +12,7 @@ from boundby.model.arrays import (
     compact,
     factorize,
     is_any,
+    narrow,
     offsets,
     pick,
     shared,
@@ -82,10 +83,10 @@ def _put_together(timeline: Timeline) -> Graph:
         node_end_ns=nodes.end_ns,
         follows=nodes.follows,
         follow_lag_ns=nodes.follow_lag_ns,
-        wait_at=on_node.at.astype(np.int32),
+        wait_at=on_node.at.astype(np.int32, copy=False),
         wait_for=on_node.what.astype(np.int32),
         waits_for_start=on_node.by_start,
-        queue_slot=compact(on_node.queue_slot.astype(np.int32)),
+        queue_slot=compact(on_node.queue_slot.astype(np.int32, copy=False)),
         queue_slot_lag_ns=compact(on_node.queue_slot_lag),
         launch=launch,
         from_call_end=streams.from_call_end,
@@ -138,7 +139,7 @@ def _put_together(timeline: Timeline) -> Graph:
 def _in_order(table: Operations) -> tuple[Operations, Int64Array]:
     """Operations, and the one before each on its stream; NONE. What seems to begin before that one has ended, by no
     more than the clocks err (or as kernels do that are allowed to begin early), ends it."""
-    before = predecessors(table)
+    before = narrow(predecessors(table))
     overlap = pick(table.end_ns, before, NEVER) - table.start_ns
     rows = np.flatnonzero((overlap > 0) & (overlap <= MOST_CLOCK_ERROR_NS))
     end_ns: Int64Array = table.end_ns.copy()

@@ -17,9 +17,11 @@ from boundby.model.arrays import (
     Int32Array,
     Int64Array,
     as_rows,
+    compact,
     factorize,
     in_order,
     median,
+    narrow,
     offsets,
     pick,
     places,
@@ -104,7 +106,8 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     slot, queue_slot_lag, held = _queue_slots(timeline, queues, usual)
     lag, cost = _lags(timeline, Edges(who, what), by_start, held, usual)
     cost = np.where(holds, cost, end - start)
-    return Waits(at, what, holds & waiting, by_start, lag, cost, slot, queue_slot_lag, held, is_open)
+    slot, queue_slot_lag = narrow(slot), compact(queue_slot_lag)
+    return Waits(narrow(at), what, holds & waiting, by_start, lag, cost, slot, queue_slot_lag, held, is_open)
 
 
 def _waiting_allocations(
