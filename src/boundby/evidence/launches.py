@@ -134,7 +134,7 @@ def _changes(column: npt.NDArray[np.integer]) -> Bool:
     return changes
 
 
-def _tokens(context: RuleContext, is_launch: Bool, operation: Int) -> Int:
+def _tokens(context: RuleContext, is_launch: Bool, operation: npt.NDArray[np.integer]) -> Int:
     """Equal numbers for equal launches (kernel, shape, stream); every break has a number of its own."""
     table, rows = context.operations, operation[is_launch]
     token = -1 - np.arange(len(operation), dtype=np.int64)
