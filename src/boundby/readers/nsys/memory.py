@@ -18,7 +18,7 @@ from boundby.trace.facts import TraceWarning
 #: Python, NumPy and boundby itself.
 FIXED_BYTES = 80_000_000
 #: Bytes of each row, measured at the peak of whole analyses (docs/performance.md): tables, account, graph.
-OPERATION_BYTES, CALL_BYTES, HOST_BYTES = 400, 320, 150
+OPERATION_BYTES, CALL_BYTES, HOST_BYTES = 300, 230, 110
 _TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": OPERATION_BYTES,
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": OPERATION_BYTES,
