@@ -192,10 +192,10 @@ class RuleContext:
 
     def names_where(self, numbers: npt.NDArray[np.integer], matches: Callable[[str], object]) -> Bool:
         """Mask over ``trace.names``, and one entry for no name: which of those used in ``numbers`` match."""
-        names = np.zeros(len(self.trace.names) + 1, bool)
-        for number in self._used(numbers):
-            names[number] = bool(matches(self.trace.names[number]))
-        return names
+        names = self.trace.names
+        fits = np.zeros(len(names) + 1, bool)
+        fits[[number for number in self._used(numbers) if number >= 0 and matches(names[number])]] = True
+        return fits
 
     def named(self, numbers: npt.NDArray[np.integer], matches: Callable[[str], object]) -> Bool:
         """Which rows of a column of names have one that matches."""
