@@ -44,6 +44,8 @@ MOST_STREAMS = 16
 USUALLY_LAUNCHES = 0.9
 # Stretches of so many instances without a call, at the end of a region that launches, are no chance.
 LEAST_SILENT = 2
+# Of the numbers of a process's calls: where fewer are followed by one that is not on record, such a place is a sign.
+SELDOM = 0.05
 
 _HOST_OWN = (Cause.CPU, Cause.HOST_BLOCKED)
 _NEVER, _EVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -64,7 +66,7 @@ class Losses:
     begin_ns: Int64Array  # the work ran at some time from here
     until_ns: Int64Array  # to here
     dark: tuple[IntervalSet, ...]  # per process: when calls were made that are not on record
-    unnumbered: tuple[IntervalSet, ...]  # per process, where any lost calls: between calls whose numbers leave some out
+    unnumbered: tuple[IntervalSet, ...]  # per process: between calls whose numbers leave some out, where that is a sign
     calls_lost_fraction: tuple[float, ...]  # per process: of its calls that left other records
     waits_lost_fraction: tuple[float, ...]  # of these: of those that wait for streams or events
     silent_from_ns: tuple[int | None, ...]  # per process: its calls stop on record here, while its ranges go on
@@ -110,7 +112,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
     device = device_of_call[rows]
     begin, until, stream = _when(trace, calls, rows, device)
     dark, fraction, of_waits = _dark(trace, calls)
-    unnumbered = _unnumbered(trace) if any(fraction) else (EMPTY,) * len(trace.processes)
+    unnumbered = _unnumbered(trace, every=any(fraction))
     return Losses(
         expected,
         lost,
@@ -291,15 +293,18 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
     return tuple(dark), tuple(fractions), tuple(of_waits)
 
 
-def _unnumbered(trace: Trace) -> tuple[IntervalSet, ...]:
+def _unnumbered(trace: Trace, every: bool) -> tuple[IntervalSet, ...]:
     """Per process: when nothing is on record between two calls whose numbers leave some out. Calls that are never
-    recorded take numbers too: only where others were lost is it a sign."""
+    recorded take numbers too, so this is a sign only where calls were lost (``every`` process then), or hardly a number
+    is missing otherwise."""
     found = []
     process = trace.process_of(trace.api.thread)
     for number in range(len(trace.processes)):
         ours = np.flatnonzero(process == number)
         ours = ours[np.argsort(trace.api.correlation[ours], kind="stable")]
         left_out = np.diff(trace.api.correlation[ours]) > 1
+        if not every and left_out.sum() > SELDOM * len(left_out):
+            left_out[:] = False
         begin = np.maximum.accumulate(trace.api.end_ns[ours])[:-1][left_out]
         end = np.minimum.accumulate(trace.api.start_ns[ours][::-1])[::-1][1:][left_out]
         found.append(IntervalSet(begin[begin < end], end[begin < end]))
@@ -435,7 +440,7 @@ def withhold(
 def unsure_ns(context: TraceContext, losses: Losses, device: int, low: int, high: int) -> int:
     """Nanoseconds of [low, high) in which the processes of a device made calls that are not on record, or, of each
     process, in which one call may have run that is not: in the longest stretch between two with numbers left out."""
-    if not any(losses.calls_lost_fraction) and not any(len(part.start) for part in losses.dark):
+    if not any(len(part.start) for part in (*losses.dark, *losses.unnumbered)):
         return 0
     processes = unique(context.trace.operations.process[context.trace.operations.device == device]).tolist()
     mine = [number for number in processes if number >= 0]

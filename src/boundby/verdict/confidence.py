@@ -24,6 +24,7 @@ FEW_OPERATIONS = 20  # fewer are an anecdote
 # What the device idles for (or the host waits in) by a host cause is what shows it: where that is less than this part
 # of what its removal would save, the rest is drawn from the replay's order of events alone.
 LEAST_SHOWN = 0.10
+MUCH_OPEN, MANY_TIMES = 0.5, 10  # of the window, and what a cause is said to save: next to nothing is known of it then
 MOSTLY_OPEN = 0.5  # of what a cause saves, left open: it may then not be one of two that are alike
 _HOST = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
 
@@ -93,6 +94,11 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         yield 1, f"only {case.operations} GPU operations"
     if (unshown := _unshown(case, decision)) is not None:
         yield 2, f"the device hardly idles here for {SHORT_LABEL[unshown.key]}: what it would save lies elsewhere"
+    for saving in decision.savings:
+        more = case.open_ns.get(saving.cause, (0, 0))[1]
+        if saving.cause in named and more > max(MUCH_OPEN * case.window_ns, MANY_TIMES * saving.saving_ns):
+            yield 2, f"what the trace leaves open is many times what {SHORT_LABEL[saving.cause]} is seen to cost"
+            break
     if decision.why_not is not None:
         yield 2, "no verdict can be given"
     elif decision.bound == "unknown":

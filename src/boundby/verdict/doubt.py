@@ -174,8 +174,10 @@ def _told(case: Case, bounds: list[str]) -> str:
     parts = []
     if case.launches_lost:
         parts.append(f"{case.launches_lost:,} of {case.launches:,} launches are on record without their work")
-    if case.unsure_ns or sum(case.lost_calls.values()) or case.calls_lost_fraction:
+    if sum(case.lost_calls.values()) or case.calls_lost_fraction:
         parts.append("CUDA calls are missing whose operations or waits are on record")
+    elif case.unsure_ns:
+        parts.append("the numbers of the CUDA calls leave some out: calls may be missing")
     if not parts:
         return f"context switches are missing: whether the host computed or slept cannot be told. {CAPTURE_AGAIN}"
     missing = duration(max(sum(case.lost_work.values()) + sum(case.lost_calls.values()), case.unsure_ns))
