@@ -20,6 +20,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from boundby.correlation.correlate import correlate
 from boundby.model.errors import UserError
 from boundby.opening import open_trace
 from boundby.results.report import DeviceReport, Verdict, WhatIf
+from boundby.simulate.program import GraphLaunch, walk
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, work_of_call
 
@@ -174,14 +176,10 @@ def graph_rows(trace: Trace, _chance: random.Random, _fraction: float) -> Copy |
     end = np.full(len(first), np.iinfo(np.int64).min)
     np.minimum.at(start, group, table.start_ns[rows])
     np.maximum.at(end, group, table.end_ns[rows])
-    graphs = table.take(rows[first])
-    graphs = replace(graphs, start_ns=start, end_ns=end, kind=np.full(len(first), OpKind.GRAPH, np.int8))
-    merged = table.take(np.flatnonzero(~is_graph))
-    columns = {
-        name: np.concatenate((getattr(merged, name), getattr(graphs, name)))
-        for name in type(table).__dataclass_fields__
-    }
-    merged = replace(merged, **columns)
+    columns = {name: getattr(table, name).copy() for name in ("start_ns", "end_ns", "kind", "name")}
+    for name, values in (("start_ns", start), ("end_ns", end), ("kind", OpKind.GRAPH), ("name", -1)):
+        columns[name][rows[first]] = values
+    merged = replace(table, **columns).take(np.flatnonzero(np.isin(np.arange(len(table)), rows[first]) | ~is_graph))
     order = np.lexsort((merged.end_ns, merged.start_ns, merged.device))
     return Copy(replace(trace, operations=merged.take(order)), 0.0)
 
@@ -351,6 +349,20 @@ class Sources:
             return f"simulated {chance.randrange(self.programs)}"
         return str(chance.choice(self.real))
 
+    @cached_property
+    def graphs(self) -> list[str]:
+        """Simulated programs that launch CUDA graphs, recorded node by node: no real trace of that size is."""
+        programs = {seed: generate(seed).program for seed in range(10 * self.programs)}
+        threads = {
+            seed: [thread for process in program.processes for thread in process.threads]
+            for seed, program in programs.items()
+        }
+        return [
+            f"nodes {seed}"
+            for seed, found in threads.items()
+            if any(isinstance(one, GraphLaunch) for thread in found for one in walk(thread.body))
+        ]
+
     def get(self, name: str) -> tuple[Trace, Answers] | None:
         """None: nothing can be learnt from it."""
         if name not in self.known:
@@ -359,15 +371,18 @@ class Sources:
 
     def _read(self, name: str) -> tuple[Trace, Answers] | None:
         path = Path(name)
-        if name.startswith("simulated"):
-            seed = int(name.split()[1])
-            path = generate(seed).export().write(self.place / f"{seed}.sqlite", "2023")
+        is_simulated = name.startswith(("simulated", "nodes"))
+        if is_simulated:
+            case = generate(int(name.split()[1]))
+            if name.startswith("nodes"):
+                case = replace(case, capture=replace(case.capture, graph_nodes=True))
+            path = case.export().write(self.place / f"{case.seed}.sqlite", "2023")
         try:
             trace = open_trace(path, None, lambda _stage, _part: None)
         except UserError:
             return None
         finally:
-            if name.startswith("simulated"):
+            if is_simulated:
                 path.unlink()
         if not 20 <= len(trace.operations) <= MOST_OPERATIONS:
             return None
@@ -378,6 +393,8 @@ def damaged(sources: Sources, seed: int, kinds: Sequence[str]) -> tuple[Outcome,
     """One copy; None: this trace cannot be damaged in this way."""
     chance = random.Random(f"damage {seed}")
     name, kind = sources.choose(chance), chance.choice(sorted(kinds))
+    if kind == "graph-rows":
+        name = chance.choice(sources.graphs)
     fraction = chance.uniform(0.002, 0.02) if chance.random() < 0.5 else chance.uniform(0.02, 0.99)
     source = sources.get(name)
     copy = None if source is None else DAMAGES[kind](source[0], chance, fraction)

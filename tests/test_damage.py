@@ -30,6 +30,12 @@ def test_a_damaged_trace_never_leads_to_a_confident_error() -> None:
     assert all(item.why_not for item in outcomes if item.answer == "abstains" and item.truth != "unknown")
 
 
+def test_graphs_recorded_as_a_whole_are_bound_by_the_same_as_node_by_node() -> None:
+    outcomes = list(damage.run(3, 1, ["graph-rows"], None))
+    assert [item.answer for item in outcomes] == ["agrees"] * 3
+    assert all(item.source.startswith("nodes") for item in outcomes)
+
+
 def test_the_table_has_a_row_for_each_kind() -> None:
     outcomes = [damage.Outcome("a", "window-cut", 1, 0.01), damage.Outcome("b", "calls-end", 2, 0.5, "confident")]
     rows = damage.table(outcomes).splitlines()
