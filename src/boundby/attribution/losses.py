@@ -44,7 +44,8 @@ MOST_STREAMS = 16
 USUALLY_LAUNCHES = 0.9
 # Stretches of so many instances without a call, at the end of a region that launches, are no chance.
 LEAST_SILENT = 2
-# Of the numbers of a process's calls: where fewer are followed by one that is not on record, such a place is a sign.
+# Of the numbers of a process's calls: where fewer are followed by one that is not on record, such a place is a sign. In
+# real traces it is up to 2 % (4 % of 24 calls) where all kinds of calls are recorded, 7 % and more where some are not.
 SELDOM = 0.05
 
 _HOST_OWN = (Cause.CPU, Cause.HOST_BLOCKED)
