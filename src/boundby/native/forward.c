@@ -318,7 +318,7 @@ ALWAYS_INLINE void begin_nodes(const links_t *l, const shared_t *s, const many_t
   all_t now, end;
   if (m->begun[chain]) {
     add(s, &s->cost[INTERVAL], node, clock, now);
-    for (int32_t at = m->piece_at[node]; m->pieces && at < m->piece_at[node + 1]; at++) {
+    for (int32_t at = m->pieces ? m->piece_at[node] : 0; m->pieces && at < m->piece_at[node + 1]; at++) {
       int32_t piece = m->piece[at];
       if (!m->piece_passes[piece]) continue;
       const pair_t *is_in = s->is_in[m->piece_passes[piece]];
