@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from boundby.model import library
+from boundby.model.arrays import MISSING
 from boundby.model.errors import InputError
 from boundby.readers.nsys import pages
 from boundby.readers.nsys.database import Database, open_readonly
@@ -98,6 +99,23 @@ def test_damaged_files_give_the_same_or_one_sentence(tmp_path: Path) -> None:
         outcomes.append(differential(path))
     assert outcomes.count(("refused", "refused")) > 10, outcomes
     assert sum("damaged" in outcome for outcome in outcomes) < 5, outcomes
+
+
+@needs_core
+def test_a_header_whose_size_is_written_longer_is_none_like_the_row_before(tmp_path: Path) -> None:
+    """SQLite takes it, so that a row has as large a header as the next one and a column less."""
+    path = tmp_path / "long.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a INTEGER, b INTEGER)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(1 << 33, 1), (1, 1), (1, 1)])
+        connection.commit()
+    content = path.read_bytes()
+    assert content.count(bytes([3, 2, 3, 9, 9])) == 1
+    path.write_bytes(content.replace(bytes([3, 2, 3, 9, 9]), bytes([3, 2, 0x80, 3, 9])))
+    with open_readonly(path) as connection:
+        database = Database(connection, path)
+        assert compare_columns(database, "t", ["a", "b"]) == "same"
+        assert database._from_rows("t", ["b"], None)["b"].tolist() == [1, MISSING, 1]
 
 
 @needs_core

@@ -104,8 +104,8 @@ static int64_t text_number(const leaves_t *l, const uint8_t *text, int64_t size)
 }
 
 typedef struct { /* where the wanted columns of a row are, worked out from its header; rows alike share it */
-  const uint8_t *header;
-  int64_t header_size, payload_size;
+  const uint8_t *header; /* behind its size, which takes some of its bytes */
+  int64_t header_size, types_size, payload_size;
   int64_t end; /* of the last wanted column in the payload */
   int64_t at[MOST_OUTPUTS], size[MOST_OUTPUTS];
   int64_t type[MOST_OUTPUTS];
@@ -123,6 +123,7 @@ static int read_layout(const leaves_t *l, layout_t *y, cursor_t header, int64_t 
   int64_t column = 0, at = header_size;
   y->header = header.at;
   y->header_size = header_size;
+  y->types_size = header.end - header.at;
   y->payload_size = payload_size;
   y->end = 0;
   for (; header.at < header.end; column++) {
@@ -172,8 +173,8 @@ static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
     header.end = body + header_size;
     int64_t size = header.end - header.at;
     if (size < 0) return NOT_PLAIN;
-    if (y->header == 0 || y->header_size != (int64_t)header_size || y->payload_size != (int64_t)payload ||
-        !is_same(y->header, header.at, size)) {
+    if (y->header == 0 || y->header_size != (int64_t)header_size || y->types_size != size ||
+        y->payload_size != (int64_t)payload || !is_same(y->header, header.at, size)) {
       if (!read_layout(l, y, header, (int64_t)header_size, (int64_t)payload)) return NOT_PLAIN;
     }
     is_deferred = y->end > local;
