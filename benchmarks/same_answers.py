@@ -18,10 +18,12 @@ import io
 import json
 import math
 import os
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from multiprocessing import Pool
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,10 @@ PAIRS = ("openmp_heat_before openmp_heat_after", "pair_lm_fp32 pair_lm_bf16", "i
 PROGRAMS, SEED = 60, 7_000_000
 #: Floating point numbers are the same within this: the order of a sum may change their last digits.
 ROUNDING = 1e-9
+#: A result's file name, the arguments that make it, and the folder that takes it.
+Job = tuple[str, list[str], str]
+#: Jobs that a process does before another takes its place.
+A_PROCESS = 20
 #: Differences shown of one file.
 MOST_SHOWN = 12
 
@@ -79,7 +85,7 @@ def runs(folder: Path) -> Iterator[tuple[str, list[str]]]:
             yield f"{before}-{after}.compare.json", arguments
 
 
-def write_one(job: tuple[str, list[str], str]) -> str:
+def write_one(job: Job) -> str:
     """Run one command in this process; its output and exit code become a file."""
     from boundby.cli.main import main
 
@@ -93,14 +99,42 @@ def write_one(job: tuple[str, list[str], str]) -> str:
     return name
 
 
-def write(inputs: Path, results: Path, only: str, workers: int) -> None:
-    """Write every result whose name holds ``only``."""
+def write(inputs: Path, results: Path, only: str, workers: int) -> int:
+    """Write every result whose name holds ``only``. The number of commands whose process died; their results say so."""
     results.mkdir(parents=True, exist_ok=True)
     jobs = [(name, arguments, str(results.resolve())) for name, arguments in runs(inputs) if only in name]
-    with Pool(workers, maxtasksperchild=20) as pool:
-        for number, _ in enumerate(pool.imap_unordered(write_one, jobs), 1):
-            print(f"\r{number} of {len(jobs)}", end="", file=sys.stderr)
+    died = 0
+    for number, (job, is_written) in enumerate(in_processes(jobs, workers), 1):
+        if not is_written:
+            died += 1
+            Path(results, job[0]).write_text(json.dumps({"died": True}), encoding="utf-8")
+            print(f"\nthe process of {job[0]} died: boundby {shlex.join(job[1])}", file=sys.stderr)
+        print(f"\r{number} of {len(jobs)}", end="", file=sys.stderr)
     print(file=sys.stderr)
+    return died
+
+
+def in_processes(
+    jobs: Sequence[Job], workers: int, work: Callable[[Job], object] = write_one
+) -> Iterator[tuple[Job, bool]]:
+    """Each job, and whether its process lived. A process that dies takes its pool with it: what that did not finish is
+    done again, one at a time, so that it is known which job it was."""
+    for first in range(0, len(jobs), workers * A_PROCESS):
+        alone: list[Job] = []
+        with ProcessPoolExecutor(workers) as pool:
+            futures = {pool.submit(work, job): job for job in jobs[first : first + workers * A_PROCESS]}
+            for future in as_completed(futures):
+                if isinstance(future.exception(), BrokenProcessPool):
+                    alone.append(futures[future])
+                else:
+                    future.result()
+                    yield futures[future], True
+        for job in alone:
+            lived = False
+            with ProcessPoolExecutor(1) as pool, contextlib.suppress(BrokenProcessPool):
+                pool.submit(work, job).result()
+                lived = True
+            yield job, lived
 
 
 def differences(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, str, str]]:
@@ -178,8 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         make_inputs(given.folder, given.programs, given.seed)
         return 0
     if given.command == "write":
-        write(given.inputs, given.results, given.only, given.workers)
-        return 0
+        return 1 if write(given.inputs, given.results, given.only, given.workers) else 0
     return 1 if compare(given.old, given.new, given.only) else 0
 
 
