@@ -11,20 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext, once
-from boundby.evidence.operator_syncs import EVERY
-from boundby.evidence.waits import WaitKind, waits_of
-from boundby.model.arrays import factorize, is_any, unique
+from boundby.evidence.waits import kinds_of_waits, largest_kinds, waits_of
+from boundby.model.arrays import unique
 from boundby.model.records import dataclass
-from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
-from boundby.trace.vocabulary.cuda import plain_name
 
-# Kinds of waits that are tried, and links of a chain: each link asks for a replay of every kind that is left.
-MOST_KINDS, MOST_LINKS = 5, 4
+# Links of a chain: each asks for a replay of every kind that is left.
+MOST_LINKS = 4
 # A chain ends where this part of what all waits cost is gone.
 MOST_OF = 0.95
-# Longer traces take too long for a dozen replays more.
-MOST_CALLS = 3_000_000
 # A wait is harmless if the host stands this part of the window in it, and without it the program takes as long.
 STANDS, COSTS = 0.05, 0.005
 
@@ -62,18 +57,17 @@ NO_CHAIN = Chain((), 0, ())
 @once
 def wait_chain(context: RuleContext) -> Chain:
     """The chain of this trace; `NO_CHAIN` where it cannot be replayed, or nothing waits."""
-    if not context.is_replayed or len(context.calls) > MOST_CALLS:
+    if not context.is_replayed:
         return NO_CHAIN
     try:
-        waits = waits_of(context)
+        waits, kinds, every = waits_of(context), largest_kinds(context), kinds_of_waits(context)
     except CannotCheckError:
         return NO_CHAIN
-    rows = np.flatnonzero(~is_any(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER)))
-    names, of_wait = _names(context, rows)
-    kinds = {name: rows[of_wait == number] for number, name in enumerate(names)}
+    if not kinds:
+        return NO_CHAIN
     held = {name: int(waits.held_ns[inside].sum()) for name, inside in kinds.items()}
-    largest = sorted(kinds, key=lambda name: (-held[name], name))[:MOST_KINDS]
-    [whole] = _saved(context, [[rows]])
+    largest = list(kinds)
+    [whole] = _saved(context, [list(every.values())])
     if whole < context.least_ns:  # none costs anything: the largest may be worth saying so
         harmless = [name for name in largest if held[name] >= STANDS * context.longest_window_ns]
         return Chain((), whole, tuple(Link(name, len(kinds[name]), held[name], 0) for name in harmless))
@@ -93,18 +87,6 @@ def wait_chain(context: RuleContext) -> Chain:
         if held[name] >= STANDS * context.longest_window_ns and alone[name] < COSTS * context.longest_window_ns
     ]
     return Chain(tuple(links), whole, tuple(Link(name, len(kinds[name]), held[name], 0) for name in harmless))
-
-
-def _names(context: RuleContext, rows: Rows) -> tuple[list[str], Rows]:
-    """What waits are called, in order, and which of these each of them is."""
-    waits = waits_of(context)
-    kinds, of_row = factorize(waits.operator[rows], context.calls.name[waits.call[rows]])
-    told = [
-        plain_name(context.trace.names[name]) if operator == NOTHING else EVERY[operator].label
-        for operator, name in kinds.tolist()
-    ]
-    names = sorted(set(told))
-    return names, np.array([names.index(name) for name in told], np.intp)[of_row]
 
 
 def _saved(context: RuleContext, selections: Sequence[Sequence[Rows]]) -> list[int]:

@@ -27,7 +27,7 @@ from boundby.results.report import Example
 from boundby.stats.device import SMALL_COPY_BYTES
 from boundby.trace.stacks import StackSource
 from boundby.trace.tables import Direction, OpKind
-from boundby.trace.vocabulary.cuda import CallClass, cuda_name
+from boundby.trace.vocabulary.cuda import CallClass, cuda_name, plain_name
 
 # Calls that wait for the device whenever it is busy: without the wait before them, they would wait instead.
 _FREES = expression(r"^cu(?:da)?(?:Free(?:Host|Array)?|MemFree(?:Host)?|HostUnregister|MemHostUnregister|DeviceReset)$")
@@ -39,6 +39,8 @@ MOST_GROUPS = 8
 # Waits share what they cost: without its neighbours one may save more than its own time. Ask from this part of the
 # least saving worth telling on.
 ASK_SHARE = 0.25
+# Kinds of waits that are tried for a chain of them, and the longest trace: each asks for replays.
+MOST_KINDS, MOST_CALLS = 5, 3_000_000
 MOST_EXAMPLES = 3
 MOST_LOOKED_AT = 256  # waits of a group whose lines are looked up
 
@@ -229,26 +231,63 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) 
     ]
 
 
-def saving(context: RuleContext, group: Group) -> tuple[SavingNs, dict[str, object]]:
-    """What a program without these waits would save, and how that is known, for evidence.
+@once
+def kinds_of_waits(context: RuleContext) -> dict[str, Rows]:
+    """Waits (rows of `Waits`) that rules speak of, by what they are called: by the operator or the call."""
+    waits = waits_of(context)
+    rows = np.flatnonzero(~is_any(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER)))
+    kinds, of_row = factorize(waits.operator[rows], context.calls.name[waits.call[rows]])
+    told = [
+        plain_name(context.trace.names[name]) if operator == NOTHING else EVERY[operator].label
+        for operator, name in kinds.tolist()
+    ]
+    names = sorted(set(told))
+    of_wait = np.array([names.index(name) for name in told], np.intp)[of_row]
+    return {name: rows[of_wait == number] for number, name in enumerate(names)}
+
+
+def largest_kinds(context: RuleContext) -> dict[str, Rows]:
+    """The `MOST_KINDS` in which the host is held longest, longest first; none of a trace too long for that."""
+    if len(context.calls) > MOST_CALLS:
+        return {}
+    kinds, held_ns = kinds_of_waits(context), waits_of(context).held_ns
+    ordered = sorted(kinds, key=lambda name: (-int(held_ns[kinds[name]].sum()), name))
+    return {name: kinds[name] for name in ordered[:MOST_KINDS]}
+
+
+def savings(context: RuleContext, groups: Sequence[Group]) -> list[tuple[SavingNs, dict[str, object]]]:
+    """What a program without the waits of each group would save, and how that is known, for evidence.
 
     Where one wait goes, the next often waits instead. Waits that save next to nothing alone, but do once all
     others are gone as well, are told with both figures.
     """
+    if not groups:
+        return []
     waits = waits_of(context)
-    of_group, every = waits.call[group.rows], waits.call[~is_any(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER))]
-    is_other = np.ones(len(context.calls), bool)
-    is_other[of_group] = False
-    savings = context.savings_without_waits(of_group, every, every[is_other[every]])
-    if savings is None:
-        return (0, group.idle_ns), {}  # the account's
-    alone, together, others = savings
-    last = max(sum(together) - sum(others), 0) // 2
-    both = alone if alone[1] >= context.least_ns else (min(alone[0], last), max(alone[1], last))
-    if any(device.shift.shift_ns for device in context.timeline.devices):
-        # How far ahead the host would come hangs on a clock that was corrected: the idle time right after is sure.
-        both = min(both[0], group.idle_ns), both[1]
-    return both, {"saving_alone_ns": sum(alone) // 2, "saving_after_other_waits_ns": last}
+    every = waits.call[~is_any(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER))]
+    alone, others = [], []
+    for group in groups:
+        of_group = waits.call[group.rows]
+        is_other = np.ones(len(context.calls), bool)
+        is_other[of_group] = False
+        alone.append(of_group)
+        others.append(every[is_other[every]])
+    # What `wait_chain` will ask comes with them: several are replayed at once, for little more than one.
+    soon = [waits.call[rows] for rows in largest_kinds(context).values()]
+    saved = context.savings_without_waits(*alone, *others, every, *soon)
+    if saved is None:
+        return [((0, group.idle_ns), {}) for group in groups]  # the account's
+    together = sum(saved[2 * len(groups)])
+    is_shifted = any(device.shift.shift_ns for device in context.timeline.devices)
+    found: list[tuple[SavingNs, dict[str, object]]] = []
+    for group, own, rest in zip(groups, saved, saved[len(groups) :], strict=False):
+        last = max(together - sum(rest), 0) // 2
+        both = own if own[1] >= context.least_ns else (min(own[0], last), max(own[1], last))
+        if is_shifted:
+            # How far ahead the host would come hangs on a clock that was corrected: the idle time right after is sure.
+            both = min(both[0], group.idle_ns), both[1]
+        found.append((both, {"saving_alone_ns": sum(own) // 2, "saving_after_other_waits_ns": last}))
+    return found
 
 
 def evidence(context: RuleContext, group: Group) -> dict[str, object]:

@@ -53,9 +53,15 @@ class Answer:
 
 
 def answer(
-    predictor: Predictor, scenario: str, inside: BoolArray | None = None, region: str | None = None
+    predictor: Predictor,
+    scenario: str,
+    inside: BoolArray | None = None,
+    region: str | None = None,
+    *,
+    tells_next: bool = True,
 ) -> list[Answer]:
-    """Predict a scenario for every device; ``inside`` limits it to some regions. Raises SelectionError."""
+    """Predict a scenario for every device; ``inside`` limits it to some regions, without ``tells_next`` nobody asks
+    what would bound next, which takes replays of its own. Raises SelectionError."""
     terms = [term.strip() for term in scenario.split("+") if term.strip()]
     scope = predictor.scope(regions=inside)
     steps = [Step(change, scope) for change in _at_once([_change(term, predictor) for term in terms])]
@@ -64,7 +70,7 @@ def answer(
     floors = [_floor(predictor, term, scope) for term in terms if term in OVERLAPPED]
     stay = _at_least(_windows(predictor, steps), floors)
     between = predictor.between(stay, *steps)
-    then = predictor.next_bounds(*steps, left_ns=stay)
+    then = predictor.next_bounds(*steps, left_ns=stay) if tells_next else [None] * len(stay)
     answers = []
     for position, device in enumerate(predictor.devices):
         floor = max((lengths[position] for lengths in floors), default=0)
@@ -113,11 +119,10 @@ def next_bounds(predictor: Predictor, scenarios: Sequence[str]) -> Mapping[tuple
 def _windows(predictor: Predictor, steps: Sequence[Step]) -> list[int]:
     """Length of each device's window after these changes. Removing more never makes a program slower; where streams
     take turns, a replay's order of them can."""
-    windows = predictor.windows(*steps)
     if not all(isinstance(step.change, Without) for step in steps):
-        return windows
-    parts = [predictor.windows(Step(Without((cause,)), step.scope)) for step in steps for cause in _causes(step.change)]
-    return [min(lengths) for lengths in zip(windows, predictor.measured_ns, *parts, strict=True)]
+        return predictor.windows(*steps)
+    parts = [[Step(Without((cause,)), step.scope)] for step in steps for cause in _causes(step.change)]
+    return [min(lengths) for lengths in zip(predictor.measured_ns, *predictor.ask(steps, *parts), strict=True)]
 
 
 def _causes(change: Change) -> tuple[str, ...]:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from boundby.model.arrays import BoolArray
 from boundby.model.records import replace
 from boundby.replay.predictor import LEAST_OPEN, MODEL_ERROR, Predictor, Step, most_saved
-from boundby.replay.removals import Change, Faster, Scope, Without
+from boundby.replay.removals import Change, Faster, Without
 
 SavingNs = tuple[int, int]
+Key = tuple[object, ...]
+
+
+class _Question(NamedTuple):
+    """By what its answer is known, what changes, and in which calls, operations and regions (those of none: all)."""
+
+    key: Key
+    change: Change
+    where: Mapping[str, BoolArray | None]
+
 
 # Where the host's waits cost this share of the window, what another change saves depends on whether they go first.
 WAITS_SHARE = 0.02
@@ -30,7 +41,7 @@ class Savings:
     def __init__(self, predictor: Predictor) -> None:
         self.unreliable = predictor.unreliable
         self._predictor = predictor
-        self._known: dict[tuple[object, ...], SavingNs] = {}
+        self._known: dict[Key, SavingNs] = {}
         self._longest_ns = max(predictor.measured_ns, default=0)
         self._has_open = predictor.open_share >= LEAST_OPEN
         whole = replace(predictor.everywhere, operations=np.ones_like(predictor.everywhere.operations))
@@ -49,64 +60,62 @@ class Savings:
         """Without these causes there: see `Predictor.scope`. Removing waits looks at calls, removing device time at
         operations (and the calls that launched them), removing launch overhead at both."""
         key = ("without", tuple(causes), _digest(calls), _digest(operations), _digest(regions))
-        scope = self._predictor.scope(calls=calls, operations=operations, regions=regions)
-        return self._answer(key, Without(tuple(causes)), scope, is_wait="sync" in causes)
+        where = {"calls": calls, "operations": operations, "regions": regions}
+        found = self._answers([_Question(key, Without(tuple(causes)), where)], is_wait="sync" in causes)
+        return None if found is None else found[0]
 
     def without_waits(self, calls: Sequence[BoolArray]) -> list[SavingNs] | None:
         """Without the waits in each of these selections of calls: `without`, all replayed at once."""
-        if self.unreliable is not None:
-            return None
-        keys = [("without", ("sync",), _digest(mask), None, None) for mask in calls]
-        new = {key: mask for key, mask in zip(keys, calls, strict=True) if key not in self._known}
-        steps = [Step(Without(("sync",)), self._predictor.scope(calls=mask)) for mask in new.values()]
-        self._known |= dict(zip(new, self._ranges(steps, is_wait=True), strict=True))
-        self.asked += len(new)
-        return [self._known[key] for key in keys]
+        change = Without(("sync",))
+        return self._answers(
+            [_Question(("without", ("sync",), _digest(mask), None, None), change, {"calls": mask}) for mask in calls],
+            is_wait=True,
+        )
 
     def faster(self, operations: BoolArray, least: float, most: float) -> SavingNs | None:
         """With these operations (mask over ``trace.operations``) ``least`` to ``most`` times as fast."""
-        low, high = (
-            self._answer(
-                ("faster", factor, _digest(operations)),
-                Faster(operations, factor),
-                self._predictor.everywhere,
-                is_wait=False,
-            )
-            for factor in (least, most)
-        )
-        return None if low is None or high is None else (low[0], max(low[1], high[1]))
+        digest = _digest(operations)
+        asked = [_Question(("faster", factor, digest), Faster(operations, factor), {}) for factor in (least, most)]
+        found = self._answers(asked, is_wait=False)
+        return None if found is None else (found[0][0], max(found[0][1], found[1][1]))
 
-    def _answer(self, key: tuple[object, ...], change: Change, scope: Scope, *, is_wait: bool) -> SavingNs | None:
+    def _answers(self, asked: Sequence[_Question], *, is_wait: bool) -> list[SavingNs] | None:
+        """What each of these questions saves; those that are new are replayed at once."""
         if self.unreliable is not None:
             return None
-        if key not in self._known:
-            [self._known[key]] = self._ranges([Step(change, scope)], is_wait=is_wait)
-            self.asked += 1
-        return self._known[key]
+        new = {one.key: one for one in asked if one.key not in self._known}
+        if new:
+            steps = [Step(one.change, self._predictor.scope(**one.where)) for one in new.values()]
+            self._known |= dict(zip(new, self._ranges(steps, is_wait=is_wait), strict=True))
+            self.asked += len(new)
+        return [self._known[one.key] for one in asked]
 
     def _ranges(self, steps: Sequence[Step], *, is_wait: bool) -> list[SavingNs]:
-        """What each of these changes saves."""
-        explained = [(step, self._explained) for step in steps if self._has_open]
-        left = self._predictor.ask(*((step,) for step in steps), *explained)
-        if self._has_open and self._explained_ns is None:
-            self._explained_ns = self._predictor.windows(self._explained)
-        return [
-            self._range(step, left[number], left[len(steps) + number] if explained else None, is_wait=is_wait)
-            for number, step in enumerate(steps)
-        ]
-
-    def _range(self, step: Step, left: list[int], explained: list[int] | None, *, is_wait: bool) -> SavingNs:
-        predictor, saved = self._predictor, [most_saved(self._predictor.measured_ns, left)]
-        if explained is not None and self._explained_ns is not None:
-            # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.
-            saved.append(most_saved(self._explained_ns, explained))
+        """What each of these changes saves: all that decides it is replayed at once."""
+        predictor = self._predictor
         waitless = predictor.without(("sync",))
         waits_matter = most_saved(predictor.measured_ns, waitless) >= WAITS_SHARE * self._longest_ns
-        if not is_wait and saved[0] and waits_matter:
-            no_waits = Step(Without(("sync",)), predictor.everywhere)
-            saved.append(most_saved(waitless, predictor.windows(no_waits, step)))
-        low, high = min(saved), max(saved)
-        return round(low * (1 - MODEL_ERROR)), min(round(high * (1 + MODEL_ERROR)), self._longest_ns)
+        asked: list[list[Step]] = [[step] for step in steps]
+        if self._has_open:
+            asked += [[step, self._explained] for step in steps]
+        if has_waits := waits_matter and not is_wait:
+            asked += [[Step(Without(("sync",)), predictor.everywhere), step] for step in steps]
+        if self._has_open and self._explained_ns is None:
+            *left, self._explained_ns = predictor.ask(*asked, [self._explained])
+        else:
+            left = predictor.ask(*asked)
+        ranges = []
+        for number in range(len(steps)):
+            alone, *others = left[number :: len(steps)]
+            saved = [most_saved(predictor.measured_ns, alone)]
+            if has_waits and saved[0]:
+                saved.append(most_saved(waitless, others[-1]))
+            if self._explained_ns is not None:
+                # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.
+                saved.append(most_saved(self._explained_ns, others[0]))
+            low, high = min(saved), max(saved)
+            ranges.append((round(low * (1 - MODEL_ERROR)), min(round(high * (1 + MODEL_ERROR)), self._longest_ns)))
+        return ranges
 
 
 def _digest(mask: BoolArray | None) -> tuple[int, int] | None:

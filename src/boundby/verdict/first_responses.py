@@ -155,7 +155,7 @@ class Subject:
         if known:
             low = high = known[0].baseline_ns - known[0].predicted_ns
         else:
-            told = answer(self.predictor, scenario)[self.device]
+            told = answer(self.predictor, scenario, tells_next=False)[self.device]
             low, high = told.baseline_ns - told.high_ns, told.baseline_ns - told.low_ns
         saving = (0 if ceiling else max(low, 0), max(high, 0))
         return Told(because, saving, command=self.what_if(scenario))

@@ -12,7 +12,7 @@ from boundby.attribution.regions import ROOT
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import busy_of_devices
 from boundby.evidence.operator_syncs import EVERY
-from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, lines, saving, waits_of
+from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, lines, savings, waits_of
 from boundby.model.arrays import pick, ranked
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
@@ -62,10 +62,8 @@ def matches(
 ) -> Iterator[Match]:
     """Waits of one kind, alike ones (by their key) of a region together, if they come ``least`` times or more."""
     rows = waits_of(context).of_kind(kind)
-    for group in groups(context, rows, *keys(context, rows)):
-        if group.incidents < least:
-            continue
-        saving_ns, single = saving(context, group)
+    worth = [group for group in groups(context, rows, *keys(context, rows)) if group.incidents >= least]
+    for group, (saving_ns, single) in zip(worth, savings(context, worth), strict=True):
         told, at = words(context, group), lines(context, group)
         seen = {"lines": dict(itertools.islice(at.items(), MOST_LINES))} if at else {}
         where = () if at else context.program.pick((), torch=(WHERE,))
