@@ -30,12 +30,14 @@ _EVEN: WeakValueDictionary[tuple[int, str, Any], npt.NDArray[Any]] = WeakValueDi
 
 def compact(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """The column; of one value throughout, one that all such columns of this length share."""
-    if not is_even(column):
-        return column
+    return _shared(column) if is_even(column) else column
+
+
+def _shared(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     value = column[0].item()
     even = _EVEN.get((len(column), column.dtype.str, value))
     if even is None:
-        even = _unwritten(column) if not value else column.copy()
+        even = np.full(len(column), value, column.dtype) if value else _unwritten(column)
         even.flags.writeable = False
         _EVEN[len(column), column.dtype.str, value] = even
     return even
@@ -43,7 +45,38 @@ def compact(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
 
 def is_even(column: npt.NDArray[Any]) -> bool:
     """Whether it holds one value throughout; not if it holds none."""
-    return bool(len(column) and column[0] == column[-1] and not (column != column[0]).any())
+    return bool(len(column) and column[0] == column[-1] and (_is_told_even(column) or not (column != column[0]).any()))
+
+
+def _is_told_even(column: npt.NDArray[Any]) -> bool:
+    """Whether that is known without a look: of what `spread` and `compact` made, and of parts of it."""
+    if column.strides == (0,):
+        return True
+    for one in (column, column.base):
+        if isinstance(one, np.ndarray) and one.ndim == 1 and len(one) and one.dtype == column.dtype:
+            known = _EVEN.get((len(one), one.dtype.str, one[0].item()))
+            if one is known:
+                return True
+    return False
+
+
+def spread(value: int, rows: int, kind: type[Scalar] | type[np.int64] = np.int64) -> npt.NDArray[Any]:
+    """A column of one value, which takes no memory: it is not contiguous, and cannot be written to."""
+    return np.broadcast_to(kind(value), rows)
+
+
+def bounds(column: npt.NDArray[Any]) -> tuple[int, int]:
+    """The least and the greatest of some integers."""
+    known = column[:1] if _is_told_even(column) else column
+    return int(known.min()), int(known.max())
+
+
+def replaced(column: Int64Array, number: int, by: int) -> Int64Array:
+    """The column with another number in place of one; itself where it does not hold that."""
+    if is_even(column):
+        return spread(by, len(column)) if column[0] == number else column
+    found = column == number
+    return np.where(found, by, column).astype(np.int64, copy=False) if found.any() else column
 
 
 def _unwritten(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
@@ -57,9 +90,10 @@ def _unwritten(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
 def narrow(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """Integers in 32 bits where all of them fit (two of them can be added; who multiplies widens them first), and as
     `compact` has them."""
-    if len(column) and (int(column.min()) < -_WIDEST or int(column.max()) > _WIDEST):
+    low, high = bounds(column) if len(column) else (0, 0)
+    if low < -_WIDEST or high > _WIDEST:
         return column
-    fitted: npt.NDArray[Any] = column.astype(np.int32)
+    fitted: npt.NDArray[Any] = spread(low, len(column), np.int32) if low == high else column.astype(np.int32)
     return compact(fitted)
 
 
@@ -93,6 +127,8 @@ def unique(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     flat = values.reshape(-1)
     if len(flat) == 0:
         return flat
+    if _is_told_even(flat):
+        flat = flat[:1]
     if (few := _few(flat)) is not None:
         low, seen = few
         return (np.flatnonzero(seen) + low).astype(flat.dtype)
@@ -132,7 +168,7 @@ def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArra
     """The distinct values, ascending, and the place of each value among them."""
     flat = values.reshape(-1)
     if is_even(flat):
-        return flat[:1].copy(), np.zeros(len(flat), np.intp)
+        return flat[:1].copy(), _shared(spread(0, len(flat), np.intp))
     if (few := _few(flat)) is not None:
         low, seen = few
         found = (np.flatnonzero(seen) + low).astype(flat.dtype)
@@ -150,9 +186,17 @@ def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArra
 
 def translated(values: npt.NDArray[Any], number_of: Callable[[int], int], kind: type[Scalar]) -> npt.NDArray[Scalar]:
     """What each integer stands for, asked once of each distinct one, in ascending order."""
-    distinct, index = ranked(values)
-    numbers = np.array([number_of(value) for value in distinct.tolist()], kind)
-    return np.full(len(values), numbers[0], kind) if len(numbers) == 1 else pick(numbers, index, 0)
+    if is_even(values):
+        return _shared(spread(number_of(int(values[0])), len(values), kind))
+    if (few := _few(values)) is None:
+        distinct, index = ranked(values)
+        return pick(np.array([number_of(value) for value in distinct.tolist()], kind), index, 0)
+    low, seen = few
+    table = np.zeros(low + len(seen) if 0 < low <= len(seen) else len(seen), kind)
+    first = len(table) - len(seen)  # places below the lowest of few spare taking it from each
+    distinct = np.flatnonzero(seen)
+    table[first + distinct] = [number_of(value) for value in (distinct + low).tolist()]
+    return pick(table, values if first == low else values.astype(np.int64) - low, 0)
 
 
 def grouped(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], list[npt.NDArray[np.intp]]]:
@@ -168,8 +212,8 @@ def _few(flat: npt.NDArray[Scalar]) -> tuple[int, BoolArray] | None:
     """The lowest of integers, and which there are from it on; None where they lie too far apart for such a table."""
     if flat.dtype.kind != "i" or len(flat) == 0:
         return None
-    low = int(flat.min())
-    span = int(flat.max()) - low + 1
+    low, high = bounds(flat)
+    span = high - low + 1
     if span > 2 * len(flat) + 1:
         return None
     seen = np.zeros(span, bool)
@@ -251,8 +295,8 @@ def _packed(columns: Sequence[npt.NDArray[Any]]) -> tuple[Int64Array, list[tuple
         return None
     room = 2 * len(columns[0])
     for column in columns:
-        low = int(column.min())
-        spans.append((low, int(column.max()) - low + 1))
+        low, high = bounds(column)
+        spans.append((low, high - low + 1))
         room //= spans[-1][1]
     if not room:
         return None
@@ -268,6 +312,8 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
     """``values[rows]``, with ``missing`` where a row is negative: there is none. Shape of ``rows``."""
     if len(values) == 0:
         return np.full(len(rows), missing, values.dtype)
+    if len(rows) and _is_told_even(rows):
+        return np.full(len(rows), values[rows[0]] if rows[0] >= 0 else missing, values.dtype)
     if core() is not None and values.dtype.kind in "ib" and values.itemsize != 2 and rows.itemsize >= 4:
         found, whole, asked = (
             np.empty(len(rows), values.dtype),

@@ -13,7 +13,9 @@ typedef struct { /* Leaves */
   int64_t rowid_column; /* stands for the row's number, or NONE */
   int64_t text_column;  /* holds texts: their numbers come out; or NONE */
   const uint8_t *has_default;
-  const int64_t *values; /* of each output the address of its column */
+  const int64_t *values; /* of each output the address of its column; 0: no room for it, while it is even */
+  uint8_t *is_even;      /* of each output whether all rows so far hold its ``first`` value; none of it is written then */
+  int64_t *first;
   int64_t capacity;
   int64_t *deferred_row, *deferred_rowid; /* rows of which something wanted lies on another page */
   int64_t deferred_room;
@@ -158,6 +160,15 @@ static inline int64_t local_size(const leaves_t *l, int64_t payload) {
   return local <= most ? local : least;
 }
 
+/* A value of another row than the first that differs from all before, which are written now; 0: there is no room. */
+static int write_even(const leaves_t *l, int64_t output, int64_t rows) {
+  int64_t *column = (int64_t *)(intptr_t)l->values[output];
+  if (!column) return 0;
+  for (int64_t row = 0; row < rows; row++) column[row] = l->first[output];
+  l->is_even[output] = 0;
+  return 1;
+}
+
 /* One row, its cell at the cursor. */
 static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
   uint64_t payload, key, header_size;
@@ -192,6 +203,11 @@ static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
       value = type == ONE;
     else if (type != ABSENT)
       value = number(body + y->at[output], y->size[output], cell.end);
+    if (l->is_even[output]) {
+      if (row == 0) l->first[output] = value;
+      if (value == l->first[output] && !is_deferred) continue;
+      if (!write_even(l, output, row)) return NO_ROOM;
+    }
     ((int64_t *)(intptr_t)l->values[output])[row] = value;
   }
   if (l->rowid_column != NONE && l->output[l->rowid_column] != NONE)

@@ -51,7 +51,9 @@ class Leaves(Record):
     rowid_column: int  # the column that is the row's number; NONE
     text_column: int  # the column that holds texts, of which numbers come out; NONE
     has_default: BoolArray  # rows that lack the column hold something else than NULL in it
-    values: Int64Array  # of each output the address of its column, which must live as long
+    values: Int64Array  # of each output the address of its column, which must live as long; 0: none while it is even
+    is_even: BoolArray  # of each output: rows so far hold one value, ``first``, and are not written
+    first: Int64Array
     capacity: int
     deferred_row: Int64Array  # rows of which something wanted lies on another page
     deferred_rowid: Int64Array
@@ -74,7 +76,8 @@ class Leaves(Record):
             len(self.pages) >= self.count * self.page_size
             and 0 < self.usable <= self.page_size
             and len(self.output) == len(self.has_default) == self.columns
-            and self.values.shape == (self.outputs,)
+            and self.values.shape == self.is_even.shape == self.first.shape == (self.outputs,)
+            and bool((self.is_even | (self.values != 0)).all())
             and bool((self.output < self.outputs).all())
             and len(self.deferred_row) == len(self.deferred_rowid) == self.deferred_room >= MOST_ROWS_OF_PAGE
             and len(self.slots) == self.slots_size == 1 << (self.slots_size.bit_length() - 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from boundby.model.arrays import MISSING, BoolArray, Int64Array
+from boundby.model.arrays import MISSING, BoolArray, Int64Array, bounds
 from boundby.model.errors import InputError
 from boundby.trace.facts import TraceWarning
 
@@ -30,20 +30,21 @@ CORRELATIONS = 1 << 32  # CUPTI counts calls in 32 bits; the join packs (process
 def sanitize(path: Path, tables: Mapping[str, Raw], next_step: str) -> tuple[TraceWarning, ...]:
     """Cut rows without a usable time or thread out of the raw tables, in place; keys name the rows for people.
     ``next_step``: what to do about a file of which nothing is left (InputError)."""
-    near = _near(tables.values())
+    seen = _Bounds()
+    near = _near(tables.values(), seen)
     notes: list[str] = []
     left_out = 0
     for what, raw in tables.items():
-        good = _placeable(raw, near)
-        bad = len(good) - int(good.sum())
+        good = None if _are_placeable(raw, near, seen) else _placeable(raw, near)
+        bad = 0 if good is None else len(good) - int(good.sum())
         if bad:
             raw.update({column: values[good] for column, values in raw.items()})
             notes.append(f"{_count(bad, what)} had no usable time or thread and were left out.")
             left_out += bad
-        notes += _mend(what, raw)
+        notes += _mend(what, raw, seen)
     if left_out and not any(len(raw["start"]) for raw in tables.values()):
         raise InputError(f"{path} is damaged: none of its events has a usable time and thread.", next_step)
-    _check_sums(path, tables, next_step)
+    _check_sums(path, tables, next_step, seen)
     return tuple(TraceWarning("broken-rows", note) for note in notes)
 
 
@@ -57,11 +58,29 @@ def bounded(name: str) -> str:
     return f"{name[: LONGEST_NAME // 2]}... ({len(name):,} characters, {digest})"
 
 
-def _near(tables: Iterable[Raw]) -> tuple[int, int] | None:
+class _Bounds:
+    """The least and the greatest value of columns, looked for once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Int64Array, int, int]] = {}
+
+    def least(self, values: Int64Array) -> int:
+        return self._of(values)[1]
+
+    def greatest(self, values: Int64Array) -> int:
+        return self._of(values)[2]
+
+    def _of(self, values: Int64Array) -> tuple[Int64Array, int, int]:
+        if id(values) not in self._known:
+            self._known[id(values)] = (values, *(bounds(values) if len(values) else (_LAST, MISSING)))
+        return self._known[id(values)]
+
+
+def _near(tables: Iterable[Raw], seen: _Bounds) -> tuple[int, int] | None:
     """Bounds around the bulk of the events, or None where all events lie within one possible capture."""
     times = [raw[column] for raw in tables for column in ("start", "end") if column in raw and len(raw[column])]
-    lowest = min((int(_told(values).min(initial=_LAST)) for values in times), default=0)
-    highest = max((int(values.max()) for values in times), default=0)
+    lowest = min((_least_told(values, seen) for values in times), default=0)
+    highest = max((seen.greatest(values) for values in times), default=0)
     if highest - lowest <= MOST_SPAN_NS and lowest > -MOST_TIME_NS and highest < MOST_TIME_NS:
         return None
     every = np.concatenate([_told(values) for values in times])
@@ -70,9 +89,27 @@ def _near(tables: Iterable[Raw]) -> tuple[int, int] | None:
     return max(middle - half, 1 - MOST_TIME_NS), min(middle + half, MOST_TIME_NS - 1)
 
 
+def _least_told(values: Int64Array, seen: _Bounds) -> int:
+    least = seen.least(values)
+    return least if least > MISSING else int(_told(values).min(initial=_LAST))
+
+
 def _told(values: Int64Array) -> Int64Array:
     """Without what is missing."""
-    return values if int(values.min(initial=_LAST)) > MISSING else values[values != MISSING]
+    told: Int64Array = values[values != MISSING]
+    return told
+
+
+def _are_placeable(raw: Raw, near: tuple[int, int] | None, seen: _Bounds) -> bool:
+    """Whether it is plain that no row need be left out: see `_placeable`."""
+    least = {
+        column: seen.least(raw[column]) for column in ("start", "globalTid", "deviceId", "isSchedIn") if column in raw
+    }
+    if near is not None or MISSING in (least["start"], least.get("isSchedIn")):
+        return False
+    if least.get("deviceId", 0) < 0 or least.get("globalTid", _LEAST_ID) < _LEAST_ID:
+        return False
+    return "globalTid" in raw or "end" not in raw or bool((raw["end"] >= raw["start"]).all())
 
 
 def _placeable(raw: Raw, near: tuple[int, int] | None) -> BoolArray:
@@ -93,21 +130,21 @@ def _placeable(raw: Raw, near: tuple[int, int] | None) -> BoolArray:
     return good
 
 
-def _mend(what: str, raw: Raw) -> list[str]:
+def _mend(what: str, raw: Raw, seen: _Bounds) -> list[str]:
     """Values that only spoil their own column count as not captured."""
     notes = []
     if "end" in raw:
-        backwards = (raw["end"] != MISSING) & (raw["end"] < raw["start"])
-        if backwards.any():
+        backwards = raw["end"] < raw["start"]
+        if backwards.any() and (backwards := backwards & (raw["end"] != MISSING)).any():
             notes.append(f"{_count(int(backwards.sum()), what)} ended before they started and count as instants.")
             raw["end"] = np.where(backwards, raw["start"], raw["end"])
-    if "globalPid" in raw:
+    if "globalPid" in raw and seen.least(raw["globalPid"]) < _LEAST_ID:
         raw["globalPid"] = np.where(raw["globalPid"] < _LEAST_ID, MISSING, raw["globalPid"])
     for column, limit, text in (
         ("correlationId", CORRELATIONS, "had impossible correlation ids and were matched with nothing."),
         ("bytes", MOST_BYTES, "had impossible sizes and count as 0 bytes."),
     ):
-        if column in raw:
+        if column in raw and not (seen.least(raw[column]) >= 0 and seen.greatest(raw[column]) < limit):
             values = raw[column]
             wrong = (values != MISSING) & ((values < 0) | (values >= limit))
             if wrong.any():
@@ -116,20 +153,19 @@ def _mend(what: str, raw: Raw) -> list[str]:
     return notes
 
 
-def _check_sums(path: Path, tables: Mapping[str, Raw], next_step: str) -> None:
+def _check_sums(path: Path, tables: Mapping[str, Raw], next_step: str, seen: _Bounds) -> None:
     """Whatever is added up later stays within 64 bits."""
     starts = [raw["start"] for raw in tables.values() if len(raw["start"])]
-    last = max((int(values.max()) for values in starts), default=0)
+    last = max((seen.greatest(values) for values in starts), default=0)
     for what, raw in tables.items():
         sums, count = [], len(raw["start"])
         # Where none can be so long that all of them are too much, they need not be added up.
-        if (
-            "end" in raw
-            and count * (max(last, int(raw["end"].max(initial=0))) - int(raw["start"].min(initial=last))) > MOST_SUM
-        ):
-            end = np.where(raw["end"] == MISSING, last, raw["end"])
-            sums.append(float(np.sum(end - raw["start"], dtype=np.float64)))
-        if "bytes" in raw and count * int(raw["bytes"].max(initial=0)) > MOST_SUM:
+        if "end" in raw and count:
+            longest = max(last, seen.greatest(raw["end"]), 0) - min(seen.least(raw["start"]), last)
+            if count * longest > MOST_SUM:
+                end = np.where(raw["end"] == MISSING, last, raw["end"])
+                sums.append(float(np.sum(end - raw["start"], dtype=np.float64)))
+        if "bytes" in raw and count and count * seen.greatest(raw["bytes"]) > MOST_SUM:
             sums.append(float(np.sum(raw["bytes"][raw["bytes"] != MISSING], dtype=np.float64)))
         if any(total > MOST_SUM for total in sums):
             raise InputError(f"{path} is damaged: the times or sizes of its {what} add up to too much.", next_step)

@@ -27,7 +27,7 @@ import numpy as np
 
 from boundby.model import stage
 from boundby.model.arrays import MISSING as MISSING
-from boundby.model.arrays import Int32Array, Int64Array
+from boundby.model.arrays import Int32Array, Int64Array, spread
 from boundby.model.errors import InputError, UserError
 from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
@@ -249,7 +249,7 @@ class Database:
             only = None
         read = self._integers(table, present, only)
         length = len(read[present[0]])
-        return {column: read[column] if column in read else np.full(length, MISSING, np.int64) for column in wanted}
+        return {column: read[column] if column in read else spread(MISSING, length) for column in wanted}
 
     def _integers(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
         return self._from_pages(table, present, only) or self._from_rows(table, present, only)

@@ -7,9 +7,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, compact, factorize, joined, narrow, pick, translated
+from boundby.model.arrays import (
+    BoolArray,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    compact,
+    factorize,
+    is_even,
+    joined,
+    narrow,
+    pick,
+    replaced,
+    spread,
+    translated,
+    unique,
+)
 from boundby.readers.nsys.database import MISSING, Database, as_text
-from boundby.readers.nsys.identity import Identities, Indexes, pid_of, process_key
+from boundby.readers.nsys.identity import Identities, Indexes, pid_of
 from boundby.readers.nsys.pages import Since
 from boundby.trace.facts import GpuInfo
 from boundby.trace.tables import (
@@ -73,14 +88,14 @@ def read_operations(database: Database, since_ns: int | None = None) -> tuple[Ra
         wanted = (*_COMMON, *extra, *(_SHAPE if kind == OpKind.KERNEL else ()))
         rows = database.columns(table, wanted, only=only)
         count = len(rows["start"])
-        parts["shape"].append(np.full(count, -1, np.int64))
+        parts["shape"].append(spread(-1, count))
         if kind == OpKind.KERNEL and count:
             shapes, parts["shape"][-1] = _shapes(rows)
         for column in _ALL:
-            parts[column].append(rows[column] if column in rows else np.full(count, MISSING, np.int64))
-        parts["kind"].append(np.full(count, int(kind), np.int64))
+            parts[column].append(rows[column] if column in rows else spread(MISSING, count))
+        parts["kind"].append(spread(int(kind), count))
     raw = {column: joined(part) for column, part in parts.items()}
-    raw["deviceId"] = np.where(raw["deviceId"] == MISSING, 0, raw["deviceId"])
+    raw["deviceId"] = replaced(raw["deviceId"], MISSING, 0)
     return raw, shapes
 
 
@@ -253,30 +268,34 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
     """The operations of all devices."""
     direction, is_migration = _directions(indexes.database, raw["copyKind"])
     memory = _memory_lookup(indexes.database)
-    kind = np.where((raw["kind"] == OpKind.MEMCPY) & is_migration, int(OpKind.MIGRATION), raw["kind"])
-    short = indexes.names(raw["shortName"], unknown="")
+    kind = compact(raw["kind"].astype(np.int8))
+    if is_migration.any():
+        kind = np.where((kind == OpKind.MEMCPY) & is_migration, np.int8(OpKind.MIGRATION), kind)
+    indexes.names(unique(raw["shortName"]), unknown="")
     communicates = np.array([is_communication(text) for text in indexes.pool.names()], bool)
+    if communicates.any():
+        is_comm = pick(communicates, indexes.names(raw["shortName"], unknown=""), False) & (kind == OpKind.KERNEL)
+    else:
+        is_comm = np.zeros(len(kind), bool)
     return Operations(
         start_ns=raw["start"],
         end_ns=raw["end"],
         device=compact(gpus.of(raw)),
-        process=compact(indexes.identities.processes(raw["globalPid"])),
+        process=indexes.identities.processes(raw["globalPid"]),
         stream=narrow(raw["streamId"]),
-        correlation=narrow(np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"])),
-        kind=kind.astype(np.int8),
+        correlation=narrow(replaced(raw["correlationId"], MISSING, NO_CORRELATION)),
+        kind=kind,
         name=indexes.names(raw["demangledName"], unknown=""),
-        bytes=narrow(np.where(raw["bytes"] == MISSING, 0, raw["bytes"])),
+        bytes=narrow(replaced(raw["bytes"], MISSING, 0)),
         direction=direction,
         source=_lookup(memory, raw["srcKind"]),
         target=_lookup(memory, raw["dstKind"]),
-        is_communication=pick(communicates, short, False) & (kind == OpKind.KERNEL),
+        is_communication=compact(is_comm),
         shape=compact(raw["shape"].astype(np.int32)),
     ).sorted(indexes.pool.names())
 
 
-def _directions(
-    database: Database, copy_kind: Int64Array
-) -> tuple[Int8Array, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+def _directions(database: Database, copy_kind: Int64Array) -> tuple[Int8Array, BoolArray]:
     names = _enum(database, "ENUM_CUDA_MEMCPY_OPER", "CUDA_MEMCPY_KIND_") or _DEFAULT_DIRECTION
     plain = {code: name.removeprefix("UVM_") for code, name in names.items()}
     codes = {
@@ -284,8 +303,8 @@ def _directions(
         for code, name in plain.items()
         if _ARRAY_DIRECTION.get(name, name) in Direction.__members__
     }
-    migrations = [code for code, name in names.items() if name.startswith("UVM_")]
-    return _lookup(codes, copy_kind), np.isin(copy_kind, migrations)
+    migrations = {code for code, name in names.items() if name.startswith("UVM_")}
+    return _lookup(codes, copy_kind), translated(copy_kind, migrations.__contains__, np.bool_)
 
 
 def _memory_lookup(database: Database) -> dict[int, int]:
@@ -315,30 +334,36 @@ def read_points(database: Database) -> Raw:
         database.columns(table, _POINT)
         for table in ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
     ]
-    raw = {column: np.concatenate([part[column] for part in parts]) for column in _POINT}
-    raw["isRecord"] = np.repeat(np.array([0, 1], np.int64), [len(part["streamId"]) for part in parts])
+    raw = {column: joined([part[column] for part in parts]) for column in _POINT}
+    raw["isRecord"] = joined([spread(number, len(part["streamId"])) for number, part in enumerate(parts)])
     return raw
 
 
 def points(raw: Raw, gpus: Gpus, identities: Identities) -> StreamPoints:
     """The rows that name a call."""
-    good = (raw["correlationId"] > NO_CORRELATION) & (raw["correlationId"] < _LIMIT) & (raw["globalPid"] >= 0)
-    good &= np.isin(process_key(raw["globalPid"]), identities.process_ids)  # others have no calls
-    raw = {column: values[good] for column, values in raw.items()}
+    good = (raw["correlationId"] > NO_CORRELATION) & (raw["correlationId"] < _LIMIT)
+    good &= translated(raw["globalPid"], lambda pid: pid >= 0 and identities.has_process(pid), np.bool_)
+    if not good.all():
+        raw = {column: values[good] for column, values in raw.items()}
     is_timed = (raw["isRecord"] == 0) & (raw["start"] > MISSING) & (raw["end"] >= raw["start"])
+    start, end = raw["start"], raw["end"]
+    if not is_timed.all():
+        start, end = (np.where(is_timed, column, 0) for column in (start, end))
     return StreamPoints(
         process=identities.processes(raw["globalPid"]),
-        correlation=raw["correlationId"],
-        device=gpus.of(raw),
-        stream=_known(raw["streamId"]),
-        event=_known(raw["eventId"]),
-        is_record=raw["isRecord"] == 1,
-        start_ns=np.where(is_timed, raw["start"], 0),
-        end_ns=np.where(is_timed, raw["end"], 0),
+        correlation=narrow(raw["correlationId"]),
+        device=compact(gpus.of(raw)),
+        stream=narrow(_known(raw["streamId"])),
+        event=narrow(_known(raw["eventId"])),
+        is_record=compact(raw["isRecord"] == 1),
+        start_ns=start,
+        end_ns=end,
     ).sorted()
 
 
 def _known(values: Int64Array) -> Int64Array:
+    if is_even(values) and 0 <= values[0] < _NOBODY:
+        return values
     return np.where((values >= 0) & (values < _NOBODY), values, -1)
 
 

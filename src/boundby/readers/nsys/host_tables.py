@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, is_any, joined, narrow
+from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, joined, narrow, replaced, translated
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.identity import Indexes, process_key
 from boundby.readers.nsys.pages import Only, Since
@@ -69,10 +69,10 @@ def api_calls(raw: Raw, indexes: Indexes) -> ApiCalls:
     return ApiCalls(
         start_ns=raw["start"],
         end_ns=indexes.ends(raw["end"]),
-        thread=compact(indexes.identities.threads(raw["globalTid"])),
-        correlation=narrow(np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"])),
+        thread=indexes.identities.threads(raw["globalTid"]),
+        correlation=narrow(replaced(raw["correlationId"], MISSING, NO_CORRELATION)),
         name=indexes.names(raw["nameId"]),
-        has_failed=(raw["returnValue"] != MISSING) & (raw["returnValue"] != 0),
+        has_failed=translated(raw["returnValue"], lambda value: value not in (MISSING, 0), np.bool_),
     ).sorted(indexes.pool.names())
 
 
@@ -88,8 +88,8 @@ def ranges(raw: Raw, indexes: Indexes) -> tuple[Ranges, tuple[str, ...]]:
         thread=indexes.identities.threads(raw["globalTid"]),
         name=_range_names(raw, indexes),
         domain=domain,
-        is_start_end=is_any(raw["eventType"], _START_END),
-        is_open=raw["end"] == MISSING,
+        is_start_end=translated(raw["eventType"], _START_END.__contains__, np.bool_),
+        is_open=compact(raw["end"] == MISSING),
     )
     return table.sorted(indexes.pool.names()), domains
 
@@ -104,6 +104,7 @@ def _range_names(raw: Raw, indexes: Indexes) -> Int32Array:
         places = np.zeros(len(texts) + 1, np.int32)
         for which in distinct[np.argsort(first)].tolist():
             places[which] = indexes.pool.add((texts[which] if which >= 0 else "") or "(unnamed)")
+        names = names.copy()
         names[inline] = places[number]
     return names
 
@@ -135,7 +136,7 @@ def _domain_names(database: Database) -> dict[tuple[int, int], str]:
 def _domains(raw: Raw, database: Database) -> tuple[Int32Array, tuple[str, ...]]:
     """Domain ids count per process; equal names are one domain. The default domain is ``""``."""
     created = domain_names(database)
-    number = np.where(raw["domainId"] == MISSING, 0, raw["domainId"])
+    number = replaced(raw["domainId"], MISSING, 0)
     places, inverse = factorize(process_key(raw["globalTid"]), number)
 
     def name(place: tuple[int, int]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, translated, unique
+from boundby.model.arrays import Int32Array, Int64Array, is_even, translated, unique
 from boundby.model.records import dataclass
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.readers.sanitize import bounded
@@ -17,7 +17,8 @@ _LOW_24 = 0xFFFFFF
 
 def process_key(global_tid: Int64Array) -> Int64Array:
     """The global process id inside a global thread id (both may already be one)."""
-    return np.where(global_tid == MISSING, MISSING, global_tid & ~_LOW_24)
+    known = global_tid[:1] if is_even(global_tid) else global_tid
+    return np.broadcast_to(np.where(known == MISSING, MISSING, known & ~_LOW_24), global_tid.shape)
 
 
 def pid_of(key: int) -> int:
@@ -53,6 +54,10 @@ class Identities:
             return alone if pid == MISSING else int(np.searchsorted(self.process_ids, pid & ~_LOW_24))
 
         return translated(global_pid, place, np.int32)
+
+    def has_process(self, global_pid: int) -> bool:
+        """Whether the process of a global id is known."""
+        return bool((self.process_ids == (global_pid & ~_LOW_24)).any())
 
     def describe(self, database: Database) -> tuple[tuple[Thread, ...], tuple[Process, ...]]:
         """Thread and process records with the names the trace gives them."""

@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import MISSING, Int32Array, Int64Array, is_any, unique
+from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_any, is_even, spread, unique
 from boundby.model.library import core
 from boundby.model.records import replace
 from boundby.native.pages import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
@@ -24,6 +24,7 @@ _LEAF, _INTERIOR = 13, 5
 _INTERIOR_HEADER = 12
 _DEEPEST = 20  # levels; SQLite goes no deeper
 _BATCH_BYTES = 1 << 21  # of pages in memory at once: what a core's cache holds
+_INSTANTS = ("start", "end")  # these differ
 _FIRST_ROWS = 1 << 16
 _APART = 16  # numbers, by which columns are moved against each other
 _MOST_DEFERRED = 10_000  # rows that SQLite is asked for one by one
@@ -99,7 +100,7 @@ class PageReader:
         self, table: str, wanted: Sequence[str], only: Only | None, texts: list[bytes] | None = None
     ) -> list[Int64Array] | None:
         """The columns wanted, and that of ``only``; None: ask SQLite. ``texts``: the only column wanted holds texts; it
-        takes the distinct ones."""
+        takes the distinct ones. Columns of one value throughout are not written out, where all rows are wanted."""
         shape = self._shape(table)
         read = [*wanted, *([only[0]] if only and only[0] not in wanted else ())]
         names = [column.lower() for column in read]
@@ -118,6 +119,8 @@ class PageReader:
         state = np.zeros(len(At), np.int64)
         slots = empty_slots(1 if texts is None else _FIRST_SLOTS)
         columns = _room_for(_FIRST_ROWS, len(places))
+        may_be_alike = np.array([name not in _INSTANTS for name in names]) & (texts is None)
+        alike = may_be_alike & (np.array(places) != shape.rowid_column) & (only is None)
         ask = Leaves(
             pages=buffer,
             count=0,
@@ -130,6 +133,8 @@ class PageReader:
             text_column=NONE if texts is None else places[0],
             has_default=np.array(shape.has_default, np.bool_),
             values=_addresses(columns),
+            is_even=alike,
+            first=np.zeros(len(places), np.int64),
             capacity=_FIRST_ROWS,
             deferred_row=np.empty(MOST_ROWS_OF_PAGE, np.int64),
             deferred_rowid=np.empty(MOST_ROWS_OF_PAGE, np.int64),
@@ -152,13 +157,15 @@ class PageReader:
                 if ask.capacity - begin < MOST_ROWS_OF_PAGE:
                     part = (first + int(state[At.NEXT_PAGE])) / len(leaves)
                     capacity = int(_MORE * begin / part) + 2 * MOST_ROWS_OF_PAGE  # what is not written to is not taken
-                    more = _room_for(capacity, len(places))
-                    for column, larger in zip(columns, more, strict=True):
-                        larger[:begin] = column[:begin]
-                    columns, ask = more, replace(ask, values=_addresses(more), capacity=capacity)
+                    columns = _grown(columns, capacity, begin, alike)
+                    ask = replace(ask, values=_addresses(columns), capacity=capacity)
                 found = replace(ask, count=len(some)).read()
                 if found is Found.NO_TEXT_ROOM:
                     ask = _with_more_room(ask)
+                elif found is Found.NO_ROOM:  # for a column that was even so far
+                    room = _room_for(ask.capacity, len(columns))
+                    columns = [column if len(column) else new for column, new in zip(columns, room, strict=True)]
+                    ask = replace(ask, values=_addresses(columns))
                 elif found is Found.NOT_PLAIN:
                     return None
                 many += int(state[At.DEFERRED])
@@ -181,7 +188,14 @@ class PageReader:
             ends = ask.text_end[: state[At.TEXTS]].tolist()
             whole = ask.texts[: ends[-1] if ends else 0].tobytes()
             texts += [whole[low:high] for low, high in zip([0, *ends], ends, strict=False)]
-        return [column[: state[At.ROWS]] for column in columns]
+        rows, first = int(state[At.ROWS]), ask.first.tolist()
+        for place in np.flatnonzero(may_be_alike & ~alike).tolist():
+            if is_even(columns[place][:rows]):
+                alike[place], first[place] = True, int(columns[place][0])
+        return [
+            spread(value, rows) if even and rows else column[:rows]
+            for column, even, value in zip(columns, alike.tolist(), first, strict=True)
+        ]
 
     def _shape(self, table: str) -> _Shape | None:
         """None for a view, a virtual table, one without row numbers and one with generated columns."""
@@ -282,8 +296,19 @@ def _room_for(rows: int, columns: int) -> list[Int64Array]:
     return [np.empty(rows + _APART * number, np.int64)[_APART * number :] for number in range(columns)]
 
 
+def _grown(columns: Sequence[Int64Array], rows: int, known: int, is_even: BoolArray) -> list[Int64Array]:
+    """Columns with more room, of which so many rows are known; even ones need none."""
+    larger = _room_for(rows, len(columns))
+    for place, column in enumerate(columns):
+        if is_even[place]:
+            larger[place] = np.empty(0, np.int64)
+        else:
+            larger[place][: len(column[:known])] = column[:known]
+    return larger
+
+
 def _addresses(columns: Sequence[Int64Array]) -> Int64Array:
-    return np.array([column.ctypes.data for column in columns], np.int64)
+    return np.array([column.ctypes.data if len(column) else 0 for column in columns], np.int64)
 
 
 def _add_text(ask: Leaves, text: bytes) -> tuple[Leaves, int]:
