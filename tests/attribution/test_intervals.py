@@ -22,7 +22,7 @@ from boundby.model.intervals import (
     subtract,
     union,
 )
-from boundby.stats.spread import group_quantiles, longest_in
+from boundby.stats.spread import group_quantiles, intervals_in
 
 pairs = st.lists(st.tuples(st.integers(-20, 60), st.integers(-5, 25)), max_size=12)
 
@@ -91,18 +91,19 @@ def test_exposed_gives_each_instant_to_the_earliest_started(rows: list[tuple[int
 
 
 @given(pairs, st.lists(st.tuples(st.integers(-30, 80), st.integers(0, 60)), max_size=8))
-def test_longest_in(rows: list[tuple[int, int]], windows: list[tuple[int, int]]) -> None:
+def test_intervals_in(rows: list[tuple[int, int]], windows: list[tuple[int, int]]) -> None:
     found = make(rows)
     low = np.array([start for start, _ in windows], np.int64)
     high = low + np.array([length for _, length in windows], np.int64)
-    count, longest = longest_in(found.start, found.end, low, high)
+    count, covered, longest = intervals_in(found, low, high)
     for number, (start, length) in enumerate(windows):
         parts = [
             min(e, start + length) - max(s, start)
             for s, e in zip(found.start.tolist(), found.end.tolist(), strict=True)
             if min(e, start + length) > max(s, start)
         ]
-        assert (int(count[number]), int(longest[number])) == (len(parts), max(parts, default=0))
+        expected = len(parts), sum(parts), max(parts, default=0)
+        assert (int(count[number]), int(covered[number]), int(longest[number])) == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50)), min_size=1, max_size=40))

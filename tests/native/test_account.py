@@ -26,8 +26,10 @@ from boundby.model.arrays import (
     order_statistics,
     pick,
     places,
+    queue_depth,
     range_maximum,
     ranked,
+    tally,
     unique,
 )
 from boundby.model.causes import Cause
@@ -38,6 +40,7 @@ from boundby.native.pieces import TABLES, cut_intervals
 from boundby.readers import read_trace
 from boundby.replay.build import build_graph
 from boundby.stats.figures import measure
+from boundby.stats.spread import intervals_in
 from boundby.trace.tables import Trace
 from tests.attribution.strategies import host_sequences
 from tests.support.program import Program
@@ -114,6 +117,22 @@ def test_intervals(first: Int64Array, second: Int64Array, third: Int64Array, ask
 
 
 @needs_core
+@pytest.mark.parametrize("span", [3, 1 << 10, 1 << 40])
+def test_order_statistics_of_many(span: int) -> None:
+    random = np.random.default_rng(span)
+    values = random.integers(-span, span, 100_000)
+    first, stop = np.array([10_000, 20_000, 0, 0]), np.array([20_000, 60_000, 60_000, 100_000])
+    for part in (0.0, 0.02, 0.5, 0.95, 1.0):
+        rank = ((stop - first - 2) * part).astype(np.int64)
+        both(lambda: order_statistics(values.copy(), first, stop, np.stack((rank, rank + 1, rank // 2), axis=1)))  # noqa: B023
+    launch, start = np.sort(values), np.sort(values + random.integers(0, 9, len(values)))
+    both(lambda: queue_depth(launch, start))
+    both(lambda: queue_depth(values, values + 9))
+    one = intervals(values)
+    both(lambda: intervals_in(one, values[:2_000], values[2_000:4_000]))
+
+
+@needs_core
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=300), st.integers(1, 5), st.randoms())
 def test_order_statistics(given_values: list[int], groups: int, random: Random) -> None:
@@ -127,11 +146,18 @@ def test_order_statistics(given_values: list[int], groups: int, random: Random) 
     first, stop = np.array([len(values) // 3, 0]), np.array([len(values) // 3 + 1, len(values)])
     ranks = np.array([(0, 0, 0), (len(values) // 2, len(values) - 1, len(values) // 5)])
     both(lambda: order_statistics(values.copy(), first, stop, ranks))
+    both(
+        lambda: into_groups(
+            group, values, (count := np.bincount(group, minlength=6)), (np.cumsum(count[::-1]) - count[::-1])[::-1]
+        )
+    )
     many = np.tile(values, 9)[: 1 << 11]  # too few are sorted
     many = np.append(many, np.arange(1 << 10) * random.randrange(2))
     both(lambda: ranked(many))
     both(lambda: factorize(many, np.resize(group, len(many)), -many))
-    for kind in (np.int8, np.int32, np.int64):
+    for kind in (np.int8, np.int16, np.int32, np.int64):
+        both(partial(tally, group.astype(kind), values.astype(kind), values, np.abs(values)))
+        both(partial(tally, values.astype(kind), np.arange(len(values)), values, np.abs(values)))
         own, rows = values.astype(kind), np.minimum(values, 0).astype(kind)
         both(partial(unique, many.astype(kind)))
         both(partial(ranked, own))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, as_rows, ascend, group_sums
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, as_rows, ascend, group_sums, tally
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.library import core, int64, run
 from boundby.model.records import dataclass, replace
@@ -36,8 +36,12 @@ class Segments:
 
     def by_region_and_cause(self, regions: int) -> npt.NDArray[np.int64]:
         """Nanoseconds, shape (regions, causes), each instant in its own region only."""
-        key = self.region.astype(np.int64) * len(CAUSES) + self.cause
-        return group_sums(key, self.length_ns, regions * len(CAUSES)).reshape(regions, len(CAUSES))
+        found, total = (
+            tally(self.region, self.cause, self.start_ns, self.end_ns),
+            np.zeros((regions, len(CAUSES)), np.int64),
+        )
+        total[found.group, found.label] = found.ns
+        return total
 
     def packed(self) -> Segments:
         """With regions and threads in 16 bits where these hold them."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.context import TraceContext
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS, Gaps
-from boundby.model.arrays import BoolArray, Int64Array, is_any, unique
-from boundby.model.intervals import Coverage
+from boundby.model.arrays import BoolArray, Int64Array, as_rows, group_sums, is_any, places, unique
+from boundby.model.intervals import IntervalSet, overlay
 from boundby.model.records import dataclass
 from boundby.trace.vocabulary.cuda import CallClass
+
+_Parts = list[tuple[npt.NDArray[Any], Int64Array]]  # rows of calls, nanoseconds
 
 
 @dataclass(frozen=True)
@@ -20,15 +23,15 @@ class CallWaits:
     """Columns over the rows of Calls, few of which wait."""
 
     is_sync: BoolArray  # a blocking sync: explicit ones always, others where they waited longer than any launch takes
-    _rows: npt.NDArray[np.intp]  # calls that wait or are to blame
-    _ns: Int64Array  # of these: blocked, held, idle; shape (3, rows)
+    rows: npt.NDArray[np.intp]  # calls that wait or are to blame; all others have waited for nothing
+    ns: Int64Array  # of these: blocked, held, idle; shape (3, rows)
 
     def __len__(self) -> int:
         return len(self.is_sync)
 
     def _spread(self, which: int) -> Int64Array:
         column = np.zeros(len(self), np.int64)
-        column[self._rows] = self._ns[which]
+        column[self.rows] = self.ns[which]
         return column
 
     @property
@@ -50,17 +53,25 @@ class CallWaits:
 def wait_table(context: TraceContext, gaps: Iterable[Gaps]) -> CallWaits:
     """How long each call waited, and what that cost in the gaps of every device."""
     calls, host_state = context.calls, context.host_state
-    blocked, held, idle = (np.zeros(len(calls), np.int64) for _ in range(3))
+    nothing: _Parts = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    blocked, held, idle = [*nothing], [*nothing], [*nothing]
     for thread in unique(calls.thread).tolist():
         rows = calls.rows_of(thread)
-        span = calls.start_ns[rows], calls.end_ns[rows]
-        blocked[rows] = Coverage(host_state.blocked(thread)).within(*span)
-        held[rows] = Coverage(host_state.waiting(thread)).within(*span)
-    held[host_state.queue_full] = 0  # a full queue is no wait that anybody asked for
+        for found, waits in ((blocked, host_state.blocked(thread)), (held, host_state.waiting(thread))):
+            pieces = overlay(waits, IntervalSet(calls.start_ns[rows], calls.end_ns[rows]))
+            found.append((pieces.right + rows.start, pieces.end - pieces.start))
     for each in gaps:
         blamed: npt.NDArray[np.intp] = np.flatnonzero(each.wait >= 0)
-        np.add.at(idle, each.wait[blamed], each.sync_ns[blamed])
-    explicit = is_any(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
-    held = blocked if bool((held <= blocked).all()) else np.maximum(held, blocked)
-    told = np.flatnonzero((held != 0) | (idle != 0))  # nobody is blocked for longer than held
-    return CallWaits(explicit | (blocked > LAUNCH_LIMIT_NS), told, np.stack((blocked[told], held[told], idle[told])))
+        idle.append((each.wait[blamed], each.sync_ns[blamed]))
+    columns = [[np.concatenate(column) for column in zip(*parts, strict=True)] for parts in (blocked, held, idle)]
+    is_told = np.zeros(len(calls), bool)
+    for rows_of_calls, _ in columns:
+        is_told[rows_of_calls] = True
+    told = np.flatnonzero(is_told)
+    ns = np.stack([group_sums(places(told, call), length, len(told)) for call, length in columns])
+    ns[1][host_state.queue_full[told]] = 0  # a full queue is no wait that anybody asked for
+    np.maximum(ns[0], ns[1], out=ns[1])
+    is_sync = is_any(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+    is_sync[told[ns[0] > LAUNCH_LIMIT_NS]] = True
+    some = as_rows((ns[1] != 0) | (ns[2] != 0))  # nobody is blocked for longer than held
+    return CallWaits(is_sync, told[some], ns[:, some])

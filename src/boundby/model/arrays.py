@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -217,7 +217,7 @@ def _few(flat: npt.NDArray[Scalar]) -> tuple[int, BoolArray] | None:
     if span > 2 * len(flat) + 1:
         return None
     seen = np.zeros(span, bool)
-    if core() is None or flat.itemsize == 2:
+    if core() is None:
         seen[(flat.astype(np.int64) if flat.itemsize < 4 else flat) - low] = True
     else:
         run("boundby_seen", np.ascontiguousarray(flat), flat.itemsize, len(flat), low, span, seen)
@@ -314,7 +314,7 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
         return np.full(len(rows), missing, values.dtype)
     if len(rows) and _is_told_even(rows):
         return np.full(len(rows), values[rows[0]] if rows[0] >= 0 else missing, values.dtype)
-    if core() is not None and values.dtype.kind in "ib" and values.itemsize != 2 and rows.itemsize >= 4:
+    if core() is not None and values.dtype.kind in "ib" and rows.itemsize >= 4:
         found, whole, asked = (
             np.empty(len(rows), values.dtype),
             np.ascontiguousarray(values),
@@ -368,9 +368,15 @@ def largest(values: npt.NDArray[Any], most: int, ties: npt.NDArray[Any] | None =
 
 def as_rows(chosen: BoolArray) -> slice | npt.NDArray[np.intp]:
     """The chosen rows: a slice, which copies nothing, where they follow one another."""
-    rows = np.flatnonzero(chosen)
+    count = int(np.count_nonzero(chosen))
+    first = int(chosen.argmax()) if count else 0
+    return slice(first, first + count) if bool(chosen[first : first + count].all()) else np.flatnonzero(chosen)
+
+
+def as_slice(rows: npt.NDArray[Any]) -> slice | npt.NDArray[Any]:
+    """Rows, each named once, as a slice where they follow one another."""
     first, last = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
-    return slice(first, last) if last - first == len(rows) else rows
+    return slice(first, last) if last - first == len(rows) and ascend([rows]) else rows
 
 
 def ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
@@ -403,16 +409,25 @@ def rows_of(column: npt.NDArray[Any], value: int) -> slice:
 
 def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> Int64Array:
     """For each operation, how many launched before it (itself excluded) had not started when it was launched."""
-    launched = places(launch if ascend([launch]) else np.sort(launch), launch)
-    started = places(start if ascend([start]) else np.sort(start), launch, side="right")
-    depth: Int64Array = np.maximum(launched - started, 0)
+    launches, starts = (column if ascend([column]) else np.sort(column) for column in (launch, start))
+    depth: Int64Array = np.empty(len(launch), np.int64)
+    if core() is None:
+        started = np.searchsorted(starts, launch, side="right")
+        np.maximum(np.searchsorted(launches, launch) - started, 0, out=depth)
+        return depth
+    run("boundby_queued", int64(launches), int64(starts), len(launches), int64(launch), len(launch), depth)
     return depth
+
+
+def room_for_blocks(count: int) -> Int64Array:
+    """Where passes keep the sum and the greatest of every 16 of so many values, of every 16 of those, and so on."""
+    return np.empty(2 * (count // 15 + 17), np.int64)
 
 
 def range_maximum(values: Int64Array, first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp]) -> Int64Array:
     """Maximum of ``values[first:stop]`` for each pair, 0 where that is empty. O(n log n)."""
     if core() is not None:
-        found, room = np.empty(len(first), np.int64), np.empty(len(values) // 31 + 14, np.int64)
+        found, room = np.empty(len(first), np.int64), room_for_blocks(len(values))
         slices = int64(first), int64(stop), len(first)
         if run("boundby_greatest", int64(values), len(values), *slices, room, found) < 0:
             raise IndexError("a slice lies outside of the values")
@@ -446,12 +461,17 @@ def order_statistics(
     return found
 
 
-def into_groups(group: npt.NDArray[Any], values: Int64Array, count: Int64Array) -> Int64Array:
-    """Values in the order of their groups; ``count``: how many each group has."""
+def into_groups(
+    group: npt.NDArray[Any], values: Int64Array, count: Int64Array, begins: Int64Array | None = None
+) -> Int64Array:
+    """Values in the order of their groups; ``count``: how many each group has, ``begins``: where each of them goes, if
+    they stand in another order than that of their numbers."""
     if core() is None:
-        return values[np.argsort(group, kind="stable")]
-    found, begins = np.empty(len(values), np.int64), np.cumsum(count) - count
-    if run("boundby_group", int64(group), int64(values), len(values), int64(begins), len(count), found) < 0:
+        return values[np.argsort(group if begins is None else begins[group], kind="stable")]
+    found = np.empty(len(values), np.int64)
+    goes = np.cumsum(count) - count if begins is None else begins.astype(np.int64)
+    known = integers(group)
+    if run("boundby_group", known, known.itemsize, int64(values), len(values), goes, len(count), found) < 0:
         raise IndexError("a value is of no group")
     return found
 
@@ -478,6 +498,41 @@ def group_counts(group: npt.NDArray[Any], groups: int) -> Int64Array:
 
 # Where groups and values make no more cells than this for each row, a table of all of them takes the place of sorting.
 _CELLS_PER_ROW = 4
+
+
+class Tally(NamedTuple):
+    """Of each pair of a group and a label that there is, in ascending order."""
+
+    group: Int64Array
+    label: Int64Array
+    rows: Int64Array  # how many
+    ns: Int64Array  # from their starts to their ends
+
+    def by_group(self, groups: int, which: BoolArray | slice = slice(None)) -> tuple[Int64Array, Int64Array]:
+        """How many rows each group has, and their time; ``which``: only of these pairs."""
+        return (
+            group_sums(self.group[which], self.rows[which], groups),
+            group_sums(self.group[which], self.ns[which], groups),
+        )
+
+
+def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array, end: Int64Array) -> Tally:
+    """Rows counted, and the time that they take, by group and label."""
+    if len(group) == 0:
+        return Tally(*(np.empty(0, np.int64) for _ in range(4)))
+    (low, high), (least, most) = bounds(group), bounds(label)
+    groups, labels = high - low + 1, most - least + 1
+    if core() is None or groups * labels > _CELLS_PER_ROW * len(group):
+        pairs, of_row = factorize(group, label)
+        counts = group_counts(of_row, len(pairs))
+        return Tally(pairs[:, 0], pairs[:, 1], counts, group_sums(of_row, end - start, len(pairs)))
+    sides = integers(group), integers(label)
+    found = np.zeros((groups * labels, 2), np.int64)
+    columns = (sides[0], sides[0].itemsize, low, groups, sides[1], sides[1].itemsize, least, labels)
+    if run("boundby_tally", *columns, int64(start), int64(end), len(group), found) < 0:
+        raise IndexError("a row is of no group")
+    cells = np.flatnonzero(found[:, 0])
+    return Tally(cells // labels + low, cells % labels + least, *found[cells].T)
 
 
 def heaviest(

@@ -132,7 +132,7 @@ def run(function: str, *arguments: npt.NDArray[np.generic] | int | Record) -> in
 
 def integers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An array of integers as functions take it that are told how wide they are; itself if it is so already."""
-    is_plain = values.dtype.kind in "ib" and values.itemsize != 2 and values.flags.c_contiguous
+    is_plain = values.dtype.kind in "ib" and values.flags.c_contiguous
     return values if is_plain else int64(values)
 
 

@@ -90,12 +90,14 @@ EXPORT int64_t boundby_cut(const int64_t *start, const int64_t *end, int64_t cou
     return found;
 }
 
-/* Values in the order of their groups; ``next``: where each group's first one goes. -1 where a group is none of them. */
-EXPORT int64_t boundby_group(const int64_t *group, const int64_t *value, int64_t count, int64_t *next, int64_t groups,
-                             int64_t *grouped) {
+/* Values in the order of their groups (so many bytes a group); ``next``: where each group's first one goes. -1 where a
+   group is none of them. */
+EXPORT int64_t boundby_group(const void *group, int64_t width, const int64_t *value, int64_t count, int64_t *next,
+                             int64_t groups, int64_t *grouped) {
     for (int64_t row = 0; row < count; row++) {
-        if (group[row] < 0 || group[row] >= groups || next[group[row]] >= count) return -1;
-        grouped[next[group[row]]++] = value[row];
+        int64_t into = element(group, width, row);
+        if (into < 0 || into >= groups || next[into] < 0 || next[into] >= count) return -1;
+        grouped[next[into]++] = value[row];
     }
     return count;
 }
@@ -113,24 +115,49 @@ static int64_t partition(int64_t *values, int64_t low, int64_t stop, int64_t piv
     return end;
 }
 
-/* Bring the value of a rank to its place, smaller ones before it. Pivots are drawn, so that no order is a bad one. */
+enum { DRAWN = 63, MANY = 1 << 14 };
+
+/* A value of a slice that most probably lies a little above that of a rank, or (not ``over``) below. Drawn, so that no
+   order is a bad one. */
+static int64_t near_rank(const int64_t *values, int64_t low, int64_t stop, int64_t rank, int over, uint64_t *seed) {
+    int64_t drawn[DRAWN], many = stop - low < MANY ? 3 : DRAWN, wanted = 1;
+    for (int64_t number = 0; number < many; number++) {
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        int64_t value = values[low + (int64_t)((*seed >> 33) % (uint64_t)(stop - low))], at = number;
+        for (; at > 0 && drawn[at - 1] > value; at--) drawn[at] = drawn[at - 1];
+        drawn[at] = value;
+    }
+    if (many > 3) wanted = (int64_t)((double)(rank - low) / (double)(stop - low) * DRAWN) + (over ? 6 : -6);
+    return drawn[wanted < 0 ? 0 : wanted >= many ? many - 1 : wanted];
+}
+
+/* Bring the value of a rank to its place, smaller ones before it. */
 static void select_rank(int64_t *values, int64_t low, int64_t stop, int64_t rank, uint64_t *seed) {
     while (stop - low > 1) {
-        int64_t drawn[3];
-        for (int number = 0; number < 3; number++) {
-            *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-            drawn[number] = values[low + (int64_t)((*seed >> 33) % (uint64_t)(stop - low))];
+        int over = rank - low <= (stop - low) / 2; /* the larger side goes first, and then only one pass is needed */
+        int64_t pivot = near_rank(values, low, stop, rank, over, seed), end = partition(values, low, stop, pivot, !over);
+        if (over && rank < end) {
+            stop = end;
+        } else if (over) {
+            low = partition(values, end, stop, pivot, 1);
+            if (rank < low) return;
+        } else if (rank >= end) {
+            low = end;
+        } else {
+            stop = partition(values, low, end, pivot, 0);
+            if (rank >= stop) return;
         }
-        int64_t least = drawn[0] < drawn[1] ? drawn[0] : drawn[1], most = drawn[0] < drawn[1] ? drawn[1] : drawn[0];
-        int64_t pivot = drawn[2] < least ? least : drawn[2] > most ? most : drawn[2];
-        int64_t below = partition(values, low, stop, pivot, 0);
-        if (rank < below) {
-            stop = below;
-            continue;
-        }
-        low = partition(values, below, stop, pivot, 1);
-        if (rank < low) return;
     }
+}
+
+/* Bring the least value of a slice to a place of it (``most``: the greatest). */
+static void bring(int64_t *values, int64_t low, int64_t stop, int most, int64_t to) {
+    int64_t best = low;
+    for (int64_t at = low + 1; at < stop; at++)
+        if (most ? values[at] > values[best] : values[at] < values[best]) best = at;
+    int64_t value = values[best];
+    values[best] = values[to];
+    values[to] = value;
 }
 
 /* Add up the values of each group (so many bytes a group); without ``value`` count them. -1 where a group is none. */
@@ -144,63 +171,146 @@ EXPORT int64_t boundby_sums(const void *group, int64_t width, const int64_t *val
     return count;
 }
 
+/* Add one, and how long the row takes, to the two numbers of each pair of a group and a label (so many bytes each, from
+   the lowest on). -1 where one is none. */
+EXPORT int64_t boundby_tally(const void *group, int64_t group_width, int64_t low, int64_t groups, const void *label,
+                             int64_t label_width, int64_t least, int64_t labels, const int64_t *start,
+                             const int64_t *end, int64_t count, int64_t *total) {
+    for (int64_t row = 0; row < count; row++) {
+        int64_t into = element(group, group_width, row) - low, told = element(label, label_width, row) - least;
+        if (into < 0 || into >= groups || told < 0 || told >= labels) return -1;
+        total[2 * (into * labels + told)] += 1;
+        total[2 * (into * labels + told) + 1] += end[row] - start[row];
+    }
+    return count;
+}
+
+/* How many operations were launched before each launch, and had not started then. Launches and starts ascend. */
+EXPORT int64_t boundby_queued(const int64_t *launches, const int64_t *starts, int64_t count, const int64_t *launch,
+                              int64_t queries, int64_t *depth) {
+    int64_t launched = 0, started = 0;
+    for (int64_t row = 0; row < queries; row++) {
+        launched = place(launches, count, launch[row], 0, launched);
+        started = place(starts, count, launch[row], 1, started);
+        depth[row] = launched > started ? launched - started : 0;
+    }
+    return queries;
+}
+
 /* Of each slice of the values (which it reorders; of slices that nest, inner ones come first) those of these ranks, most
    quickly where they ascend. -1 where a slice or rank lies outside. */
 EXPORT int64_t boundby_ranks(int64_t *values, int64_t count, const int64_t *first, const int64_t *stop, int64_t slices,
                              const int64_t *rank, int64_t ranks, int64_t *found) {
     uint64_t seed = 1;
     for (int64_t slice = 0; slice < slices; slice++) {
-        int64_t low = first[slice];
-        if (low < 0 || stop[slice] > count) return -1;
+        int64_t low = first[slice], end = stop[slice];
+        if (low < 0 || end > count) return -1;
         for (int64_t number = slice * ranks; number < (slice + 1) * ranks; number++) {
             int64_t place = first[slice] + rank[number];
-            if (place < first[slice] || place >= stop[slice]) return -1;
-            if (place < low) low = first[slice];
-            select_rank(values, low, stop[slice], place, &seed);
+            if (place < first[slice] || place >= end) return -1;
+            if (place < low - 1) low = first[slice];
+            if (place == low) bring(values, low, end, 0, place);
+            else if (place > low && place == end - 1) bring(values, low, end, 1, place);
+            else if (place > low) select_rank(values, low, end, place, &seed);
             found[number] = values[place];
-            low = place;
+            low = place + 1;
         }
     }
     return slices;
 }
 
-enum { WIDTH = 32, MOST_LEVELS = 14 };
+enum { WIDTH = 16, MOST_LEVELS = 17 };
 
-/* The greatest value of each slice, 0 of an empty one. ``room``: for the greatest of every 32 values, of every 32 of
-   those, and so on: count / 31 + 14. -1 where a slice lies outside. */
-EXPORT int64_t boundby_greatest(const int64_t *values, int64_t count, const int64_t *first, const int64_t *stop,
-                                int64_t slices, int64_t *room, int64_t *found) {
-    const int64_t *level[MOST_LEVELS] = {values};
-    int64_t levels = 1;
-    for (int64_t size = count; size > WIDTH; levels++) {
-        const int64_t *below = level[levels - 1];
-        int64_t blocks = (size + WIDTH - 1) / WIDTH;
-        for (int64_t block = 0; block < blocks; block++) {
-            int64_t end = (block + 1) * WIDTH < size ? (block + 1) * WIDTH : size, most = below[block * WIDTH];
-            for (int64_t at = block * WIDTH + 1; at < end; at++)
-                if (below[at] > most) most = below[at];
-            room[block] = most;
-        }
-        level[levels] = room;
-        room += blocks;
-        size = blocks;
+/* The sum of values and the greatest of them: of a slice, or of each block of a level of blocks of blocks. */
+typedef struct {
+    int64_t sum, most;
+} Summary;
+
+static inline Summary joined(Summary one, Summary other) {
+    return (Summary){one.sum + other.sum, one.most > other.most ? one.most : other.most};
+}
+
+/* Values one by one (how long intervals are; without ``start`` the numbers in ``end``), and of every 16 of them, of every
+   16 of those, and so on, a summary. */
+typedef struct {
+    const int64_t *start, *end;
+    const Summary *level[MOST_LEVELS];
+    int64_t levels;
+} Blocks;
+
+/* Of the values of a slice or, above, of blocks, and of what is known already. */
+static inline Summary added(const Blocks *blocks, int64_t level, int64_t low, int64_t high, Summary all) {
+    for (int64_t at = low; level && at < high; at++) all = joined(all, blocks->level[level][at]);
+    for (int64_t at = low; !level && at < high; at++) {
+        int64_t value = blocks->end[at] - (blocks->start ? blocks->start[at] : 0);
+        all = joined(all, (Summary){value, value});
     }
-    for (int64_t slice = 0; slice < slices; slice++) {
-        int64_t low = first[slice], high = stop[slice], most = low < high ? INT64_MIN : 0;
-        if (low < high && (low < 0 || high > count)) return -1;
-        for (int64_t up = 0; low < high; up++) {
-            const int64_t *at = level[up];
-            int is_last = up + 1 == levels || high - low <= 2 * WIDTH;
-            for (; low < high && (is_last || low % WIDTH); low++)
-                if (at[low] > most) most = at[low];
-            for (; low < high && high % WIDTH; high--)
-                if (at[high - 1] > most) most = at[high - 1];
-            low /= WIDTH;
-            high /= WIDTH;
+    return all;
+}
+
+static Blocks make_blocks(const int64_t *start, const int64_t *end, int64_t count, Summary *room) {
+    Blocks blocks = {start, end, {0}, 1};
+    for (int64_t size = count; size > WIDTH; blocks.levels++) {
+        int64_t number = (size + WIDTH - 1) / WIDTH;
+        for (int64_t block = 0; block < number; block++) {
+            int64_t stop = (block + 1) * WIDTH < size ? (block + 1) * WIDTH : size;
+            room[block] = added(&blocks, blocks.levels - 1, block * WIDTH, stop, (Summary){0, INT64_MIN});
         }
-        found[slice] = most;
+        blocks.level[blocks.levels] = room;
+        room += number;
+        size = number;
+    }
+    return blocks;
+}
+
+static Summary summary(const Blocks *blocks, int64_t low, int64_t high, Summary all) {
+    for (int64_t up = 0; low < high; up++) {
+        int is_last = up + 1 == blocks->levels || high - low <= 2 * WIDTH;
+        int64_t first = is_last ? high : (low + WIDTH - 1) / WIDTH * WIDTH, last = is_last ? high : high / WIDTH * WIDTH;
+        all = added(blocks, up, low, first, all);
+        all = added(blocks, up, last, high, all);
+        low = first / WIDTH;
+        high = is_last ? low : last / WIDTH;
+    }
+    return all;
+}
+
+/* The greatest value of each slice, 0 of an empty one. ``room``: two numbers for each of count / 15 + 17 summaries. -1
+   where a slice lies outside. */
+EXPORT int64_t boundby_greatest(const int64_t *values, int64_t count, const int64_t *first, const int64_t *stop,
+                                int64_t slices, Summary *room, int64_t *found) {
+    Blocks blocks = make_blocks(0, values, count, room);
+    for (int64_t slice = 0; slice < slices; slice++) {
+        int64_t low = first[slice], high = stop[slice];
+        if (low < high && (low < 0 || high > count)) return -1;
+        found[slice] = low < high ? summary(&blocks, low, high, (Summary){0, INT64_MIN}).most : 0;
     }
     return slices;
+}
+
+/* Of each [low, high) how many of the intervals, which ascend and are disjoint, reach into it, for how long together, and
+   for how long at most. ``room`` as above. */
+EXPORT int64_t boundby_inside(const int64_t *start, const int64_t *end, int64_t count, const int64_t *low,
+                              const int64_t *high, int64_t queries, Summary *room, int64_t *number, int64_t *covered,
+                              int64_t *longest) {
+    Blocks blocks = make_blocks(start, end, count, room);
+    int64_t first = 0, stop = 0;
+    for (int64_t row = 0; row < queries; row++) {
+        first = place(end, count, low[row], 1, first);
+        stop = place(start, count, high[row], 0, stop);
+        Summary all = {0, 0};
+        number[row] = high[row] > low[row] && stop > first ? stop - first : 0;
+        for (int64_t side = 0; side < 2 && side < number[row]; side++) { /* the first and the last one may be cut */
+            int64_t at = side ? stop - 1 : first, from = start[at], to = end[at];
+            if (from < low[row]) from = low[row];
+            if (to > high[row]) to = high[row];
+            all = joined(all, (Summary){to - from, to - from});
+        }
+        if (number[row] > 2) all = summary(&blocks, first + 1, stop - 1, all);
+        covered[row] = all.sum;
+        longest[row] = all.most;
+    }
+    return queries;
 }
 
 /* Ranges in order of start, then -end, nested: of each its parent (NOTHING), and which is innermost from when on (two
@@ -267,6 +377,7 @@ EXPORT int64_t boundby_join(const int64_t *key, const uint8_t *launches, int64_t
 #define FOR_EACH_WIDTH(width, LOOP) \
     if ((width) == 8) LOOP(int64_t) \
     else if ((width) == 4) LOOP(int32_t) \
+    else if ((width) == 2) LOOP(int16_t) \
     else LOOP(int8_t)
 
 /* The values of some rows, ``missing`` where a row is negative. -1 where a row lies behind the last. */

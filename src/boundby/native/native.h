@@ -12,10 +12,11 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-/* A value of a column of 1, 4 or 8 bytes each. */
+/* A value of a column of 1, 2, 4 or 8 bytes each. */
 static inline int64_t element(const void *column, int64_t width, int64_t row) {
     if (width == 8) return ((const int64_t *)column)[row];
-    return width == 4 ? ((const int32_t *)column)[row] : ((const int8_t *)column)[row];
+    if (width == 4) return ((const int32_t *)column)[row];
+    return width == 2 ? ((const int16_t *)column)[row] : ((const int8_t *)column)[row];
 }
 
 /* The first place of ascending values that is not below (``right``: that is above) what is wanted, looked for from

@@ -10,11 +10,20 @@ import numpy.typing as npt
 from boundby.attribution.projection import project
 from boundby.attribution.regions import Regions
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import as_rows, joined, pick, queue_depth, unique
-from boundby.model.intervals import Coverage
+from boundby.model.arrays import (
+    as_rows,
+    as_slice,
+    group_sums,
+    is_any,
+    joined,
+    pick,
+    queue_depth,
+    tally,
+    unique,
+)
 from boundby.model.records import dataclass
 from boundby.results.report import Copies, Gaps
-from boundby.stats.spread import longest_in, quantiles, sums
+from boundby.stats.spread import Grouped, intervals_in, sums
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
 Int = npt.NDArray[np.int64]
@@ -37,7 +46,7 @@ DIRECTION_KEY = {
 class OperationSet:
     """The operations that lie in the windows, with what is known of each."""
 
-    rows: npt.NDArray[np.intp]  # into Trace.operations
+    rows: slice | npt.NDArray[np.integer]  # into Trace.operations
     region: npt.NDArray[np.integer]
     latency_ns: Int  # -1 where the launching call is unknown
     queue: Int  # launched and not yet started at the launch; -1 where unknown
@@ -45,27 +54,31 @@ class OperationSet:
 
 def operations_in_windows(timeline: Timeline, devices: Sequence[DeviceTimeline]) -> OperationSet:
     """Operations of these devices that overlap their device's window."""
-    operations, calls = timeline.trace.operations, timeline.calls
-    parts, depths = [np.empty(0, np.intp)], [np.empty(0, np.int64)]
+    calls, parts = timeline.calls, [np.empty(0, np.intp)]
+    latencies, depths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for device in devices:
-        rows, table = device.operations.rows, device.operations.table
+        rows, table = as_slice(device.operations.rows), device.operations.table
         call = calls.of_operation[rows]
-        known, inside = as_rows(call >= 0), as_rows(device.is_inside)
-        depth = np.full(len(rows), -1, np.int64)
-        depth[known] = queue_depth(calls.start_ns[call[known]], table.start_ns[known])
-        parts.append(rows[inside])
+        launch, known, inside = pick(calls.start_ns, call, 0), as_rows(call >= 0), as_rows(device.is_inside)
+        depth = queue_depth(launch[known], table.start_ns[known])
+        latency = np.subtract(table.start_ns, launch, out=launch)
+        np.maximum(latency, 0, out=latency)
+        if len(depth) < len(latency):
+            some, depth = depth, np.full(len(latency), -1, np.int64)
+            depth[known] = some
+            latency[call < 0] = -1
+        parts.append(device.operations.rows[inside])
+        latencies.append(latency[inside])
         depths.append(depth[inside])
-    rows = joined(parts)
-    call = calls.of_operation[rows]
-    launch = pick(calls.start_ns, call, 0)
-    latency = np.where(call >= 0, np.maximum(operations.start_ns[rows] - launch, 0), -1)
-    return OperationSet(rows, timeline.launch_region[rows], latency, joined(depths))
+    chosen = as_slice(joined(parts))
+    return OperationSet(chosen, timeline.launch_region[chosen], joined(latencies), joined(depths))
 
 
 @dataclass(frozen=True)
 class KernelFigures:
     """Per region with descendants: kernels, and graphs traced as one operation each."""
 
+    operations: Int  # of any kind
     count: Int
     total_ns: Int
     median_ns: Float
@@ -80,35 +93,49 @@ class KernelFigures:
 
 def kernel_figures(timeline: Timeline, chosen: OperationSet) -> KernelFigures:
     """Counts, sums and medians by region."""
-    regions = timeline.ownership.regions
-    table = timeline.trace.operations
-    duration = (table.end_ns - table.start_ns)[chosen.rows]
-    kind = table.kind[chosen.rows]
+    regions, table = timeline.ownership.regions, timeline.trace.operations
+    kind, start, end = table.kind[chosen.rows], table.start_ns[chosen.rows], table.end_ns[chosen.rows]
     kernel, graph, launched = (
         as_rows(which) for which in (kind == OpKind.KERNEL, kind == OpKind.GRAPH, chosen.latency_ns >= 0)
     )
-    latency = quantiles(regions, chosen.region[launched], chosen.latency_ns[launched], (0.5, 0.95))
+    known = tally(chosen.region, kind, start, end)
+    (operations, _), (count, total), (graphs, graph_ns) = (
+        [regions.accumulate(values) for values in known.by_group(len(regions), which)]
+        for which in (slice(None), known.label == OpKind.KERNEL, known.label == OpKind.GRAPH)
+    )
+    of_launched = Grouped(regions, chosen.region[launched])
+    is_same = isinstance(kernel, slice) and isinstance(launched, slice) and kernel == launched
+    of_kernel = of_launched if is_same else Grouped(regions, chosen.region[kernel])
+    latency = of_launched.quantiles(chosen.latency_ns[launched], (0.5, 0.95))
     return KernelFigures(
-        count=sums(regions, chosen.region[kernel]),
-        total_ns=sums(regions, chosen.region[kernel], duration[kernel]),
-        median_ns=quantiles(regions, chosen.region[kernel], duration[kernel], (0.5,))[0],
-        graphs=sums(regions, chosen.region[graph]),
-        graph_ns=sums(regions, chosen.region[graph], duration[graph]),
-        graph_median_ns=quantiles(regions, chosen.region[graph], duration[graph], (0.5,))[0],
+        operations=operations,
+        count=count,
+        total_ns=total,
+        median_ns=of_kernel.quantiles(end[kernel] - start[kernel], (0.5,))[0],
+        graphs=graphs,
+        graph_ns=graph_ns,
+        graph_median_ns=Grouped(regions, chosen.region[graph]).quantiles(end[graph] - start[graph], (0.5,))[0],
         latency_median_ns=latency[0],
         latency_p95_ns=latency[1],
-        queue_median=quantiles(regions, chosen.region[launched], chosen.queue[launched], (0.5,))[0],
-        queue_most=int(chosen.queue.max()) if (chosen.queue >= 0).any() else None,
+        queue_median=of_launched.quantiles(chosen.queue[launched], (0.5,))[0],
+        queue_most=int(chosen.queue.max(initial=-1)) if (chosen.queue >= 0).any() else None,
     )
 
 
 def copies_by_region(timeline: Timeline, chosen: OperationSet) -> list[dict[str, Copies]]:
     """Copies and migrations of every region (with descendants) by direction."""
     regions = timeline.ownership.regions
-    kind = timeline.trace.operations.kind[chosen.rows]
-    copies = (kind == OpKind.MEMCPY) | (kind == OpKind.MIGRATION)
-    table, of_copy = timeline.trace.operations.take(chosen.rows[copies]), chosen.region[copies]
     result: list[dict[str, Copies]] = [{} for _ in range(len(regions))]
+    kind = timeline.trace.operations.kind[chosen.rows]
+    copies = as_rows(is_any(kind, (OpKind.MEMCPY, OpKind.MIGRATION)))
+    if not len(kind[copies]):
+        return result
+    rows = (
+        chosen.rows[copies]
+        if isinstance(chosen.rows, np.ndarray)
+        else np.arange(chosen.rows.start, chosen.rows.stop)[copies]
+    )
+    table, of_copy = timeline.trace.operations.take(rows), chosen.region[copies]
     for direction, key in DIRECTION_KEY.items():
         mine = table.direction == direction
         if not mine.any():
@@ -170,27 +197,27 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
     region = regions.of_range[rows]
     process = timeline.trace.process_of_thread[ranges.thread[rows]]
     for device in timeline.devices:
-        busy, table = Coverage(device.busy), device.operations.table
+        table, idle = device.operations.table, device.gaps.intervals
         rows_here = device.operations.rows
         start, end = timeline.projected_start_ns, timeline.projected_end_ns
         if len(rows_here) < len(timeline.trace.operations):
             start, end = project(timeline.trace, timeline.calls, regions, timeline.launch_range, rows_here)
         low, high = np.maximum(start[rows], device.low_ns), np.minimum(end[rows], device.high_ns)
-        some = high > low
+        host_low = np.maximum(ranges.start_ns[rows], device.low_ns)
+        host_high = np.minimum(ranges.end_ns[rows], device.high_ns)
+        some, on_host = high > low, (host_high > host_low) & np.isin(process, unique(table.process))
         where, low, high = region[some], low[some], high[some]
-        covered = busy.within(low, high)
-        idle = device.gaps.intervals
-        count, longest = longest_in(idle.start, idle.end, low, high)
-        np.add.at(total["projected_busy_ns"], where, covered)
-        np.add.at(total["projected_ns"], where, high - low)
-        np.add.at(total["gap_count"], where, count)
-        np.add.at(total["gap_ns"], where, high - low - covered)
+        host_low, host_high = host_low[on_host], host_high[on_host]
+        found = intervals_in(idle, np.append(low, host_low), np.append(high, host_high))
+        count, gap_ns, longest = (column[: len(low)] for column in found)
+        total["projected_busy_ns"] += group_sums(where, high - low - gap_ns, size)
+        total["projected_ns"] += group_sums(where, high - low, size)
+        total["gap_count"] += group_sums(where, count, size)
+        total["gap_ns"] += group_sums(where, gap_ns, size)
         np.maximum.at(total["longest_gap_ns"], where, longest)
-        low = np.maximum(ranges.start_ns[rows], device.low_ns)
-        high = np.minimum(ranges.end_ns[rows], device.high_ns)
-        some = (high > low) & np.isin(process, unique(table.process))
-        np.add.at(total["host_busy_ns"], region[some], busy.within(low[some], high[some]))
-        np.add.at(total["host_ns"], region[some], high[some] - low[some])
+        idle_ns = found[1][len(low) :]
+        total["host_busy_ns"] += group_sums(region[on_host], host_high - host_low - idle_ns, size)
+        total["host_ns"] += group_sums(region[on_host], host_high - host_low, size)
     return ProjectedFigures(**total)
 
 

@@ -33,8 +33,8 @@ from boundby.stats.host import (
 )
 from boundby.stats.instances import Series, host_series, projected_series
 from boundby.stats.memory import memory_of
-from boundby.stats.spread import Spread, spread, sums
-from boundby.stats.tops import top_calls, top_kernels
+from boundby.stats.spread import Spread, spread
+from boundby.stats.tops import calls_by_name, top_calls, top_kernels
 from boundby.stats.work import works
 
 Int = npt.NDArray[np.int64]
@@ -89,16 +89,18 @@ def measure(timeline: Timeline) -> Figures:
     counted = np.flatnonzero(timeline.counted_ranges)
     launched = counted[timeline.projected_end_ns[counted] >= timeline.projected_start_ns[counted]]
     projected = (timeline.projected_end_ns - timeline.projected_start_ns)[launched]
+    shown = calls_by_name(timeline, calls_in_windows(timeline, of_devices=True))
+    kernels = kernel_figures(timeline, chosen)
     open_instances = np.zeros(len(regions), np.int64)
     np.add.at(open_instances, regions.of_range[counted[ranges.is_open[counted]]], 1)
     return Figures(
         exclusive=exclusive,
         inclusive=regions.accumulate(exclusive),
-        operation_count=sums(regions, chosen.region),
-        kernels=kernel_figures(timeline, chosen),
+        operation_count=kernels.operations,
+        kernels=kernels,
         copies=copies_by_region(timeline, chosen),
         projected=projected_figures(timeline),
-        host=host_figures(timeline),
+        host=host_figures(timeline, shown),
         host_spread=spread(len(regions), regions.of_range[counted], (ranges.end_ns - ranges.start_ns)[counted]),
         projected_spread=spread(len(regions), regions.of_range[launched], projected),
         host_series=host_series(timeline, counted),
@@ -106,7 +108,7 @@ def measure(timeline: Timeline) -> Figures:
         open_instances=open_instances,
         root_active_ns=_root_active(timeline),
         top_kernels=top_kernels(timeline, chosen),
-        top_calls=top_calls(timeline, calls_in_windows(timeline, of_devices=True)),
+        top_calls=top_calls(timeline, shown),
         missing=_missing(timeline),
         preempted_ns=_of_accounts(timeline, preempted),
         unwoken_ns=_of_accounts(timeline, unwoken),

@@ -12,11 +12,20 @@ from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import lifetime, sleeps_of
-from boundby.model.arrays import group_counts, pick, places, sorted_distinct, unique
+from boundby.model.arrays import (
+    Tally,
+    as_rows,
+    as_slice,
+    group_counts,
+    group_sums,
+    pick,
+    places,
+    tally,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, clip, complement, intersect, overlay, union
 from boundby.model.records import dataclass
-from boundby.stats.spread import sums
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import HAND_OVER, SLEEPS, WAKE_LIMIT_NS
 
@@ -96,8 +105,8 @@ def _cpu(timeline: Timeline, thread: int, start: Int, end: Int) -> tuple[Int, In
     return np.minimum(count * period, end - start).astype(np.int64), end - start
 
 
-def host_figures(timeline: Timeline) -> HostFigures:
-    """Walk the threads once and collect every host figure."""
+def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
+    """Walk the threads once and collect every host figure; ``shown``: the calls in the devices' windows, by region."""
     trace = timeline.trace
     regions = timeline.ownership.regions
     size = len(regions)
@@ -105,7 +114,7 @@ def host_figures(timeline: Timeline) -> HostFigures:
     own_os = {what: np.zeros(size, np.int64) for what in SLEEPS}
     spans = _spans(timeline)
     calls = _calls_by_region(timeline, calls_in_windows(timeline))
-    shown = _calls_by_region(timeline, calls_in_windows(timeline, of_devices=True))
+    window_calls, window_ns = shown.by_group(size)
     low, high = min(trace.span_ns[0], *(s[0] for s in spans)), max(trace.span_ns[1], *(s[1] for s in spans))
     active_of: dict[int, Coverage] = {}
     for thread in _active_threads(trace):
@@ -127,8 +136,8 @@ def host_figures(timeline: Timeline) -> HostFigures:
     return HostFigures(
         api_calls=calls[0],
         api_ns=calls[1],
-        window_calls=shown[0],
-        window_ns=shown[1],
+        window_calls=regions.accumulate(window_calls),
+        window_ns=regions.accumulate(window_ns),
         syncs=calls[2],
         blocked_ns=calls[3],
         os_blocked_ns={what: regions.accumulate(values) for what, values in own_os.items()},
@@ -140,11 +149,11 @@ def host_figures(timeline: Timeline) -> HostFigures:
     )
 
 
-def calls_in_windows(timeline: Timeline, *, of_devices: bool = False) -> npt.NDArray[np.intp]:
+def calls_in_windows(timeline: Timeline, *, of_devices: bool = False) -> slice | npt.NDArray[np.intp]:
     """Rows of the calls that regions count: with their instances, of which some begin before the first GPU work.
     ``of_devices``: only those that start in a device's window, as sums of the window count them."""
     windows = [(device.low_ns, device.high_ns) for device in timeline.devices] if of_devices else []
-    return np.flatnonzero(_within(timeline.calls.start_ns, windows or _spans(timeline)))
+    return as_rows(_within(timeline.calls.start_ns, windows or _spans(timeline)))
 
 
 def _spans(timeline: Timeline) -> list[tuple[int, int]]:
@@ -158,7 +167,7 @@ def _spans(timeline: Timeline) -> list[tuple[int, int]]:
 
 def _active_threads(trace: Trace) -> list[int]:
     """Threads that call CUDA or open ranges: only they have regions of interest."""
-    return [int(thread) for thread in sorted_distinct(trace.api.thread, trace.ranges.thread)]
+    return sorted({*unique(trace.api.thread).tolist(), *unique(trace.ranges.thread).tolist()})
 
 
 def _within(time: Int, spans: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
@@ -168,17 +177,17 @@ def _within(time: Int, spans: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
     return inside
 
 
-def _calls_by_region(timeline: Timeline, rows: npt.NDArray[np.intp]) -> tuple[Int, Int, Int, Int]:
+def _calls_by_region(timeline: Timeline, rows: slice | npt.NDArray[np.intp]) -> tuple[Int, Int, Int, Int]:
     """Of these calls by region: their number, their time, the blocking syncs among them, the time waited in those."""
     calls, waits, regions = timeline.calls, timeline.waits, timeline.ownership.regions
-    region, syncs = timeline.call_region[rows], rows[waits.is_sync[rows]]
-    of_sync = timeline.call_region[syncs]
-    return (
-        sums(regions, region),
-        sums(regions, region, (calls.end_ns - calls.start_ns)[rows]),
-        sums(regions, of_sync),
-        sums(regions, of_sync, waits.blocked_ns[syncs]),
-    )
+    found = tally(timeline.call_region[rows], waits.is_sync[rows], calls.start_ns[rows], calls.end_ns[rows])
+    syncs, _ = found.by_group(len(regions), found.label > 0)
+    is_counted = np.zeros(len(calls), bool)
+    is_counted[rows] = waits.is_sync[rows]
+    blocked = is_counted[waits.rows]
+    blocked_ns = group_sums(timeline.call_region[waits.rows[blocked]], waits.ns[0][blocked], len(regions))
+    number, total, syncs, blocked_ns = map(regions.accumulate, (*found.by_group(len(regions)), syncs, blocked_ns))
+    return number, total, syncs, blocked_ns
 
 
 def _count_os_calls(timeline: Timeline, thread: int, spans: list[tuple[int, int]], own: dict[str, Int]) -> None:
@@ -218,7 +227,10 @@ def _idle_on(timeline: Timeline) -> dict[str, Int]:
 
 def launching_thread(calls: Calls, device: DeviceTimeline) -> int | None:
     """The thread that launched most of a device's operations."""
-    thread = pick(calls.thread, calls.of_operation[device.operations.rows], -1)
+    call = calls.of_operation[as_slice(device.operations.rows)]
+    if len(calls) and calls.thread[0] == calls.thread[-1]:  # the only one
+        return int(calls.thread[0]) if bool((call >= 0).any()) else None
+    thread = pick(calls.thread, call, -1)
     launchers = group_counts(thread + 1, int(thread.max(initial=-1)) + 2)[1:]
     return int(launchers.argmax()) if len(launchers) else None
 

@@ -11,11 +11,13 @@ from boundby.model.arrays import (
     group_sums,
     into_groups,
     order_statistics,
-    pick,
     places,
     range_maximum,
     ranked,
+    room_for_blocks,
 )
+from boundby.model.intervals import Coverage, IntervalSet
+from boundby.model.library import core, int64, run
 from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
@@ -30,23 +32,32 @@ def sums(regions: Regions, region: npt.NDArray[np.integer], value: npt.NDArray[n
     return regions.accumulate(group_sums(region, value, size))
 
 
-def quantiles(
-    regions: Regions, region: npt.NDArray[np.integer], value: npt.NDArray[np.int64], wanted: tuple[float, ...]
-) -> Float:
-    """Quantiles (linear interpolation, as NumPy's default) of each region with its descendants.
+class Grouped:
+    """Rows by region, of which several columns are asked for."""
 
-    Shape (len(wanted), regions); NaN where a region has no rows.
-    """
-    place, after = regions.preorder
-    of_row = pick(place, region, 0)
-    count = group_counts(of_row, len(regions))
-    begins = np.append(0, np.cumsum(count))
-    first, stop = begins[place], begins[after]
-    rows = np.lexsort((-place, -regions.depth))  # a region's values lie among those of the region around it
-    rows = rows[stop[rows] > first[rows]]
-    result = np.full((len(wanted), len(regions)), np.nan)
-    result[:, rows] = _of_slices(into_groups(of_row, value, count), first[rows], stop[rows], wanted)
-    return result
+    def __init__(self, regions: Regions, region: npt.NDArray[np.integer]) -> None:
+        self._regions, self._region = regions, region
+        self._count = group_counts(region, len(regions))
+        place, after = regions.preorder
+        at_place = np.zeros(len(regions), np.int64)
+        at_place[place] = self._count
+        begins = np.append(0, np.cumsum(at_place))
+        self._first, self._stop = begins[place], begins[after]
+
+    def quantiles(self, value: npt.NDArray[np.int64], wanted: tuple[float, ...]) -> Float:
+        """Quantiles (linear interpolation, as NumPy's default) of each region with its descendants.
+
+        Shape (len(wanted), regions); NaN where a region has no rows.
+        """
+        rows = np.flatnonzero(self._stop > self._first)
+        first, stop = self._first[rows], self._stop[rows]
+        inner_first = np.lexsort((first, stop - first))  # a region's values lie among those of the region around it
+        rows, first, stop = rows[inner_first], first[inner_first], stop[inner_first]
+        new = np.append(True, (first[1:] != first[:-1]) | (stop[1:] != stop[:-1]))[: len(rows)]  # else like the last
+        values = into_groups(self._region, value, self._count, self._first)
+        result = np.full((len(wanted), len(self._regions)), np.nan)
+        result[:, rows] = _of_slices(values, first[new], stop[new], wanted)[:, np.cumsum(new) - 1]
+        return result
 
 
 def _of_slices(
@@ -55,7 +66,7 @@ def _of_slices(
     """Quantiles of each ``value[first:stop]``, none of which is empty, shape (len(wanted), slices)."""
     position = np.multiply.outer(stop - first - 1, np.array(wanted))
     low = np.floor(position).astype(np.intp)
-    high = np.minimum(low + 1, (stop - first - 1)[:, np.newaxis])
+    high = low + (position > low)
     ranks = np.stack((low, high), axis=2).reshape(len(first), 2 * len(wanted))
     found = order_statistics(value, first, stop, ranks).reshape(*low.shape, 2).astype(float)
     below, above = found[..., 0], found[..., 1]
@@ -86,32 +97,39 @@ class Spread:
 def spread(size: int, region: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]) -> Spread:
     """Statistics of instance durations; ``size`` is the number of regions."""
     count, total = group_counts(region, size), group_sums(region, duration, size)
-    longest = np.zeros(size, np.int64)
+    longest, quantiles = np.zeros(size, np.int64), np.full((2, size), np.nan)
     np.maximum.at(longest, region, duration)
-    median, p95 = np.full(size, np.nan), np.full(size, np.nan)
-    groups, found = group_quantiles(region, duration, (0.5, 0.95))
-    median[groups], p95[groups] = found
-    return Spread(count, total, median, p95, longest)
+    stop, groups = np.cumsum(count), np.flatnonzero(count)
+    values = into_groups(region, duration, count)
+    quantiles[:, groups] = _of_slices(values, (stop - count)[groups], stop[groups], (0.5, 0.95))
+    return Spread(count, total, quantiles[0], quantiles[1], longest)
 
 
-def longest_in(
-    start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]
-) -> tuple[Int, Int]:
-    """How many of the sorted disjoint intervals overlap each [low, high), and the longest overlap.
+def intervals_in(
+    intervals: IntervalSet, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]
+) -> tuple[Int, Int, Int]:
+    """How many of the intervals overlap each [low, high), for how long together, and the longest overlap.
 
     The longest is exact: the two at the edges are clipped, those between come from a sparse table (n log n).
     """
+    start, end = intervals
+    if core() is not None:
+        found = tuple(np.empty(len(low), np.int64) for _ in range(3))
+        known = int64(start), int64(end), len(start), int64(low), int64(high), len(low)
+        run("boundby_inside", *known, room_for_blocks(len(start)), *found)
+        return found[0], found[1], found[2]
     first = places(end, low, side="right")
     stop = np.maximum(places(start, high, side="left"), first)
     count = np.where(high > low, stop - first, 0).astype(np.int64)
     some = count > 0
-    longest = np.zeros(len(low), np.int64)
+    covered, longest = np.zeros(len(low), np.int64), np.zeros(len(low), np.int64)
     if not some.any():
-        return count, longest
+        return count, covered, longest
+    covered[some] = Coverage(intervals).within(low[some], high[some])
     left, right = first[some], stop[some] - 1
     edges = np.maximum(
         np.minimum(end[left], high[some]) - np.maximum(start[left], low[some]),
         np.minimum(end[right], high[some]) - np.maximum(start[right], low[some]),
     )
     longest[some] = np.maximum(edges, range_maximum(end - start, left + 1, right))
-    return count, longest
+    return count, covered, longest

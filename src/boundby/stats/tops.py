@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, factorize, group_counts, group_sums, pick, ranked
+from boundby.model.arrays import Tally, as_rows, factorize, group_sums, pick, ranked, tally
 from boundby.results.report import Top
 from boundby.stats.device import OperationSet
 from boundby.trace.tables import OpKind
@@ -24,41 +24,40 @@ GRAPH = "graph (recorded as a whole)"  # what has no name: a graph launch at gra
 
 def top_kernels(timeline: Timeline, chosen: OperationSet) -> list[tuple[Top, ...]]:
     """Of every region, the kernels (and graphs traced as one operation) with most time."""
-    table = timeline.trace.operations
-    is_kernel = table.kind[chosen.rows] <= OpKind.GRAPH
-    rows = chosen.rows[is_kernel]
-    duration = table.end_ns[rows] - table.start_ns[rows]
-    return _tops(timeline, chosen.region[is_kernel], table.name[rows], duration, kernel_label)
+    table, region = timeline.trace.operations, chosen.region
+    name, start, end = table.name[chosen.rows], table.start_ns[chosen.rows], table.end_ns[chosen.rows]
+    mine = as_rows(table.kind[chosen.rows] <= OpKind.GRAPH)
+    return _tops(timeline, tally(region[mine], name[mine], start[mine], end[mine]), kernel_label)
 
 
-def top_calls(
-    timeline: Timeline, rows: npt.NDArray[np.intp], region: npt.NDArray[np.integer] | None = None
-) -> list[tuple[Top, ...]]:
-    """Of every region, the CUDA API calls among these rows with most time, what they waited included."""
+def top_calls(timeline: Timeline, called: Tally) -> list[tuple[Top, ...]]:
+    """Of every region, the CUDA API calls (by name, see `calls_by_name`) with most time, what they waited included."""
+    return _tops(timeline, called, plain_name)
+
+
+def calls_by_name(
+    timeline: Timeline, rows: slice | npt.NDArray[np.intp], region: npt.NDArray[np.integer] | None = None
+) -> Tally:
+    """These calls by region (their own) and name."""
     calls = timeline.calls
     region = timeline.call_region[rows] if region is None else region
-    return _tops(timeline, region, calls.name[rows], calls.end_ns[rows] - calls.start_ns[rows], plain_name)
+    return tally(region, calls.name[rows], calls.start_ns[rows], calls.end_ns[rows])
 
 
-def _tops(
-    timeline: Timeline,
-    region: npt.NDArray[np.integer],
-    name: Int32Array | Int64Array,
-    duration_ns: Int,
-    label: Callable[[str], str],
-) -> list[tuple[Top, ...]]:
-    """Totals by region (with descendants) and label, the longest first. Shapes (n,); ``name``: into Trace.names."""
+def _tops(timeline: Timeline, found: Tally, label: Callable[[str], str]) -> list[tuple[Top, ...]]:
+    """Totals by region (with descendants) and label, the longest first; ``found``: by region and name."""
     tops: list[tuple[Top, ...]] = [()] * len(timeline.ownership.regions)
-    if len(name) == 0:
+    if len(found.group) == 0:
         return tops
-    used, index = ranked(name)
+    used, index = ranked(found.label)
     names = [timeline.trace.names[number] if number >= 0 else "" for number in used.tolist()]
     labels = [label(text) if text else GRAPH for text in names]
     distinct = sorted(set(labels))
     place = {text: number for number, text in enumerate(distinct)}
     of_row = pick(np.array([place[text] for text in labels], np.int64), index, 0)
-    region, of_row, count, total = _pairs(region, of_row, None, duration_ns)
-    region, of_row, count, total = _with_ancestors(timeline.ownership.regions, region, of_row, count, total)
+    region, of_row, count, total = _with_ancestors(
+        timeline.ownership.regions, found.group, of_row, found.rows, found.ns
+    )
     order = np.lexsort((of_row, -total, region))
     region, of_row, count, total = region[order], of_row[order], count[order], total[order]
     first = np.flatnonzero(np.append(True, region[1:] != region[:-1])) if len(region) else np.empty(0, np.intp)
@@ -69,11 +68,11 @@ def _tops(
     return tops
 
 
-def _pairs(region: npt.NDArray[np.integer], label: Int, count: Int | None, total: Int) -> tuple[Int, Int, Int, Int]:
-    """One row for each pair of region and label, with sums; without ``count`` each row counts once."""
+def _pairs(region: Int, label: Int, count: Int, total: Int) -> tuple[Int, Int, Int, Int]:
+    """One row for each pair of region and label, with sums."""
     pairs, of_row = factorize(region, label)
-    counts = group_counts(of_row, len(pairs)) if count is None else group_sums(of_row, count, len(pairs))
-    return pairs[:, 0], pairs[:, 1], counts, group_sums(of_row, total, len(pairs))
+    sums = group_sums(of_row, count, len(pairs)), group_sums(of_row, total, len(pairs))
+    return pairs[:, 0], pairs[:, 1], *sums
 
 
 def _with_ancestors(regions: Regions, region: Int, label: Int, count: Int, total: Int) -> tuple[Int, Int, Int, Int]:

@@ -56,7 +56,7 @@ from boundby.stats.host import (
 )
 from boundby.stats.instances import instances as instances_of
 from boundby.stats.spread import Spread
-from boundby.stats.tops import top_calls, top_kernels
+from boundby.stats.tops import calls_by_name, top_calls, top_kernels
 from boundby.structure.found import is_found
 from boundby.trace.vocabulary.cuda import Work
 from boundby.verdict.bound import Case, Otherwise, is_saturated
@@ -107,7 +107,7 @@ def _device(
     if len(timeline.devices) > 1:  # else the root holds just this device's
         chosen = operations_in_windows(timeline, [device])
         chosen = replace(chosen, region=np.zeros_like(chosen.region))  # everything at the root
-        count, kernels = len(chosen.rows), kernel_figures(timeline, chosen)
+        count, kernels = len(chosen.region), kernel_figures(timeline, chosen)
         copies, longest = copies_by_region(timeline, chosen), top_kernels(timeline, chosen)
     thread = launching_thread(timeline.calls, device)
     cpu = logical_thread_cpu_time(timeline, thread, *span) if thread is not None else None
@@ -123,7 +123,7 @@ def _device(
         api=[calls.count, calls.total_ns] * 2,
         sync=(calls.syncs, calls.blocked_ns),
         over_ns=device.high_ns - device.low_ns if trace.captured.cuda_api else 0,
-        tops=(longest[ROOT], top_calls(timeline, rows, np.zeros(len(rows), np.int64))[ROOT]),
+        tops=(longest[ROOT], top_calls(timeline, calls_by_name(timeline, rows, np.zeros(len(rows), np.int64)))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
     filled, undelayed = replayed.filled, replayed.undelayed
