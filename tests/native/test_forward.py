@@ -31,6 +31,7 @@ from boundby.native.forward import (
     Pass,
     Pieces,
     Windows,
+    _is_wide,
     assign_slots,
     find_late,
     follow,
@@ -84,12 +85,14 @@ def scenarios(trace: Trace) -> Iterator[tuple[Links, Costs, Int32Array]]:
             yield graph.links, Without(causes)(graph, graph.costs, predictor.everywhere), graph.order
 
 
-def random_graph(seed: int) -> tuple[Links, Costs, Int32Array]:
-    """Any links that fit together, whatever they mean, and any order."""
+def random_graph(seed: int, most: int = 9) -> tuple[Links, Costs, Int32Array]:
+    """Any links that fit together, whatever they mean, and any order. Of nodes and of operations fewer than ``most``;
+    half of the graphs have no lanes."""
     random = np.random.default_rng(seed)
     nodes, operations, lanes, kinds = (
-        int(random.integers(low, high)) for low, high in ((0, 9), (0, 9), (0, 70), (1, 9))
+        int(random.integers(low, high)) for low, high in ((0, most), (0, most), (0, 70), (1, 9))
     )
+    lanes *= seed % 2
 
     def index(count: int, stop: int, low: int = NONE) -> Int32Array:
         return random.integers(low, stop, count, np.int32) if stop > low else np.zeros(0, np.int32)
@@ -137,7 +140,7 @@ def random_graph(seed: int) -> tuple[Links, Costs, Int32Array]:
         *(time(operations), time(operations), time(operations), time(operations)),
         has_queue_limit=bool(random.integers(2)),
     )
-    return links, costs, index(int(random.integers(0, 40)), 2 * nodes, -operations)
+    return links, costs, index(int(random.integers(0, 5 * most)), 2 * nodes, -operations)
 
 
 @needs_core
@@ -163,16 +166,19 @@ def assert_sound(links: Links, costs: Costs, order: Int32Array) -> None:
     if (slots := assign_slots(links, order)) is not None:
         window = random.integers(-1, 3, links.operations, np.int32)
         told = random.choice(links.operations, min(links.operations, 2), replace=False)
+        told = told[: random.integers(0, 3)]
         window[told] = -2 - np.arange(len(told))
         windows = Windows(window, 3)
-        count = 2 * links.nodes  # of what the intervals are made of
+        count = 2 * links.nodes * int(random.integers(2))  # of what the intervals are made of, where that is told
         pieces = Pieces(
-            random.integers(0, max(links.nodes, 1), count, np.int32), random.integers(0, 9, count), links.nodes
+            np.sort(random.integers(0, max(links.nodes, 1), count, np.int32)), random.integers(0, 9, count), links.nodes
         )
         early_ns = np.minimum(costs.launch_latency_ns, 0)
         many = [
             costs.changed(
-                interval_ns=Less(costs.interval_ns, random.random(len(pieces.ns)) < number / 8, pieces=pieces),
+                interval_ns=Less(costs.interval_ns, random.random(count) < number / 8, pieces=pieces)
+                if count
+                else costs.interval_ns,
                 call_ns=costs.blanked("call_ns", random.random(links.nodes) < number / 8),
                 waits=costs.waits & (random.random(links.nodes) >= number / 8),
                 launch_latency_ns=costs.blanked("launch_latency_ns", random.random(links.operations) < 0.5, early_ns),
@@ -182,21 +188,26 @@ def assert_sound(links: Links, costs: Costs, order: Int32Array) -> None:
             )
             for number in range(random.integers(1, AT_ONCE + 2))
         ]
-        many.append(replace(costs, interval_ns=costs.interval_ns // 2, switch_ns=costs.switch_ns + 1))
+        if random.integers(2):
+            many.append(replace(costs, interval_ns=costs.interval_ns // 2, switch_ns=costs.switch_ns + 1))
         far = replace(costs, call_ns=costs.call_ns + EXACT_NS) if links.nodes else costs  # no double would hold it
-        for each, found in zip([*many, far], spans(links, costs, [*many, far], order, slots, windows), strict=True):
-            one = forward(links, each, order)
-            for column, expected in zip(found, windows.spans(one.start, one.end), strict=True):
-                assert np.array_equal(column, expected)
+        ones = [forward(links, each, order) for each in (*many, far)]
+        for is_wide in {_is_wide(), False}:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("boundby.native.forward._is_wide", lambda is_wide=is_wide: is_wide)
+                found = spans(links, costs, [*many, far], order, slots, windows)
+            for one, columns in zip(ones, found, strict=True):
+                for column, expected in zip(columns, windows.spans(one.start, one.end), strict=True):
+                    assert np.array_equal(column, expected)
     if (links.launch >= 0).any():
         assert assign_slots(links, np.ascontiguousarray(order[::-1])) is None
     if len(order):
         assert assign_slots(links, order[order != order[(order < 0) | (order & 1 == 0)][0]]) is None
 
 
-def sound_graph(seed: int) -> tuple[Links, Costs, Int32Array]:
+def sound_graph(seed: int, most: int = 9) -> tuple[Links, Costs, Int32Array]:
     """Any links that fit together, in an order that needs nothing later: what comes later is left out of them."""
-    links, costs, _ = random_graph(seed)
+    links, costs, _ = random_graph(seed, most)
     random = np.random.default_rng(seed)
     made = np.concatenate((2 * np.arange(links.nodes), ~np.arange(links.operations)))
     place = random.permutation(len(made))
@@ -323,18 +334,22 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch)
 
 SANITIZED = """
 import sys
+from pathlib import Path
 from boundby.model import library
 library.NAME = sys.argv[1]
+from tests.support.fuzz_native import use_plain_memory
 from tests.native.test_forward import assert_same, assert_sound, random_graph, sound_graph
 assert library.core() is not None, library.why_not()
+use_plain_memory(Path(sys.argv[1]).parent)
 for seed in range(200):
-    assert_same(*random_graph(seed), calibrates=seed % 2 == 0)
-    assert_sound(*sound_graph(seed))
+    most = 9 if seed % 4 else 400  # far beyond what sanitizers see around a small array
+    assert_same(*random_graph(seed, most), calibrates=seed % 3 == 0)
+    assert_sound(*sound_graph(seed, most))
 """
 
 
 def test_no_undefined_behaviour_and_no_stray_access(tmp_path: Path) -> None:
-    """The library built with sanitizers, on random graphs."""
+    """The library built with sanitizers, on random graphs: with and without pieces, lanes and windows."""
     compiler = hatch_build.compiler()
     if compiler is None:
         pytest.skip("no C compiler")

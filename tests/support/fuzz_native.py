@@ -72,7 +72,7 @@ def traces(folder: str, *given: str) -> None:
     the terminal; ask what changes would gain, and compare each with the next. What commands answer does not matter."""
     below = [Path(name) for name in given] or [*filter(None, [traces_folder()]), REPOSITORY / "sample_reports"]
     paths = [path for place in below for ending in _TRACES for path in sorted(place.rglob(ending))]
-    _use_plain_memory(Path(folder))
+    use_plain_memory(Path(folder))
     codes: Counter[object] = Counter()
     for number, (path, following) in enumerate(zip(paths, [*paths[1:], *paths[:1]], strict=True), 1):
         print(f"{number} of {len(paths)}: {path}", flush=True)
@@ -84,7 +84,7 @@ def traces(folder: str, *given: str) -> None:
     print(", ".join(f"{count} with exit code {code}" for code, count in sorted(codes.items(), key=str)))
 
 
-def _use_plain_memory(folder: Path) -> None:
+def use_plain_memory(folder: Path) -> None:
     """Let NumPy ask malloc for every array, where sanitizers see its bounds and its end."""
     made = folder / "plain_memory.so"
     source = Path(__file__).with_name("plain_memory.c")

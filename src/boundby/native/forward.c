@@ -245,25 +245,6 @@ EXPORT int64_t boundby_slots(const links_t *l, const int32_t *order, int64_t eve
   return made == nodes + rows ? used : -1;
 }
 
-enum { AT_ONCE = 8 };
-/* Two passes, of which processors add both at once; all of them (``k``: which two), written out, so that what is worked
-   out stays in registers. */
-typedef double pair_t __attribute__((vector_size(16), aligned(8), may_alias));
-#define EACH(...) { { enum { k = 0 }; __VA_ARGS__; } { enum { k = 1 }; __VA_ARGS__; } \
-  { enum { k = 2 }; __VA_ARGS__; } { enum { k = 3 }; __VA_ARGS__; } }
-#define EVERY for (int n = 0; n < AT_ONCE; n++)
-typedef pair_t all_t[AT_ONCE / 2];
-
-#ifdef __SSE2__
-#define latest __builtin_ia32_maxpd
-#define earliest __builtin_ia32_minpd
-#else
-static inline pair_t latest(pair_t a, pair_t b) {
-  return (pair_t){a[0] > b[0] ? a[0] : b[0], a[1] > b[1] ? a[1] : b[1]};
-}
-static inline pair_t earliest(pair_t a, pair_t b) { return -latest(-a, -b); }
-#endif
-
 enum { INTERVAL, CALL, WAIT_LAG, LATENCY, SWITCH, DELAY, DURATION, COSTS };
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -274,18 +255,20 @@ typedef struct { /* Many */
   const uint8_t *waits;
   int64_t unlimited;
   int64_t pieces;
-  const int32_t *piece_at, *piece;
+  const int32_t *piece_at;
   const int64_t *piece_ns;
   const uint8_t *piece_passes;
   const int32_t *node_slot, *row_slot;
-  all_t *times, *clock;
+  double *times, *clock;
   uint8_t *begun;
   int64_t *lane_end;
   int32_t *lane_kind;
   int64_t *block_end, *front;
   int64_t lanes;
   const int32_t *window;
-  all_t *first, *last, *kept;
+  double *first, *last, *kept;
+  int64_t at_once; /* 2 or 8 */
+  int64_t is_wide; /* registers hold four numbers */
 } many_t;
 
 typedef struct { /* what was measured; what is left of it in some passes (0: nothing), and in which (bits; 0: none) */
@@ -293,147 +276,47 @@ typedef struct { /* what was measured; what is left of it in some passes (0: not
   const uint8_t *passes;
 } cost_t;
 
-typedef struct {
-  cost_t cost[COSTS];
-  all_t is_in[256]; /* of eight passes as bits: 1 for each that is among them */
-} shared_t;
+/* Several passes at once, in as many registers as they take (many.h): two passes, eight, and eight where registers hold
+   four numbers. */
+#define AT_ONCE 2
+#define WIDTH 2
+#define OWN(name) name##_two
+#define TARGET
+#include "many.h"
+#define AT_ONCE 8
+#define WIDTH 2
+#define OWN(name) name##_eight
+#define TARGET
+#include "many.h"
+#ifdef __x86_64__
+#define AT_ONCE 8
+#define WIDTH 4
+#define OWN(name) name##_wide
+#define TARGET __attribute__((target("avx2")))
+#include "many.h"
+#endif
 
-/* A time and a cost, in each pass. */
-ALWAYS_INLINE void add(const shared_t *s, const cost_t *c, int64_t at, const pair_t *from, pair_t *to) {
-  double measured = (double)c->measured[at], less = 0;
-  uint8_t passes = c->passes ? c->passes[at] : 0;
-  if (!passes) {
-    EACH(to[k] = from[k] + measured)
-    return;
-  }
-  less = measured - (c->left ? (double)c->left[at] : 0);
-  const pair_t *is_in = s->is_in[passes];
-  EACH(to[k] = from[k] + (measured - less * is_in[k]))
+/* Whether the processor's registers hold four numbers. */
+EXPORT int64_t boundby_is_wide(void) {
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") != 0;
+#else
+  return 0;
+#endif
 }
 
-/* As begin_node, end_node and run_operation, of all passes; ``mine``: their starts, then their ends. */
-ALWAYS_INLINE void begin_nodes(const links_t *l, const shared_t *s, const many_t *m, int32_t node, all_t *mine) {
-  int32_t chain = l->chain[node], waker = l->follows[node], slot = l->queue_slot[node];
-  pair_t *clock = m->clock[chain];
-  all_t now, end;
-  if (m->begun[chain]) {
-    add(s, &s->cost[INTERVAL], node, clock, now);
-    for (int32_t at = m->pieces ? m->piece_at[node] : 0; m->pieces && at < m->piece_at[node + 1]; at++) {
-      int32_t piece = m->piece[at];
-      if (!m->piece_passes[piece]) continue;
-      const pair_t *is_in = s->is_in[m->piece_passes[piece]];
-      double ns = (double)m->piece_ns[piece];
-      EACH(now[k] -= ns * is_in[k])
-    }
-  } else {
-    double begin = waker >= 0 ? (double)NEVER : (double)(l->node_begin_ns[node] - m->origin);
-    EACH(now[k] = (pair_t){begin, begin})
-  }
-  m->begun[chain] = 1;
-  if (waker >= 0) {
-    const pair_t *woken = m->times[2 * (int64_t)m->node_slot[waker] + 1];
-    double lag_ns = (double)l->follow_lag_ns[node];
-    EACH(now[k] = latest(now[k], woken[k] + lag_ns))
-  }
-  if (slot >= 0) {
-    const pair_t *room = m->times[2 * (int64_t)m->row_slot[slot] + 1];
-    double lag_ns = (double)l->queue_slot_lag_ns[node];
-    if (m->unlimited)
-      EACH(now[k] = latest(now[k], room[k] + lag_ns + s->is_in[m->unlimited][k] * (double)NEVER))
-    else
-      EACH(now[k] = latest(now[k], room[k] + lag_ns))
-  }
-  add(s, &s->cost[CALL], node, now, end);
-  EACH(mine[0][k] = now[k])
-  EACH(mine[1][k] = clock[k] = end[k])
-}
-
-ALWAYS_INLINE void end_nodes(const links_t *l, const shared_t *s, const many_t *m, int32_t node, all_t *mine) {
-  if (!m->waits[node]) return;
-  int32_t chain = l->chain[node];
-  const pair_t *waits = s->is_in[m->waits[node]];
-  pair_t *clock = m->clock[chain];
-  all_t done, own;
-  EACH(done[k] = own[k] = mine[1][k])
-  for (int32_t edge = l->wait_at[node]; edge < l->wait_at[node + 1]; edge++) {
-    int32_t row = l->wait_for[edge], other = l->launch[row];
-    all_t then;
-    add(s, &s->cost[WAIT_LAG], node, m->times[2 * (int64_t)m->row_slot[row] + !l->waits_for_start[node]], then);
-    if (other >= 0 && l->chain[other] != chain) {
-      const double *launched = (double *)m->times[2 * (int64_t)m->node_slot[other]], *begun = (double *)mine[0];
-      EVERY if (launched[n] > begun[n]) ((double *)then)[n] = (double)NEVER;
-    }
-    EACH(done[k] = latest(done[k], then[k]))
-  }
-  EACH(done[k] = own[k] + (done[k] - own[k]) * waits[k])
-  EACH(mine[1][k] = done[k])
-  EACH(clock[k] = latest(clock[k], done[k] + (1 - waits[k]) * (double)NEVER))
-}
-
-ALWAYS_INLINE void run_operations(const links_t *l, const shared_t *s, const many_t *m, const pass_t *p, int32_t row,
-                                  all_t *mine) {
-  int32_t node = l->launch[row], before = l->before[row], lane = l->lane[row], window = m->window[row];
-  all_t now, end;
-  if (node < 0 && before < 0) {
-    double start = (double)(l->start_ns[row] - m->origin);
-    EACH(now[k] = (pair_t){start, start})
-  } else {
-    EACH(now[k] = (pair_t){(double)NEVER, (double)NEVER})
-    if (node >= 0)
-      add(s, &s->cost[LATENCY], row, m->times[2 * (int64_t)m->node_slot[node] + l->from_call_end[row]], now);
-    for (int32_t edge = l->after_at[row] - 1; edge < l->after_at[row + 1]; edge++) {
-      int32_t other = edge < l->after_at[row] ? before : l->after_what[edge];
-      if (other < 0) continue;
-      all_t then;
-      add(s, &s->cost[SWITCH], row, m->times[2 * (int64_t)m->row_slot[other] + 1], then);
-      EACH(now[k] = latest(now[k], then[k]))
-    }
-    if (lane >= 0) EVERY ((double *)now)[n] = (double)find_room(l, p + n, row, (int64_t)((double *)now)[n]);
-    if (s->cost[DELAY].measured[row] || s->cost[DELAY].passes) add(s, &s->cost[DELAY], row, now, now);
-  }
-  add(s, &s->cost[DURATION], row, now, end);
-  EACH(mine[0][k] = now[k])
-  EACH(mine[1][k] = end[k])
-  if (lane >= 0) EVERY {
-    int64_t ns = (int64_t)((double *)end)[n];
-    p[n].lane_end[lane] = ns;
-    p[n].block_end[lane / BLOCK] = later(p[n].block_end[lane / BLOCK], ns);
-    p[n].lane_kind[lane] = l->kind[row];
-  }
-  if (window >= 0) {
-    pair_t *first = m->first[window], *last = m->last[window];
-    EACH(first[k] = earliest(first[k], now[k]))
-    EACH(last[k] = latest(last[k], end[k]))
-  } else if (window < -1) {
-    all_t *kept = m->kept + 2 * (-2 - (int64_t)window);
-    EACH(kept[0][k] = now[k]; kept[1][k] = end[k])
-  }
-}
-
-/* The same as boundby_forward for AT_ONCE costs at once, of which only each window's begin and end is left. Times are
-   whole numbers, counted from ``origin``, all of them so small that a double holds them: eight are added at once. */
+/* The same as boundby_forward for several costs at once, of which only each window's begin and end is left. Times are
+   whole numbers, counted from ``origin``, all of them so small that a double holds them. */
 EXPORT void boundby_forward_many(const links_t *l, const many_t *m) {
-  shared_t s;
-  pass_t p[AT_ONCE];
-  for (int cost = 0; cost < COSTS; cost++)
-    s.cost[cost] = (cost_t){.measured = (const int64_t *)(intptr_t)m->costs[3 * cost],
-                           .left = (const int64_t *)(intptr_t)m->costs[3 * cost + 1],
-                           .passes = (const uint8_t *)(intptr_t)m->costs[3 * cost + 2]};
-  for (int bits = 0; bits < 256; bits++) EVERY ((double *)s.is_in[bits])[n] = bits >> n & 1;
-  EVERY p[n] = (pass_t){.lane_end = m->lane_end + n * m->lanes,
-                        .lane_kind = m->lane_kind + n * m->lanes,
-                        .block_end = m->block_end + n * m->lanes,
-                        .front = m->front + n * m->lanes};
-  for (int64_t index = 0; index < m->events; index++) {
-    int32_t event = m->order[index], at = event < 0 ? ~event : event >> 1;
-    all_t *mine = m->times + 2 * (int64_t)(event < 0 ? m->row_slot : m->node_slot)[at];
-    if (event < 0)
-      run_operations(l, &s, m, p, at, mine);
-    else if (event & 1)
-      end_nodes(l, &s, m, at, mine);
-    else
-      begin_nodes(l, &s, m, at, mine);
-  }
+  if (m->at_once == 2)
+    forward_two(l, m);
+#ifdef __x86_64__
+  else if (m->is_wide)
+    forward_wide(l, m);
+#endif
+  else
+    forward_eight(l, m);
 }
 
 typedef struct { /* Turns */

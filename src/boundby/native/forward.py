@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, ByteArray, FloatArray, Int32Array, Int64Array, blank
+from boundby.model.arrays import BoolArray, ByteArray, FloatArray, Int32Array, Int64Array, ascend, blank, offsets
 from boundby.model.library import Record, call, core, run
 from boundby.model.records import dataclass, fields, replace
 
@@ -22,7 +22,7 @@ NONE = -1
 NEVER = -(1 << 62)
 FIRST_KERNEL = 3  # kinds of operations from here on are kernels
 BLOCK = 32  # lanes that are looked at as one
-AT_ONCE = 8  # passes that run as one
+AT_ONCE, FEW = 8, 2  # passes that run as one; few of them are quicker by themselves
 EXACT_NS = 1 << 53  # whole numbers below are exact as floating point numbers: 104 days
 
 T = TypeVar("T", bound=Record)
@@ -117,7 +117,9 @@ class Links(Record):
 
 
 def _total_ns(column: Int64Array) -> float:
-    return float(np.abs(column).sum(dtype=np.float64))  # of any columns: it cannot overflow
+    """All of them together, or what they cannot be more than, if that is little."""
+    at_most = max(float(column.max(initial=0)), -float(column.min(initial=0))) * len(column)
+    return at_most if at_most < EXACT_NS / 64 else float(np.abs(column).sum(dtype=np.float64))  # it cannot overflow
 
 
 def _are_offsets(at: Int32Array, count: int, flat: Int32Array) -> bool:
@@ -193,17 +195,18 @@ class Costs(Record):
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """What the intervals before nodes are made of."""
+    """What the intervals before nodes are made of, in order of the nodes."""
 
     node: Int32Array
     ns: Int64Array
     nodes: int
 
     @cached_property
-    def by_node(self) -> tuple[Int32Array, Int32Array]:
-        """``at[node]:at[node + 1]`` of the second are the pieces of each node."""
-        order = np.argsort(self.node, kind="stable").astype(np.int32)
-        return np.append(0, np.cumsum(np.bincount(self.node, minlength=self.nodes))).astype(np.int32), order
+    def at(self) -> Int32Array:
+        """``at[node]:at[node + 1]`` are the pieces of each node."""
+        if not ascend([self.node]):
+            raise ValueError("pieces are not in order of the nodes")
+        return offsets(self.node, self.nodes).astype(np.int32)
 
 
 class Less(NamedTuple):
@@ -310,7 +313,7 @@ def assign_slots(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Arra
 
 @dataclass(frozen=True, eq=False)
 class Many(Record):
-    """AT_ONCE passes at once. What has one value for each pass has them side by side; what is or is not in each of
+    """Several passes at once. What has one value for each pass has them side by side; what is or is not in each of
     them is told by bits. Times are counted from ``origin``."""
 
     order: Int32Array
@@ -321,8 +324,7 @@ class Many(Record):
     waits: ByteArray
     unlimited: int  # passes in which queues are not limited
     pieces: int
-    piece_at: Int32Array  # see `Pieces.by_node`
-    piece: Int32Array
+    piece_at: Int32Array  # see `Pieces.at`
     piece_ns: Int64Array
     piece_passes: ByteArray  # passes without it
     node_slot: Int32Array
@@ -339,6 +341,8 @@ class Many(Record):
     first: FloatArray
     last: FloatArray
     kept: FloatArray
+    at_once: int  # FEW or AT_ONCE
+    is_wide: bool  # registers hold four numbers
 
 
 class Windows(NamedTuple):
@@ -372,6 +376,11 @@ class Spans(NamedTuple):
     first: Int64Array
     last: Int64Array
     kept: Int64Array
+
+
+def _is_wide() -> bool:
+    """Whether the processor's registers hold four numbers."""
+    return run("boundby_is_wide") > 0
 
 
 class _AtOnce:
@@ -423,9 +432,9 @@ class _AtOnce:
                 if column.pieces is not None:
                     pieces, name = column.pieces, "pieces"
                 passes[name] = np.bitwise_or(passes[name], own, out=own) if name in passes else own
-        piece_at, piece = pieces.by_node
         columns = [(getattr(self.measured, name), self._left.get(name), passes.get(name)) for name in COSTS]
-        shape = windows.size, AT_ONCE
+        at_once = FEW if len(self.costs) <= FEW else AT_ONCE
+        shape = windows.size, at_once
         many = Many(
             order=order,
             events=len(order),
@@ -434,22 +443,23 @@ class _AtOnce:
             waits=waits,
             unlimited=unlimited,
             pieces=len(pieces.node),
-            piece_at=piece_at,
-            piece=piece,
+            piece_at=pieces.at,
             piece_ns=pieces.ns,
             piece_passes=passes.get("pieces", np.zeros(0, np.uint8)),
             node_slot=node_slot,
             row_slot=row_slot,
-            times=np.empty(2 * places * AT_ONCE),
-            clock=np.zeros(links.chains * AT_ONCE),
+            times=np.empty(2 * places * at_once),
+            clock=np.zeros(links.chains * at_once),
             begun=np.zeros(links.chains, np.bool_),
-            lane_kind=np.zeros(lanes * AT_ONCE, np.int32),
-            **{name: np.full(lanes * AT_ONCE, NEVER) for name in ("lane_end", "block_end", "front")},
+            lane_kind=np.zeros(lanes * at_once, np.int32),
+            **{name: np.full(lanes * at_once, NEVER) for name in ("lane_end", "block_end", "front")},
             lanes=lanes,
             window=windows.of,
             first=np.full(shape, float(-NEVER)),
             last=np.full(shape, float(NEVER)),
-            kept=np.zeros((windows.told, 2, AT_ONCE)),
+            kept=np.zeros((windows.told, 2, at_once)),
+            at_once=at_once,
+            is_wide=_is_wide(),
         )
         call("boundby_forward_many", links, many)
         at = [

@@ -11,6 +11,7 @@ from boundby.model.arrays import (
     as_rows,
     compact,
     factorize,
+    in_order,
     is_any,
     narrow,
     offsets,
@@ -18,7 +19,6 @@ from boundby.model.arrays import (
     shared,
     unique,
 )
-from boundby.model.causes import Cause
 from boundby.model.records import replace
 from boundby.native.forward import Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
@@ -116,9 +116,8 @@ def _put_together(timeline: Timeline) -> Graph:
     kind, wait_is_open, call_row = nodes.kind, on_node.is_open, _next_call(nodes)
     pieces = {name: getattr(nodes, name) for name in ("piece_node", "piece_ns", "piece_cause", "piece_region")}
     del streams, on_node, nodes, node_of
-    by_cause = np.concatenate([np.flatnonzero(pieces["piece_cause"] == cause) for cause in sorted(Cause)])
-    for name in pieces:
-        pieces[name] = pieces[name][by_cause]
+    order_of_nodes = in_order(pieces["piece_node"])
+    pieces = {name: column[order_of_nodes] for name, column in pieces.items()}
     return Graph(
         links=links,
         costs=costs,

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, is_any, pick, rows_of
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, is_any, pick
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.native.forward import Costs, Links, Pieces, assign_slots, follow
@@ -52,7 +52,7 @@ class Graph:
     op_kind: Int8Array
     is_communication: BoolArray
     op_region: Int32Array
-    # pieces of the intervals before nodes, by cause
+    # pieces of the intervals before nodes, in order of the nodes
     piece_node: Int32Array
     piece_ns: Int64Array
     piece_cause: Int8Array
@@ -108,6 +108,7 @@ class Graph:
         launch = self.links.launch
         return np.flatnonzero((launch >= 0) & pick(self.costs.waits, launch, False))
 
-    def pieces_of(self, cause: Cause) -> slice:
-        """The pieces of intervals of this cause."""
-        return rows_of(self.piece_cause, cause)
+    def pieces_of(self, cause: Cause) -> BoolArray:
+        """The pieces of intervals of this cause, a mask."""
+        of_cause: BoolArray = np.equal(self.piece_cause, np.int8(cause))
+        return of_cause

@@ -188,8 +188,7 @@ def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 def _without_pieces(graph: Graph, costs: Costs, cause: Cause, scope: Scope) -> Costs:
     """The intervals before nodes without their pieces of a cause."""
-    mine, column = np.zeros_like(scope.pieces), costs.column("interval_ns")
-    mine[graph.pieces_of(cause)] = scope.pieces[graph.pieces_of(cause)]
+    mine, column = scope.pieces & graph.pieces_of(cause), costs.column("interval_ns")
     if not mine.any():
         return costs
     if isinstance(column, Less) and column.pieces is not None:
@@ -264,13 +263,14 @@ def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 
 def _summed(region: Int32Array, ns: Int64Array, where: BoolArray, regions: int) -> Int64Array:
-    return group_sums(region[where], ns[where], regions)
+    if not where.any():
+        return np.zeros(regions, np.int64)
+    return group_sums(region, ns if where.all() else blank(ns, ~where), regions)
 
 
 def _pieces_ns(cause: Cause) -> Callable[[Graph, Scope, int], Int64Array]:
     def held_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
-        mine = graph.pieces_of(cause)
-        return _summed(graph.piece_region[mine], graph.piece_ns[mine], scope.pieces[mine], regions)
+        return _summed(graph.piece_region, graph.piece_ns, scope.pieces & graph.pieces_of(cause), regions)
 
     return held_ns
 
@@ -291,7 +291,8 @@ def _waits(graph: Graph, scope: Scope, regions: int) -> FloatArray:
 
 def _launching_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
     own_ns = _calls_ns(graph, scope.nodes & ~graph.is_init, regions)
-    late_ns = np.maximum(graph.costs.launch_latency_ns, 0)  # clocks err: some seem to arrive before they are sent
+    late_ns = graph.costs.launch_latency_ns
+    late_ns = late_ns if graph.early_ns is None else np.maximum(late_ns, 0)  # some seem to arrive before they are sent
     latency_ns = _summed(graph.op_region, late_ns, scope.operations, regions)
     return own_ns + latency_ns + _pieces_ns(Cause.CUDA_API)(graph, scope, regions)
 

@@ -1,0 +1,202 @@
+/* AT_ONCE passes at once, for forward.c, which includes this for each AT_ONCE, WIDTH (how many numbers a register holds),
+   OWN (names) and TARGET (of which processors). All registers (``k``: which) are written out, so that what is worked
+   out stays in them. */
+
+#define vector_t OWN(vector)
+#define all_t OWN(all)
+#define shared_t OWN(shared)
+#define latest OWN(latest)
+#define earliest OWN(earliest)
+#define HERE ALWAYS_INLINE TARGET
+
+typedef double vector_t __attribute__((vector_size(8 * WIDTH), aligned(8), may_alias));
+typedef vector_t all_t[AT_ONCE / WIDTH];
+#define ONE(which, ...) { enum { k = which }; __VA_ARGS__; }
+#if AT_ONCE == WIDTH
+#define EACH(...) { ONE(0, __VA_ARGS__) }
+#elif AT_ONCE == 2 * WIDTH
+#define EACH(...) { ONE(0, __VA_ARGS__) ONE(1, __VA_ARGS__) }
+#else
+#define EACH(...) { ONE(0, __VA_ARGS__) ONE(1, __VA_ARGS__) ONE(2, __VA_ARGS__) ONE(3, __VA_ARGS__) }
+#endif
+#define EVERY for (int n = 0; n < AT_ONCE; n++)
+
+#if WIDTH == 4
+HERE vector_t latest(vector_t a, vector_t b) { return __builtin_ia32_maxpd256(a, b); }
+HERE vector_t earliest(vector_t a, vector_t b) { return __builtin_ia32_minpd256(a, b); }
+#elif defined(__SSE2__)
+HERE vector_t latest(vector_t a, vector_t b) { return __builtin_ia32_maxpd(a, b); }
+HERE vector_t earliest(vector_t a, vector_t b) { return __builtin_ia32_minpd(a, b); }
+#else
+HERE vector_t latest(vector_t a, vector_t b) { return (vector_t){a[0] > b[0] ? a[0] : b[0], a[1] > b[1] ? a[1] : b[1]}; }
+HERE vector_t earliest(vector_t a, vector_t b) { return -latest(-a, -b); }
+#endif
+
+typedef struct {
+  cost_t cost[COSTS];
+  all_t is_in[1 << AT_ONCE]; /* of the passes as bits: 1 for each that is among them */
+} shared_t;
+
+static const vector_t OWN(nothing) = {0};
+
+/* Times of a slot. */
+HERE vector_t *OWN(at)(double *times, int64_t which) { return (vector_t *)(times + AT_ONCE * which); }
+
+/* A cost, in each pass. */
+HERE void OWN(cost)(const shared_t *s, int which, int64_t at, vector_t *to) {
+  const cost_t *c = &s->cost[which];
+  double measured = (double)c->measured[at];
+  uint8_t passes = c->passes ? c->passes[at] : 0;
+  if (!passes) {
+    EACH(to[k] = OWN(nothing) + measured)
+    return;
+  }
+  double less = measured - (c->left ? (double)c->left[at] : 0);
+  EACH(to[k] = measured - less * s->is_in[passes][k])
+}
+
+/* A time and a cost. */
+HERE void OWN(add)(const shared_t *s, int which, int64_t at, const vector_t *from, vector_t *to) {
+  all_t cost;
+  OWN(cost)(s, which, at, cost);
+  EACH(to[k] = from[k] + cost[k])
+}
+
+/* As begin_node, end_node and run_operation, of all passes; ``mine``: their starts, then their ends. */
+HERE void OWN(begin)(const links_t *l, const shared_t *s, const many_t *m, int32_t node, vector_t *mine) {
+  int32_t chain = l->chain[node], waker = l->follows[node], slot = l->queue_slot[node];
+  vector_t *clock = OWN(at)(m->clock, chain);
+  all_t now, cost;
+  if (m->begun[chain]) {
+    OWN(cost)(s, INTERVAL, node, cost);
+    for (int32_t at = m->pieces ? m->piece_at[node] : 0; m->pieces && at < m->piece_at[node + 1]; at++) {
+      double ns = (double)m->piece_ns[at];
+      EACH(cost[k] -= ns * s->is_in[m->piece_passes[at]][k])
+    }
+    EACH(now[k] = clock[k] + cost[k])
+  } else {
+    double begin = waker >= 0 ? (double)NEVER : (double)(l->node_begin_ns[node] - m->origin);
+    EACH(now[k] = OWN(nothing) + begin)
+    m->begun[chain] = 1;
+  }
+  if (waker >= 0) {
+    const vector_t *woken = OWN(at)(m->times, 2 * (int64_t)m->node_slot[waker] + 1);
+    double lag_ns = (double)l->follow_lag_ns[node];
+    EACH(now[k] = latest(now[k], woken[k] + lag_ns))
+  }
+  if (slot >= 0) {
+    const vector_t *room = OWN(at)(m->times, 2 * (int64_t)m->row_slot[slot] + 1);
+    double lag_ns = (double)l->queue_slot_lag_ns[node];
+    if (m->unlimited)
+      EACH(now[k] = latest(now[k], room[k] + lag_ns + s->is_in[m->unlimited][k] * (double)NEVER))
+    else
+      EACH(now[k] = latest(now[k], room[k] + lag_ns))
+  }
+  OWN(cost)(s, CALL, node, cost);
+  EACH(mine[k] = now[k])
+  mine += AT_ONCE / WIDTH;
+  EACH(mine[k] = clock[k] = now[k] + cost[k])
+}
+
+HERE void OWN(end)(const links_t *l, const shared_t *s, const many_t *m, int32_t node, vector_t *mine) {
+  if (!m->waits[node]) return;
+  int32_t chain = l->chain[node];
+  const vector_t *waits = s->is_in[m->waits[node]];
+  const double *begun = (double *)mine;
+  vector_t *clock = OWN(at)(m->clock, chain);
+  all_t done, own;
+  mine += AT_ONCE / WIDTH;
+  EACH(done[k] = own[k] = mine[k])
+  for (int32_t edge = l->wait_at[node]; edge < l->wait_at[node + 1]; edge++) {
+    int32_t row = l->wait_for[edge], other = l->launch[row];
+    all_t then;
+    OWN(add)(s, WAIT_LAG, node, OWN(at)(m->times, 2 * (int64_t)m->row_slot[row] + !l->waits_for_start[node]), then);
+    if (other >= 0 && l->chain[other] != chain) {
+      const double *launched = (double *)OWN(at)(m->times, 2 * (int64_t)m->node_slot[other]);
+      EVERY if (launched[n] > begun[n]) ((double *)then)[n] = (double)NEVER;
+    }
+    EACH(done[k] = latest(done[k], then[k]))
+  }
+  EACH(done[k] = own[k] + (done[k] - own[k]) * waits[k])
+  EACH(mine[k] = done[k])
+  EACH(clock[k] = latest(clock[k], done[k] + (1 - waits[k]) * (double)NEVER))
+}
+
+HERE void OWN(run)(const links_t *l, const shared_t *s, const many_t *m, const pass_t *p, int32_t row, vector_t *mine) {
+  int32_t node = l->launch[row], before = l->before[row], lane = l->lane[row], window = m->window[row];
+  all_t now, end;
+  if (node < 0 && before < 0) {
+    double start = (double)(l->start_ns[row] - m->origin);
+    EACH(now[k] = OWN(nothing) + start)
+  } else {
+    EACH(now[k] = OWN(nothing) + (double)NEVER)
+    if (node >= 0)
+      OWN(add)(s, LATENCY, row, OWN(at)(m->times, 2 * (int64_t)m->node_slot[node] + l->from_call_end[row]), now);
+    for (int32_t edge = l->after_at[row] - 1; edge < l->after_at[row + 1]; edge++) {
+      int32_t other = edge < l->after_at[row] ? before : l->after_what[edge];
+      if (other < 0) continue;
+      all_t then;
+      OWN(add)(s, SWITCH, row, OWN(at)(m->times, 2 * (int64_t)m->row_slot[other] + 1), then);
+      EACH(now[k] = latest(now[k], then[k]))
+    }
+    if (lane >= 0) EVERY ((double *)now)[n] = (double)find_room(l, p + n, row, (int64_t)((double *)now)[n]);
+    if (s->cost[DELAY].measured[row] || s->cost[DELAY].passes) OWN(add)(s, DELAY, row, now, now);
+  }
+  OWN(add)(s, DURATION, row, now, end);
+  EACH(mine[k] = now[k])
+  mine += AT_ONCE / WIDTH;
+  EACH(mine[k] = end[k])
+  if (lane >= 0) EVERY {
+    int64_t ns = (int64_t)((double *)end)[n];
+    p[n].lane_end[lane] = ns;
+    p[n].block_end[lane / BLOCK] = later(p[n].block_end[lane / BLOCK], ns);
+    p[n].lane_kind[lane] = l->kind[row];
+  }
+  if (window >= 0) {
+    vector_t *first = OWN(at)(m->first, window), *last = OWN(at)(m->last, window);
+    EACH(first[k] = earliest(first[k], now[k]); last[k] = latest(last[k], end[k]))
+  } else if (window < -1) {
+    vector_t *begin = OWN(at)(m->kept, 2 * (-2 - (int64_t)window)), *finish = begin + AT_ONCE / WIDTH;
+    EACH(begin[k] = now[k]; finish[k] = end[k])
+  }
+}
+
+static TARGET void OWN(forward)(const links_t *links, const many_t *many) {
+  const links_t own_links = *links, *l = &own_links; /* nothing that is written is one of these: they need not be */
+  const many_t own_many = *many, *m = &own_many;     /* read again */
+  shared_t s;
+  pass_t p[AT_ONCE];
+  for (int cost = 0; cost < COSTS; cost++)
+    s.cost[cost] = (cost_t){.measured = (const int64_t *)(intptr_t)m->costs[3 * cost],
+                           .left = (const int64_t *)(intptr_t)m->costs[3 * cost + 1],
+                           .passes = (const uint8_t *)(intptr_t)m->costs[3 * cost + 2]};
+  for (int bits = 0; bits < 1 << AT_ONCE; bits++) EVERY ((double *)s.is_in[bits])[n] = bits >> n & 1;
+  EVERY p[n] = (pass_t){.lane_end = m->lane_end + n * m->lanes,
+                        .lane_kind = m->lane_kind + n * m->lanes,
+                        .block_end = m->block_end + n * m->lanes,
+                        .front = m->front + n * m->lanes};
+  for (int64_t index = 0; index < m->events; index++) {
+    int32_t event = m->order[index], at = event < 0 ? ~event : event >> 1;
+    vector_t *mine = OWN(at)(m->times, 2 * (int64_t)(event < 0 ? m->row_slot : m->node_slot)[at]);
+    if (event < 0)
+      OWN(run)(l, &s, m, p, at, mine);
+    else if (event & 1)
+      OWN(end)(l, &s, m, at, mine);
+    else
+      OWN(begin)(l, &s, m, at, mine);
+  }
+}
+
+#undef vector_t
+#undef all_t
+#undef shared_t
+#undef latest
+#undef earliest
+#undef HERE
+#undef ONE
+#undef EACH
+#undef EVERY
+#undef AT_ONCE
+#undef WIDTH
+#undef OWN
+#undef TARGET
