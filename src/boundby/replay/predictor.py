@@ -28,6 +28,7 @@ from boundby.replay.removals import (
     Scope,
     Without,
     WithoutOpen,
+    absent,
     is_removal,
     window_scope,
 )
@@ -87,6 +88,10 @@ def _is_of_kernels(change: Change) -> bool:
     return isinstance(change, Faster) or (
         isinstance(change, Without) and set(change.causes) <= {"gpu_compute", "gpu_comm"}
     )
+
+
+#: What was removed everywhere: see `Predictor._removed`.
+Name = tuple[Change | str | bool, ...]
 
 
 class Step(NamedTuple):
@@ -149,9 +154,9 @@ class Predictor:
         self.rest_ns = [length_ns - span_ns for length_ns, span_ns in zip(self.measured_ns, spans_ns, strict=True)]
         low, high = min(device.low_ns for device in self.devices), max(device.high_ns for device in self.devices)
         self.everywhere = window_scope(self.graph, low, high)
-        self._known: dict[tuple[Change, ...], list[int]] = {}
+        self._known: dict[Name, list[int]] = {}
         self._lengths: WeakKeyDictionary[Costs, list[tuple[int, int, int]]] = WeakKeyDictionary()
-        self._begins_sooner: set[tuple[Change, ...]] = set()  # and so lasts longer than it was measured, as replayed
+        self._begins_sooner: set[Name] = set()  # and so lasts longer than it was measured, as replayed
         self.broken: dict[
             str, float
         ] = {}  # by law: by how much of a window replays broke it at most, and were put right
@@ -167,7 +172,7 @@ class Predictor:
             number if (name := self._name(steps)) is None else name for number, steps in enumerate(questions)
         ]  # each once
         rest = {name: steps for name, steps in zip(names, questions, strict=True) if name not in self._known}
-        known: dict[tuple[Change, ...] | int, list[int]] = dict(self._known.items())
+        known: dict[Name | int, list[int]] = dict(self._known.items())
         for low in range(0, len(rest), AT_ONCE):
             stage.check()
             asked = {name: self._costs(rest[name]) for name in list(rest)[low : low + AT_ONCE]}
@@ -175,12 +180,29 @@ class Predictor:
             known |= {name: self._judged(rest[name], costs) for name, costs in asked.items()}
         return [known[name] for name in names]
 
-    def _name(self, steps: Sequence[Step]) -> tuple[Change, ...] | None:
+    def _name(self, steps: Sequence[Step]) -> Name | None:
         """By what the answer is known once it was asked for: changes made everywhere."""
         is_named = all(
             step.scope is self.everywhere and isinstance(step.change, Without | WithoutOpen) for step in steps
         )
-        return tuple(step.change for step in steps) if is_named else None
+        return self._removed(steps) if is_named else None
+
+    def _removed(self, steps: Sequence[Step]) -> Name:
+        """What is removed by these steps, one after the other: each cause once, if there is anything of it; and whether
+        queues are not limited then."""
+        found: list[Change | str] = []
+        for change, _ in steps:
+            if isinstance(change, Without):
+                new = [cause for cause in change.in_order if cause not in found and cause not in self._absent]
+                found.extend(new)
+            else:
+                found.append(change)
+        return *found, any(isinstance(step.change, Without) and step.change.is_unlimited for step in steps)
+
+    @cached_property
+    def _absent(self) -> Collection[str]:
+        """Causes of which there is nothing."""
+        return absent(self.graph, self.everywhere)
 
     def _judged(self, steps: Sequence[Step], costs: Costs) -> list[int]:
         """The windows of what was replayed, put right where it breaks a law."""
@@ -342,7 +364,7 @@ class Predictor:
             low, high = min(low, allocated_ns[position]), max(high, min(allocated_ns[position], measured))
             busy = self.devices[position].busy.total if is_same_work else 0  # what is shown to overlap does
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
-            is_order_open = self._is_waker_open or tuple(step.change for step in steps) in self._begins_sooner
+            is_order_open = self._is_waker_open or self._removed(steps) in self._begins_sooner
             is_order_open |= max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
             delays_ns, (other_ns, turned_ns) = int(self.open.delay_ns[rows].sum()), self._other_processes_ns[position]
             is_shared = delays_ns >= SHARED * measured or other_ns >= SHARED * predicted > 0

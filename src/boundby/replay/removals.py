@@ -73,12 +73,22 @@ class Without:
 
     def __call__(self, graph: Graph, costs: Costs, scope: Scope, gone: Collection[str] = ()) -> Costs:
         """``gone``: causes of which nothing is left already; what takes no time cannot take less."""
-        for cause, removal in REMOVALS.items():
-            if cause in self.causes and cause not in gone:
-                costs = removal.remove(graph, costs, scope)
-        if set(self.causes) >= set(SCENARIOS["infinite_host"].causes) and scope.is_everything:
+        for cause in self.in_order:
+            if cause not in gone:
+                costs = REMOVALS[cause].remove(graph, costs, scope)
+        if self.is_unlimited and scope.is_everything:
             costs = costs.changed(has_queue_limit=False)
         return costs
+
+    @property
+    def in_order(self) -> list[str]:
+        """The causes as they are removed, one after the other."""
+        return [cause for cause in REMOVALS if cause in self.causes]
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether queues are not limited, where they are gone everywhere."""
+        return set(self.causes) >= set(SCENARIOS["infinite_host"].causes)
 
 
 @dataclass(frozen=True)
@@ -326,6 +336,18 @@ REMOVALS: dict[str, Removal] = {
         _without_copies, lambda graph, scope, size: _operations_ns(graph, scope.operations & graph.copies, size)
     ),
 }
+
+
+def absent(graph: Graph, scope: Scope) -> set[str]:
+    """Causes of which there is nothing, so that what removes them changes nothing, whatever else was removed."""
+    own = {
+        "cpu": scope.pieces & graph.pieces_of(Cause.CPU),
+        "host_blocked": scope.pieces & graph.pieces_of(Cause.HOST_BLOCKED),
+        "gpu_compute": scope.operations & graph.computes,
+        "gpu_comm": scope.operations & graph.is_communication,
+        "gpu_copy": scope.operations & graph.copies,
+    }
+    return {cause for cause, mine in own.items() if not mine.any()}
 
 
 def held_by_region(graph: Graph, scope: Scope, regions: int) -> FloatArray:
