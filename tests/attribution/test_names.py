@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from boundby.trace.vocabulary.compilers import is_compile_range
 from boundby.trace.vocabulary.cuda import (
     CallClass,
     OverheadClass,
@@ -13,7 +16,7 @@ from boundby.trace.vocabulary.cuda import (
     plain_name,
 )
 from boundby.trace.vocabulary.os import blocked_on
-from boundby.trace.vocabulary.ranges import fold_name
+from boundby.trace.vocabulary.ranges import fold_name, fold_names, told_without_numbers
 
 CALLS = {
     CallClass.SYNC: "cudaDeviceSynchronize_v3020 cudaStreamSynchronize_v3020 cudaStreamSynchronize_ptsz_v7000 "
@@ -120,3 +123,33 @@ def test_overhead_rows() -> None:
 def test_folding(name: str, folded: str) -> None:
     assert fold_name(name) == folded
     assert fold_name(folded) == folded
+
+
+#: What rules about names look at, digits of another script among them.
+PARTS = ("step", "iter", "layer", "conv2d", "aten::", ", seq = ", ", sizes = [", "]", " ", "_", ".", "#", "a", "0", "7")
+NUMBERED = (
+    "12",
+    "٢",
+    "é",
+    "(cut)",
+    "\n",
+    "compile",
+    "Backward",
+    "autograd::engine::evaluate_function: ",
+    "/",
+    ":",
+    "-",
+)
+NAMES = st.lists(st.lists(st.sampled_from((*PARTS, *NUMBERED)), max_size=6).map("".join), max_size=8)
+
+
+@given(NAMES)
+@settings(max_examples=500)
+def test_many_names_fold_as_each_does(names: list[str]) -> None:
+    assert fold_names(names) == [fold_name(name) for name in names]
+
+
+@given(NAMES)
+@settings(max_examples=300)
+def test_what_names_tell_does_not_hang_on_numbers(names: list[str]) -> None:
+    assert told_without_numbers(names, is_compile_range) == [is_compile_range(name) for name in names]

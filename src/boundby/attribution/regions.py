@@ -14,7 +14,7 @@ from boundby.model.nesting import depths, latest_open, nest
 from boundby.model.records import dataclass
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.ranges import fold_name
+from boundby.trace.vocabulary.ranges import fold_names
 
 ROOT = 0
 #: Ranges that lie deeper, or in so many of their own name, count to the range that they lie in: recursion makes no
@@ -197,9 +197,12 @@ def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) ->
     """One region per (parent region, domain, folded name), level by level from the outermost ranges."""
     ranges = trace.ranges
     used = unique(ranges.name)
-    texts = [trace.names[number] for number in used]
-    labels = [fold_name(text) for text in texts] if fold else list(texts)
-    labels = [f"{label} (cut)" if text in trace.cut_names else label for text, label in zip(texts, labels, strict=True)]
+    texts = [trace.names[number] for number in used.tolist()]
+    labels = fold_names(texts) if fold else texts
+    if trace.cut_names:
+        labels = [
+            f"{label} (cut)" if text in trace.cut_names else label for text, label in zip(texts, labels, strict=True)
+        ]
     index = {label: number for number, label in enumerate(sorted(set(labels)))}
     label_of_name = np.zeros(len(trace.names) + 1, np.int64)
     label_of_name[used] = [index[label] for label in labels]

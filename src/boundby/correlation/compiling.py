@@ -13,6 +13,7 @@ from boundby.model.intervals import EMPTY, IntervalSet, intersect, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.compilers import COMPILERS, hands_over_code, is_compile_range, is_compiler_process
 from boundby.trace.vocabulary.cuda import plain_name
+from boundby.trace.vocabulary.ranges import told_without_numbers
 
 # The smallest kernels take NVRTC and ptxas longer; what is shorter is a lookup in a cache, or dispatch.
 LEAST_COMPILE_NS = 5_000_000
@@ -77,6 +78,6 @@ class Compilations:
 def _names(trace: Trace, used: Int32Array, matches: Callable[[str], bool]) -> BoolArray:
     """Mask over names, with an entry for -1, no name."""
     mask = np.zeros(len(trace.names) + 1, bool)
-    for number in unique(used[used >= 0]).tolist():
-        mask[number] = matches(trace.names[number])
+    numbers = unique(used[used >= 0])
+    mask[numbers] = told_without_numbers([trace.names[number] for number in numbers.tolist()], matches)
     return mask

@@ -82,7 +82,7 @@ class HostPieces:
         return np.flatnonzero(self.kind == kind)
 
     def total_ns(self, rows: Rows) -> int:
-        return int((self.end_ns - self.start_ns)[rows].sum())
+        return int((self.end_ns[rows] - self.start_ns[rows]).sum())
 
     def intervals(self, rows: Rows) -> IntervalSet:
         return union(self.start_ns[rows], self.end_ns[rows])

@@ -26,7 +26,7 @@ from boundby.model.step_function import NOTHING
 from boundby.trace.frames import own_first
 from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.ranges import fold_name
+from boundby.trace.vocabulary.ranges import fold_name, fold_names
 
 _OPERATOR = expression(
     r"^(?:struct |class )?(?:aten|prims?|_?c10d?(?:_functional)?|nccl|torch\w*|quantized|fbgemm|xformers\w*"
@@ -116,14 +116,15 @@ def operators_of(timeline: Timeline) -> Operators:
 def _operator_names(trace: Trace, is_of_library: npt.NDArray[np.bool_]) -> tuple[tuple[str, ...], Int32Array]:
     """Folded operator names, and which of them each range is (-1: none). Each distinct text is looked at once."""
     used = unique(trace.ranges.name)
-    folded = [fold_name(trace.names[number]) for number in used.tolist()]
-    annotated = any(name.startswith("aten::") for name in folded)
+    folded = fold_names([trace.names[number] for number in used.tolist()])
+    distinct = set(folded)
+    annotated = any(name.startswith("aten::") for name in distinct)
     known = {fold_name(name) for name in trace.operator_names}
     names = tuple(
         sorted(
             {
                 name
-                for name in folded
+                for name in distinct
                 if _OPERATOR.match(name) or (annotated and _ANY_NAMESPACE.match(name)) or name in known
             }
         )

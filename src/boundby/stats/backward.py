@@ -24,8 +24,13 @@ def backward_kernels(timeline: Timeline) -> Int:
     sequence number of the operator that made them; of several such operators, the one begun last before the node."""
     trace, tree = timeline.trace, timeline.ownership.regions
     ranges, total = trace.ranges, np.zeros(len(tree), np.int64)
+    named = [number for number, name in enumerate(trace.names) if "Backward" in name or name.startswith(BACKWARD)]
+    is_node_name = np.zeros(len(trace.names) + 1, bool)
+    is_node_name[[number for number in named if _NODE.match(trace.names[number])]] = True
+    is_node = is_node_name[ranges.name]
+    if not is_node.any():
+        return total
     sequence = _sequences(trace)
-    is_node = np.array([*(bool(_NODE.match(name)) for name in trace.names), False], bool)[ranges.name]
     nodes = np.flatnonzero(is_node & (sequence >= 0))
     if not len(nodes):
         return total
@@ -60,5 +65,8 @@ def _sequences(trace: Trace) -> Int:
     ranges = trace.ranges
     if len(ranges.sequence) and (ranges.sequence >= 0).any():
         return ranges.sequence
-    told = [int(match[1]) if (match := _SEQUENCE.search(name)) else -1 for name in trace.names]
-    return np.array([*told, -1], np.int64)[ranges.name]
+    told = np.full(len(trace.names) + 1, -1, np.int64)
+    for number, name in enumerate(trace.names):
+        if "seq = " in name and (match := _SEQUENCE.search(name)):
+            told[number] = int(match[1])
+    return told[ranges.name]

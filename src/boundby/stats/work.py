@@ -103,6 +103,8 @@ def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.Work], Int]:
     has_arguments = ranges.arguments >= 0
     by_text = not has_arguments.any()
     key = np.zeros(len(ranges), np.int32) if by_text else ranges.arguments
+    if by_text and not any("sizes = [" in name for name in trace.names):
+        return [], of_range
     distinct, index = factorize(ranges.name, key)
     told: list[operator_work.Work] = []
     number_of = np.full(len(distinct), NOTHING, np.int64)
@@ -114,8 +116,7 @@ def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.Work], Int]:
         else:
             one = trace.arguments[arguments] if arguments >= 0 else None
             inputs = (one.sizes, one.types, one.values) if one else None
-        folded = fold_name(text)
-        if inputs and (work := operator_work.work_of(folded, *inputs)) is not None:
+        if inputs and (work := operator_work.work_of(fold_name(text), *inputs)) is not None:
             number_of[place] = len(told)
             told.append(work)
     of_range = number_of[index] if len(distinct) else of_range

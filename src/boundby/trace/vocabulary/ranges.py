@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from boundby.model.expressions import expression
 
@@ -32,6 +34,35 @@ def fold_name(name: str) -> str:
     if _DOTTED_MODULE.match(folded):
         return folded
     return _STEP_WORD.sub(r"\1*", _COUNTER.sub("*", folded)) or name
+
+
+# A number at the end of a word; names are told by regular expressions that ask for one and not for which.
+_NUMBER = expression(r"[0-9]+(?![A-Za-z0-9])")
+_ANY_NUMBER = "0"
+Told = TypeVar("Told")
+
+
+def fold_names(names: Sequence[str]) -> list[str]:
+    """``fold_name`` of each. Of a million names most differ in their numbers only: these are looked at once."""
+    shapes = without_numbers(names)
+    folded = {shape: fold_name(shape) for shape in set(shapes)}
+    known = {shape: name for shape, name in folded.items() if _ANY_NUMBER not in name}  # none of its numbers is left
+    return [known[shape] if shape in known else fold_name(name) for name, shape in zip(names, shapes, strict=True)]
+
+
+def told_without_numbers(names: Sequence[str], tells: Callable[[str], Told]) -> list[Told]:
+    """What ``tells`` says of each name, where it does not ask which number stands at the end of a word."""
+    shapes = without_numbers(names)
+    told = {shape: tells(shape) for shape in set(shapes)}
+    return [told[shape] for shape in shapes]
+
+
+def without_numbers(names: Sequence[str]) -> list[str]:
+    """The names with one and the same number at the end of their words."""
+    text = "\n".join(names)
+    if text.isascii() and text.count("\n") == len(names) - 1:
+        return _NUMBER.sub(_ANY_NUMBER, text).split("\n")
+    return [_NUMBER.sub(_ANY_NUMBER, name) if name.isascii() else name for name in names]
 
 
 #: How the ranges that PyTorch's autograd engine opens around each node of the backward pass begin.
