@@ -14,6 +14,7 @@ from benchmarks import damage
 from benchmarks.simulated.generate import generate
 
 from boundby.api import Analysis
+from boundby.correlation.correlate import correlate
 from boundby.correlation.cpu_evidence import gather_evidence
 from boundby.correlation.lost_waits import restored
 from tests.support.export import Export
@@ -78,14 +79,14 @@ def test_waits_without_their_call_are_put_back_from_their_own_row() -> None:
         trace = known[0]
         copy = damage.syncs_orphaned(trace, random.Random(3), 0.5)
         assert copy is not None
-        again = restored(copy.trace)
+        again = restored(copy.trace, correlate(copy.trace))
         last = int(trace.api.correlation.max())
         lost = len(trace.api) - len(copy.trace.api)
         assert lost > 5
         assert len(again.api) >= len(trace.api) - int(last not in copy.trace.api.correlation)
         assert set(again.api.correlation.tolist()) <= set(trace.api.correlation.tolist())
         assert [warning.code for warning in again.warnings if warning not in trace.warnings] == ["waits-restored"]
-        assert restored(trace) is trace
+        assert restored(trace, correlate(trace)) is trace
         found = damage.compare(damage.Outcome("", "", 3, 0.5), known[1], damage.answers(copy.trace))
         assert found.answer == "agrees"
         assert not found.wrong_figures

@@ -11,7 +11,7 @@ from boundby.correlation.compiling import Compilations
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import BoolArray, Int64Array, is_any, median, places, queue_depth, unique
+from boundby.model.arrays import BoolArray, Int64Array, is_any, median, pick, places, queue_depth, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
 from boundby.model.records import replace
@@ -89,10 +89,14 @@ class HostState:
         if thread not in self._blocked:
             calls, rows = self._calls, self._calls.rows_of(thread)
             kind, start, end = calls.kind[rows], calls.start_ns[rows], calls.end_ns[rows]
-            explicit = is_any(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
-            until = np.where(self._stalls[rows], end, np.minimum(self._waits_until[rows], end))
-            until = np.where(explicit, start, until)
-            waits = intersect(union(start, until), self._busy_of(self._trace.threads[thread].process))
+            is_explicit = is_any(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+            explicit, waits = np.flatnonzero(is_explicit), EMPTY
+            may_wait = self._stalls[rows] if self._waits_until is calls.start_ns else self._waits_until[rows] > start
+            others = np.flatnonzero((may_wait | self._stalls[rows]) & ~is_explicit)
+            if len(others):
+                until, last = self._waits_until[rows][others], end[others]
+                until = np.where(self._stalls[rows][others], last, np.minimum(until, last))
+                waits = intersect(union(start[others], until), self._busy_of(self._trace.threads[thread].process))
             self._blocked[thread] = union(
                 np.concatenate((start[explicit], waits.start)), np.concatenate((end[explicit], waits.end))
             )
@@ -112,9 +116,9 @@ class HostState:
         if process not in self._process_busy:
             operations = self._trace.operations
             mine = operations.process == process
-            self._process_busy[process] = (
-                operations.busy if mine.all() else union(operations.start_ns[mine], operations.end_ns[mine])
-            )
+            if mine.all():  # which keeps it itself
+                return operations.busy
+            self._process_busy[process] = union(operations.start_ns[mine], operations.end_ns[mine])
         return self._process_busy[process]
 
     def logical_thread_blocked(self, thread: int) -> IntervalSet:
@@ -200,7 +204,8 @@ class HostState:
         alive = life if evidence.is_known else None  # before and after it, nothing shows that the thread exists
         bounds = np.array([_LONG_AGO, *(life or ())], np.int64)
         cause_of_class = np.array([int(_CAUSE_OF_CLASS[kind]) for kind in CallClass])
-        cause = np.where(calls.is_first_load[rows], int(Cause.INIT), cause_of_class[calls.kind[rows]])
+        cause = pick(cause_of_class, calls.kind[rows].astype(np.int32), NOTHING)
+        cause[np.flatnonzero(calls.is_first_load[rows])] = Cause.INIT
         otherwise = Cause.CPU if evidence.shown is None else Cause.UNATTRIBUTED
         # Later ones override earlier ones.
         layers = (
@@ -246,7 +251,8 @@ def _outside(low: int, high: int) -> tuple[Int64Array, Int64Array]:
 def _pageable_rows(trace: Trace, calls: Calls) -> npt.NDArray[np.intp]:
     """Operations that copy from or to pageable memory and whose call is known."""
     operations = trace.operations
-    return np.flatnonzero((operations.kind == OpKind.MEMCPY) & operations.is_pageable & (calls.of_operation != NOTHING))
+    copies = np.flatnonzero(operations.kind == OpKind.MEMCPY)
+    return copies[operations.is_pageable[copies] & (calls.of_operation[copies] != NOTHING)] if len(copies) else copies
 
 
 def _pageable_copies(trace: Trace, calls: Calls) -> npt.NDArray[np.bool_]:
@@ -277,6 +283,9 @@ def _queue_full(trace: Trace, calls: Calls) -> BoolArray:
     if not held.any():
         return held
     duration = calls.end_ns - calls.start_ns
+    most = int(duration.max(where=held, initial=0))
+    if np.count_nonzero((FULL_QUEUE_FACTOR * duration >= most) & held) > np.count_nonzero(held) / 2:
+        return np.zeros_like(held)  # the median is so long, too
     held &= duration > FULL_QUEUE_FACTOR * median(duration[held])
     if not held.any():
         return held
@@ -284,7 +293,7 @@ def _queue_full(trace: Trace, calls: Calls) -> BoolArray:
     for device in unique(operations.device).tolist():
         rows = np.flatnonzero((operations.device == device) & (calls.of_operation != NOTHING))
         call = calls.of_operation[rows]
-        np.maximum.at(depth, call, queue_depth(calls.start_ns[call], operations.start_ns[rows]))
+        np.maximum.at(depth, call, queue_depth(calls.launched_ns[rows], operations.start_ns[rows]))
     held &= depth >= FULL_QUEUE_DEPTH
     return held
 

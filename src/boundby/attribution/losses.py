@@ -24,10 +24,14 @@ from boundby.model.arrays import (
     as_rows,
     ascend,
     compact,
+    in_order,
     is_any,
+    marked,
     pick,
     places,
+    running_maximum,
     sorted_distinct,
+    spread,
     unique,
 )
 from boundby.model.causes import Cause
@@ -99,9 +103,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
     """What of a trace (its operations on the host's clock) was not recorded. ``region``: of each range."""
     work = _work_of_calls(trace, calls)
     expected = _expected(trace, calls, work)
-    has_work = np.zeros(len(calls) + 1, bool)
-    has_work[calls.of_operation] = True  # the last entry is for operations without a call
-    lost = expected & ~has_work[:-1]
+    lost = expected & ~marked(calls.of_operation, len(calls))
     rows = np.flatnonzero(lost)
     # A set of no byte leaves no record either: sets are lost only where kernels or copies are.
     process, is_set = trace.process_of(calls.thread[rows]), work[rows] == Work.SET
@@ -177,7 +179,7 @@ def _devices(trace: Trace, calls: Calls) -> Int32Array:
     one after it, else of its process; NOTHING where none is known."""
     used = unique(trace.operations.device)
     if len(used) == 1:
-        return compact(np.full(len(calls), used[0], np.int32))
+        return compact(spread(int(used[0]), len(calls), np.int32))
     device = np.full(len(calls), NOTHING, np.int32)
     joined = np.flatnonzero(calls.of_operation >= 0)
     device[calls.of_operation[joined]] = trace.operations.device[joined]
@@ -270,8 +272,8 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
         waits = (points.process == number) & (points.correlation > 0) & ~points.is_record
         syncs = waits & (calls.of_point < 0)
         wanted = np.concatenate((table.correlation[orphans], points.correlation[syncs]))
-        ours = np.flatnonzero(api_process == number)
-        if not len(wanted) or not len(ours):
+        ours = np.flatnonzero(api_process == number) if len(wanted) else np.empty(0, np.intp)
+        if not len(ours):
             dark.append(EMPTY)
             fractions.append(0.0)
             of_waits.append(0.0)
@@ -301,13 +303,19 @@ def _unnumbered(trace: Trace, every: bool) -> tuple[IntervalSet, ...]:
     found = []
     process = trace.process_of(trace.api.thread)
     for number in range(len(trace.processes)):
-        ours = np.flatnonzero(process == number)
-        ours = ours[np.argsort(trace.api.correlation[ours], kind="stable")]
-        left_out = np.diff(trace.api.correlation[ours]) > 1
-        if not every and left_out.sum() > SELDOM * len(left_out):
-            left_out[:] = False
-        begin = np.maximum.accumulate(trace.api.end_ns[ours])[:-1][left_out]
-        end = np.minimum.accumulate(trace.api.start_ns[ours][::-1])[::-1][1:][left_out]
+        ours = as_rows(process == number)
+        start, end, correlation = (
+            column[ours] for column in (trace.api.start_ns, trace.api.end_ns, trace.api.correlation)
+        )
+        order = in_order(correlation)
+        left_out = np.flatnonzero(np.diff(correlation[order]) > 1)
+        if not every and len(left_out) > SELDOM * max(len(correlation) - 1, 0):
+            left_out = left_out[:0]
+        if not len(left_out):
+            found.append(EMPTY)
+            continue
+        begin = running_maximum(end[order])[left_out]
+        end = np.minimum.accumulate(start[order][::-1])[::-1][left_out + 1]
         found.append(IntervalSet(begin[begin < end], end[begin < end]))
     return tuple(found)
 
@@ -316,6 +324,8 @@ def _may_hold(trace: Trace, calls: Calls) -> BoolArray:
     """Per operation: a copy whose call may not return before it has ended, or nearly so: the last of pageable memory is
     on its way when the call returns."""
     table = trace.operations
+    if not (table.kind == OpKind.MEMCPY).any():
+        return np.zeros(len(table), bool)
     kind = (table.direction.astype(np.int64) * 8 + table.source) * 8 + table.target
     is_copy, known = table.kind == OpKind.MEMCPY, calls.of_operation >= 0
     middle = table.start_ns + (table.end_ns - table.start_ns) // 2

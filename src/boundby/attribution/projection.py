@@ -7,7 +7,18 @@ import numpy.typing as npt
 
 from boundby.attribution.regions import Regions
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import Int64Array, as_rows, ascend, in_order, places, range_maximum, unique
+from boundby.model.arrays import (
+    Int64Array,
+    as_rows,
+    ascend,
+    compact,
+    in_order,
+    is_even,
+    places,
+    range_maximum,
+    spread,
+    unique,
+)
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Trace
@@ -27,6 +38,8 @@ def project(
     first = np.full(len(trace.ranges), _NEVER.max, np.int64)
     last = np.full(len(trace.ranges), _NEVER.min, np.int64)
     _while_open(trace, calls, rows, first, last)
+    if _is_one_thread(trace, calls):
+        return first, last
     is_sole = len(rows) == len(trace.operations)
     inside = as_rows(launch_range != NOTHING) if is_sole else rows[launch_range[rows] != NOTHING]
     np.minimum.at(first, launch_range[inside], trace.operations.start_ns[inside])
@@ -40,27 +53,38 @@ def project(
     return first, last
 
 
+def _is_one_thread(trace: Trace, calls: Calls) -> bool:
+    """Whether the one thread that calls opens all ranges, which nest: each holds what those inside it hold."""
+    thread = unique(np.concatenate((calls.thread[:1], trace.ranges.thread[:1])))
+    is_alone = len(thread) < 2 and (is_even(calls.thread) or not len(calls)) and is_even(trace.ranges.thread)
+    return is_alone and not trace.rounded_ns and not bool(trace.ranges.is_start_end.any())
+
+
 def _while_open(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp], first: Int64Array, last: Int64Array) -> None:
     """Work launched while a range was open, however ranges overlap: by thread, for start/end ranges by process."""
-    rows = rows[calls.of_operation[rows] >= 0]
-    if len(rows) == 0 or len(trace.ranges) == 0:
+    known = calls.of_operation >= 0
+    whole = as_rows(known) if len(rows) == len(known) else rows[known[rows]]
+    start, end = trace.operations.start_ns[whole], trace.operations.end_ns[whole]
+    if len(start) == 0 or len(trace.ranges) == 0:
         return
-    whole: slice | npt.NDArray[np.intp] = slice(None) if len(rows) == len(trace.operations) else rows
-    call, start, end = (
-        column[whole] for column in (calls.of_operation, trace.operations.start_ns, trace.operations.end_ns)
-    )
-    ranges, launched, thread = trace.ranges, calls.start_ns[call], calls.thread[call]
+    ranges, launched = trace.ranges, calls.launched_ns[whole]
+    if is_even(calls.thread):
+        thread = compact(spread(int(calls.thread[0]), len(start), np.int32))
+    else:
+        thread = calls.thread[calls.of_operation[whole]]
     for of_call, of_range, kind in (
         (thread, ranges.thread, ~ranges.is_start_end),
         (trace.process_of(thread), trace.process_of(ranges.thread), ranges.is_start_end),
     ):
         for number in unique(of_range[kind]).tolist():
-            chosen = np.flatnonzero(kind & (of_range == number))
+            chosen = as_rows(kind & (of_range == number))
+            range_start, range_end = ranges.start_ns[chosen], ranges.end_ns[chosen]
+            chosen = np.arange(len(ranges))[chosen]
             mine = as_rows(of_call == number)
             order = in_order(launched[mine])
             time, begin, finish = (column[mine][order] for column in (launched, start, end))
-            low = places(time, ranges.start_ns[chosen], side="left")
-            high = places(time, ranges.end_ns[chosen], side="left")
+            low = places(time, range_start, side="left")
+            high = places(time, range_end, side="left")
             some = high > low
             chosen, low, high = chosen[some], low[some], high[some]
             earliest = begin[low] if ascend([begin]) else -range_maximum(-begin, low, high)

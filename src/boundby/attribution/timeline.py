@@ -33,7 +33,20 @@ from boundby.correlation.clock import LEAST_LAUNCHED, MOST_LATENCY_NS, NO_SHIFT,
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
 from boundby.correlation.lost_waits import restored
-from boundby.model.arrays import Int32Array, Int64Array, as_rows, in_order, joined, pick, places, shared, unique
+from boundby.model.arrays import (
+    Int32Array,
+    Int64Array,
+    as_rows,
+    ascend,
+    first_rows,
+    in_order,
+    joined,
+    pick,
+    places,
+    running_maximum,
+    shared,
+    unique,
+)
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet, clip, complement
 from boundby.model.nesting import close_leaks
@@ -135,8 +148,10 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     """Work out the account of every device (or, without GPU work, of every annotated thread) in its window."""
     if window.kind == "gpu" and trace.main_cycle is not None:
         trace = trace.during(trace.main_cycle)
-    trace = restored(_close_leaks(trace))
+    trace = _close_leaks(trace)
     calls = correlate(trace)
+    if (whole := restored(trace, calls)) is not trace:
+        trace, calls = whole, correlate(whole)
     trace, shifts = _set_clocks(trace, calls)
     logical_threads = find_logical_threads(trace, calls)
     if find and (found := add_found(trace, calls, logical_threads)) is not trace:
@@ -184,6 +199,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     if not devices:
         threads = account_threads(context, *host_window(window, context))
     start, end = project(trace, calls, ownership.regions, context.launch_range, np.arange(len(trace.operations)))
+    calls.forget()
     spans = [(device.low_ns, device.high_ns) for device in devices]
     counted = _counted(trace, window, start, end, spans or [(t.low_ns, t.high_ns) for t in threads])
     return Timeline(
@@ -201,6 +217,8 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
 def _beside(busy: IntervalSet, gaps: Gaps) -> IntervalSet:
     """The busy time of a device in the columns of its gaps, which begin where it ends, where these reach around it."""
     first = int(np.searchsorted(gaps.start_ns, busy.end[0])) if len(busy.end) else 0
+    if busy.start.base is not None and busy.start.base is gaps.end_ns.base:
+        return busy  # the gaps are in its columns
     end, start = gaps.start_ns[first:][: len(busy.end)], gaps.end_ns[max(first - 1, 0) :][: len(busy.start)]
     return IntervalSet(shared(busy.start, start), shared(busy.end, end))
 
@@ -330,7 +348,7 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
     start, end = operations.start_ns, operations.end_ns
     # Copies to the host that return when the data are there.
     holding = (operations.kind == OpKind.MEMCPY) & (operations.direction == Direction.DTOH)
-    if len(calls):
+    if len(calls) and holding.any():
         holding &= operations.is_pageable | (pick(calls.kind, calls.of_operation, -1) == CallClass.BLOCKING_COPY)
     for device in unique(operations.device).tolist():
         mine = operations.device == device
@@ -342,8 +360,8 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
             holds = np.flatnonzero(is_joined & holding)
             late = end[holds] - calls.end_ns[calls.of_operation[holds]]
             late = np.concatenate((late, _after_waits(trace, calls, mine)))
-            shift = estimate_shift(begun, calls.start_ns[call], late)
-            quickest_ns = int((begun - calls.end_ns[call]).min()) + shift.shift_ns
+            shift = estimate_shift(begun, calls.launched_ns[joined_rows], late)
+            quickest_ns = int((begun - pick(calls.end_ns, call, 0)).min()) + shift.shift_ns
             if quickest_ns > MOST_LATENCY_NS and len(call) >= LEAST_LAUNCHED:
                 shift = replace(shift, unshown_ns=quickest_ns)
         shifts[device] = shift
@@ -359,18 +377,19 @@ def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int
     table, found = trace.operations, []
     wide = np.array([is_device_wide(name) for name in trace.names] or [False], bool)
     syncs = np.flatnonzero(calls.kind == CallClass.SYNC)
-    process = trace.process_of(calls.thread[syncs])
+    process = trace.process_of(calls.thread)[syncs]
     for number in unique(table.process[mine]).tolist():
         rows = as_rows(mine & (table.process == number) & (calls.of_operation >= 0))
         waits = syncs[process == number]
         if len(unique(table.stream[rows])) > 1:
             waits = waits[wide[calls.name[waits]]]
-        launched = calls.start_ns[calls.of_operation[rows]]
+        launched = calls.launched_ns[rows]
         order = in_order(launched)
-        ended = np.maximum.accumulate(table.end_ns[rows][order])
+        ended = running_maximum(table.end_ns[rows][order])
         place = places(launched[order], calls.start_ns[waits]) - 1
         waits, place = waits[place >= 0], place[place >= 0]
-        _, first = np.unique(place, return_index=True)
+        first = np.flatnonzero(np.append(True, place[1:] != place[:-1])) if ascend([place]) else first_rows(place)
+        first = first[: len(place)]
         found.append(ended[place[first]] - calls.end_ns[waits[first]])
     return np.concatenate(found) if found else np.empty(0, np.int64)
 

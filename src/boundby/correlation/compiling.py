@@ -28,22 +28,23 @@ class Compilations:
         self._trace, self._calls = trace, calls
         self._hands_over = _names(trace, calls.name, lambda name: hands_over_code(plain_name(name)))
         self._is_range = _names(trace, trace.ranges.name, is_compile_range)
-        used = unique(np.concatenate((trace.operations.name, trace.ranges.name, trace.api.name)))
-        self._names_a_compiler = any(
-            pattern.search(trace.names[number])
-            for number in (used[used >= 0].tolist() if self._hands_over.any() else ())
-            for _, pattern in COMPILERS
-        )
+        columns = (trace.operations.name, trace.ranges.name, trace.api.name) if self._hands_over.any() else ()
+        used = {number for column in columns for number in unique(column).tolist() if number >= 0}
+        self._names_a_compiler = any(pattern.search(trace.names[number]) for number in used for _, pattern in COMPILERS)
         self._compilers = self._compiler_processes()
 
     def of(self, thread: int, asleep: IntervalSet) -> IntervalSet:
         """When a thread compiles. ``asleep``: when it sleeps, as far as is known."""
         calls, ranges = self._calls, self._trace.ranges
         rows = calls.rows_of(thread)
-        begin = np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, calls.end_ns[rows]))
-        until = np.append(calls.start_ns[rows], np.iinfo(np.int64).max // 2)
-        long = until - begin >= LEAST_COMPILE_NS
-        before_code = np.append(self._hands_over[calls.name[rows]], False) & long
+        start, end, name = calls.start_ns[rows], calls.end_ns[rows], calls.name[rows]
+        # The long stretches between calls, which follow one another; before the first and after the last all are.
+        far = np.iinfo(np.int64).max // 2
+        long = np.flatnonzero(start[1:] - end[:-1] >= LEAST_COMPILE_NS) + 1
+        long = np.concatenate(([0], long, [len(start)]))[: 1 + len(long) + bool(len(start))]
+        begin = np.where(long > 0, end[long - 1] if len(end) else 0, -far - 1)
+        until = np.append(start, far)[long]
+        before_code = np.append(self._hands_over[name[long[:-1]]], False)
         before_code[0] = False  # since when the thread has been about it nothing says
         if np.count_nonzero(before_code) < LEAST_STRETCHES and not self._names_a_compiler:
             before_code[:] = False
@@ -51,7 +52,7 @@ class Compilations:
         chosen = self._is_range[ranges.name[own]]
         inside = union(ranges.start_ns[own][chosen], ranges.end_ns[own][chosen])
         waits = intersect(asleep, self._compilers)
-        parts = [intersect(union(begin[long], until[long]), found) for found in (inside, waits)]
+        parts = [intersect(union(begin, until), found) for found in (inside, waits)]
         parts.append(union(begin[before_code], until[before_code]))
         found = union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts]))
         long_enough = found.end - found.start >= LEAST_COMPILE_NS
@@ -78,6 +79,7 @@ class Compilations:
 def _names(trace: Trace, used: Int32Array, matches: Callable[[str], bool]) -> BoolArray:
     """Mask over names, with an entry for -1, no name."""
     mask = np.zeros(len(trace.names) + 1, bool)
-    numbers = unique(used[used >= 0])
+    numbers = unique(used)
+    numbers = numbers[numbers >= 0]
     mask[numbers] = told_without_numbers([trace.names[number] for number in numbers.tolist()], matches)
     return mask

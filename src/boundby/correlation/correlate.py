@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,10 @@ from boundby.model.arrays import (
     Int64Array,
     as_rows,
     ascend,
+    bounds,
+    first_rows,
     is_any,
+    is_even,
     median,
     narrow,
     pick,
@@ -54,6 +58,15 @@ class Calls:
     def __len__(self) -> int:
         return len(self.start_ns)
 
+    @cached_property
+    def launched_ns(self) -> Int64Array:
+        """Per operation: when its call was made; 0 without one. Until `forget`."""
+        return pick(self.start_ns, self.of_operation, 0)
+
+    def forget(self) -> None:
+        """Keep no longer what can be worked out again."""
+        vars(self).pop("launched_ns", None)
+
     def rows_of(self, thread: int) -> slice:
         """The rows of one thread."""
         return rows_of(self.thread, thread)
@@ -66,7 +79,7 @@ def correlate(trace: Trace) -> Calls:
     rows: slice | npt.NDArray[np.intp] = slice(None) if outermost.all() else np.flatnonzero(outermost)
     # Every call's outermost call: nested ones follow theirs.
     root = None if isinstance(rows, slice) else np.cumsum(outermost) - 1
-    kind_of_all = trace.call_class[api.name]
+    kind_of_all = pick(trace.call_class, api.name, int(trace.call_class[-1]))
     kind = kind_of_all[rows]
     # A call is as strong as what runs inside it: cudaMemcpy -> cuMemcpyDtoH is one blocking copy.
     launches = is_any(kind_of_all, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
@@ -78,19 +91,19 @@ def correlate(trace: Trace) -> Calls:
         return narrow(call if root is None else pick(root, call, -1))
 
     of_operation = owner(operations.process, operations.correlation)
-    duration = (api.end_ns - start)[rows]
-    first = _first_loads(trace, of_operation, duration, kind, api.name[rows], call_process[rows], start[rows])
     of_point = owner(points.process, points.correlation)
+    start, end, thread, name = start[rows], api.end_ns[rows], api.thread[rows], api.name[rows]
+    first = _first_loads(trace, of_operation, start, end, kind, name, call_process[rows], thread)
     return Calls(
-        *(start[rows], api.end_ns[rows], api.thread[rows], api.name[rows], kind, first, of_operation, of_point),
-        api.has_failed[rows],
-        api.correlation[rows],
+        *(start, end, thread, name, kind, first, of_operation, of_point), api.has_failed[rows], api.correlation[rows]
     )
 
 
 def _outermost(start: Int64Array, end: Int64Array, thread: npt.NDArray[Any]) -> tuple[BoolArray, Int64Array]:
     """Mask of calls not inside an earlier one of their thread, and starts trimmed to where that one ended."""
     outermost = np.ones(len(start), bool)
+    if is_even(thread) and bool((start[1:] >= end[:-1]).all()) and ascend([end]):
+        return outermost, start  # one after the other
     trimmed = start.copy()
     bounds = np.flatnonzero(np.diff(thread)) + 1
     for low, high in zip([0, *bounds.tolist()], [*bounds.tolist(), len(start)], strict=True):
@@ -113,9 +126,9 @@ def _join(
     if len(correlation) == 0 or len(wanted_correlation) == 0:
         return np.full(len(wanted_correlation), -1, np.int64)
     stride = int(max(correlation.max(), wanted_correlation.max())) + 1
-    key = process * stride
-    key += correlation
-    low, high = int(key.min()), int(key.max())
+    is_sole = is_even(process) and process[0] == 0
+    key = correlation.astype(np.int64) if is_sole else process * stride + correlation
+    low, high = bounds(key)
     is_dense = low >= 0 and high <= _DENSE * len(key)  # numbers that run on: a table instead of a search
     if is_dense and core() is not None:
         found, room = np.empty(len(wanted_correlation), np.int64), np.empty(high + 1, np.int64)
@@ -139,45 +152,58 @@ def _join(
 def _first_loads(
     trace: Trace,
     of_operation: npt.NDArray[np.int64],
-    duration: Int64Array,
+    start: Int64Array,
+    end: Int64Array,
     kind: Int8Array,
     name: Int32Array,
     process: Int64Array,
-    start: Int64Array,
+    thread: Int32Array,
 ) -> BoolArray:
     """Calls that load code or create a context by being the first: of a kernel, or of a bookkeeping function."""
     operations = trace.operations
-    loads = np.zeros(len(duration), bool)
-    is_launched = (operations.kind == OpKind.KERNEL) & (pick(kind, of_operation, -1) == CallClass.LAUNCH)
-    kernels = as_rows(is_launched)
-    if is_launched.any():
-        group = operations.name[kernels].astype(np.int64) * (len(trace.processes) + 1) + operations.process[kernels]
-        loads |= _long_firsts(group, of_operation[kernels], duration, start)
-    others = np.flatnonzero(kind == CallClass.OTHER)
-    if len(others):
-        group = name[others].astype(np.int64) * (len(trace.processes) + 1) + process[others]
-        loads |= _long_firsts(group, others, duration, start)
+    loads = np.zeros(len(start), bool)
+    is_launched = pick(kind, of_operation, -1) == CallClass.LAUNCH
+    is_launched &= operations.kind == OpKind.KERNEL
+    kernels, others = as_rows(is_launched), np.flatnonzero(kind == CallClass.OTHER)
+    for names, processes, call in (
+        (operations.name[kernels], operations.process[kernels], of_operation[kernels]),
+        (name[others], process[others], others),
+    ):
+        if len(call):
+            several = not is_even(processes)
+            group = names.astype(np.int64) * (len(trace.processes) + 1) + processes if several else names
+            is_in_order = is_even(thread) and ascend([call])  # calls of a thread are
+            loads |= _long_firsts(group, call, start, end, is_in_order=is_in_order)
     return loads
 
 
 def _long_firsts(
-    group: npt.NDArray[np.int64], call: npt.NDArray[np.int64], duration: Int64Array, start: Int64Array
+    group: npt.NDArray[np.integer],
+    call: npt.NDArray[np.int64],
+    start: Int64Array,
+    end: Int64Array,
+    *,
+    is_in_order: bool,
 ) -> BoolArray:
     """Calls that are the first of their group and take far longer than the group's later ones.
 
-    A group of one is compared with the median of all calls given.
+    A group of one is compared with the median of all calls given. ``is_in_order``: they stand in order of time.
     """
-    loads = np.zeros(len(duration), bool)
-    if len(call) == 0:
+    loads = np.zeros(len(start), bool)
+    if is_in_order:
+        first = first_rows(group)
+    else:
+        groups, group = ranked(group)
+        by_time = np.argsort(start[call], kind="stable")
+        first = np.empty(len(groups), np.intp)
+        first[group[by_time[::-1]]] = by_time[::-1]  # the last write wins: the first call
+    earliest = call[first]
+    if not bool((end[earliest] - start[earliest] > FIRST_LOAD_MINIMUM_NS).any()):
         return loads
-    groups, group = ranked(group)
-    begun = start[call]
-    by_time = np.arange(len(call)) if ascend([begun]) else np.argsort(begun, kind="stable")
-    first = np.empty(len(groups), np.intp)
-    first[group[by_time[::-1]]] = by_time[::-1]  # the last write wins: the first call
-    is_slow = duration[call[first]] > FIRST_LOAD_MINIMUM_NS
-    if not is_slow.any():
-        return loads
+    if is_in_order:
+        _, group = ranked(group)
+    duration = end - start
+    is_slow = duration[earliest] > FIRST_LOAD_MINIMUM_NS
     overall = float(median(duration[call]))
     # Median of the later calls of each group: sort durations within groups, the first call put in front.
     is_first = np.zeros(len(call), bool)

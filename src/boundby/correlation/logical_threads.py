@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import gather_evidence
-from boundby.model.arrays import group_counts, places, unique
+from boundby.model.arrays import places, unique
 from boundby.model.intervals import contains, intersect, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
@@ -56,11 +56,11 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
     is_delegate = np.zeros(count, bool)
     process = trace.process_of_thread
     is_main = np.array([thread.pid == thread.tid for thread in trace.threads], bool)
-    call_count = group_counts(calls.thread, count)
     # Who only asks (NCCL's watchdog, whether events are done) neither leads nor follows.
-    kinds = len(CallClass)
-    acts = group_counts(calls.thread * kinds + calls.kind, count * kinds).reshape(count, kinds)
-    acts = acts.sum(axis=1) > acts[:, CallClass.OTHER]
+    call_count, acts = np.zeros(count, np.int64), np.zeros(count, bool)
+    for thread in unique(calls.thread).tolist():
+        kind = calls.kind[calls.rows_of(thread)]
+        call_count[thread], acts[thread] = len(kind), bool((kind != CallClass.OTHER).any())
     pushed = ~trace.ranges.is_start_end
     covered = np.bincount(
         trace.ranges.thread[pushed],

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from boundby.correlation.correlate import Calls
 from boundby.model.arrays import BoolArray, Int64Array, unique
 from boundby.model.records import replace
 from boundby.model.units import plural
@@ -18,13 +19,13 @@ from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import ApiCalls, Trace
 
 
-def restored(trace: Trace) -> Trace:
-    """The trace with the calls of such waits. Only where it is plain what call it was (all on record that name streams
-    and events as it does are of one class) and which thread made it (see ``_threads``)."""
+def restored(trace: Trace, calls: Calls) -> Trace:
+    """The trace with the calls of such waits; itself where there are none. Only where it is plain what call it was (all
+    on record that name streams and events as it does are of one class) and which thread made it (see ``_threads``)."""
     points, api = trace.stream_points, trace.api
     inside = (points.start_ns >= trace.span_ns[0]) & (points.end_ns <= trace.span_ns[1])
     rows = np.flatnonzero(inside & ~points.is_record & (points.end_ns > points.start_ns) & (points.process >= 0))
-    if not len(rows) or not len(api):
+    if not len(rows) or not len(api) or not bool((calls.of_point[rows] < 0).any()):
         return trace
     stride = int(max(api.correlation.max(), points.correlation[rows].max())) + 1
     key = trace.process_of_thread[api.thread] * stride + api.correlation

@@ -184,6 +184,19 @@ def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArra
     return found, index.reshape(-1)
 
 
+def first_rows(values: npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
+    """The first row of each distinct integer, in ascending order of these."""
+    found, looked = unique(values), 1 << 12
+    while True:  # most stand among the first rows
+        some = values[:looked]
+        distinct, index = ranked(some)
+        if len(distinct) == len(found):
+            first = np.empty(len(found), np.intp)
+            first[index[::-1]] = np.arange(len(some))[::-1]  # the last write wins
+            return first
+        looked *= 16
+
+
 def translated(values: npt.NDArray[Any], number_of: Callable[[int], int], kind: type[Scalar]) -> npt.NDArray[Scalar]:
     """What each integer stands for, asked once of each distinct one, in ascending order."""
     if is_even(values):
@@ -381,11 +394,39 @@ def as_slice(rows: npt.NDArray[Any]) -> slice | npt.NDArray[Any]:
 
 def ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
     """Whether no row comes before the one before it, by the first key, of equals by the next."""
+    if keys and core() is not None and keys[0].dtype.kind in "ib":
+        order = order_of(keys[0])
+        if order != 1 or len(keys) == 1:
+            return order > 0
     is_after: BoolArray | None = None
     for key in reversed(keys):
         same = key[1:] >= key[:-1] if is_after is None else (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & is_after)
         is_after = same
     return is_after is None or bool(is_after.all())
+
+
+def order_of(values: npt.NDArray[Any]) -> int:
+    """2 where each integer lies above the one before it, 1 where none lies below it, else 0."""
+    if core() is None:
+        return int((values[1:] >= values[:-1]).all()) + int((values[1:] > values[:-1]).all())
+    if len(values) and _is_told_even(values):
+        return 2 - (len(values) > 1)
+    return run("boundby_order", known := integers(values), known.itemsize, len(values))
+
+
+def running_maximum(values: Int64Array) -> Int64Array:
+    """The greatest value so far, at each; the values themselves where they ascend."""
+    return values if order_of(values) else np.maximum.accumulate(values)
+
+
+def marked(rows: npt.NDArray[Any], size: int) -> BoolArray:
+    """Which of so many rows are among some; negative ones are none."""
+    found = np.zeros(size + 1, bool)  # the first is for those
+    if core() is None:
+        found[np.maximum(rows, -1).astype(np.int64) + 1] = True
+    elif run("boundby_seen", known := integers(rows), known.itemsize, len(rows), -1, size + 1, found) < 0:
+        raise IndexError("a row lies outside")
+    return found[1:]
 
 
 def in_order(*keys: npt.NDArray[Any]) -> slice | npt.NDArray[np.intp]:

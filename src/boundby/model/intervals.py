@@ -41,6 +41,8 @@ def union(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> IntervalSet:
             order = np.argsort(starts, kind="stable")
             starts, ends = starts[order], ends[order]
             count = run("boundby_union", starts, ends, len(starts), *found)
+        if count == len(starts):  # as they are, in the columns that were given
+            return IntervalSet(starts, ends)
         return IntervalSet(*(_fitted(column, count) for column in found)) if count else EMPTY
     kept = end > start
     start, end = start[kept], end[kept]
@@ -74,7 +76,10 @@ def clip(intervals: IntervalSet, low: int, high: int) -> IntervalSet:
 def complement(intervals: IntervalSet, low: int, high: int) -> IntervalSet:
     """The part of [low, high) outside a set."""
     inside = clip(intervals, low, high)
-    start, end = np.append(np.int64(low), inside.end), np.append(inside.start, np.int64(high))
+    if len(inside.start) and inside.start[0] == low and inside.end[-1] == high:  # parts of the same columns
+        start, end = inside.end[:-1], inside.start[1:]
+    else:
+        start, end = np.append(np.int64(low), inside.end), np.append(inside.start, np.int64(high))
     kept = as_rows(end > start)
     return IntervalSet(start[kept], end[kept])
 
@@ -181,6 +186,8 @@ def exposed(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> tuple[IntervalSet
     """
     if len(start) == 0:
         return EMPTY, np.empty(0, np.intp)
+    if bool((start[1:] >= end[:-1]).all()) and bool((end > start).all()):
+        return IntervalSet(start, end), np.arange(len(start))
     reach = np.maximum.accumulate(end)
     begin = start.copy()
     begin[1:] = np.maximum(start[1:], reach[:-1])

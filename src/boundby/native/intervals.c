@@ -413,6 +413,22 @@ EXPORT int64_t boundby_seen(const void *values, int64_t width, int64_t count, in
 
 enum { AT_ONCE = 512 };
 
+/* 2 where each value lies above the one before it, 1 where none lies below it, else 0. */
+EXPORT int64_t boundby_order(const void *values, int64_t width, int64_t count) {
+    int64_t below = 0, same = 0;
+    for (int64_t begin = 1; begin < count && !below; begin += AT_ONCE) {
+        int64_t stop = count - begin < AT_ONCE ? count : begin + AT_ONCE;
+#define IN_ORDER(VALUE) \
+    for (int64_t row = begin; row < stop; row++) { \
+        VALUE last = ((const VALUE *)values)[row - 1], value = ((const VALUE *)values)[row]; \
+        below |= value < last; \
+        same |= value == last; \
+    }
+        FOR_EACH_WIDTH(width, IN_ORDER)
+    }
+    return below ? 0 : 2 - same;
+}
+
 /* Number the distinct rows of some columns (so many bytes each value) in the order in which they come: of each row its
    number, of each number the first row and its hash. How many there are; -1 where they fill more than half of the slots
    (a power of two, all 0), or where rows that differ have one hash. */

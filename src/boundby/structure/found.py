@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array, as_rows, in_order, is_any, median, places, unique
+from boundby.model.arrays import Int64Array, in_order, is_any, marked, median, pick, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.model.records import replace
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
@@ -29,6 +29,7 @@ FOUND_DOMAIN = "boundby (found)"
 LEAST_LOOP = 0.1
 LEAST_PHASE = 0.05
 _MOST_LOOPS = 4
+_FIRST_LOOKED_AT = 10_000
 # After the last iteration calls belong to it if they are done within so many times what usually follows an iteration.
 MOST_REST = 3
 
@@ -59,13 +60,12 @@ def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Tr
     if len(calls) == 0 or len(trace.operations) == 0:
         return trace
     process = trace.process_of_thread
-    first_operation = _first_operations(trace, calls)
-    launching = np.flatnonzero(first_operation >= 0)
-    of_launch = trace.process_of(calls.thread[launching])
-    for number in unique(of_launch).tolist():
-        mine = launching[as_rows(of_launch == number)]
-        if not _is_annotated(trace, process == number, calls.start_ns[mine]):
-            launches = _launches(trace, calls, logical_threads, mine, first_operation)
+    launching = marked(calls.of_operation, len(calls))
+    of_call = trace.process_of(calls.thread)
+    for number in unique(of_call).tolist():
+        mine = np.flatnonzero(launching & (of_call == number))
+        if len(mine) and not _is_annotated(trace, process == number, calls.start_ns, mine):
+            launches = _launches(trace, calls, logical_threads, mine, _first_operations(trace, calls))
             found += _name(trace, launches)
     return _with_ranges(trace, found) if found else trace
 
@@ -84,12 +84,15 @@ def _first_operations(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
     return first
 
 
-def _is_annotated(trace: Trace, of_process: npt.NDArray[np.bool_], launch_ns: Int64Array) -> bool:
+def _is_annotated(
+    trace: Trace, of_process: npt.NDArray[np.bool_], start_ns: Int64Array, launches: npt.NDArray[np.intp]
+) -> bool:
     """True if a range of the process, on whatever thread, is open at any of its launches."""
     ranges = trace.ranges
-    own = of_process[ranges.thread] & ~trace.in_library
+    own = pick(of_process, ranges.thread, False) & ~trace.in_library
     covered = union(ranges.start_ns[own], ranges.end_ns[own])
-    return bool((contains(covered, launch_ns) >= 0).any())
+    first, others = launches[:_FIRST_LOOKED_AT], launches[_FIRST_LOOKED_AT:]  # of most programs these tell
+    return any(bool((contains(covered, start_ns[rows]) >= 0).any()) for rows in (first, others))
 
 
 def _launches(

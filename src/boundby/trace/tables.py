@@ -23,6 +23,7 @@ from boundby.model.arrays import (
     Int64Array,
     compact,
     is_even,
+    order_of,
     pick,
     ranked,
     rows_of,
@@ -138,8 +139,8 @@ class Table:
 def _ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
     """Whether each row comes after the one before it."""
     keys = [key for key in keys if not is_even(key)] or keys  # one value tells no rows apart
-    if bool((keys[0][1:] > keys[0][:-1]).all()):
-        return True
+    if (order := order_of(keys[0])) != 1:
+        return order == 2
     after = np.zeros(max(len(keys[0]) - 1, 0), bool)
     for key in reversed(keys):
         after = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & after)
@@ -505,12 +506,13 @@ class Trace:
 
     def process_of(self, thread: Int32Array) -> Int64Array:
         """The process of each thread of a column, as above."""
-        return pick(self.process_of_thread, thread, -1)
+        known = thread[:1] if is_even(thread) else thread
+        return compact(np.broadcast_to(pick(self.process_of_thread, known, -1), thread.shape))
 
     @cached_property
     def in_library(self) -> BoolArray:
         """Per range: whether a library opened it about itself."""
-        return np.array([is_library(domain) for domain in self.domains], bool)[self.ranges.domain]
+        return pick(np.array([is_library(domain) for domain in self.domains], bool), self.ranges.domain, False)
 
     @cached_property
     def call_class(self) -> Int8Array:
@@ -544,6 +546,7 @@ class Trace:
     def _classify(self, used: Int32Array, classify: Callable[[str], int], otherwise: int) -> Int8Array:
         """Each text that a column uses is looked at once."""
         classes = np.full(len(self.names) + 1, int(otherwise), np.int8)
-        numbers = unique(used[used >= 0])
+        numbers = unique(used)
+        numbers = numbers[numbers >= 0]
         classes[numbers] = [int(classify(self.names[number])) for number in numbers.tolist()]
         return classes
