@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import cached_property
+from typing import overload
+
 import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
-from boundby.model.arrays import Int32Array, compact, narrow, pick, shared
+from boundby.model.arrays import is_any, is_even, narrow, pick, shared
 from boundby.model.intervals import Coverage, exposed, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A column that is looked up in a small table for the rows that are asked for, and takes no memory."""
+
+    table: npt.NDArray[np.integer]  # the last is what stands where a row has no number
+    number: npt.NDArray[np.integer]  # of each row: its place in the table, or -1
+
+    @overload
+    def __getitem__(self, rows: int) -> int: ...
+    @overload
+    def __getitem__(self, rows: Rows | Bool) -> npt.NDArray[np.integer]: ...
+    def __getitem__(self, rows: int | Rows | Bool) -> int | npt.NDArray[np.integer]:
+        if isinstance(rows, int):
+            return int(self.table[self.number[rows]])
+        return pick(self.table, self.number[rows], int(self.table[-1]))
 
 
 @dataclass(frozen=True)
@@ -21,23 +42,29 @@ class DeviceWork:
     exposed_ns: Int  # of which no operation of a higher class, and no earlier one of its own class, covers
     in_window: Bool
     is_kernel: Bool  # that is not communication, in the window
-    kind: npt.NDArray[np.int8]  # KernelKind; meaningless for what is no kernel
-    blocks: Int | Int32Array
-    threads: Int | Int32Array
-    registers: Int | Int32Array
-    shared_bytes: Int | Int32Array
-    multiprocessors: Int32Array  # of the device
-    stream_order: Rows  # kernels in the window by device, process, stream, start
-    follows: Bool  # of each in that order: the one before it is on the same stream
+    kind: Looked  # KernelKind; meaningless for what is no kernel
+    blocks: Looked
+    threads: Looked
+    registers: Looked
+    shared_bytes: Looked
+    multiprocessors: Looked  # of the device
 
     @property
     def is_copy(self) -> Bool:
         """Rows in the window that are copies, sets or migrations."""
         return self.in_window & ~self.is_kernel
 
+    @cached_property
     def busy_kernels_ns(self) -> int:
         """Time in which kernels run, over all devices."""
         return int(self.exposed_ns[self.is_kernel].sum())
+
+    def kernels_of(self, kinds: Collection[int]) -> Rows:
+        """Kernels of one of these kinds: where no name has one, no row is looked at."""
+        fits = is_any(self.kind.table, kinds)
+        if not fits.any():
+            return np.empty(0, np.intp)
+        return np.flatnonzero(self.is_kernel & pick(fits, self.kind.number, False))
 
 
 @once
@@ -48,11 +75,16 @@ def device_work(context: RuleContext) -> DeviceWork:
     computes = (table.kind <= OpKind.GRAPH) & ~table.is_communication
     for device in context.timeline.devices:
         mine, rows = device.operations.table, device.operations.rows
-        start = np.clip(mine.start_ns, device.low_ns, device.high_ns)
-        end = np.clip(mine.end_ns, device.low_ns, device.high_ns)
-        in_window[rows] = (mine.end_ns > device.low_ns) & (mine.start_ns < device.high_ns)
+        at = slice(int(rows[0]), int(rows[-1]) + 1) if _follow(rows) else rows
+        in_window[at] = (mine.end_ns > device.low_ns) & (mine.start_ns < device.high_ns)
+        start, end = mine.start_ns, mine.end_ns
+        if bool((start < device.low_ns).any() or (end > device.high_ns).any()):
+            start, end = (np.clip(column, device.low_ns, device.high_ns) for column in (start, end))
+        if bool((start[1:] >= end[:-1]).all()):  # nothing runs beside anything else
+            exposed_ns[at] = end - start
+            continue
         above: list[tuple[Int, Int]] = []
-        for of_class in (computes[rows], mine.is_communication, mine.kind >= OpKind.MEMCPY):
+        for of_class in (computes[at], mine.is_communication, mine.kind >= OpKind.MEMCPY):
             chosen = np.flatnonzero(of_class)
             if not len(chosen):
                 continue
@@ -65,10 +97,38 @@ def device_work(context: RuleContext) -> DeviceWork:
             exposed_ns[rows[chosen[owner]]] = alone_ns
             above.append(of_these)
     multiprocessors = [facts.multiprocessors for facts in trace.gpu_facts] or [0] * len(trace.gpus)
-    is_kernel = computes & (table.kind == OpKind.KERNEL) & in_window
-    rows = np.flatnonzero(is_kernel)
+    duration_ns = narrow(table.end_ns - table.start_ns)
+    shapes = trace.shapes
+    return DeviceWork(
+        duration_ns=duration_ns,
+        exposed_ns=shared(narrow(exposed_ns), duration_ns),
+        in_window=in_window,
+        is_kernel=computes & (table.kind == OpKind.KERNEL) & in_window,
+        kind=Looked(trace.kernel_kind, table.name),
+        blocks=_looked(shapes.blocks, table.shape),
+        threads=_looked(shapes.threads, table.shape),
+        registers=_looked(shapes.registers, table.shape),
+        shared_bytes=_looked(shapes.shared_bytes, table.shape),
+        multiprocessors=_looked(np.array(multiprocessors, np.int64), table.device),
+    )
+
+
+def _follow(rows: Rows) -> bool:
+    """Whether these ascending rows leave none out between the first and the last."""
+    return bool(len(rows)) and int(rows[-1]) - int(rows[0]) == len(rows) - 1
+
+
+def _looked(figures: Int, number: npt.NDArray[np.integer]) -> Looked:
+    return Looked(np.append(figures, 0), number)
+
+
+@once
+def stream_order(context: RuleContext) -> tuple[Rows, Bool]:
+    """Kernels in the window by device, process, stream and start; and of each whether the one before it in that order
+    is on the same stream."""
+    table, rows = context.operations, np.flatnonzero(device_work(context).is_kernel)
     every = (column[rows] for column in (table.stream, table.process, table.device))
-    columns = [column for column in every if len(column) and bool((column != column[0]).any())]
+    columns = [column for column in every if not is_even(column)]
     start_ns = table.start_ns[rows]
     if columns or not bool((start_ns[1:] > start_ns[:-1]).all()):
         order = np.lexsort((rows, table.end_ns[rows], start_ns, *columns))
@@ -77,21 +137,7 @@ def device_work(context: RuleContext) -> DeviceWork:
     follows[:1] = False
     for column in columns:
         follows[1:] &= column[1:] == column[:-1]
-    duration_ns = table.end_ns - table.start_ns
-    return DeviceWork(
-        duration_ns=duration_ns,
-        exposed_ns=shared(exposed_ns, duration_ns),
-        in_window=in_window,
-        is_kernel=is_kernel,
-        kind=pick(trace.kernel_kind, table.name, trace.kernel_kind[-1] if len(trace.kernel_kind) else 0),
-        blocks=_of_shape(trace.shapes.blocks, table.shape),
-        threads=_of_shape(trace.shapes.threads, table.shape),
-        registers=_of_shape(trace.shapes.registers, table.shape),
-        shared_bytes=_of_shape(trace.shapes.shared_bytes, table.shape),
-        multiprocessors=compact(pick(np.array(multiprocessors, np.int32), table.device, 0)),
-        stream_order=narrow(rows),
-        follows=follows,
-    )
+    return narrow(rows), follows
 
 
 @once
@@ -99,12 +145,6 @@ def busy_of_devices(context: RuleContext) -> tuple[int, ...]:
     """Time in which each device computes, in the timeline's order; communication, which may be waiting, is left out."""
     work, device = device_work(context), context.operations.device
     return tuple(int(work.exposed_ns[work.is_kernel & (device == one.index)].sum()) for one in context.timeline.devices)
-
-
-def _of_shape(column: Int, shape: Int32Array) -> Int | Int32Array:
-    """A launch shape's figure for each operation, 0 where it is not told; in half the memory where 32 bits hold it."""
-    figures = np.append(column, 0)
-    return compact(pick(figures if figures.max() > np.iinfo(np.int32).max else figures.astype(np.int32), shape, 0))
 
 
 def kernel_name(context: RuleContext, row: int) -> str:

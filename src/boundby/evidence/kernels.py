@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
-from boundby.evidence.device_work import device_work
+from boundby.evidence.device_work import device_work, stream_order
 from boundby.model.arrays import is_any, pick
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
@@ -52,17 +52,20 @@ class Attention:
 def attention(context: RuleContext) -> Attention:
     """Softmax between two matrix products on one stream. Ask with ``attention(context)``."""
     work, names = device_work(context), context.operations.name
-    rows, follows = work.stream_order, work.follows
-    name, kind = names[rows], work.kind[rows]
+    exponential = _named(context, _EXPONENTIAL)
+    kind_of_name = work.kind.table
+    may_begin = (kind_of_name == KernelKind.SOFTMAX) | ((kind_of_name == KernelKind.ELEMENTWISE) & exponential)
+    if not may_begin.any() or not is_any(kind_of_name, MATMULS).any():
+        return Attention(np.empty(0, np.intp), np.empty(0, np.intp), 0, 0)
+    rows, follows = stream_order(context)
+    name = names[rows]
+    anchors = np.flatnonzero(pick(may_begin, name, False))
+    kind = work.kind[rows]
     product = is_any(kind, MATMULS)
     allowed = is_any(kind, (KernelKind.ELEMENTWISE, KernelKind.REDUCTION, KernelKind.SOFTMAX))
     allowed |= pick(_named(context, _BETWEEN), name, False)
     maximum = (kind == KernelKind.REDUCTION) & pick(_named(context, _MAXIMUM), name, False)
     total = (kind == KernelKind.REDUCTION) & ~maximum
-    anchors = np.flatnonzero(
-        (kind == KernelKind.SOFTMAX)
-        | ((kind == KernelKind.ELEMENTWISE) & pick(_named(context, _EXPONENTIAL), name, False))
-    )
     backward = _named(context, expression("backward", re.IGNORECASE))
     inside, around, instances, forward, reached = np.zeros(len(rows), bool), np.zeros(len(rows), bool), 0, 0, -1
     for anchor in anchors.tolist():
@@ -92,15 +95,17 @@ def attention(context: RuleContext) -> Attention:
 def optimizer_kernels(context: RuleContext) -> Rows:
     """Single-tensor kernels of an optimizer: elementwise ones launched in a range named after one, or around the
     addcdiv that ends Adam's update of each parameter."""
-    work, names = device_work(context), context.operations.name
-    rows = work.stream_order
-    elementwise = work.kind[rows] == KernelKind.ELEMENTWISE
-    addcdiv = np.flatnonzero(elementwise & pick(_named(context, _ADDCDIV), names[rows], False))
+    of_optimizer = context.regions_where(_OPTIMIZER.search)
+    of_name = (device_work(context).kind.table == KernelKind.ELEMENTWISE) & _named(context, _ADDCDIV)
+    if not of_optimizer.any() and not of_name.any():
+        return np.empty(0, np.intp)
+    names, (rows, _) = context.operations.name, stream_order(context)
+    elementwise = device_work(context).kind[rows] == KernelKind.ELEMENTWISE
+    addcdiv = np.flatnonzero(pick(of_name, names[rows], False))
     around = addcdiv[:, None] + np.arange(-UPDATE_REACH, 3)
     is_optimizer = np.zeros(len(rows), bool)
     if len(addcdiv) > 1:  # one of them proves no loop over parameters
         is_optimizer[around[(around >= 0) & (around < len(rows))]] = True
-    of_optimizer = context.regions_where(_OPTIMIZER.search)
     if of_optimizer.any():
         is_optimizer |= of_optimizer[context.timeline.launch_region[rows]]
     chosen: Rows = rows[is_optimizer & elementwise]
@@ -119,13 +124,14 @@ class Chains:
 @once
 def elementwise_chains(context: RuleContext) -> Chains:
     """Chains outside attention and optimizers, which have remedies of their own."""
-    work = device_work(context)
-    rows, follows = work.stream_order, work.follows
-    kind = work.kind[rows]
+    work, linked = device_work(context), (KernelKind.ELEMENTWISE, KernelKind.REDUCTION)
+    if not len(work.kernels_of(linked)):
+        return Chains(np.empty(0, np.intp), 0, 0.0)
+    rows, follows = stream_order(context)
     taken = np.zeros(len(work.duration_ns), bool)
     taken[attention(context).between] = True
     taken[optimizer_kernels(context)] = True
-    link = is_any(kind, (KernelKind.ELEMENTWISE, KernelKind.REDUCTION)) & ~taken[rows]
+    link = is_any(work.kind[rows], linked) & ~taken[rows]
     begins = link & ~(np.append(False, link[:-1]) & follows)
     number = np.cumsum(begins)[link] - 1
     length = np.bincount(number) if len(number) else np.zeros(0, np.int64)

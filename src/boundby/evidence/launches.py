@@ -7,10 +7,11 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from boundby.correlation.correlate import Calls
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import optimizer_kernels
-from boundby.model.arrays import factorize, is_any, narrow, pick, ranked, unique
+from boundby.model.arrays import as_rows, ascend, factorize, is_any, is_even, narrow, pick, places, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
@@ -81,83 +82,87 @@ class Launches:
 def launches(context: RuleContext) -> Launches:
     """All single launches of a trace."""
     work, calls, table = device_work(context), context.calls, context.operations
-    launched = np.flatnonzero(calls.of_operation >= 0)
-    per_call = np.bincount(calls.of_operation[launched], minlength=len(calls))
-    operation_of = np.full(len(calls), -1, np.int32)  # one of those that each call launched
-    operation_of[calls.of_operation[launched]] = launched
-    del launched
-    kind = pick(table.kind, operation_of, -1)
-    capturable = (per_call == 1) & (calls.kind == CallClass.LAUNCH) & is_any(kind, _CAPTURABLE)
-    neutral = (calls.kind == CallClass.OTHER) | ((calls.kind == CallClass.LAUNCH) & (per_call == 0))
-    # The launches of each thread in order, with everything that a graph cannot hold as a break. From here on, columns
-    # over this sequence.
-    sequence = np.flatnonzero(~neutral).astype(np.int32)
-    operation, thread = operation_of[sequence], calls.thread[sequence]
-    is_launch = capturable[sequence] & pick(work.in_window, operation, False)
-    is_kernel = is_launch & pick(work.is_kernel, operation, False)
-    token = _tokens(context, is_launch, operation)
-    new_thread = _changes(thread)
-    step = pick(_step_of(context), operation, -1)
-    of_step = step[is_launch & (step >= 0)]
-    if len(of_step) < max(STEPS_SHARE * np.count_nonzero(is_launch), LEAST_LAUNCHES * len(unique(of_step))):
-        step[:] = -1  # ranges inside of a step, not around it
-    repeats = _repeating(token, new_thread) & is_launch
-    is_repeating, units, turns = _cut(token, repeats, new_thread | _changes(step), is_kernel)
-    del token, step, repeats, kind, per_call
-    part = np.where(is_repeating, int(Part.REPEATING), int(Part.REST)).astype(np.int8)
-    optimizer = np.zeros(len(table) + 1, bool)
-    optimizer[optimizer_kernels(context)] = True
-    if int(optimizer.sum()) >= LEAST_OPTIMIZER:
-        part[is_launch & optimizer[operation]] = Part.OPTIMIZER
-    gap = np.diff(calls.start_ns[sequence], prepend=0)
-    follows = is_launch & np.append(False, is_launch)[:-1] & ~new_thread & (gap <= MOST_BETWEEN_NS)
-    piece = np.cumsum(~is_launch | new_thread, dtype=np.int32)
-    size = np.bincount(piece[is_launch], minlength=int(piece.max(initial=0)) + 1)
-    short = size[piece[is_launch & (part == Part.REST)]] < LEAST_LAUNCHES
+    launched = as_rows(calls.of_operation >= 0)
+    call = calls.of_operation[launched]
+    operation: Rows = np.arange(len(table), dtype=np.int32)[launched]
+    if not ascend([call]):
+        order = np.argsort(call, kind="stable")
+        call, operation = call[order], operation[order]
+    launching = np.zeros(len(calls), bool)
+    launching[call] = True
+    neutral = np.flatnonzero((calls.kind == CallClass.OTHER) | ((calls.kind == CallClass.LAUNCH) & ~launching))
+    del launching
+    # The launches of each thread in order; everything else but neutral calls is a break, which a graph cannot hold.
+    is_launch = (calls.kind[call] == CallClass.LAUNCH) & (work.in_window & is_any(table.kind, _CAPTURABLE))[operation]
+    again = call[1:] == call[:-1]
+    is_launch[1:] &= ~again
+    is_launch[:-1] &= ~again
+    if not is_launch.all():
+        call, operation = call[is_launch], operation[is_launch]
+    is_kernel = work.is_kernel[operation]
+    start_ns, thread = calls.start_ns[call], calls.thread[call]
+    in_sequence = call - places(neutral, call) if len(neutral) else call
+    is_next = np.zeros(len(call), bool)  # comes right after the one before it, on its thread
+    is_next[1:] = (thread[1:] == thread[:-1]) & (in_sequence[1:] == in_sequence[:-1] + 1)
+    del thread, in_sequence
+    # From here on: pieces of launches with nothing in between.
+    begins = np.flatnonzero(~is_next)
+    size = np.diff(begins, append=len(call))
+    token = _tokens(context, operation)
+    repeats = _repeating(token, begins, size)
+    is_repeating, turns = repeats, 0
+    units: tuple[tuple[int, int], ...] = ()
+    if repeats.any():
+        is_repeating, units, turns = _cut(token, repeats, ~is_next | _is_new_step(context, operation), is_kernel)
+    del token, repeats
+    part = np.full(len(call), int(Part.REST), np.int8)
+    part[is_repeating] = Part.REPEATING
+    if len(of_optimizer := optimizer_kernels(context)) >= LEAST_OPTIMIZER:
+        optimizer = np.zeros(len(table), bool)
+        optimizer[of_optimizer] = True
+        part[optimizer[operation]] = Part.OPTIMIZER
+    rest = np.add.reduceat(part == Part.REST, begins, dtype=np.int64) if len(begins) else begins
+    gap_ns = np.diff(start_ns, prepend=0)
+    gap_ns[~is_next | (gap_ns > MOST_BETWEEN_NS)] = -1
+    part_of_call = _spread(calls, neutral, call, part)
+    if not is_kernel.all():
+        call, operation, part, gap_ns = call[is_kernel], operation[is_kernel], part[is_kernel], gap_ns[is_kernel]
     return Launches(
-        call=narrow(sequence[is_kernel]),
-        operation=narrow(operation[is_kernel]),
-        part=part[is_kernel],
-        gap_ns=narrow(np.where(follows, gap, -1)[is_kernel]),
+        call=call,
+        operation=operation,
+        part=part,
+        gap_ns=narrow(gap_ns),
         graphs=sum(times for _, times in units),
         units=units,
         turns=turns,
-        interrupted=float(short.mean()) if len(short) else 0.0,
-        part_of_call=_spread(calls.thread, neutral, np.where(is_launch, part, -1).astype(np.int8)),
+        interrupted=int(rest[size < LEAST_LAUNCHES].sum()) / max(int(rest.sum()), 1),
+        part_of_call=part_of_call,
     )
 
 
-def _changes(column: npt.NDArray[np.integer]) -> Bool:
-    """Where a value differs from the one before it; the first always does."""
-    changes = np.ones(len(column), bool)
-    changes[1:] = column[1:] != column[:-1]
-    return changes
-
-
-def _tokens(context: RuleContext, is_launch: Bool, operation: npt.NDArray[np.integer]) -> Int:
-    """Equal numbers for equal launches (kernel, shape, stream); every break has a number of its own."""
-    table, rows = context.operations, operation[is_launch]
-    token = -1 - np.arange(len(operation), dtype=np.int64)
+def _tokens(context: RuleContext, operation: Rows) -> Int:
+    """Equal numbers for equal launches (kernel, shape, stream)."""
+    table = context.operations
     every = table.name, table.shape, table.stream, table.kind, table.bytes
-    various = [column for column in every if len(column) and bool((column != column[0]).any())] or every[:1]
-    token[is_launch] = factorize(*(pick(column, rows, 0) for column in various))[1]
-    return token
+    various = [column for column in every if not is_even(column)] or every[:1]
+    return factorize(*(pick(column, operation, 0) for column in various))[1]
 
 
-def _repeating(token: Int, new_thread: Bool) -> Bool:
-    """Which entries lie in a run of `GRAM` that comes `LEAST_TIMES` times."""
-    if len(token) < GRAM:
-        return np.zeros(len(token), bool)
+def _repeating(token: Int, begins: Rows, size: Int) -> Bool:
+    """Which entries lie in a run of `GRAM` that comes `LEAST_TIMES` times. Pieces of these sizes begin there."""
+    edges = np.zeros(len(token) + 1, np.int8)
+    if len(token) < GRAM or int(size.max()) < GRAM:
+        return edges[:-1] > 0
     code, width, factor = token.view(np.uint64) + np.uint64(1), 1, 0x9E3779B97F4A7C15
     while width < GRAM:  # of twice as many each time
         code = code[:-width] * np.uint64(factor) + code[width:]
         width, factor = 2 * width, factor * factor % (1 << 64)
-    breaks = np.cumsum(np.append(False, new_thread | (token < 0)), dtype=np.int32)
-    # No break inside, and no change of thread after the first.
-    whole = (breaks[GRAM:] == breaks[1 : len(code) + 1]) & (token[: len(code)] >= 0)
-    first = np.flatnonzero(whole)
+    is_cut = np.zeros(len(token), bool)  # an end of the piece lies before the gram does
+    ends = begins + size
+    for back in range(1, GRAM):
+        is_cut[np.maximum(ends - back, begins)] = True
+    first = np.flatnonzero(~is_cut[: len(code)])
     first = first[_is_frequent(code[first])]
-    edges = np.zeros(len(token) + 1, np.int8)
     edges[first] = 1
     edges[first + GRAM] -= 1
     return np.cumsum(edges)[:-1] > 0
@@ -170,9 +175,9 @@ def _is_frequent(code: npt.NDArray[np.uint64]) -> Bool:
     return (times >= LEAST_TIMES)[index]
 
 
-def _step_of(context: RuleContext) -> Int:
-    """For each operation the range of its step: the outermost range around its launch that repeats; -1 without one.
-    A graph holds one step at most, however alike the next one is."""
+def _is_new_step(context: RuleContext, operation: Rows) -> Bool:
+    """Which launches are made in another step than the one before. A step is the outermost range around that repeats;
+    a graph holds one step at most, however alike the next one is."""
     tree = context.tree
     repeats = np.bincount(tree.of_range, minlength=len(tree)) > 1
     around = np.arange(len(tree.of_range))
@@ -181,7 +186,12 @@ def _step_of(context: RuleContext) -> Int:
         rows = around[inside]
         step[inside] = np.where(repeats[tree.of_range[rows]], rows, step[inside])
         around[inside] = tree.range_parent[rows]
-    return pick(step, context.timeline.launch_range, -1)
+    own = pick(step, context.timeline.launch_range[operation], -1)
+    inside = own[own >= 0]
+    is_new = np.zeros(len(own), bool)
+    if len(inside) >= max(STEPS_SHARE * len(own), LEAST_LAUNCHES * len(unique(inside))):  # else ranges inside of a step
+        is_new[1:] = own[1:] != own[:-1]
+    return is_new
 
 
 def _cut(token: Int, repeats: Bool, breaks: Bool, is_kernel: Bool) -> tuple[Bool, tuple[tuple[int, int], ...], int]:
@@ -208,7 +218,7 @@ def _cut(token: Int, repeats: Bool, breaks: Bool, is_kernel: Bool) -> tuple[Bool
         times[unit] = times.get(unit, 0) - (-length // period)
         sample.setdefault(unit, token[first : first + period])
     units = tuple(sorted(times.items(), key=lambda item: (-item[0] * item[1], -item[0])))
-    turns = _turns(token[token >= 0], sample[units[0][0]]) if units else 0
+    turns = _turns(token, sample[units[0][0]]) if units else 0
     return is_long[stretch], units, turns
 
 
@@ -240,9 +250,13 @@ def _period(token: Int) -> int:
     return min(len(token), MOST_LAUNCHES)
 
 
-def _spread(thread: npt.NDArray[np.int32], neutral: Bool, part: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+def _spread(calls: Calls, neutral: Rows, call: Rows, part: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Give each call the part of the launch it is, or (queries, attributes, events) of the next one on its thread."""
-    following = np.cumsum(~neutral, dtype=np.int32) - ~neutral
-    following[following == len(part)] = -1
-    is_same_thread = pick(thread[~neutral], following, -1) == thread
-    return np.where(is_same_thread, pick(part, following, -1), np.int8(-1))
+    found = np.full(len(calls) + 1, -1, np.int8)
+    found[call] = part
+    last = np.append(np.diff(neutral) != 1, True)[: len(neutral)]  # of neutral calls in a row
+    following = neutral[last][np.cumsum(last) - last] + 1
+    following[following == len(calls)] = -1
+    alike = calls.thread[following] == calls.thread[neutral]
+    found[neutral[alike]] = found[following[alike]]
+    return found[:-1]

@@ -19,7 +19,6 @@ from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
 from boundby.evidence.wait_chains import wait_chain
-from boundby.model.arrays import is_any
 from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, Cause
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
@@ -131,7 +130,7 @@ class Subject:
     def kind_share(self, *kinds: KernelKind) -> float:
         """Of kernel time."""
         work = device_work(self.context)
-        return int(work.duration_ns[self.kernels & is_any(work.kind, kinds)].sum()) / self.kernel_ns
+        return int(work.duration_ns[work.kernels_of(kinds)].sum()) / self.kernel_ns
 
     def found(self, *rules: str) -> Told | None:
         """What the best finding of these rules says."""
@@ -436,10 +435,12 @@ def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> To
     assert predictor is not None
     memory = bigger.memory_gb_per_s / today.memory_gb_per_s
     arithmetic = _arithmetic(today, bigger, precision)
-    blocks, filled = work.blocks, np.maximum(work.multiprocessors, 1)
-    filling = subject.kernels & ((blocks == 0) | (blocks >= filled))
+    kernels = np.flatnonzero(subject.kernels)
+    blocks, filled = work.blocks[kernels], np.maximum(work.multiprocessors[kernels], 1)
     graphs = subject.context.operations.kind == OpKind.GRAPH
-    matrix = subject.kernels & is_any(work.kind, (*MATMULS, *ATTENTIONS))
+    filling, matrix = np.zeros_like(graphs), np.zeros_like(graphs)
+    filling[kernels[(blocks == 0) | (blocks >= filled)]] = True
+    matrix[work.kernels_of((*MATMULS, *ATTENTIONS))] = True
     least = min(memory, arithmetic)
     slow = [Step(Faster(filling | graphs, least), predictor.everywhere)]
     fast = [

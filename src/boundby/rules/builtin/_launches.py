@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs, once
+from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.interruptions import held_up_ns
 from boundby.evidence.launches import Launches, Part, launches
-from boundby.model.arrays import largest, median
+from boundby.model.arrays import as_rows, largest, median
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.results.report import Example
@@ -29,7 +29,8 @@ class LaunchSet:
     context: RuleContext
     part: Part
     of: Launches
-    rows: Rows  # of ``of``
+    call: Rows
+    gap_ns: Int  # from the launch before each, or -1
     kernels: KernelSet  # what they launched
     median_ns: float  # of the kernels' durations
     between_ns: int | None  # the host's median time from launch to launch; None where others always come in between
@@ -37,7 +38,7 @@ class LaunchSet:
     multiprocessors: int  # of the largest GPU that they run on; 0 where that is not told
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.call)
 
     @property
     def are_small(self) -> bool:
@@ -54,8 +55,7 @@ class LaunchSet:
     def cost_ns(self) -> int:
         """The host's time from launch to launch, and the kernels' own: no change to launches saves more. Where another
         process takes the device in turns, without what that adds to both: launches wait for a full queue meanwhile."""
-        gap_ns = self.of.gap_ns[self.rows]
-        gap_ns = gap_ns[gap_ns > 0]
+        gap_ns = self.gap_ns[self.gap_ns > 0]
         held_ns = held_up_ns(self.context, self.kernels.rows)
         if held_ns and len(gap_ns):
             return round(float(median(gap_ns))) * len(gap_ns) + self.kernels.total_ns - held_ns
@@ -90,35 +90,36 @@ class LaunchSet:
 
     def _examples(self) -> tuple[Example, ...]:
         """The longest waits of the host from one launch to the next."""
-        start_ns, gap_ns = self.context.calls.start_ns[self.of.call], self.of.gap_ns
-        later = self.rows[gap_ns[self.rows] >= 0]
-        longest = later[largest(gap_ns[later], MOST_EXAMPLES)].tolist()
-        names = [kernel_name(self.context, int(self.of.operation[row])) for row in longest]
+        longest = largest(self.gap_ns, MOST_EXAMPLES)
+        longest = longest[self.gap_ns[longest] >= 0]
+        names = [kernel_name(self.context, row) for row in self.kernels.rows[longest].tolist()]
+        started, gaps = self.context.calls.start_ns[self.call[longest]].tolist(), self.gap_ns[longest].tolist()
         return tuple(
-            Example(int(start_ns[row] - gap_ns[row]), int(gap_ns[row]), f"from the launch before to that of {name}")
-            for row, name in zip(longest, names, strict=True)
+            Example(start_ns - gap_ns, gap_ns, f"from the launch before to that of {name}")
+            for start_ns, gap_ns, name in zip(started, gaps, names, strict=True)
         )
 
 
 def launched(context: RuleContext, part: Part) -> LaunchSet | None:
     """The launches of one part; None without any."""
     work, of = device_work(context), launches(context)
-    rows = of.rows(part)
-    if len(rows) == 0:
-        return None
+    rows = as_rows(of.part == part)  # most often all, which copies nothing
     kernels, gap_ns = KernelSet(context, of.operation[rows]), of.gap_ns[rows]
-    shaped = kernels.rows[((work.blocks > 0) & (work.multiprocessors > 0))[kernels.rows]]
-    is_small = (work.blocks < work.multiprocessors)[shaped]
+    if len(kernels) == 0:
+        return None
+    blocks, multiprocessors = work.blocks[kernels.rows], work.multiprocessors[kernels.rows]
+    shaped = np.flatnonzero((blocks > 0) & (multiprocessors > 0))
     return LaunchSet(
         context,
         part,
         of,
-        rows,
+        of.call[rows],
+        gap_ns,
         kernels,
         median_ns=float(median(kernels.duration_ns)),
         between_ns=round(median(known_ns)) if len(known_ns := gap_ns[gap_ns >= 0]) else None,
-        small_share=float(is_small.mean()) if len(shaped) else None,
-        multiprocessors=int(work.multiprocessors[shaped].max(initial=0)),
+        small_share=float((blocks < multiprocessors)[shaped].mean()) if len(shaped) else None,
+        multiprocessors=int(multiprocessors[shaped].max(initial=0)),
     )
 
 
@@ -130,8 +131,8 @@ def _rest(context: RuleContext) -> LaunchSet | None:
 def in_no_order(context: RuleContext, rule: Rule) -> LaunchSet | None:
     """The launches that repeat in no fixed order, if they are enough, in number and of all, and the GPU idles for
     launches at all."""
+    if context.time_ns(Cause.CUDA_API) < context.least_ns:
+        return None
     some = _rest(context)
     share = rule.threshold(context, "share_fraction") * len(launches(context).call)
-    if some is None or len(some) < max(rule.threshold(context, "count"), share):
-        return None
-    return some if context.time_ns(Cause.CUDA_API) >= context.least_ns else None
+    return None if some is None or len(some) < max(rule.threshold(context, "count"), share) else some

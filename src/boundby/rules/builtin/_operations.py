@@ -11,7 +11,7 @@ import numpy.typing as npt
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
-from boundby.model.arrays import group_sums, grouped, largest, pick, ranked, unique
+from boundby.model.arrays import ascend, group_counts, group_sums, grouped, largest, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import bandwidth, count, duration, percent, size
@@ -118,7 +118,7 @@ class KernelSet(OperationSet):
     @property
     def share(self) -> float:
         """Their part of the time in which kernels run."""
-        return self.exposed_ns / max(device_work(self.context).busy_kernels_ns(), 1)
+        return self.exposed_ns / max(device_work(self.context).busy_kernels_ns, 1)
 
     @property
     def longest(self) -> int:
@@ -135,16 +135,26 @@ class KernelSet(OperationSet):
 
     def by_label(self, most: int) -> list[tuple[str, KernelSet]]:
         """Those of the labels with most time, most first."""
+        found, of_row = [], self.context.operations.name[self.rows]
+        for label, numbers, _, _ in self._labels(most):
+            is_one = np.zeros(len(self.context.trace.names), bool)
+            is_one[numbers] = True
+            rows = self.rows[np.flatnonzero(pick(is_one, of_row, False))]
+            found.append((label, KernelSet(self.context, rows if ascend([rows]) else np.sort(rows))))
+        return found
+
+    def _labels(self, most: int) -> list[tuple[str, list[int], int, int]]:
+        """Labels with most time, their names' numbers, how many kernels they are and how long."""
         if not len(self):
             return []
-        name, of_row = ranked(self.context.operations.name[self.rows])
-        number: dict[str, int] = {}
         names = self.context.trace.names
-        of_name = [number.setdefault(kernel_label(names[one]), len(number)) for one in name.tolist()]
-        of_row = pick(np.array(of_name, np.int64), of_row, 0)
-        total_ns = group_sums(of_row, self.duration_ns, len(number)).tolist()
-        labels = sorted(number, key=lambda label: (-total_ns[number[label]], label))[:most]
-        return [(label, KernelSet(self.context, np.sort(self.rows[of_row == number[label]]))) for label in labels]
+        of_row = self.context.operations.name[self.rows]
+        times, total_ns = group_counts(of_row, len(names)), group_sums(of_row, self.duration_ns, len(names))
+        of_label: dict[str, list[int]] = {}
+        for number in np.flatnonzero(times).tolist():
+            of_label.setdefault(kernel_label(names[number]), []).append(number)
+        told = [(label, of, int(times[of].sum()), int(total_ns[of].sum())) for label, of in of_label.items()]
+        return sorted(told, key=lambda one: (-one[3], one[0]))[:most]
 
     def by_name(self) -> list[KernelSet]:
         """Those of each full name (template arguments and all), most time first."""
@@ -154,7 +164,7 @@ class KernelSet(OperationSet):
 
     def named(self, most: int = 5) -> list[str]:
         """``label: 12 x, 3.40 ms`` of those that take most of the time, for evidence."""
-        return [f"{label}: {count(len(one))} x, {duration(one.total_ns)}" for label, one in self.by_label(most)]
+        return [f"{label}: {count(times)} x, {duration(total_ns)}" for label, _, times, total_ns in self._labels(most)]
 
     def evidence(self, **figures: object) -> dict[str, object]:
         """How many, how long, these figures, and which."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import WARP
-from boundby.model.arrays import unique
+from boundby.model.arrays import pick, unique
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Threshold
 from boundby.trace.tables import OpKind
@@ -27,17 +27,21 @@ _MOST_SHAPES = 5
 @once
 def small_block_rows(context: RuleContext) -> Rows:
     """Kernels with more than one block, of fewer threads than a warp has."""
-    work = device_work(context)
-    return np.flatnonzero(work.is_kernel & (work.threads > 0) & (work.threads < WARP) & (work.blocks > 1))
+    threads, blocks = device_work(context).threads, device_work(context).blocks
+    fits = (threads.table > 0) & (threads.table < WARP) & (blocks.table > 1)
+    if not fits.any():
+        return np.empty(0, np.intp)
+    return np.flatnonzero(device_work(context).is_kernel & pick(fits, threads.number, False))
 
 
 @once
 def few_block_rows(context: RuleContext) -> Rows:
     """Long kernels on few of the multiprocessors."""
     work = device_work(context)
-    long_enough = work.is_kernel & (work.duration_ns >= KERNEL_NS.of(context, SMALL_GRID))
-    small = (work.blocks > 0) & (work.blocks <= FILL.of(context, SMALL_GRID) * work.multiprocessors)
-    return np.flatnonzero(long_enough & small)
+    rows = np.flatnonzero(work.is_kernel & (work.duration_ns >= KERNEL_NS.of(context, SMALL_GRID)))
+    blocks = work.blocks[rows]
+    few: Rows = rows[(blocks > 0) & (blocks <= FILL.of(context, SMALL_GRID) * work.multiprocessors[rows])]
+    return few
 
 
 @once

@@ -23,12 +23,14 @@ _WITH_RANKS = (
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
+    if context.time_ns(Cause.CUDA_API) < context.least_ns:
+        return
     repeating = launched(context, Part.REPEATING)
     if repeating is None or len(repeating) < RULE.threshold(context, "count"):
         return
     found = repeating.of
     of_graph = len(repeating) / max(found.graphs, 1)
-    if context.time_ns(Cause.CUDA_API) < context.least_ns or of_graph < RULE.threshold(context, "launches"):
+    if of_graph < RULE.threshold(context, "launches"):
         return
     graph_launch_ns = round(RULE.threshold(context, "graph_launch_ns"))
     low, high = (max(ns - graph_launch_ns * found.graphs, 0) for ns in found.saving(context, Part.REPEATING))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
@@ -16,8 +14,7 @@ from boundby.trace.vocabulary.kernels import KernelKind
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    work = device_work(context)
-    kernels = KernelSet(context, np.flatnonzero(work.is_kernel & (work.kind == KernelKind.LAYOUT)))
+    kernels = KernelSet(context, device_work(context).kernels_of([KernelKind.LAYOUT]))
     if kernels.exposed_ns < context.least_ns or kernels.share < RULE.threshold(context, "share_fraction"):
         return
     ways = "between NCHW and NHWC"

@@ -16,9 +16,9 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work = device_work(context)
-    if work.busy_kernels_ns() < context.least_ns:
+    if work.busy_kernels_ns < context.least_ns:
         return
-    if not (work.threads[work.is_kernel] > 0).any():
+    if not (work.threads.table > 0).any() or not (work.threads[work.is_kernel] > 0).any():
         raise CannotCheckError("the trace holds no launch shapes")
     kernels = KernelSet(
         context,

@@ -20,11 +20,11 @@ from boundby.trace.tables import Direction, OpKind
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work, table, calls = device_work(context), context.operations, context.calls
-    if context.program.is_torch or len(launches(context).call) >= COUNT.of(context, SMALL_BATCH):
-        return  # batches are set by a loader there, and rules on launches speak of many
     idle_ns = context.time_ns(Cause.CUDA_API)
     if idle_ns < RULE.threshold(context, "share_fraction") * context.window_ns or idle_ns < context.least_ns:
         return
+    if context.program.is_torch or len(launches(context).call) >= COUNT.of(context, SMALL_BATCH):
+        return  # batches are set by a loader there, and rules on launches speak of many
     ways = np.isin(table.direction, (Direction.HTOD, Direction.DTOH))
     copies = np.flatnonzero(work.in_window & (table.kind == OpKind.MEMCPY) & ways & (table.bytes > 0))
     if len(copies) < RULE.threshold(context, "copies"):

@@ -28,10 +28,10 @@ from boundby.trace.vocabulary.kernels import is_library_kernel
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work = device_work(context)
-    long_enough = work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns"))
+    long_enough = np.flatnonzero(work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns")))
     if int(work.exposed_ns[long_enough].sum()) < context.least_ns:
         return
-    if not ((work.blocks > 0) & (work.multiprocessors > 0))[long_enough].any():
+    if not ((work.blocks[long_enough] > 0) & (work.multiprocessors[long_enough] > 0)).any():
         raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
     alone = _kernels(context, small_grid_rows(context))
     few = few_block_rows(context)

@@ -24,13 +24,13 @@ _ARITHMETIC = (*MATMULS, KernelKind.ATTENTION, KernelKind.ATTENTION_FP32)
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work = device_work(context)
-    long_enough = work.is_kernel & (work.duration_ns >= KERNEL_NS.of(context, SMALL_GRID))
-    if int(work.exposed_ns[long_enough].sum()) < context.least_ns:
+    rows = np.flatnonzero(work.is_kernel & (work.duration_ns >= KERNEL_NS.of(context, SMALL_GRID)))
+    if int(work.exposed_ns[rows].sum()) < context.least_ns:
         return
-    told = long_enough & (work.blocks > 0) & (work.multiprocessors > 0)
-    if not told.any():
+    rows = rows[(work.blocks[rows] > 0) & (work.multiprocessors[rows] > 0)]
+    if not len(rows):
         raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
-    rows = np.flatnonzero(told & (work.blocks > FILL.of(context, SMALL_GRID) * work.multiprocessors))
+    rows = rows[work.blocks[rows] > FILL.of(context, SMALL_GRID) * work.multiprocessors[rows]]
     rows = rows[_idle(context, rows) >= RULE.threshold(context, "idle_fraction")]
     rows = alone_rows(context, rows[_is_arithmetic(context, rows)])
     idle = _idle(context, rows)

@@ -9,7 +9,6 @@ import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import is_any
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.units import counted, duration, percent
@@ -57,9 +56,9 @@ _TF32_IS_ON = 0.1
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work, trace = device_work(context), context.trace
-    long_enough = work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns"))
     for kind in (KernelKind.MATMUL_FP32, KernelKind.ATTENTION_FP32, KernelKind.MATMUL_TF32):
-        kernels = KernelSet(context, np.flatnonzero(long_enough & (work.kind == kind)))
+        rows = work.kernels_of([kind])
+        kernels = KernelSet(context, rows[work.duration_ns[rows] >= RULE.threshold(context, "kernel_ns")])
         if kernels.share < RULE.threshold(context, "share_fraction") or kernels.exposed_ns < context.least_ns:
             continue
         device = int(np.bincount(context.operations.device[kernels.rows]).argmax())
@@ -83,8 +82,7 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
     fallback = kernels.rows[is_fallback[context.operations.name[kernels.rows]]]
     mostly_fallback = int(work.duration_ns[fallback].sum()) > kernels.total_ns // 2
     speed_up = _FALLBACK_SPEED_UP if mostly_fallback else _SPEED_UP.get(capability, _UNKNOWN_SPEED_UP)
-    products = work.is_kernel & is_any(work.kind, MATMULS)
-    tf32 = work.is_kernel & (work.kind == KernelKind.MATMUL_TF32)
+    products, tf32 = work.kernels_of(MATMULS), work.kernels_of([KernelKind.MATMUL_TF32])
     tf32_is_on = int(work.duration_ns[tf32].sum()) >= _TF32_IS_ON * int(work.duration_ns[products].sum())
     return kernels.match(
         f"{counted(len(kernels), 'FP32 matrix kernel', 'FP32 matrix kernels')} ({percent(kernels.share)} of kernel "
@@ -93,7 +91,7 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
             gpu=gpu,
             compute_capability=f"{capability[0]}.{capability[1]}",
             assumed_speed_up=list(speed_up),
-            tf32_kernels_in_trace=int(tf32.sum()),
+            tf32_kernels_in_trace=len(tf32),
         ),
         kernels.saving_by_speed(*speed_up),
         context.program.pick(
