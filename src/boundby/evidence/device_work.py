@@ -4,34 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cached_property
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
+from boundby.evidence.looked import Looked
 from boundby.model.arrays import is_any, is_even, narrow, pick, shared
 from boundby.model.intervals import Coverage, exposed, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
-
-
-@dataclass(frozen=True, eq=False)
-class Looked:
-    """A column that is looked up in a small table for the rows that are asked for, and takes no memory."""
-
-    table: npt.NDArray[np.integer]  # the last is what stands where a row has no number
-    number: npt.NDArray[np.integer]  # of each row: its place in the table, or -1
-
-    @overload
-    def __getitem__(self, rows: int) -> int: ...
-    @overload
-    def __getitem__(self, rows: Rows | Bool) -> npt.NDArray[np.integer]: ...
-    def __getitem__(self, rows: int | Rows | Bool) -> int | npt.NDArray[np.integer]:
-        if isinstance(rows, int):
-            return int(self.table[self.number[rows]])
-        return pick(self.table, self.number[rows], int(self.table[-1]))
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import factorize, into_groups, median, order_statistics, pick, unique
+from boundby.model.arrays import factorize, into_groups, median, order_statistics, pick, places, unique
 from boundby.model.records import dataclass
-from boundby.trace.tables import OpKind
 
 # Devices give processes slices of time of about 0.5 to 5 ms; jitter of kernels stays far below.
 LEAST_SLICE_NS = 400_000
@@ -63,20 +62,24 @@ def _in_order(chosen: npt.NDArray[np.bool_], start_ns: Int) -> Rows:
     return rows if (start[1:] >= start[:-1]).all() else rows[np.lexsort((rows, start))]
 
 
-def _on_device(context: RuleContext, device: int) -> tuple[Rows, Int]:
-    """Operations of one device in its window, in order of time, and until when those before each ran."""
+def _on_device(context: RuleContext, device: int) -> Rows:
+    """Operations of one device in its window, in order of time."""
     table, in_window = context.operations, device_work(context).in_window
-    rows = _in_order(in_window & (table.device == device), table.start_ns)
-    return rows, np.maximum.accumulate(np.append(np.iinfo(np.int64).min, table.end_ns[rows]))[:-1]
+    return _in_order(in_window & (table.device == device), table.start_ns)
 
 
-def _alone(context: RuleContext, rows: Rows, before: Int) -> Rows:
+def _ended(end_ns: Int) -> Int:
+    """Until when the operations before each ran, in order of time."""
+    return np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end_ns))[:-1]
+
+
+def _alone(context: RuleContext, rows: Rows) -> Rows:
     """Of a device's operations the kernels beside which nothing else runs there."""
-    table = context.operations
+    table, is_kernel = context.operations, device_work(context).is_kernel[rows]
     start, end = table.start_ns[rows], table.end_ns[rows]
-    after = np.append(start, np.iinfo(np.int64).max)[1:]
-    is_kernel = (table.kind == OpKind.KERNEL) & ~table.is_communication
-    chosen: Rows = rows[(before <= start) & (after >= end) & is_kernel[rows]]
+    if not bool((start[1:] >= end[:-1]).all()):
+        is_kernel &= (_ended(end) <= start) & (np.append(start, np.iinfo(np.int64).max)[1:] >= end)
+    chosen: Rows = rows if is_kernel.all() else rows[is_kernel]
     return chosen
 
 
@@ -96,19 +99,23 @@ def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
     found = []
     for device in context.timeline.devices:
         # Gaps before operations that were launched before the one before them on their stream had ended.
-        every, ended = _on_device(context, device.index)
-        late_at = np.flatnonzero(table.start_ns[every] - ended >= LEAST_SLICE_NS)
-        late_at = late_at[late_at > 0]
+        every = _on_device(context, device.index)
+        start_ns, end_ns = table.start_ns[every], table.end_ns[every]
+        late_at = np.flatnonzero(start_ns[1:] - end_ns[:-1] >= LEAST_SLICE_NS) + 1
+        if len(late_at) < LEAST_INTERRUPTIONS // 2:
+            continue
+        ended = _ended(end_ns)
+        late_at = late_at[(start_ns - ended)[late_at] >= LEAST_SLICE_NS]
         call = calls.of_operation[every[late_at]]
         launched = pick(calls.end_ns, call, np.iinfo(np.int64).max - LAUNCHED_BEFORE_NS)
         same = table.stream[every[late_at]] == table.stream[every[late_at - 1]]
         waited = late_at[same & (launched + LAUNCHED_BEFORE_NS <= ended[late_at])]
         if len(waited) < LEAST_INTERRUPTIONS // 2:
             continue
-        rows = _alone(context, every, ended)
+        rows = _alone(context, every)
         if len(rows) < LEAST_ALIKE:
             continue
-        gap = table.start_ns[every] - ended
+        gap = start_ns - ended
         kind = factorize(table.name[rows], table.shape[rows])[1].astype(np.intp)
         duration = work.duration_ns[rows]
         usual, alike = _usual(kind, duration)
@@ -157,15 +164,18 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
     work, table = device_work(context), context.operations
     found = []
     for device in context.timeline.devices:
-        rows = _alone(context, *_on_device(context, device.index))
+        rows = _alone(context, _on_device(context, device.index))
         if len(rows) < LEAST_ALIKE * LEAST_KINDS:
             continue
         kind = factorize(table.name[rows], table.shape[rows])[1].astype(np.intp)
         duration_ns = work.duration_ns[rows]
-        part = np.minimum(
-            (table.start_ns[rows] - device.low_ns) * PARTS // max(device.high_ns - device.low_ns, 1), PARTS - 1
-        )
         kinds = int(kind.max()) + 1
+        if kinds < LEAST_KINDS:
+            continue
+        # When each but the first of the parts begins, and so how many kernels each has: they are in order of time.
+        begins = [device.low_ns - (-part * (device.high_ns - device.low_ns) // PARTS) for part in range(1, PARTS)]
+        at = places(table.start_ns[rows], np.array(begins, np.int64))
+        part = np.repeat(np.arange(PARTS), np.diff(at, prepend=0, append=len(rows)))
         group = kind * PARTS + part
         count = np.bincount(group, minlength=kinds * PARTS).reshape(kinds, PARTS)
         known = count >= LEAST_IN_PART

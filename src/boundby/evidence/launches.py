@@ -84,7 +84,7 @@ def launches(context: RuleContext) -> Launches:
     work, calls, table = device_work(context), context.calls, context.operations
     launched = as_rows(calls.of_operation >= 0)
     call = calls.of_operation[launched]
-    operation: Rows = np.arange(len(table), dtype=np.int32)[launched]
+    operation = narrow(np.arange(len(table)))[launched]
     if not ascend([call]):
         order = np.argsort(call, kind="stable")
         call, operation = call[order], operation[order]

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, factorize, pick, unique
+from boundby.evidence.looked import Looked
+from boundby.model.arrays import Int32Array, Int64Array, factorize, unique
 from boundby.model.expressions import expression
 from boundby.model.nesting import depths
 from boundby.model.records import dataclass
@@ -52,9 +53,9 @@ class Operators:
     """
 
     names: tuple[str, ...]
-    outermost: Int32Array
-    region: Int32Array
-    of_range: Int32Array
+    outermost: Looked
+    region: Looked
+    of_range: Looked
     chain_of_range: Int64Array  # a number for each operator range; equal ones stand in equal chains
     _name_of_range: Int32Array  # -1 where a range is no operator
     _enclosing: Int64Array  # per range: the next operator range outwards, inside the same user's range; -1
@@ -62,7 +63,7 @@ class Operators:
     def chain(self, call: int) -> tuple[str, ...]:
         """Operators around a call, innermost first, up to the innermost range that is the user's."""
         found: list[str] = []
-        row = int(self.of_range[call])
+        row = self.of_range[call]
         while row >= 0:
             found.append(self.names[self._name_of_range[row]])
             row = int(self._enclosing[row])
@@ -99,8 +100,8 @@ def operators_of(timeline: Timeline) -> Operators:
     around = timeline.call_range
     name_of_range = np.append(name_of_range, np.int32(NOTHING))
 
-    def of_calls(of_range: npt.NDArray[np.integer]) -> Int32Array:
-        return pick(of_range.astype(np.int32), around, of_range[-1])
+    def of_calls(of_range: npt.NDArray[np.integer]) -> Looked:
+        return Looked(of_range.astype(np.int32), around)
 
     return Operators(
         names=names,

@@ -99,18 +99,20 @@ def waits_of(context: RuleContext) -> Waits:
     """All waits whose call lies in the window."""
     if not len(context.calls):
         raise CannotCheckError("the trace holds no CUDA API calls")
-    every, start_ns = context.timeline.waits, context.calls.start_ns
-    call = np.flatnonzero(((every.held_ns > 0) | (every.idle_ns > 0)) & context.in_windows(start_ns))
-    kind, incident, operator, copied = _kinds(context, call, every.blocked_ns[call], every.held_ns[call])
+    every, start_ns = context.timeline.waits, context.calls.start_ns[context.timeline.waits.rows]
+    _, held_ns, idle_ns = every.ns
+    rows = np.flatnonzero(((held_ns > 0) | (idle_ns > 0)) & context.in_windows(start_ns))
+    call, (blocked_ns, held_ns, idle_ns) = every.rows[rows], every.ns[:, rows]
+    kind, incident, operator, copied = _kinds(context, call, blocked_ns, held_ns)
     return Waits(
         call=narrow(call),
-        start_ns=start_ns[call],
-        blocked_ns=every.blocked_ns[call],
-        idle_ns=every.idle_ns[call],
-        held_ns=every.held_ns[call],
+        start_ns=start_ns[rows],
+        blocked_ns=narrow(blocked_ns),
+        idle_ns=narrow(idle_ns),
+        held_ns=narrow(held_ns),
         incident=narrow(incident),
-        kind=narrow(kind),
-        region=narrow(context.operators.region[call].astype(np.int64)),
+        kind=kind.astype(np.int8),
+        region=context.operators.region[call],
         operator=narrow(operator),
         copied=narrow(copied),
     )
@@ -121,8 +123,8 @@ def _kinds(context: RuleContext, call: Rows, blocked: Int, held: Int) -> tuple[I
     calls, table, operators = context.calls, context.operations, context.operators
     is_sync, is_allocation = calls.kind[call] == CallClass.SYNC, calls.kind[call] == CallClass.ALLOC
     # What a sync waits for is most often what was launched just before it: a copy to the host is what it is there for.
-    about = np.where(is_sync, _last_launch(context)[call], call)
-    copied = pick(_copy_of(context), about, NOTHING)
+    about = np.where(is_sync, _last_launch(context, call), call)
+    copied = _copy_of(context, about)
     direction, is_pageable = pick(table.direction, copied, NOTHING), pick(table.is_pageable, copied, False)
     reads, feeds = direction == Direction.DTOH, direction == Direction.HTOD
     small = reads & (pick(table.bytes, copied, 0) <= SMALL_COPY_BYTES)
@@ -162,13 +164,15 @@ def _busy(context: RuleContext) -> Coverage:
     return Coverage(union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])))
 
 
-def _copy_of(context: RuleContext) -> Int:
-    """For each call the operation that it copies with; NOTHING where it copies nothing."""
+def _copy_of(context: RuleContext, call: Rows) -> Int:
+    """For each of these calls the operation that it copies with; NOTHING where it copies nothing."""
     of_operation = context.calls.of_operation
     copies = np.flatnonzero((context.operations.kind == OpKind.MEMCPY) & (of_operation >= 0))
+    if not len(copies):
+        return np.full(len(call), NOTHING, np.int64)
     copy_of = np.full(len(context.calls), NOTHING, np.int64)
     copy_of[of_operation[copies]] = copies
-    return copy_of
+    return pick(copy_of, call, NOTHING)
 
 
 def _is_taken_over(context: RuleContext) -> Bool:
@@ -185,13 +189,13 @@ def _is_taken_over(context: RuleContext) -> Bool:
     return taken_over
 
 
-def _last_launch(context: RuleContext) -> Int:
-    """For each call the one before it on its thread that launched something; NOTHING without one."""
+def _last_launch(context: RuleContext, call: Rows) -> Int:
+    """For each of these calls the one before it on its thread that launched something; NOTHING without one."""
     calls = context.calls
-    launches = is_any(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
-    up_to = np.maximum.accumulate(np.where(launches, np.arange(len(calls)), NOTHING))
-    last = np.append(NOTHING, up_to)[:-1]
-    return np.where(pick(calls.thread, last, NOTHING) == calls.thread, last, NOTHING)  # calls are sorted by thread
+    launches = np.flatnonzero(is_any(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY)))
+    last = np.append(launches, NOTHING)[places(launches, call) - 1]
+    is_same_thread = pick(calls.thread, last, NOTHING) == calls.thread[call]  # calls are sorted by thread
+    return np.where(is_same_thread, last, NOTHING)
 
 
 def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) -> list[Group]:

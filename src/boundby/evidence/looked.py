@@ -1,0 +1,28 @@
+"""Columns that say of each row what a small table says of its number: looked up for the rows that are asked for."""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import pick
+from boundby.model.records import dataclass
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A column that takes no memory of its own; it is indexed like one."""
+
+    table: npt.NDArray[np.integer]  # the last is what stands where a row has no number
+    number: npt.NDArray[np.integer]  # of each row: its place in the table, or -1
+
+    @overload
+    def __getitem__(self, rows: int) -> int: ...
+    @overload
+    def __getitem__(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> npt.NDArray[Any]: ...
+    def __getitem__(self, rows: int | npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> int | npt.NDArray[Any]:
+        if isinstance(rows, int):
+            return int(self.table[self.number[rows]])
+        return pick(self.table, self.number[rows], int(self.table[-1]))
