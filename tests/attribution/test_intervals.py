@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.model.arrays import factorize, group_sums, heaviest, median, quantile, queue_depth, without
+from boundby.model.arrays import factorize, group_sums, median, quantile, queue_depth, tally, without
 from boundby.model.intervals import (
     Coverage,
     IntervalSet,
@@ -22,7 +22,7 @@ from boundby.model.intervals import (
     subtract,
     union,
 )
-from boundby.stats.spread import group_quantiles, intervals_in
+from boundby.stats.spread import intervals_in, quantiles
 
 pairs = st.lists(st.tuples(st.integers(-20, 60), st.integers(-5, 25)), max_size=12)
 
@@ -110,10 +110,10 @@ def test_intervals_in(rows: list[tuple[int, int]], windows: list[tuple[int, int]
 def test_group_quantiles_equal_numpy(rows: list[tuple[int, int]]) -> None:
     group = np.array([key for key, _ in rows], np.int64)
     value = np.array([number for _, number in rows], np.int64)
-    groups, found = group_quantiles(group, value, (0.0, 0.5, 0.95, 1.0))
-    for column, key in enumerate(groups.tolist()):
-        wanted = np.quantile(value[group == key], (0.0, 0.5, 0.95, 1.0))
-        assert np.allclose(found[:, column], wanted)
+    found = quantiles(group, value, np.bincount(group, minlength=5), (0.0, 0.5, 0.95, 1.0))
+    for key in range(5):
+        wanted = np.quantile(value[group == key], (0.0, 0.5, 0.95, 1.0)) if (group == key).any() else np.nan
+        assert np.allclose(found[:, key], wanted, equal_nan=True)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 30)), max_size=30))
@@ -149,7 +149,8 @@ def test_sums_and_the_prevailing_value_of_groups(rows: list[tuple[int, int, int]
     sums = [sum(w for g, _, w in rows if g == number) for number in range(4)]
     for width in (np.int8, np.int16, np.int32, np.int64):
         assert group_sums(group.astype(width), weight, 4).tolist() == sums
-    for number, prevailing in enumerate(heaviest(group, value, weight, 4).tolist()):
+    found = tally(group, value, weight, 2 * weight)
+    for number, prevailing in enumerate(found.prevailing(np.zeros(4, np.int64)).tolist()):
         held = {v: sum(w for g, u, w in rows if (g, u) == (number, v)) for g, v, _ in rows if g == number}
         assert prevailing == (min(held, key=lambda v: (-held[v], v)) if held else 0)
 

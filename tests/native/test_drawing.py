@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from boundby.model import library
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES
 from boundby.plot_data.lanes import cause_bins
-from boundby.plot_data.ranges import groups_of, heaviest_of, resolution_for
+from boundby.plot_data.ranges import grouped, groups_of, resolution_for
 
 needs_core = pytest.mark.skipif(library.core() is None, reason=f"no native core: {library.why_not()}")
 T = TypeVar("T")
@@ -44,14 +45,19 @@ def test_groups_and_what_prevails_in_them(seed: int) -> None:
     resolution, most = int(random.integers(1, 40)), int(random.integers(1, 45))
     for limit in (len(start), most):
 
-        def grouped(limit: int = limit) -> Int64Array:
+        def begun(limit: int = limit) -> Int64Array:
             return groups_of(start, end, resolution, limit)
 
-        assert np.array_equal(grouped(), plainly(grouped))
+        assert np.array_equal(begun(), plainly(begun))
     columns, span = [(start, end), (start, end)], int(random.integers(1, 1 << 30))
     assert resolution_for(columns, span, most) == plainly(lambda: resolution_for(columns, span, most))
-    first, value, weight = groups_of(start, end, resolution), random.integers(0, 5, len(start)), end - start
-    assert np.array_equal(heaviest_of(first, value, weight), plainly(lambda: heaviest_of(first, value, weight)))
+    first, value = groups_of(start, end, resolution), random.integers(0, 5, len(start))
+    for own in (value.astype(np.int8), value):
+
+        def drawn(own: npt.NDArray[Any] = own) -> tuple[Int64Array, ...]:
+            return grouped(first, own, start, end)
+
+        assert np.array_equal(drawn(), plainly(drawn))
 
 
 @needs_core

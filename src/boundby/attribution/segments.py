@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, as_rows, ascend, group_sums, tally
+from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, ascend, group_sums, tally
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.library import core, int64, run
 from boundby.model.records import dataclass, replace
@@ -55,17 +55,25 @@ class Segments:
         end = np.minimum(end, high) if len(end) and end[-1] > high else end
         return Segments(start, end, self.cause[rows], self.region[rows], self.thread[rows])
 
+    def join_to(self, most: int) -> bool:
+        """Whether no more are left if touching neighbours of one cause and region are joined."""
+        parts = range(0, len(self), max(2 * most, 1))
+        found = 0
+        return all((found := found + int(self._begin(low, low + parts.step).sum())) <= most for low in parts)
+
+    def _begin(self, low: int, high: int) -> BoolArray:
+        """Of these rows those that cannot be joined to the one before."""
+        before, rows = slice(max(low - 1, 0), min(high, len(self)) - 1), slice(max(low, 1), high)
+        new = self.start_ns[rows] != self.end_ns[before]
+        new |= self.cause[rows] != self.cause[before]
+        new |= self.region[rows] != self.region[before]
+        return new if low else np.append(True, new)
+
     def joined(self) -> Segments:
         """Touching neighbours of one cause and region as one; of their threads the first is kept."""
         if not len(self):
             return self
-        new = np.ones(len(self), bool)
-        new[1:] = (
-            (self.start_ns[1:] != self.end_ns[:-1])
-            | (self.cause[1:] != self.cause[:-1])
-            | (self.region[1:] != self.region[:-1])
-        )
-        first = np.flatnonzero(new)
+        first = np.flatnonzero(self._begin(0, len(self)))
         end = self.end_ns[np.append(first[1:], len(self)) - 1]
         return Segments(self.start_ns[first], end, self.cause[first], self.region[first], self.thread[first])
 

@@ -573,6 +573,12 @@ class Tally(NamedTuple):
             group_sums(self.group[which], self.ns[which], groups),
         )
 
+    def prevailing(self, otherwise: npt.NDArray[Any]) -> Int64Array:
+        """Of each group the label that holds most time, of equals the smallest; ``otherwise``: of one without rows."""
+        most, order = otherwise.astype(np.int64), np.lexsort((-self.label, self.ns))
+        most[self.group[order]] = self.label[order]  # the last write wins
+        return most
+
 
 def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array, end: Int64Array) -> Tally:
     """Rows counted, and the time that they take, by group and label."""
@@ -591,26 +597,3 @@ def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array, e
         raise IndexError("a row is of no group")
     cells = np.flatnonzero(found[:, 0])
     return Tally(cells // labels + low, cells % labels + least, *found[cells].T)
-
-
-def heaviest(
-    group: npt.NDArray[Any], value: npt.NDArray[Any], weight: npt.NDArray[Any], groups: int
-) -> npt.NDArray[np.int64]:
-    """The value that holds most of each group's weight, of equals the smallest; shape (groups,), 0 for empty ones."""
-    prevailing = np.zeros(groups, np.int64)
-    if not len(value) or bool((value == value[0]).all()):
-        prevailing[group] = value[:1]
-        return prevailing
-    found, place = ranked(value)
-    if groups * len(found) <= _CELLS_PER_ROW * len(value):
-        cell = group * len(found) + place
-        present = np.zeros(groups * len(found), bool)
-        present[cell] = True
-        total = np.where(present, group_sums(cell, weight, len(present)), MISSING).reshape(groups, len(found))
-        most: npt.NDArray[np.int64] = np.where(present.reshape(total.shape).any(axis=1), found[total.argmax(axis=1)], 0)
-        return most
-    pairs, of_row = factorize(group, value)
-    total = group_sums(of_row, weight, len(pairs))
-    order = np.lexsort((-pairs[:, 1], total))  # the last write wins
-    prevailing[pairs[order, 0]] = pairs[order, 1]
-    return prevailing

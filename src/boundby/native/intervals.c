@@ -494,23 +494,30 @@ EXPORT int64_t boundby_groups(const int64_t *start, const int64_t *end, int64_t 
     return found;
 }
 
-/* Of rows that stand group by group the value that holds most of each one's weight, of equals the smallest. Values:
-   0 to ``size``; ``total``: as many zeros. -1 where a value is none of them, or a group has no row. */
-EXPORT int64_t boundby_heaviest(const int64_t *first, int64_t groups, int64_t count, const int64_t *value,
-                                const int64_t *weight, int64_t size, int64_t *total, int64_t *found) {
+/* Of rows that stand group by group the value that holds most of each one's time (of equals the smallest), when the last
+   of its rows ends, and how long they take together. Values (so many bytes each): 0 to ``size``; ``total``: as many
+   zeros. -1 where a value is none of them, or a group has no row. */
+EXPORT int64_t boundby_heaviest(const int64_t *first, int64_t groups, int64_t count, const void *value, int64_t width,
+                                const int64_t *start, const int64_t *end, int64_t size, int64_t *total, int64_t *found,
+                                int64_t *until, int64_t *covered) {
     for (int64_t group = 0; group < groups; group++) {
-        int64_t stop = group + 1 < groups ? first[group + 1] : count, best = -1;
+        int64_t stop = group + 1 < groups ? first[group + 1] : count, best = -1, last = INT64_MIN, sum = 0;
         if (first[group] < 0 || first[group] >= stop || stop > count) return -1;
         for (int64_t row = first[group]; row < stop; row++) {
-            if (value[row] < 0 || value[row] >= size) return -1;
-            total[value[row]] += weight[row];
+            int64_t one = element(value, width, row), length = end[row] - start[row];
+            if (one < 0 || one >= size) return -1;
+            total[one] += length;
+            sum += length;
+            if (end[row] > last) last = end[row];
         }
         for (int64_t row = first[group]; row < stop; row++) {
-            int64_t one = value[row];
+            int64_t one = element(value, width, row);
             if (best < 0 || total[one] > total[best] || (total[one] == total[best] && one < best)) best = one;
         }
-        for (int64_t row = first[group]; row < stop; row++) total[value[row]] = 0;
+        for (int64_t row = first[group]; row < stop; row++) total[element(value, width, row)] = 0;
         found[group] = best;
+        until[group] = last;
+        covered[group] = sum;
     }
     return groups;
 }

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.gaps import Gaps
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import Int64Array, group_sums, heaviest, largest
+from boundby.model.arrays import Int64Array, in_order, largest, tally, unique
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
+from boundby.model.intervals import expand
+from boundby.model.records import replace
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex, name_of
 from boundby.results.plot_data import Gap
@@ -20,76 +19,75 @@ from boundby.trace.vocabulary.cuda import plain_name
 
 # The longest gaps that are told one by one, of all devices together.
 MOST_GAPS = 400
-# Pieces of a gap that are added up one by one: for NumPy they are too few.
-FEW = 64
+
+Rows = npt.NDArray[np.intp]
 
 
 def longest_gaps(timeline: Timeline, index: RegionIndex) -> tuple[tuple[Gap, ...], int]:
     """The longest gaps of all devices in order of time, and how many there are in all."""
-    longest: list[tuple[int, int, int, int, DeviceTimeline]] = []  # -length, device, row of its gaps, operation before
+    longest: list[tuple[int, int, int, Gap]] = []  # -length, device, row of its gaps
     for device in timeline.devices:
-        gaps = device.gaps
-        rows = largest(gaps.length_ns, MOST_GAPS)
-        before = _ended_at(device, gaps.start_ns[rows])
-        columns = (-gaps.length_ns[rows]).tolist(), rows.tolist(), before.tolist()
-        longest += [(length, device.index, row, ended, device) for length, row, ended in zip(*columns, strict=True)]
+        rows = largest(device.gaps.length_ns, MOST_GAPS)
+        described = _describe(timeline, device, rows)
+        longest += [
+            (gap.start_ns - gap.end_ns, device.index, row, gap)
+            for row, gap in zip(rows.tolist(), described, strict=True)
+        ]
     longest.sort(key=lambda item: item[:3])
-    described = [_describe(timeline, device, row, ended, index) for *_, row, ended, device in longest[:MOST_GAPS]]
+    told = [replace(gap, region=index.one(gap.region)) for *_, gap in longest[:MOST_GAPS]]
     total = sum(len(device.gaps) for device in timeline.devices)
-    return tuple(sorted(described, key=lambda gap: (gap.start_ns, gap.device, gap.end_ns))), total
+    return tuple(sorted(told, key=lambda gap: (gap.start_ns, gap.device, gap.end_ns))), total
 
 
-def _describe(timeline: Timeline, device: DeviceTimeline, row: int, before: int, index: RegionIndex) -> Gap:
+def _describe(timeline: Timeline, device: DeviceTimeline, rows: Rows) -> list[Gap]:
+    """Of these gaps what they are; regions by the trace's own numbers."""
     trace, segments, gaps = timeline.trace, device.segments, device.gaps
-    start, end = int(gaps.start_ns[row]), int(gaps.end_ns[row])
-    first, stop = np.searchsorted(segments.start_ns, [start, end])
-    part = slice(int(first), int(stop))
-    length = segments.end_ns[part] - segments.start_ns[part]
-    by_cause = group_sums(segments.cause[part], length, len(CAUSES))
-    by_cause[[int(cause) for cause in BUSY_CAUSES]] = 0  # none can be there
-    dominant = int(by_cause.argmax())
-    mine = segments.cause[part] == dominant
-    thread = _most(segments.thread[part][mine], length[mine], int(gaps.thread[row]))
-    known = thread if thread >= 0 else None
-    return Gap(
-        device=trace.gpus[device.index].id,
-        start_ns=start,
-        end_ns=end,
-        cause=dominant,
-        cause_ns=tuple(by_cause.tolist()),
-        call=_call(timeline, gaps, row, known, dominant),
-        thread=trace.threads[known].name if known is not None else "",
-        tid=trace.threads[known].tid if known is not None else None,
-        region=index.one(_most(segments.region[part], length, ROOT)),
-        before=_operation(timeline, before),
-        after=_operation(timeline, int(gaps.operation[row])),
-    )
+    start, end = gaps.start_ns[rows], gaps.end_ns[rows]
+    gap, piece = expand(np.searchsorted(segments.start_ns, start), np.searchsorted(segments.start_ns, end))
+    begin, until, cause = segments.start_ns[piece], segments.end_ns[piece], segments.cause[piece]
+    found, by_cause = tally(gap, cause, begin, until), np.zeros((len(rows), len(CAUSES)), np.int64)
+    by_cause[found.group, found.label] = found.ns
+    by_cause[:, [int(cause) for cause in BUSY_CAUSES]] = 0  # none can be there
+    dominant = by_cause.argmax(axis=1)
+    mine = cause == dominant[gap]
+    thread = tally(gap[mine], segments.thread[piece[mine]], begin[mine], until[mine]).prevailing(gaps.thread[rows])
+    region = tally(gap, segments.region[piece], begin, until).prevailing(np.full(len(rows), ROOT))
+    call = _calls(timeline, start, end, thread)
+    is_wait = (dominant == Cause.SYNC) & (gaps.wait[rows] != NOTHING)
+    call[is_wait] = timeline.calls.name[gaps.wait[rows[is_wait]]]
+    texts = {name: plain_name(name_of(trace, name)) if name != NOTHING else "" for name in set(call.tolist())}
+    columns = (start, end, dominant, by_cause, call, thread, region, _ended_at(device, start), gaps.operation[rows])
+    return [
+        Gap(
+            device=trace.gpus[device.index].id,
+            start_ns=low,
+            end_ns=high,
+            cause=main,
+            cause_ns=tuple(cause_ns),
+            call=texts[name],
+            thread=trace.threads[of].name if of >= 0 else "",
+            tid=trace.threads[of].tid if of >= 0 else None,
+            region=place,
+            before=_operation(timeline, before),
+            after=_operation(timeline, after),
+        )
+        for low, high, main, cause_ns, name, of, place, before, after in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]
 
 
-def _most(value: npt.NDArray[Any], weight: Int64Array, otherwise: int) -> int:
-    """The value that holds most of the weight."""
-    if len(value) > FEW:
-        return int(heaviest(np.zeros(len(value), np.int64), value, weight, 1)[0])
-    total: dict[int, int] = {}
-    for one, ns in zip(value.tolist(), weight.tolist(), strict=True):
-        total[one] = total.get(one, 0) + ns
-    return min(total, key=lambda one: (-total[one], one), default=otherwise)
-
-
-def _call(timeline: Timeline, gaps: Gaps, row: int, thread: int | None, dominant: int) -> str:
-    """The call to blame for a gap: see results.plot_data.Gap."""
-    calls = timeline.calls
-    if dominant == Cause.SYNC and gaps.wait[row] != NOTHING:
-        return plain_name(name_of(timeline.trace, int(calls.name[gaps.wait[row]])))
-    if thread is None:
-        return ""
-    start, end = int(gaps.start_ns[row]), int(gaps.end_ns[row])
-    rows = calls.rows_of(thread)
-    first = rows.start + int(np.searchsorted(calls.end_ns[rows], start, side="right"))
-    stop = rows.start + int(np.searchsorted(calls.start_ns[rows], end, side="left"))
-    inside = np.minimum(calls.end_ns[first:stop], end) - np.maximum(calls.start_ns[first:stop], start)
-    name = _most(calls.name[first:stop], inside, NOTHING)
-    return plain_name(name_of(timeline.trace, name)) if name != NOTHING else ""
+def _calls(timeline: Timeline, start: Int64Array, end: Int64Array, thread: Int64Array) -> Int64Array:
+    """The names of the calls that these threads (NO_THREAD: none) were in for the longest, meanwhile; NOTHING."""
+    calls, name = timeline.calls, np.full(len(start), NOTHING, np.int64)
+    for one in unique(thread[thread >= 0]).tolist():
+        mine, rows = np.flatnonzero(thread == one), calls.rows_of(one)
+        first = rows.start + np.searchsorted(calls.end_ns[rows], start[mine], side="right")
+        stop = rows.start + np.searchsorted(calls.start_ns[rows], end[mine], side="left")
+        gap, call = expand(first, np.maximum(stop, first))
+        inside = np.maximum(calls.start_ns[call], start[mine][gap]), np.minimum(calls.end_ns[call], end[mine][gap])
+        name[mine] = tally(gap, calls.name[call], *inside).prevailing(name[mine])
+    return name
 
 
 def _ended_at(device: DeviceTimeline, time_ns: Int64Array) -> npt.NDArray[np.intp]:
@@ -97,8 +95,10 @@ def _ended_at(device: DeviceTimeline, time_ns: Int64Array) -> npt.NDArray[np.int
     end = device.operations.table.end_ns
     if len(end) == 0:
         return np.full(len(time_ns), NOTHING, np.intp)
-    by_end = np.argsort(end, kind="stable")
-    last = by_end[np.maximum(np.searchsorted(end[by_end], time_ns, side="right") - 1, 0)]
+    by_end = in_order(end)
+    last = np.maximum(np.searchsorted(end[by_end], time_ns, side="right") - 1, 0)
+    if not isinstance(by_end, slice):
+        last = by_end[last]
     return np.where(end[last] == time_ns, device.operations.rows[last], NOTHING)
 
 

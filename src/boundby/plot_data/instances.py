@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, group_sums, median, unique
+from boundby.model.arrays import Int64Array, group_counts, group_sums, in_order, into_groups, quantile, unique
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import InstanceSeries, Spread
 from boundby.stats.instances import instance_lengths
@@ -34,13 +34,15 @@ def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSer
     host = (ranges.end_ns - ranges.start_ns)[rows]
     launched = timeline.projected_end_ns[rows] >= timeline.projected_start_ns[rows]
     projected = np.where(launched, timeline.projected_end_ns[rows] - timeline.projected_start_ns[rows], -1)
-    count = np.bincount(region, minlength=len(regions))
+    count = group_counts(region, len(regions))
     time = group_sums(region, np.maximum(host, projected), len(regions))
     several = np.flatnonzero(count >= 2)
     chosen = several[np.lexsort((several, -time[several]))][:MOST_REGIONS]
     most = max(MOST_INSTANCES // max(len(chosen), 1), LEAST_INSTANCES)
-    order = np.lexsort((rows, ranges.start_ns[rows], region))
-    bounds = np.searchsorted(region[order], [chosen, chosen + 1])
+    by_time = in_order(ranges.start_ns[rows])
+    order = into_groups(region[by_time], np.arange(len(rows))[by_time], count)
+    stop = np.cumsum(count)[chosen]
+    bounds = np.stack((stop - count[chosen], stop), axis=1)
     return tuple(
         _series(
             index.one(number),
@@ -50,7 +52,7 @@ def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSer
             count_warm_up(instance_lengths(timeline, rows[mine][~ranges.is_open[rows[mine]]])),
             most,
         )
-        for number, mine in zip(chosen.tolist(), [order[low:high] for low, high in bounds.T.tolist()], strict=True)
+        for number, mine in zip(chosen.tolist(), [order[low:high] for low, high in bounds.tolist()], strict=True)
     )
 
 
@@ -59,7 +61,8 @@ def _series(
 ) -> InstanceSeries:
     shown = _thin(np.maximum(host, projected), most)
     launched = projected >= 0
-    later = np.arange(len(host)) >= warm
+    usual = np.sort(host[warm:])
+    usual_projected = np.sort(projected[warm:][launched[warm:]])
     return InstanceSeries(
         region=region,
         count=len(host),
@@ -69,10 +72,10 @@ def _series(
         start_ns=start[shown],
         host_ns=host[shown],
         projected_ns=projected[shown],
-        host_median_ns=float(median(host[later])),
-        projected_median_ns=float(median(projected[later & launched])) if (later & launched).any() else None,
-        host=_spread(host[later]),
-        projected=_spread(projected[later & launched]) if (later & launched).any() else None,
+        host_median_ns=_middle(usual),
+        projected_median_ns=_middle(usual_projected) if len(usual_projected) else None,
+        host=_spread(usual),
+        projected=_spread(usual_projected) if len(usual_projected) else None,
     )
 
 
@@ -82,19 +85,28 @@ def _thin(duration_ns: Int64Array, most: int) -> Rows:
     if count <= most:
         return np.arange(count)
     group = np.arange(count) * (most // 2) // count
-    order = np.lexsort((np.arange(count), duration_ns, group))
     first = np.flatnonzero(np.append(True, np.diff(group) > 0))
-    last = np.append(first[1:], count) - 1
-    return unique(np.concatenate((order[first], order[last])))
+    size = np.diff(np.append(first, count))
+    least, greatest = (np.repeat(of.reduceat(duration_ns, first), size) for of in (np.minimum, np.maximum))
+    shortest, longest = np.flatnonzero(duration_ns == least), np.flatnonzero(duration_ns == greatest)
+    is_first, is_last = np.append(True, np.diff(group[shortest]) > 0), np.append(np.diff(group[longest]) > 0, True)
+    return unique(np.concatenate((shortest[is_first], longest[is_last])))
+
+
+def _middle(duration_ns: Int64Array) -> float:
+    """The median of durations that ascend."""
+    half = len(duration_ns) // 2
+    return (float(duration_ns[half]) + float(duration_ns[(len(duration_ns) - 1) // 2])) / 2
 
 
 def _spread(duration_ns: Int64Array) -> Spread:
-    low, high = float(duration_ns.min()), float(duration_ns.max())
-    top = float(np.quantile(duration_ns, LAST_BAR_FROM)) if len(duration_ns) >= LEAST_FOR_LAST_BAR else high
+    """Of durations that ascend."""
+    low, high = float(duration_ns[0]), float(duration_ns[-1])
+    top = quantile(duration_ns, LAST_BAR_FROM) if len(duration_ns) >= LEAST_FOR_LAST_BAR else high
     if high == low:
         return Spread(np.array([low, low + 1.0]), np.array([len(duration_ns)], np.int64))
     edges = np.linspace(low, top, BARS + 1) if top > low else np.array([low])
     if high > top:
         edges = np.append(edges, high)
-    counts, _ = np.histogram(duration_ns, edges)
-    return Spread(edges, counts.astype(np.int64), has_last=high > top)
+    below = np.append(np.searchsorted(duration_ns, edges[:-1]), len(duration_ns))
+    return Spread(edges, np.diff(below).astype(np.int64), has_last=high > top)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from boundby.attribution.host_account import ThreadAccount, sample_period
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import CpuEvidence
-from boundby.model.arrays import Int64Array, group_sums, pick, places
+from boundby.model.arrays import Int64Array, group_sums, pick, places, unique
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.library import core, int64, run
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import AccountLane, CauseBins, CauseSegments
+from boundby.stats.host import launching_thread
 
 # Stretches kept exactly, in all lanes together: some 20 characters each in a page.
 MOST_SEGMENTS = 60_000
@@ -34,17 +34,21 @@ def account_lanes(timeline: Timeline, edges: Int64Array, index: RegionIndex) -> 
     count = max(len(timeline.devices) + len(timeline.threads), 1)
 
     def lane(kind: str, number: int, name: str, segments: Segments, span: tuple[int, int], cpu: _Cpu) -> AccountLane:
-        exact = segments.joined()
-        columns = exact.start_ns, exact.end_ns, exact.cause.astype(np.int64), index.of(exact.region)
-        is_exact = len(exact) <= MOST_SEGMENTS // count
+        exact, fine = None, None
+        if segments.join_to(MOST_SEGMENTS // count):
+            told = segments.joined()
+            exact = CauseSegments(told.start_ns, told.end_ns, told.cause.astype(np.int64), index.of(told.region))
+        else:
+            index.of(unique(segments.region))  # named all the same
+            fine = cause_bins(segments, even_edges(*span, FINE_BINS // count))
         return AccountLane(
             kind,
             number,
             name,
             *span,
-            bins=cause_bins(segments, edges),
-            segments=CauseSegments(*columns) if is_exact else None,
-            fine=None if is_exact else cause_bins(segments, even_edges(*span, FINE_BINS // count)),
+            bins=(coarser(fine, edges) if fine else None) or cause_bins(segments, edges),
+            segments=exact,
+            fine=fine,
             cpu_ns=cpu[0],
             cpu_known_ns=cpu[1],
             cpu_source=cpu[2],
@@ -53,7 +57,7 @@ def account_lanes(timeline: Timeline, edges: Int64Array, index: RegionIndex) -> 
     lanes = []
     for device in timeline.devices:
         gpu = timeline.trace.gpus[device.index]
-        cpu = _logical_cpu(timeline, _launching_thread(timeline, device.operations.rows), edges)
+        cpu = _logical_cpu(timeline, launching_thread(timeline.calls, device), edges)
         lanes.append(lane("device", gpu.id, gpu.name, device.segments, (device.low_ns, device.high_ns), cpu))
     for account in timeline.threads:
         thread = timeline.trace.threads[account.thread]
@@ -93,12 +97,12 @@ def cause_bins(segments: Segments, edges: Int64Array) -> CauseBins:
     return CauseBins(edges, np.diff(until, axis=0))
 
 
-def _launching_thread(timeline: Timeline, rows: npt.NDArray[np.intp]) -> int | None:
-    """The thread that launched most of the operations."""
-    calls = timeline.calls
-    call = calls.of_operation[rows]
-    known = call[call >= 0]
-    return int(np.bincount(calls.thread[known]).argmax()) if len(known) else None
+def coarser(fine: CauseBins, edges: Int64Array) -> CauseBins | None:
+    """The same in wider bins; None where an edge of these is none of the finer bins'."""
+    first = places(fine.edges_ns, edges)
+    if first[0] or first[-1] != len(fine.cause_ns) or not np.array_equal(fine.edges_ns[first], edges):
+        return None
+    return CauseBins(edges, np.add.reduceat(fine.cause_ns, first[:-1], axis=0))
 
 
 def _logical_cpu(timeline: Timeline, thread: int | None, edges: Int64Array) -> _Cpu:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, factorize, heaviest, unique
+from boundby.model.arrays import Int64Array, bounds, factorize, group_counts, into_groups, tally, unique
 from boundby.model.intervals import first_free_lanes
-from boundby.model.library import core, int64, run
+from boundby.model.library import core, int64, integers, run
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex
@@ -64,12 +64,12 @@ def _nested(timeline: Timeline, rows: Rows) -> list[_Lane]:
     same = (parent >= 0) & (ranges.thread[np.maximum(parent, 0)] == ranges.thread)
     depth = depths(np.where(same, parent, NOTHING))[rows]
     keys, of_row = factorize(ranges.thread[rows], depth)
-    lanes = []
-    order = np.argsort(of_row, kind="stable")
-    bounds = np.searchsorted(of_row[order], np.arange(len(keys) + 1))
-    for number, (thread, level) in enumerate(keys.tolist()):
-        mine = rows[order[bounds[number] : bounds[number + 1]]]
-        lanes.append(_Lane(trace.threads[thread].process, thread, level, mine))
+    ends = np.cumsum(count := group_counts(of_row, len(keys)))
+    in_lanes = np.split(into_groups(of_row, rows, count), ends[:-1])
+    lanes = [
+        _Lane(trace.threads[thread].process, thread, level, mine)
+        for (thread, level), mine in zip(keys.tolist(), in_lanes, strict=True)
+    ]
 
     def place(lane: _Lane) -> tuple[int, bool, int, int]:
         thread = trace.threads[lane.thread]
@@ -96,17 +96,17 @@ def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex)
     region = timeline.ownership.regions.of_range[lane.rows]
     thread = trace.threads[lane.thread] if lane.thread != NOTHING else None
     first = groups_of(start, end, resolution)
-    length = end - start
+    most, until, covered = grouped(first, region, start, end)
     return RangeLane(
         pid=trace.processes[lane.process].pid if 0 <= lane.process < len(trace.processes) else -1,
         tid=thread.tid if thread else None,
         thread=thread.name if thread else "",
         depth=lane.depth,
         start_ns=start[first],
-        end_ns=np.maximum.reduceat(end, first),
-        region=index.of(heaviest_of(first, region, length)),
+        end_ns=until,
+        region=index.of(most),
         count=np.diff(np.append(first, len(start))).astype(np.int64),
-        covered_ns=np.add.reduceat(length, first),
+        covered_ns=covered,
     )
 
 
@@ -116,8 +116,12 @@ def resolution_for(columns: Sequence[tuple[Int64Array, Int64Array]], span: int, 
         return 0
     finest = max(span >> 24, 1)
     least, enough = 0, 62 - finest.bit_length()  # doublings of that: each leaves groups whole
+    likely = (len(columns) * span // (most * finest)).bit_length()  # rows everywhere, and none that stands alone
+    tried = [likely - 1, likely]
     while least < enough:
-        middle, groups = (least + enough) // 2, 0
+        middle, groups = tried.pop() if tried else (least + enough) // 2, 0
+        if not least <= middle < enough:
+            continue
         for start, end in columns:
             groups += len(groups_of(start, end, finest << middle, most + 1 - groups))
         least, enough = (middle + 1, enough) if groups > most else (least, middle)
@@ -139,16 +143,20 @@ def groups_of(start: Int64Array, end: Int64Array, resolution: int, most: int | N
     return np.flatnonzero(new)[:most]
 
 
-def heaviest_of(first: Rows, value: npt.NDArray[Any], weight: Int64Array) -> Int64Array:
-    """The value that holds most of the weight of each group; see `groups_of` and `heaviest`."""
-    if len(value) and (value == value[0]).all():
-        return np.full(len(first), value[0], np.int64)
+def grouped(
+    first: Rows, value: npt.NDArray[Any], start: Int64Array, end: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Of each group (see `groups_of`) the value that holds most of its time (of equals the smallest), when the last of
+    its rows ends, and how long they take together. Values: from 0 on."""
+    if not len(first):
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
     if core() is None:
-        return heaviest(
-            np.repeat(np.arange(len(first)), np.diff(np.append(first, len(value)))), value, weight, len(first)
-        )
-    size, found = int(value.max(initial=-1)) + 1, np.empty(len(first), np.int64)
-    columns = len(first), len(value), int64(value), int64(weight)
-    if run("boundby_heaviest", int64(first), *columns, size, np.zeros(size, np.int64), found) < 0:
+        group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(value))))
+        most = tally(group, value, start, end).prevailing(np.zeros(len(first), np.int64))
+        return most, np.maximum.reduceat(end, first), np.add.reduceat(end - start, first)
+    size, found = bounds(value)[1] + 1, np.empty((3, len(first)), np.int64)
+    known = integers(value)
+    columns = len(first), len(value), known, known.itemsize, int64(start), int64(end)
+    if run("boundby_heaviest", int64(first), *columns, size, np.zeros(size, np.int64), *found) < 0:
         raise IndexError("a group has no rows, or a value below 0")
-    return found
+    return found[0], found[1], found[2]

@@ -6,10 +6,21 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import factorize, group_sums, heaviest, pick, unique
+from boundby.model.arrays import (
+    as_rows,
+    as_slice,
+    factorize,
+    group_counts,
+    group_sums,
+    joined,
+    pick,
+    places,
+    tally,
+    unique,
+)
 from boundby.plot_data.index import RegionIndex, name_of
 from boundby.results.plot_data import CopyRow, KernelRow, SyncRow
-from boundby.stats.spread import group_quantiles
+from boundby.stats.spread import quantiles
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -19,12 +30,13 @@ MOST_SYNCS = 200
 
 _COPY_KIND = {OpKind.MEMCPY: "copy", OpKind.MEMSET: "set", OpKind.MIGRATION: "migration"}
 
-Rows = npt.NDArray[np.intp]
+Rows = slice | npt.NDArray[np.intp]
 
 
 def operations_in_windows(timeline: Timeline) -> Rows:
     """Rows of the operations that overlap their device's window, as the Report counts them."""
-    return np.concatenate([np.empty(0, np.intp), *(each.operations.rows[each.is_inside] for each in timeline.devices)])
+    chosen = [each.operations.rows[as_rows(each.is_inside)] for each in timeline.devices]
+    return as_slice(joined([np.empty(0, np.intp), *chosen]))
 
 
 def kernel_rows(
@@ -32,16 +44,16 @@ def kernel_rows(
 ) -> tuple[tuple[KernelRow, ...], tuple[int, int, int]]:
     """Kernels (and graphs traced whole) by name, most time first; names, kernels and time beyond the bound."""
     table = timeline.trace.operations
-    rows = inside[table.kind[inside] <= OpKind.GRAPH]
-    if len(rows) == 0:
+    mine = as_rows(table.kind[inside] <= OpKind.GRAPH)
+    start, end = table.start_ns[inside][mine], table.end_ns[inside][mine]
+    if len(start) == 0:
         return (), (0, 0, 0)
-    keys, group = factorize(table.kind[rows], table.name[rows])
-    length = table.end_ns[rows] - table.start_ns[rows]
-    count, total = np.bincount(group), group_sums(group, length, len(keys))
-    median, longest = group_quantiles(group, length, (0.5, 1.0))[1]
-    region = heaviest(group, timeline.launch_region[rows], length, len(keys))
-    communicates = np.zeros(len(keys), bool)
-    communicates[group] = table.is_communication[rows]
+    keys, group = factorize(table.kind[inside][mine], table.name[inside][mine])
+    found = tally(group, timeline.launch_region[inside][mine], start, end)
+    count, total = found.by_group(len(keys))
+    region = found.prevailing(np.zeros(len(keys), np.int64))
+    median, longest = quantiles(group, end - start, count, (0.5, 1.0))
+    communicates = group_counts(group[table.is_communication[inside][mine]], len(keys)) > 0
     names = [name_of(timeline.trace, number) for number in keys[:, 1]]
     order = sorted(range(len(keys)), key=lambda number: (-int(total[number]), names[number], int(keys[number, 0])))
     whole = int(total.sum())
@@ -68,9 +80,10 @@ def kernel_rows(
 def copy_rows(timeline: Timeline, inside: Rows) -> tuple[CopyRow, ...]:
     """Copies, sets and migrations by kind, direction and memory; most time first."""
     table = timeline.trace.operations
-    rows = inside[table.kind[inside] >= OpKind.MEMCPY]
-    if len(rows) == 0:
+    found = np.flatnonzero(table.kind[inside] >= OpKind.MEMCPY)
+    if len(found) == 0:
         return ()
+    rows = inside.start + found if isinstance(inside, slice) else inside[found]
     is_set = table.kind[rows] == OpKind.MEMSET
     columns = (np.where(is_set, -1, column[rows]) for column in (table.direction, table.source, table.target))
     keys, group = factorize(table.kind[rows], *columns)
@@ -108,7 +121,9 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
         return (), 0
     name, region, waits = calls.name, timeline.call_region, timeline.waits
     is_wait = waits.is_sync & _in_windows(timeline)
-    chosen = np.flatnonzero(is_wait | (waits.idle_ns > 0))
+    is_told = is_wait.copy()
+    is_told[waits.rows[waits.ns[2] > 0]] = True
+    chosen = np.flatnonzero(is_told)
     if len(chosen) == 0:
         return (), 0
     texts = {number: plain_name(name_of(timeline.trace, number)) for number in unique(name[chosen]).tolist()}
@@ -117,8 +132,10 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
     label_of[list(texts)] = [labels.index(text) for text in texts.values()]
     keys, group = factorize(label_of[name[chosen]], region[chosen])
     count = group_sums(group, is_wait[chosen], len(keys))
-    blocked = group_sums(group, np.where(is_wait, waits.blocked_ns, 0)[chosen], len(keys))
-    delayed = group_sums(group, waits.idle_ns[chosen], len(keys))
+    told = as_rows(is_told[waits.rows])
+    of_told = group[places(chosen, waits.rows[told])]
+    blocked_ns = np.where(is_wait[waits.rows[told]], waits.ns[0][told], 0)
+    blocked, delayed = (group_sums(of_told, ns, len(keys)) for ns in (blocked_ns, waits.ns[2][told]))
     rows = [
         SyncRow(
             call=labels[key[0]],

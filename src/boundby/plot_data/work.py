@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, factorize, group_sums, into_groups
+from boundby.model.arrays import (
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    as_rows,
+    as_slice,
+    factorize,
+    group_sums,
+    into_groups,
+    pick,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.records import replace
-from boundby.plot_data.ranges import groups_of, heaviest_of, resolution_for
+from boundby.plot_data.ranges import grouped, groups_of, resolution_for
 from boundby.results.plot_data import WorkLane
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.cuda import plain_name
@@ -24,6 +36,7 @@ MOST_STREAMS, MOST_CALLING = 16, 8
 # Labels beyond these, those with the least time, are told as OTHER.
 MOST_LABELS = 600
 OTHER = "(one of many short ones)"
+NAMELESS_CALL, NAMELESS_KERNEL = "a call without a name", "a kernel without a name"
 
 Rows = npt.NDArray[np.intp]
 
@@ -34,7 +47,7 @@ class _Lane(NamedTuple):
     pid: int
     number: int
     thread: str
-    rows: Rows  # of operations or calls, in order of start
+    rows: slice | Rows  # of operations or calls, in order of start
     start_ns: Int64Array
     end_ns: Int64Array
 
@@ -61,25 +74,32 @@ def _streams(timeline: Timeline, low: int, high: int) -> list[_Lane]:
     trace, found = timeline.trace, []
     for device in timeline.devices:
         table, rows = device.operations.table, device.operations.rows
-        inside = np.flatnonzero((table.end_ns > low) & (table.start_ns < high))
+        inside = as_rows((table.end_ns > low) & (table.start_ns < high))
         keys, of_row = factorize(table.process[inside], table.stream[inside])
-        of_key = np.split(into_groups(of_row, inside, count := np.bincount(of_row)), np.cumsum(count)[:-1])
+        of_key: list[slice | Rows] = [inside] * len(keys)
+        if len(keys) > 1:
+            count = np.bincount(of_row)
+            chosen = np.arange(len(table))[inside]
+            of_key = [*np.split(into_groups(of_row, chosen, count), np.cumsum(count)[:-1])]
         for (process, stream), mine in zip(keys.tolist(), of_key, strict=True):
             pid = trace.processes[process].pid if 0 <= process < len(trace.processes) else -1
             times = table.start_ns[mine], table.end_ns[mine]
-            found.append(_Lane("stream", trace.gpus[device.index].id, pid, stream, "", rows[mine], *times))
+            lane = "stream", trace.gpus[device.index].id, pid, stream, ""
+            found.append(_Lane(*lane, as_slice(rows[mine]), *times))
     return found
 
 
 def _calls(timeline: Timeline, low: int, high: int) -> list[_Lane]:
     """Outermost calls by thread."""
     trace, calls, found = timeline.trace, timeline.calls, []
-    inside = np.flatnonzero((calls.end_ns > low) & (calls.start_ns < high))
-    first = np.flatnonzero(np.diff(calls.thread[inside], prepend=-1))
-    for mine in np.split(inside, first[1:]) if len(inside) else []:
-        thread = trace.threads[int(calls.thread[mine[0]])]
-        times = calls.start_ns[mine], calls.end_ns[mine]
-        found.append(_Lane("calls", -1, thread.pid, thread.tid, thread.name, mine, *times))
+    for number in unique(calls.thread).tolist():
+        rows = calls.rows_of(number)
+        first = rows.start + int(np.searchsorted(calls.end_ns[rows], low, side="right"))
+        mine = slice(first, rows.start + int(np.searchsorted(calls.start_ns[rows], high, side="left")))
+        if mine.start < mine.stop:
+            thread = trace.threads[number]
+            times = calls.start_ns[mine], calls.end_ns[mine]
+            found.append(_Lane("calls", -1, thread.pid, thread.tid, thread.name, mine, *times))
     return found
 
 
@@ -91,18 +111,18 @@ def _longest(lanes: list[_Lane], most: int) -> list[_Lane]:
 
 
 def _drawn(lane: _Lane, resolution: int, labels: _Labels) -> WorkLane:
-    first = groups_of(lane.start_ns, lane.end_ns, resolution)
-    count = np.diff(np.append(first, len(lane.rows)))
-    length = lane.end_ns - lane.start_ns
+    start, end = lane.start_ns, lane.end_ns
+    first = groups_of(start, end, resolution)
     label, cause = labels.of(lane)
+    most, until, covered = grouped(first, label, start, end)
     return WorkLane(
         *lane[:5],
-        start_ns=lane.start_ns[first],
-        end_ns=np.maximum.reduceat(lane.end_ns, first) if len(first) else lane.end_ns,
-        name=heaviest_of(first, label, length),
-        cause=heaviest_of(first, cause, length),
-        count=count.astype(np.int64),
-        covered_ns=np.add.reduceat(length, first) if len(first) else length,
+        start_ns=start[first],
+        end_ns=until,
+        name=most,
+        cause=np.full(len(first), cause) if isinstance(cause, int) else grouped(first, cause, start, end)[0],
+        count=np.diff(np.append(first, len(start))).astype(np.int64),
+        covered_ns=covered,
     )
 
 
@@ -113,24 +133,41 @@ class _Labels:
         self._timeline = timeline
         self._number: dict[str, int] = {}
 
-    def of(self, lane: _Lane) -> tuple[Int64Array, Int64Array]:
-        """Label and busy cause (-1: a call) of each row of a lane."""
+    def of(self, lane: _Lane) -> tuple[Int32Array, Int8Array | int]:
+        """Label of each row of a lane; busy cause of each, or of all (-1: a call)."""
         names = self._timeline.trace.names
         if lane.kind == "calls":
-            keys, of_row = factorize(self._timeline.calls.name[lane.rows])
-            texts = [plain_name(names[name]) if name >= 0 else "a call without a name" for (name,) in keys.tolist()]
-            return self._numbers(texts)[of_row], np.full(len(lane.rows), -1, np.int64)
+            name = self._timeline.calls.name[lane.rows]
+            texts = {one: plain_name(names[one]) if one >= 0 else NAMELESS_CALL for one in unique(name).tolist()}
+            self._number_all(texts.values())
+            return self._by_name(name, texts), -1
         table = self._timeline.trace.operations
+        kind, name = table.kind[lane.rows], table.name[lane.rows]
+        others = np.flatnonzero(kind != OpKind.KERNEL)
+        used = unique(name[kind == OpKind.KERNEL] if len(others) else name).tolist()
+        kernels = {one: kernel_label(names[one]) if one >= 0 else NAMELESS_KERNEL for one in used}
         columns = (table.kind, table.name, table.direction, table.source, table.target)
-        keys, of_row = factorize(*(column[lane.rows] for column in columns))
-        cause = np.where(table.kind[lane.rows] <= OpKind.GRAPH, int(Cause.GPU_COMPUTE), int(Cause.GPU_COPY))
-        cause[table.is_communication[lane.rows]] = int(Cause.GPU_COMM)
-        return self._numbers([_told(key, names) for key in keys.tolist()])[of_row], cause.astype(np.int64)
+        keys, of_other = factorize(*(column[lane.rows][others] for column in columns))
+        told = [_told(key) for key in keys.tolist()]
+        self._number_all([*kernels.values(), *told])
+        label = self._by_name(name, kernels)
+        label[others] = np.array([self._number[text] for text in told], np.int32)[of_other]
+        communicates = table.is_communication[lane.rows]
+        if not len(others) and not communicates.any():
+            return label, int(Cause.GPU_COMPUTE)
+        cause = np.where(kind <= OpKind.GRAPH, int(Cause.GPU_COMPUTE), int(Cause.GPU_COPY)).astype(np.int8)
+        cause[communicates] = int(Cause.GPU_COMM)
+        return label, cause
 
-    def _numbers(self, texts: list[str]) -> Int64Array:
+    def _number_all(self, texts: Iterable[str]) -> None:
         for text in sorted(texts):  # not in the order of names, which follows that of rows
             self._number.setdefault(text, len(self._number))
-        return np.array([self._number[text] for text in texts], np.int64)
+
+    def _by_name(self, name: npt.NDArray[Any], texts: Mapping[int, str]) -> Int32Array:
+        """The labels of rows of these names, which are called so."""
+        numbers = np.zeros(len(self._timeline.trace.names) + 1, np.int32)  # the last one: of no name
+        numbers[list(texts)] = [self._number[text] for text in texts.values()]
+        return pick(numbers, name, int(numbers[-1]))
 
     def most_used(self, lanes: list[WorkLane]) -> tuple[tuple[str, ...], tuple[WorkLane, ...]]:
         """The labels with the most time, and the lanes with the numbers of these."""
@@ -146,11 +183,9 @@ class _Labels:
         return names, tuple(replace(lane, name=new[lane.name]) for lane in lanes)
 
 
-def _told(key: list[int], names: tuple[str, ...]) -> str:
-    """``gemm``, ``copy HtoD, pageable to device``, ``memset``."""
-    kind, name, direction, source, target = key
-    if kind == OpKind.KERNEL:
-        return kernel_label(names[name]) if name >= 0 else "a kernel without a name"
+def _told(key: list[int]) -> str:
+    """What is no kernel: ``copy HtoD, pageable to device``, ``memset``."""
+    kind, _, direction, source, target = key
     if kind in (OpKind.GRAPH, OpKind.MEMSET):
         return "CUDA graph" if kind == OpKind.GRAPH else "memset"
     word = "page migration" if kind == OpKind.MIGRATION else "copy"

@@ -13,7 +13,6 @@ from boundby.model.arrays import (
     order_statistics,
     places,
     range_maximum,
-    ranked,
     room_for_blocks,
 )
 from boundby.model.intervals import Coverage, IntervalSet
@@ -73,14 +72,14 @@ def _of_slices(
     return np.asarray((below + (above - below) * (position - low)).T)
 
 
-def group_quantiles(
-    group: npt.NDArray[np.int64], value: npt.NDArray[np.int64], wanted: tuple[float, ...]
-) -> tuple[npt.NDArray[np.int64], Float]:
-    """The distinct groups, ascending, and the quantiles of each, shape (len(wanted), groups)."""
-    groups, index = ranked(group)
-    count = group_counts(index, len(groups))
-    stop = np.cumsum(count)
-    return groups, _of_slices(into_groups(index, value, count), stop - count, stop, wanted)
+def quantiles(
+    group: npt.NDArray[np.integer], value: npt.NDArray[np.int64], count: Int, wanted: tuple[float, ...]
+) -> Float:
+    """Quantiles of groups, of which each has so many rows, shape (len(wanted), groups); NaN for empty ones."""
+    stop, some = np.cumsum(count), np.flatnonzero(count)
+    result = np.full((len(wanted), len(count)), np.nan)
+    result[:, some] = _of_slices(into_groups(group, value, count), (stop - count)[some], stop[some], wanted)
+    return result
 
 
 @dataclass(frozen=True)
@@ -97,12 +96,10 @@ class Spread:
 def spread(size: int, region: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]) -> Spread:
     """Statistics of instance durations; ``size`` is the number of regions."""
     count, total = group_counts(region, size), group_sums(region, duration, size)
-    longest, quantiles = np.zeros(size, np.int64), np.full((2, size), np.nan)
+    longest = np.zeros(size, np.int64)
     np.maximum.at(longest, region, duration)
-    stop, groups = np.cumsum(count), np.flatnonzero(count)
-    values = into_groups(region, duration, count)
-    quantiles[:, groups] = _of_slices(values, (stop - count)[groups], stop[groups], (0.5, 0.95))
-    return Spread(count, total, quantiles[0], quantiles[1], longest)
+    median, p95 = quantiles(region, duration, count, (0.5, 0.95))
+    return Spread(count, total, median, p95, longest)
 
 
 def intervals_in(
