@@ -24,7 +24,7 @@ from boundby.evidence.feeders import FEEDING, is_held_by_input, started_processe
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, hottest
 from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
-from boundby.model.arrays import is_any, pick, ranked, unique
+from boundby.model.arrays import group_sums, in_order, is_any, largest, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, union
@@ -119,18 +119,20 @@ def host_pieces(context: RuleContext) -> HostPieces:
     regions = _user_regions(context)
     if not context.timeline.devices:
         columns += _of_threads(context, regions)
-    joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
-    order = np.lexsort((joined[4], joined[1], joined[0]))
+    known = [column for column in columns if len(column[0])] or columns[:1]
+    joined = known[0] if len(known) == 1 else [np.concatenate(column) for column in zip(*known, strict=True)]
+    order = in_order(joined[0], joined[1], joined[4])
     start, end, cause, region, thread, call = (column[order] for column in joined)
     region = regions[region]
     messages = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)[region]
     kind = np.where((cause == Cause.CPU) & ~messages, Idleness.WORK, Idleness.WAIT)
-    _, stretch = ranked(call)
-    lengths = np.zeros(int(stretch.max(initial=-1)) + 1, np.int64)
-    np.add.at(lengths, stretch, end - start)
-    alike = len(lengths) - np.searchsorted(np.sort(lengths), lengths // 2, side="left")
-    is_phase = (lengths >= PHASE_SHARE * context.longest_window_ns) & (alike <= PHASE_ALIKE)
     if context.timeline.devices:  # else there is no next launch that could be late
+        _, stretch = ranked(call)
+        lengths = group_sums(stretch, end - start, int(stretch.max(initial=-1)) + 1)
+        long = np.flatnonzero(lengths >= PHASE_SHARE * context.longest_window_ns)
+        alike = np.array([np.count_nonzero(lengths >= lengths[one] // 2) for one in long.tolist()], np.int64)
+        is_phase = np.zeros(len(lengths), bool)
+        is_phase[long[alike <= PHASE_ALIKE]] = True
         kind[is_phase[stretch]] = Idleness.PHASE
         kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
     kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
@@ -349,7 +351,7 @@ def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]
     np.add.at(length, index, (pieces.end_ns - pieces.start_ns)[rows])
     np.minimum.at(start, index, pieces.start_ns[rows])
     found = []
-    for number in np.lexsort((start, -length))[:3].tolist():
+    for number in largest(length, 3, start).tolist():
         until = f" until {context.call_name(int(calls[number]))}" if calls[number] >= 0 else " until the end"
         what = f"the host {does}{until if calls[number] >= NOTHING else ''}"
         found.append(Example(int(start[number]), int(length[number]), what))

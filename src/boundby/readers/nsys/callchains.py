@@ -127,9 +127,8 @@ def _python_domains(database: Database) -> set[tuple[int, int]]:
 
 def _python_marks(database: Database) -> Iterator[tuple[int, int, str]]:
     """(start, global thread id, JSON) of every Python stack that can be read."""
-    domains = _python_domains(database)
     inline, by_id = (database.optional("NVTX_EVENTS", column) for column in ("jsonText", "jsonTextId"))
-    if not domains or inline == by_id == "NULL":
+    if inline == by_id == "NULL" or not (domains := _python_domains(database)):
         return
     rows = database.rows(
         f"SELECT start, globalTid, domainId, {inline}, {by_id} FROM NVTX_EVENTS NOT INDEXED WHERE eventType = {_MARK}"

@@ -38,6 +38,8 @@ def fold_name(name: str) -> str:
 
 # A number at the end of a word; names are told by regular expressions that ask for one and not for which.
 _NUMBER = expression(r"[0-9]+(?![A-Za-z0-9])")
+# The same, but none that is part of a word: `c10::` stays.
+_LONE_NUMBER = expression(r"(?<![A-Za-z0-9_])[0-9]+(?![A-Za-z0-9_])")
 _ANY_NUMBER = "0"
 Told = TypeVar("Told")
 
@@ -57,12 +59,17 @@ def told_without_numbers(names: Sequence[str], tells: Callable[[str], Told]) -> 
     return [told[shape] for shape in shapes]
 
 
-def without_numbers(names: Sequence[str]) -> list[str]:
+def without_numbers(names: Sequence[str], number: re.Pattern[str] = _NUMBER) -> list[str]:
     """The names with one and the same number at the end of their words."""
     text = "\n".join(names)
     if text.isascii() and text.count("\n") == len(names) - 1:
-        return _NUMBER.sub(_ANY_NUMBER, text).split("\n")
-    return [_NUMBER.sub(_ANY_NUMBER, name) if name.isascii() else name for name in names]
+        return number.sub(_ANY_NUMBER, text).split("\n")
+    return [number.sub(_ANY_NUMBER, name) if name.isascii() else name for name in names]
+
+
+def but_for_lone_numbers(names: Sequence[str]) -> list[str]:
+    """The distinct names, in order, where those that differ in numbers which are words of their own count as one."""
+    return list(dict.fromkeys(without_numbers(names, _LONE_NUMBER)))
 
 
 #: How the ranges that PyTorch's autograd engine opens around each node of the backward pass begin.
