@@ -1,21 +1,23 @@
 """Traces of awkward shapes, at two sizes: how the CPU time of an analysis grows.
 
-    python -m benchmarks.shapes [NAME ...] [--scale 1.0]
+    python -m benchmarks.shapes [NAME ...] [--scale 1.0] [--rounds 1]
 
 Each shape is an nsys export written row by row. It is analysed (report and page data) in a process of its own at a size
-and at twice that; the exponent is the binary logarithm of the ratio of CPU seconds, start of Python taken off.
+and at twice that, in turns; the exponent is the binary logarithm of the ratio of CPU seconds in the program, the least
+of all rounds, start of Python taken off.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import resource
 import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -46,7 +48,7 @@ class Export:
         self.kernels: list[Row] = []
         self.calls: list[Row] = []
         self.ranges: list[Row] = []
-        self.os_calls: list[Row] = []
+        self.os_calls: Iterable[Row] = []
 
     def launch(self, at: int, *, name: int = 0, thread: int = 1, stream: int = 7, device: int = 0) -> None:
         """A launch and its kernel, which starts soon after."""
@@ -68,7 +70,7 @@ class Export:
             (_FIRST_KERNEL + number, f"void kernel_{number}<float, {number % 7}>(int)") for number in range(names)
         ]
         with closing(sqlite3.connect(path)) as connection:
-            connection.executescript(_SCHEMA)
+            connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + _SCHEMA)
             for table, rows in (
                 ("StringIds", texts),
                 ("CUPTI_ACTIVITY_KIND_KERNEL", self.kernels),
@@ -76,8 +78,8 @@ class Export:
                 ("NVTX_EVENTS", self.ranges),
                 ("OSRT_API", self.os_calls),
             ):
-                if rows:
-                    connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+                width = len(connection.execute(f"PRAGMA table_info({table})").fetchall())
+                connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * width)})", rows)
             connection.commit()
 
 
@@ -111,11 +113,11 @@ def names(size: int) -> Export:
 def os_calls(size: int) -> Export:
     """Few kernels and many OS calls."""
     export = Export()
-    for number in range(size):
-        at = number * STEP_NS
-        export.os_calls.append((at + 4_000, at + 8_000, 27, PROCESS + 1 + number % 4, None, _POLL, 0, None, 0))
-        if number % 100 == 0:
-            export.launch(at)
+    for number in range(0, size, 100):
+        export.launch(number * STEP_NS)
+    starts = range(4_000, size * STEP_NS, STEP_NS)  # not written out: millions of rows take gigabytes
+    tids = itertools.cycle(range(PROCESS + 1, PROCESS + 5))
+    export.os_calls = ((start, start + 4_000, 27, tid, None, _POLL, 0, None, 0) for start, tid in zip(starts, tids))
     return export
 
 
@@ -194,22 +196,22 @@ def cpu_s(path: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", _RUN, path], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return after.ru_utime - before.ru_utime
 
 
-def measured(chosen: list[str], scale: float) -> Iterator[tuple[str, int, float, float, float]]:
+def measured(chosen: list[str], scale: float, rounds: int) -> Iterator[tuple[str, int, float, float, float]]:
     """Name, size, CPU seconds at that size and at twice it, exponent."""
-    start_s = cpu_s("")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "shape.sqlite"
-        for name in chosen:
-            make, usual = SHAPES[name]
-            size, times = int(usual * scale), []
-            for rows in (size, 2 * size):
-                path.unlink(missing_ok=True)
-                make(rows).write(path)
-                times.append(max(cpu_s(str(path)) - start_s, 0.001))
-            yield name, size, times[0], times[1], math.log2(times[1] / times[0])
+    start_s = min(cpu_s("") for _ in range(rounds))
+    for name in chosen:
+        make, usual = SHAPES[name]
+        size = int(usual * scale)
+        with tempfile.TemporaryDirectory() as folder:
+            files = {rows: Path(folder, f"{rows}.sqlite") for rows in (size, 2 * size)}
+            for rows, file in files.items():
+                make(rows).write(file)
+            runs = [[cpu_s(str(file)) - start_s for file in files.values()] for _ in range(rounds)]
+        once_s, twice_s = (max(min(times), 0.001) for times in zip(*runs, strict=True))
+        yield name, size, once_s, twice_s, math.log2(twice_s / once_s)
 
 
 def main() -> None:
@@ -217,8 +219,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SHAPES))
     parser.add_argument("--scale", type=float, default=1.0, help="times the usual size")
+    parser.add_argument("--rounds", type=int, default=1, help="of measurements, in turns, of which the least counts")
     arguments = parser.parse_args()
-    for name, size, once_s, twice_s, exponent in measured(arguments.names or list(SHAPES), arguments.scale):
+    chosen = arguments.names or list(SHAPES)
+    for name, size, once_s, twice_s, exponent in measured(chosen, arguments.scale, arguments.rounds):
         print(f"{name:12} {size:9,} {once_s:7.2f} s, twice that {twice_s:7.2f} s, exponent {exponent:.2f}", flush=True)
 
 
