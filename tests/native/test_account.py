@@ -215,13 +215,14 @@ def test_columns_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="fit"):
         states((Layer(np.zeros(2, np.int64), np.zeros(1, np.int64), 0),), 0, none)
     nothing = StepFunction(none, none)
-    gaps = dict.fromkeys(("start", "end", "since", "delayed", "launch_end", "region"), none)
+    gaps = dict.fromkeys(("start", "end", "since", "launch", "operation"), none)
+    calls = dict.fromkeys(("call_start", "call_end", "launch_region"), none)
     waits = dict.fromkeys(("wait_start", "wait_end", "wait_reach", "wait_call", "wait_owner"), none)
     blocked = (none, none, np.zeros(1, np.int64))
     with pytest.raises(ValueError, match="fit"):
-        divide(gaps | {"end": np.zeros(1, np.int64)}, nothing, (), {0: nothing}, none, blocked, waits, {})
+        divide(gaps | {"end": np.zeros(1, np.int64)}, calls, nothing, (), {0: nothing}, none, blocked, waits, {})
     with pytest.raises(ValueError, match="fit"):
-        divide(gaps, nothing, [(5, nothing)], {0: nothing}, none, blocked, waits, {})
+        divide(gaps, calls, nothing, [(5, nothing)], {0: nothing}, none, blocked, waits, {})
     with pytest.raises(ValueError, match="fit"):
         cut_intervals(dict.fromkeys(chain(*TABLES.values()), none) | {"low": np.zeros(1, np.int64)}, {})
 

@@ -12,6 +12,7 @@ from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.gaps import Gaps, account_gaps
 from boundby.attribution.losses import Losses, Withheld
 from boundby.attribution.segments import Segments
+from boundby.model.arrays import as_rows, as_slice
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, Overlay, clip, complement, exposed, overlay, union
 from boundby.trace.tables import OpKind
@@ -29,7 +30,7 @@ def account_device(
     """Segments that cover [low, high) exactly, the table of the gaps among them, and what of these is withheld because
     records are missing. ``device``: index into Trace.gpus."""
     gaps, pieces, withheld = account_gaps(context, operations, complement(busy, low, high), (low, high), losses, device)
-    return segments.concatenate(_busy_segments(context, operations, low, high), pieces).packed(), gaps, withheld
+    return segments.covering(_busy_segments(context, operations, low, high), pieces), gaps, withheld
 
 
 def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int, high: int) -> Segments:
@@ -40,9 +41,9 @@ def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int
     parts = []
     free = IntervalSet(np.array([low], np.int64), np.array([high], np.int64))
     classes = [
-        (Cause.GPU_COMPUTE, np.flatnonzero(computes)),
-        (Cause.GPU_COMM, np.flatnonzero(communicates)),
-        (Cause.GPU_COPY, np.flatnonzero(table.kind >= OpKind.MEMCPY)),
+        (Cause.GPU_COMPUTE, as_rows(computes)),
+        (Cause.GPU_COMM, as_rows(communicates)),
+        (Cause.GPU_COPY, as_rows(table.kind >= OpKind.MEMCPY)),
     ]
     for number, (cause, rows) in enumerate(classes):
         pieces, owner = exposed(table.start_ns[rows], table.end_ns[rows])
@@ -51,10 +52,11 @@ def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int
         shown = Overlay(*pieces, every, np.zeros_like(every)) if is_inside else overlay(pieces, free)
         is_whole = len(free.start) == 1 and len(shown.left) == len(owner)  # each is shown once
         row = owner if is_whole else owner[shown.left]
-        row = row if len(rows) == len(table) else rows[row]
-        region = context.launch_region[row if len(table) == len(context.launch_region) else operations.rows[row]]
+        shown_rows = as_slice(row if isinstance(rows, slice) and not rows.start else np.arange(len(table))[rows][row])
+        is_sole = len(table) == len(context.launch_region)
+        region = context.launch_region[shown_rows if is_sole else operations.rows[shown_rows]]
         parts.append(segments.make(shown.start, shown.end, cause, region))
-        if not any(len(others) for _, others in classes[number + 1 :]):
+        if not any(len(table.start_ns[others]) for _, others in classes[number + 1 :]):
             break
         taken = union(table.start_ns[rows], table.end_ns[rows])
         if len(free.start):

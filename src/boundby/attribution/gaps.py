@@ -16,14 +16,27 @@ from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
-from boundby.model.arrays import Int32Array, Int64Array, compact, in_order, narrow, pick, places, unique
+from boundby.model.arrays import (
+    Int32Array,
+    Int64Array,
+    as_rows,
+    bounds,
+    compact,
+    group_sums,
+    in_order,
+    narrow,
+    pick,
+    places,
+    spread,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, expand
-from boundby.model.library import core
+from boundby.model.library import core, int64
 from boundby.model.records import dataclass, fields, replace
 from boundby.model.step_function import NOTHING, cut
-from boundby.native.account import Divided, divide
-from boundby.trace.tables import Table
+from boundby.native.account import Divided, around, divide
+from boundby.trace.tables import Operations, Table
 
 # An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
 LAUNCH_LIMIT_NS = 10_000
@@ -72,12 +85,14 @@ class _Dividing(Gaps):
     """The same, with what only dividing them needs."""
 
     since_ns: Int64Array  # when the operation before the gap was launched
-    wait_start_ns: Int64Array  # when the waiting in ``wait`` began
+    wait_start_ns: Int64Array  # when the waiting in ``wait`` began, where it is known
 
-    def divided(self) -> Gaps:
-        """Without that."""
-        found = Gaps(*(compact(getattr(self, column.name)) for column in fields(Gaps)))
-        return replace(found, sync_ns=narrow(found.sync_ns))
+    def divided(self, wait: Int32Array, pieces: Segments) -> Gaps:
+        """The table with the waits that are to blame and what they cost."""
+        sync = np.flatnonzero(pieces.cause == Cause.SYNC)
+        start, end = pieces.start_ns[sync], pieces.end_ns[sync]
+        known = replace(self, wait=wait, sync_ns=narrow(group_sums(self.at(start), end - start, len(self))))
+        return Gaps(*(compact(getattr(known, column.name)) for column in fields(Gaps)))
 
 
 class _Pieces(NamedTuple):
@@ -108,49 +123,70 @@ def account_gaps(
     ``idle``: when the device does nothing in its window, which is ``span``.
     """
     gaps = _find_gaps(context, operations, idle, span[0])
-    unknown = np.flatnonzero(gaps.thread == NO_THREAD)
-    nobodys = gaps.take(unknown)
-    parts = [segments.make(nobodys.start_ns, nobodys.end_ns, Cause.UNATTRIBUTED, np.full(len(unknown), ROOT))]
-    for thread in unique(gaps.thread[gaps.thread != NO_THREAD]).tolist():
-        rows = np.flatnonzero(gaps.thread == thread)
+    wait = np.full(len(gaps), NOTHING, np.int32)
+    parts: list[Segments] = []
+    for thread in unique(gaps.thread).tolist():
+        rows = as_rows(gaps.thread == thread)
+        of_thread = gaps.take(rows)
+        if thread == NO_THREAD:
+            nobodys = np.full(len(of_thread), ROOT)
+            parts.insert(0, segments.make(of_thread.start_ns, of_thread.end_ns, Cause.UNATTRIBUTED, nobodys))
+            continue
         waits = _waits_of(context, thread)
         if core() is not None:
-            of_thread = gaps if len(rows) == len(gaps) else gaps.take(rows)
             divided = _divided(context, thread, waits, of_thread)
-            gaps.wait[rows], gaps.wait_start_ns[rows] = divided.wait, divided.wait_start
+            wait[rows] = divided.wait
             parts.append(Segments(*divided[:5]))
             continue
         blocked = Coverage(context.host_state.logical_thread_blocked(thread))
-        for first in range(0, len(rows), GAPS_AT_ONCE):
-            block = rows[first : first + GAPS_AT_ONCE]
-            gaps.wait[block], gaps.wait_start_ns[block] = _longest_waits(context, waits, gaps.take(block))
-            parts.append(_divide(context, thread, blocked, gaps.take(block)))
-    pieces, withheld = withhold(context, losses, device, segments.concatenate(*parts), span)
-    sync = np.flatnonzero(pieces.cause == Cause.SYNC)
-    np.add.at(gaps.sync_ns, gaps.at(pieces.start_ns[sync]), pieces.length_ns[sync])
-    return gaps.divided(), pieces, withheld
+        every = np.arange(len(gaps))[rows]
+        for first in range(0, len(every), GAPS_AT_ONCE):
+            block = every[first : first + GAPS_AT_ONCE]
+            some = gaps.take(block)
+            wait[block], since_ns = _longest_waits(context, waits, some)
+            parts.append(_divide(context, thread, blocked, replace(some, wait=wait[block], wait_start_ns=since_ns)))
+    whole = segments.concatenate(segments.nothing(), *parts)
+    pieces, withheld = withhold(context, losses, device, whole, span)
+    return gaps.divided(wait, pieces), pieces, withheld
 
 
 def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int) -> _Dividing:
     """For each idle interval: who is responsible, what ends it, since when waits count. Nobody is blamed yet."""
     calls, table = context.calls, operations.table
-    call_of = calls.of_operation[operations.rows]
-    launched_ns = np.where(call_of >= 0, pick(calls.start_ns, call_of, 0), table.start_ns)
-    following = places(table.start_ns, idle.end, side="left")
-    following = np.where(following < len(table), following, NOTHING)
-    previous = _last_ended(table.end_ns, launched_ns, idle.start)
-    responsible = np.where(following != NOTHING, following, np.maximum(previous, 0))
+    is_sole = len(table) == len(calls.of_operation)
+    call_of = calls.of_operation if is_sole else calls.of_operation[operations.rows]
+    launched_ns = calls.launched_ns if is_sole else calls.launched_ns[operations.rows]
+    if len(without := np.flatnonzero(call_of < 0)):
+        launched_ns = launched_ns.copy()
+        launched_ns[without] = table.start_ns[without]
+    if core() is not None:
+        following, telling, since_ns = around(idle, table.start_ns, table.end_ns, launched_ns, low)
+    else:
+        following, telling, since_ns = _around(idle, table.start_ns, table.end_ns, launched_ns, low)
+    launch = pick(call_of, following, NOTHING).astype(np.int32, copy=False)
+    is_followed = bool((telling == following).all())
     return _Dividing(
         start_ns=idle.start,
         end_ns=idle.end,
-        thread=_launching_threads(context, call_of[responsible], table.process[responsible]),
-        operation=pick(operations.rows, following, NOTHING).astype(np.int32),
-        launch=pick(call_of, following, NOTHING).astype(np.int32),
-        wait=np.full(len(idle.start), NOTHING, np.int32),
-        sync_ns=np.zeros(len(idle.start), np.int64),
-        since_ns=pick(launched_ns, previous, low),
-        wait_start_ns=np.full(len(idle.start), NOTHING, np.int64),
+        thread=_launching_threads(context, launch if is_followed else pick(call_of, telling, NOTHING), table, telling),
+        operation=following if is_sole else pick(operations.rows, following, NOTHING).astype(np.int32),
+        launch=launch,
+        wait=spread(NOTHING, len(idle.start), np.int32),
+        sync_ns=spread(0, len(idle.start)),
+        since_ns=since_ns,
+        wait_start_ns=spread(NOTHING, len(idle.start)),
     )
+
+
+def _around(
+    idle: IntervalSet, start_ns: Int64Array, end_ns: Int64Array, launched_ns: Int64Array, low: int
+) -> tuple[Int32Array, Int32Array, Int64Array]:
+    """What `around` tells."""
+    following = places(start_ns, idle.end, side="left")
+    following = np.where(following < len(start_ns), following, NOTHING)
+    previous = _last_ended(end_ns, launched_ns, idle.start)
+    telling = np.where(following != NOTHING, following, np.maximum(previous, 0))
+    return following.astype(np.int32), telling.astype(np.int32), pick(launched_ns, previous, low)
 
 
 def _last_ended(end_ns: Int64Array, launch_ns: Int64Array, time_ns: Int64Array) -> npt.NDArray[np.intp]:
@@ -161,17 +197,19 @@ def _last_ended(end_ns: Int64Array, launch_ns: Int64Array, time_ns: Int64Array) 
 
 
 def _launching_threads(
-    context: TraceContext, call: npt.NDArray[np.int64], process: npt.NDArray[np.int32]
+    context: TraceContext, call: npt.NDArray[np.integer], table: Operations, rows: Int32Array
 ) -> Int32Array:
-    """The thread of each launching call; without a known call the only thread of that process that calls CUDA;
-    NO_THREAD where there are several or none."""
+    """The thread of each launching call; without a known call the only thread of the process of the operation, one of
+    these rows, that calls CUDA; NO_THREAD where there are several or none."""
     callers = unique(context.calls.thread)
+    if len(call) and len(callers) == 1 and bounds(call)[0] >= 0:
+        return compact(spread(int(callers[0]), len(call), np.int32))
     number = context.trace.process_of_thread[callers]
     sole = np.full(len(context.trace.processes) + 1, NO_THREAD, np.int32)  # the last: of processes that are not known
     sole[number] = np.where(np.bincount(number, minlength=1)[number] == 1, callers, NO_THREAD)
     thread = pick(context.calls.thread, call, NO_THREAD)
     without = np.flatnonzero(call < 0)
-    thread[without] = sole[process[without]]
+    thread[without] = sole[table.process[rows[without]]]
     return thread
 
 
@@ -191,9 +229,13 @@ def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: _Dividing)
                 "start": gaps.start_ns,
                 "end": gaps.end_ns,
                 "since": gaps.since_ns,
-                "delayed": _delayed_until(context, gaps),
-                "launch_end": pick(context.calls.end_ns, gaps.launch, _NEVER),
-                "region": pick(context.launch_region, gaps.operation, ROOT).astype(np.int64),
+                "launch": gaps.launch,
+                "operation": gaps.operation,
+            },
+            {
+                "call_start": int64(context.calls.start_ns),
+                "call_end": int64(context.calls.end_ns),
+                "launch_region": context.launch_region.astype(np.int32, copy=False),
             },
             state.states(thread),
             [(other, state.running(other)) for other in asked],

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, ascend, group_sums, tally
 from boundby.model.causes import CAUSES, Cause
-from boundby.model.library import core, int64, run
+from boundby.model.library import core, int64
 from boundby.model.records import dataclass, replace
+from boundby.native.account import Side, woven
 
 NO_THREAD = -1
 
@@ -93,33 +96,41 @@ def make(
     kept = as_rows(end > start)
     size = len(start[kept])
 
-    def column(values: npt.NDArray[np.integer] | int) -> npt.NDArray[np.integer]:
-        return values[kept] if isinstance(values, np.ndarray) else np.full(size, int(values), np.int64)
+    def column(values: npt.NDArray[np.integer] | int, kind: type[np.integer]) -> npt.NDArray[Any]:
+        return values[kept].astype(kind) if isinstance(values, np.ndarray) else np.full(size, int(values), kind)
 
-    return Segments(
-        start[kept],
-        end[kept],
-        column(cause).astype(np.int8),
-        column(region).astype(np.int32),
-        column(thread).astype(np.int32),
-    )
+    return Segments(start[kept], end[kept], column(cause, np.int8), column(region, np.int32), column(thread, np.int32))
+
+
+def nothing() -> Segments:
+    """None at all."""
+    empty = np.empty(0, np.int64)
+    return make(empty, empty, Cause.UNATTRIBUTED, empty)
+
+
+def covering(busy: Segments, idle: Segments) -> Segments:
+    """Segments that leave no time out between them, in order of start, packed."""
+    if core() is not None and len(busy) and len(idle):
+        sides = (
+            Side(len(part), int64(part.start_ns), int64(part.end_ns), part.cause, part.region, part.thread)
+            for part in (busy, idle)
+        )
+        if (found := woven(*sides)) is not None:
+            bounds, cause, region, thread = found
+            return Segments(bounds[:-1], bounds[1:], cause, region, thread)
+    return concatenate(busy, idle).packed()
 
 
 def concatenate(*parts: Segments) -> Segments:
     """All segments in order of start."""
     full = [part for part in parts if len(part)] or list(parts[:1])
-    if len(full) == 1 and bool((full[0].start_ns[1:] >= full[0].start_ns[:-1]).all()):
+    if len(full) == 1 and ascend([full[0].start_ns]):
         return full[0]
     full.sort(key=lambda part: int(part.start_ns[0]) if len(part) else 0)
     start, end = (np.concatenate([getattr(part, name) for part in full]) for name in ("start_ns", "end_ns"))
     order: slice | npt.NDArray[np.intp] = slice(None)
     if not bool((start[1:] > start[:-1]).all()):
-        sides = [int64(part.start_ns) for part in full]
-        if core() is not None and len(full) == 2 and all(ascend([side]) for side in sides):
-            order = np.empty(len(start), np.intp)
-            run("boundby_merge", sides[0], len(sides[0]), sides[1], len(sides[1]), order)
-        else:
-            order = np.argsort(start, kind="stable")
+        order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
     if bool((start[1:] == end[:-1]).all()):  # nothing between them: one column of bounds is enough
         bounds = np.append(start, end[-1:])

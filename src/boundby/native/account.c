@@ -67,7 +67,10 @@ EXPORT int64_t boundby_states(const int64_t *starts, const int64_t *ends, const 
    numbers into the ``owner`` columns, the responsible one 0. Columns of addresses hold pointers to columns. */
 typedef struct {
     int64_t gaps;
-    const int64_t *start, *end, *since, *delayed, *launch_end, *region;
+    const int64_t *start, *end, *since; /* since: when the operation before was launched */
+    const int32_t *launch, *operation; /* the call that ends it and what that launched, or NOTHING */
+    const int64_t *call_start, *call_end;
+    const int32_t *launch_region; /* of each operation */
     int64_t states;
     const int64_t *state_time, *state;
     int64_t others; /* threads that may run while it sleeps, in the order in which they are asked */
@@ -90,7 +93,7 @@ typedef struct {
     int64_t *piece_start, *piece_end;
     int8_t *piece_cause;
     int32_t *piece_region, *piece_thread;
-    int64_t *blamed, *blamed_since; /* of each gap */
+    int32_t *blamed; /* of each gap */
     int64_t *found; /* pieces, and those of them in which every thread sleeps */
 } Idle;
 
@@ -192,9 +195,9 @@ static void own(Pass *p, int64_t start, int64_t end, int64_t cause, int64_t regi
 }
 
 /* The longest wait that delayed a gap's launch, of equals the latest, into ``blamed``; the region in which it began. */
-static int64_t blame(Pass *p, int64_t gap) {
+static int64_t blame(Pass *p, int64_t gap, int64_t since, int64_t until) {
     Idle *idle = p->idle;
-    int64_t since = idle->since[gap], until = idle->delayed[gap], most = 0, longest = NOTHING;
+    int64_t most = 0, longest = NOTHING;
     int64_t stop = p->wait_near = place(idle->wait_start, idle->waits, until, 0, p->wait_near);
     int64_t first = p->reach_near = place(idle->wait_reach, idle->waits, since, 1, p->reach_near);
     if (first < stop - idle->latest_waits) first = stop - idle->latest_waits;
@@ -206,10 +209,10 @@ static int64_t blame(Pass *p, int64_t gap) {
             longest = wait;
         }
     }
-    idle->blamed[gap] = idle->blamed_since[gap] = NOTHING;
+    idle->blamed[gap] = NOTHING;
     if (longest == NOTHING) return NOTHING;
-    idle->blamed[gap] = idle->wait_call[longest];
-    int64_t begin = idle->blamed_since[gap] = idle->wait_start[longest], owner = idle->wait_owner[longest];
+    idle->blamed[gap] = (int32_t)idle->wait_call[longest];
+    int64_t begin = idle->wait_start[longest], owner = idle->wait_owner[longest];
     const int64_t *time = (const int64_t *)(intptr_t)idle->owner_times[owner];
     int64_t near = place(time, idle->owner_steps[owner], begin, 1, idle->owner_near[owner]);
     return region_at(idle, near > 0 ? ((const int64_t *)(intptr_t)idle->owner_ranges[owner])[near - 1] : NOTHING);
@@ -226,14 +229,18 @@ static int64_t blocked_until(Pass *p, int64_t now) {
 EXPORT int64_t boundby_idle(Idle *idle) {
     Pass pass = {.idle = idle}, *p = &pass;
     for (int64_t gap = 0; gap < idle->gaps; gap++) {
-        int64_t start = idle->start[gap], end = idle->end[gap], launched = idle->launch_end[gap];
+        int64_t start = idle->start[gap], end = idle->end[gap], since = idle->since[gap], launch = idle->launch[gap];
+        int64_t launched = launch < 0 ? NEVER : idle->call_end[launch], delayed = launch < 0 ? NEVER : idle->call_start[launch];
+        int64_t region = idle->operation[gap] < 0 ? 0 : idle->launch_region[idle->operation[gap]];
+        if (delayed > end) delayed = end;
+        if (delayed < since) delayed = since; /* waits after that delayed something else */
         int64_t host_end = launched < start ? start : launched > end ? end : launched;
         int64_t arrive_end = (launched < end ? launched : end) + idle->launch_limit;
         arrive_end = arrive_end < host_end ? host_end : arrive_end > end ? end : arrive_end;
         p->raws = 0;
         host_pieces(p, start, host_end);
-        add_raw(p, host_end, arrive_end, idle->cuda_api, 0, idle->region[gap]);
-        int64_t region = blame(p, gap), budget = blocked_until(p, idle->delayed[gap]) - blocked_until(p, idle->since[gap]);
+        add_raw(p, host_end, arrive_end, idle->cuda_api, 0, region);
+        int64_t waiting = blame(p, gap, since, delayed), budget = blocked_until(p, delayed) - blocked_until(p, since);
         for (int64_t raw = 0; raw < p->raws; raw++)
             if (idle->raw_state[raw] == idle->sync) budget -= idle->raw_end[raw] - idle->raw_start[raw];
         for (int64_t raw = 0; raw < p->raws; raw++) {
@@ -243,12 +250,62 @@ EXPORT int64_t boundby_idle(Idle *idle) {
                 budget -= to - from; /* below 0: spent */
             }
             int64_t own_region = idle->raw_region[raw], owner = idle->raw_owner[raw];
-            own(p, from, from + taken, idle->sync, region != NOTHING ? region : own_region, owner);
+            own(p, from, from + taken, idle->sync, waiting != NOTHING ? waiting : own_region, owner);
             own(p, from + taken, to, idle->raw_state[raw], own_region, owner);
         }
-        own(p, arrive_end, end, idle->device_wait, idle->region[gap], 0);
+        own(p, arrive_end, end, idle->device_wait, region, 0);
     }
     idle->found[0] = p->pieces;
     idle->found[1] = p->asleep;
     return p->is_full ? NOTHING : 0;
+}
+
+/* Of each gap of a device the operation that follows it, or NOTHING; the one that tells who is responsible; and when the
+   one that ended last before it was launched, ``low`` without one. ``by_end``: operations in order of their ends, of
+   equals that of their launches; ``end`` is in that order. */
+EXPORT int64_t boundby_gaps(const int64_t *gap_start, const int64_t *gap_end, int64_t gaps, const int64_t *start,
+                            const int64_t *end, const int64_t *by_end, int64_t is_sorted, int64_t count,
+                            const int64_t *launched, int64_t low, int32_t *following, int32_t *telling, int64_t *since) {
+    int64_t next = 0, last = 0;
+    for (int64_t gap = 0; gap < gaps; gap++) {
+        next = place(start, count, gap_end[gap], 0, next);
+        last = place(end, count, gap_start[gap], 1, last);
+        int64_t previous = last == 0 ? NOTHING : is_sorted ? last - 1 : by_end[last - 1];
+        following[gap] = next < count ? (int32_t)next : NOTHING;
+        telling[gap] = next < count ? (int32_t)next : previous < 0 ? 0 : (int32_t)previous;
+        since[gap] = previous < 0 ? low : launched[previous];
+    }
+    return gaps;
+}
+
+typedef struct { /* segments in order of time */
+    int64_t count;
+    const int64_t *start, *end;
+    const int8_t *cause;
+    const int32_t *region, *thread;
+} Side;
+
+/* Write a number into a column of so many bytes each, 2 or 4. */
+static inline void write_number(void *column, int64_t width, int64_t row, int32_t value) {
+    if (width == 2) ((int16_t *)column)[row] = (int16_t)value;
+    else ((int32_t *)column)[row] = value;
+}
+
+/* Two tables of segments as one: when each begins and, behind the last, when that ends; its cause, region and thread.
+   0 where there is time between two of them, or time that is in two. */
+EXPORT int64_t boundby_weave(const Side *one, const Side *other, int64_t *bounds, int8_t *cause, void *region,
+                             int64_t region_width, void *thread, int64_t thread_width) {
+    int64_t left = 0, right = 0;
+    for (int64_t place = 0; place < one->count + other->count; place++) {
+        int is_left = right == other->count || (left < one->count && one->start[left] <= other->start[right]);
+        const Side *side = is_left ? one : other;
+        int64_t row = is_left ? left++ : right++;
+        if (place && bounds[place] != side->start[row]) return 0;
+        bounds[place] = side->start[row];
+        bounds[place + 1] = side->end[row];
+        cause[place] = side->cause[row];
+        write_number(region, region_width, place, side->region[row]);
+        write_number(thread, thread_width, place, side->thread[row]);
+    }
+    return 1;
 }

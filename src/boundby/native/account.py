@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, sorted_distinct
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, in_order, sorted_distinct
 from boundby.model.intervals import IntervalSet, contains
-from boundby.model.library import Record, call, core, int64, run
-from boundby.model.records import dataclass
+from boundby.model.library import Record, call, core, int64, integers, run
+from boundby.model.records import dataclass, replace
 from boundby.model.step_function import StepFunction, simplify
 
 NONE = -1
@@ -86,9 +87,11 @@ class Idle(Record):
     start: Int64Array
     end: Int64Array
     since: Int64Array
-    delayed: Int64Array
-    launch_end: Int64Array
-    region: Int64Array
+    launch: Int32Array
+    operation: Int32Array
+    call_start: Int64Array
+    call_end: Int64Array
+    launch_region: Int32Array
     states: int
     state_time: Int64Array
     state: Int64Array
@@ -136,26 +139,29 @@ class Idle(Record):
     piece_cause: Int8Array
     piece_region: Int32Array
     piece_thread: Int32Array
-    blamed: Int64Array
-    blamed_since: Int64Array
+    blamed: Int32Array
     found: Int64Array
 
 
 class Divided(NamedTuple):
-    """Pieces of gaps, each with its cause, region and thread; per gap the call to blame and when the waiting began."""
+    """Pieces of gaps, each with its cause, region and thread; per gap the call to blame."""
 
     start: Int64Array
     end: Int64Array
     cause: Int8Array
     region: Int32Array
     thread: Int32Array
-    wait: Int64Array
-    wait_start: Int64Array
+    wait: Int32Array
     asleep: int  # pieces in which every thread that was asked about sleeps
 
 
+# Room for the pieces of each gap, and for those of the longest: where it is not enough there is more the next time.
+_PIECES, _RAW_PIECES = 2, 1 << 12
+
+
 def divide(
-    gaps: dict[str, Int64Array],
+    gaps: dict[str, npt.NDArray[Any]],
+    calls: dict[str, npt.NDArray[Any]],
     states: StepFunction,
     others: Sequence[tuple[int, StepFunction]],
     owners: dict[int, StepFunction],
@@ -165,15 +171,18 @@ def divide(
     settings: dict[str, int],
 ) -> Divided:
     """The pieces of the gaps of the thread that stands first in ``owners`` (by thread: its ranges over time), which
-    holds every thread that is named elsewhere. Raises ValueError for columns that do not fit."""
+    holds every thread that is named elsewhere. ``calls``: when they are made and, of each operation, the region of its
+    call. Raises ValueError for columns that do not fit."""
     place = {thread: number for number, thread in enumerate(owners)}
     count, waiting = len(gaps["start"]), len(waits["wait_start"])
     columns = [[int64(column) for column in steps] for steps in (states, *(s for _, s in others), *owners.values())]
     of_others, of_owners = columns[1 : 1 + len(others)], columns[1 + len(others) :]
     steps = sum(len(time) for time, _ in columns)
-    raw_room, room = steps + 4, 5 * count + steps
+    rooms = ((min(steps + 4, _RAW_PIECES), _PIECES * count + _RAW_PIECES), (steps + 4, 5 * count + steps))
     fits = (
-        all(len(column) == count for column in gaps.values())
+        len(calls["call_start"]) == len(calls["call_end"]) > int(gaps["launch"].max(initial=NONE))
+        and len(calls["launch_region"]) > int(gaps["operation"].max(initial=NONE))
+        and all(len(column) == count for column in gaps.values())
         and all(len(column) == waiting for column in waits.values())
         and all(len(time) == len(value) for time, value in columns)
         and len(blocked[0]) == len(blocked[1]) == len(blocked[2]) - 1
@@ -182,15 +191,13 @@ def divide(
     )
     if not fits:
         raise ValueError("columns do not fit together")
-    known: dict[str, Any] = {name: int64(column) for name, column in {**gaps, **waits}.items()}
+    known: dict[str, Any] = {name: integers(column) for name, column in {**gaps, **calls, **waits}.items()}
     threads = np.array(list(place), np.int64)
     owner_of = np.argsort(threads, kind="stable")
     known["wait_owner"] = owner_of[np.searchsorted(threads[owner_of], known["wait_owner"])].astype(np.int64)
-    raw = ("raw_start", "raw_end", "raw_state", "raw_owner", "raw_region")
-    known |= settings | {name: np.empty(raw_room, np.int64) for name in raw}
     idle = Idle(
         gaps=count,
-        **known,
+        **{**known, **settings},
         states=len(columns[0][0]),
         state_time=columns[0][0],
         state=columns[0][1],
@@ -213,21 +220,72 @@ def divide(
         block_end=int64(blocked[1]),
         block_before=int64(blocked[2]),
         waits=waiting,
-        raw_room=raw_room,
-        room=room,
-        piece_start=np.empty(room, np.int64),
-        piece_end=np.empty(room, np.int64),
-        piece_cause=np.empty(room, np.int8),
-        piece_region=np.empty(room, np.int32),
-        piece_thread=np.empty(room, np.int32),
-        blamed=np.empty(count, np.int64),
-        blamed_since=np.empty(count, np.int64),
+        **_room_for(*rooms[0]),
+        blamed=np.empty(count, np.int32),
         found=np.zeros(2, np.int64),
     )
     if call("boundby_idle", idle):
-        raise ValueError("gaps overlap or steps are not in order")
+        idle.other_near[:] = idle.owner_near[:] = 0
+        idle = replace(idle, **_room_for(*rooms[1]))
+        if call("boundby_idle", idle):
+            raise ValueError("gaps overlap or steps are not in order")
     pieces, asleep = idle.found.tolist()
-    start, end = idle.piece_start[:pieces].copy(), idle.piece_end[:pieces].copy()
-    cause, region = idle.piece_cause[:pieces].copy(), idle.piece_region[:pieces].copy()
-    thread = idle.piece_thread[:pieces].copy()
-    return Divided(start, end, cause, region, thread, idle.blamed, idle.blamed_since, asleep)
+    start, end, cause = idle.piece_start, idle.piece_end, idle.piece_cause
+    for column in (start, end, cause, idle.piece_region, idle.piece_thread):
+        column.resize(pieces, refcheck=False)  # what is left goes back, and nothing is copied
+    return Divided(start, end, cause, idle.piece_region, idle.piece_thread, idle.blamed, asleep)
+
+
+def _room_for(raw: int, pieces: int) -> dict[str, Any]:
+    """Columns for so many pieces, and for so many of one gap before its wait is known."""
+    names = ("raw_start", "raw_end", "raw_state", "raw_owner", "raw_region")
+    return {name: np.empty(raw, np.int64) for name in names} | {
+        "raw_room": raw,
+        "room": pieces,
+        "piece_start": np.empty(pieces, np.int64),
+        "piece_end": np.empty(pieces, np.int64),
+        "piece_cause": np.empty(pieces, np.int8),
+        "piece_region": np.empty(pieces, np.int32),
+        "piece_thread": np.empty(pieces, np.int32),
+    }
+
+
+def around(
+    gaps: IntervalSet, start: Int64Array, end: Int64Array, launched: Int64Array, low: int
+) -> tuple[Int32Array, Int32Array, Int64Array]:
+    """Of each gap, by the operations of its device: the one that follows (NONE), the one that tells who is responsible,
+    and when the one before it was launched (``low`` without one)."""
+    order, count = in_order(end, launched), len(gaps.start)
+    following, telling, since = np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int64)
+    by_end = np.empty(0, np.int64) if isinstance(order, slice) else int64(order)
+    known = int64(start), int64(end[order]), by_end, isinstance(order, slice), len(start), int64(launched), low
+    run("boundby_gaps", int64(gaps.start), int64(gaps.end), count, *known, following, telling, since)
+    return following, telling, since
+
+
+@dataclass(frozen=True, eq=False)
+class Side(Record):
+    """Segments in order of time: see account.c."""
+
+    count: int
+    start: Int64Array
+    end: Int64Array
+    cause: Int8Array
+    region: Int32Array
+    thread: Int32Array
+
+
+def woven(one: Side, other: Side) -> tuple[Int64Array, Int8Array, Int32Array, Int32Array] | None:
+    """Both as one: the bounds of its segments (one more than there are), their causes, regions and threads, these in 16
+    bits where that holds them. None where they leave time between them, or overlap."""
+    size = one.count + other.count
+
+    def room(*columns: Int32Array) -> Int32Array:
+        fits = all(int(column.max(initial=0)) < 1 << 15 for column in columns)
+        found: npt.NDArray[Any] = np.empty(size, np.int16 if fits else np.int32)
+        return found
+
+    region, thread = room(one.region, other.region), room(one.thread, other.thread)
+    bounds, cause = np.empty(size + 1, np.int64), np.empty(size, np.int8)
+    is_whole = run("boundby_weave", one, other, bounds, cause, region, region.itemsize, thread, thread.itemsize)
+    return (bounds, cause, region, thread) if is_whole else None

@@ -345,15 +345,6 @@ EXPORT int64_t boundby_nest(const int64_t *start, const int64_t *end, int64_t co
     return found;
 }
 
-/* Two columns of instants, each in order, merged: of each place the row, those of the second behind the ``first`` of the
-   first one; of equals the first column's come first. */
-EXPORT int64_t boundby_merge(const int64_t *one, int64_t first, const int64_t *other, int64_t second, int64_t *rows) {
-    int64_t left = 0, right = 0;
-    for (int64_t place = 0; place < first + second; place++)
-        rows[place] = right == second || (left < first && one[left] <= other[right]) ? left++ : first + right++;
-    return first + second;
-}
-
 /* The first row of each number (of a process and its call) among launches or, where there is none, among other calls;
    ``row_of``: room for all numbers up to the highest. Then of each number wanted that row, -1 without one. */
 EXPORT int64_t boundby_join(const int64_t *key, const uint8_t *launches, int64_t count, int64_t high, int64_t *row_of,
