@@ -10,7 +10,6 @@ of all rounds, start of Python taken off.
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import resource
 import sqlite3
@@ -115,9 +114,10 @@ def os_calls(size: int) -> Export:
     export = Export()
     for number in range(0, size, 100):
         export.launch(number * STEP_NS)
-    starts = range(4_000, size * STEP_NS, STEP_NS)  # not written out: millions of rows take gigabytes
-    tids = itertools.cycle(range(PROCESS + 1, PROCESS + 5))
-    export.os_calls = ((start, start + 4_000, 27, tid, None, _POLL, 0, None, 0) for start, tid in zip(starts, tids))
+    export.os_calls = (  # not written out: millions of rows take gigabytes
+        (at + 4_000, at + 8_000, 27, PROCESS + 1 + at // STEP_NS % 4, None, _POLL, 0, None, 0)
+        for at in range(0, size * STEP_NS, STEP_NS)
+    )
     return export
 
 
