@@ -11,7 +11,7 @@ import numpy.typing as npt
 from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.projection import project
 from boundby.attribution.regions import ROOT, Regions
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, as_rows, group_counts, is_any
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
@@ -191,8 +191,8 @@ def step_candidates(context: TraceContext) -> list[Candidate]:
     instances = np.bincount(regions.of_range, minlength=len(regions))
     time_ns = np.zeros(len(regions), np.int64)
     np.add.at(time_ns, regions.of_range, trace.ranges.end_ns - trace.ranges.start_ns)
-    launching = np.isin(context.calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
-    own = np.bincount(context.call_region[launching], minlength=len(regions)).astype(np.int64)
+    launching = as_rows(is_any(context.calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY)))
+    own = group_counts(context.call_region[launching], len(regions))
     launches = regions.accumulate(own)
     time_ns[ROOT] = int(time_ns[regions.parent == ROOT].sum())
     return [

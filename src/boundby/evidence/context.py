@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property, wraps
 from typing import TypeVar, cast
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +67,7 @@ class RuleContext:
     thresholds: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (rule, name), as users changed them
     show_all: bool = False
     _facts: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
-    _used_in: dict[int, tuple[npt.NDArray[np.integer], list[int]]] = field(
+    _used_in: dict[int, tuple[ref[npt.NDArray[np.integer]], list[int]]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -203,10 +204,11 @@ class RuleContext:
         return pick(names, numbers, names[-1]) if names.any() else np.zeros(len(numbers), bool)
 
     def _used(self, numbers: npt.NDArray[np.integer]) -> list[int]:
-        """Which stand in a column; looked for once."""
-        if id(numbers) not in self._used_in:
-            self._used_in[id(numbers)] = numbers, unique(numbers).tolist()  # the column stays, and so does its id
-        return self._used_in[id(numbers)][1]
+        """Which stand in a column; looked for once, as long as there is that column."""
+        known = self._used_in.get(id(numbers))
+        if known is None or known[0]() is not numbers:
+            known = self._used_in[id(numbers)] = ref(numbers), unique(numbers).tolist()
+        return known[1]
 
     def time_ns(self, cause: Cause, region: int = ROOT) -> int:
         """The account: time of a cause in a region and all that lies in it."""

@@ -243,29 +243,30 @@ class CallFigures:
     blocked_ns: int
 
 
-def calls_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> CallFigures:
-    """API calls and blocking syncs of these processes that start in [low, high]."""
-    calls, waits = timeline.calls, timeline.waits
-    rows = calls_of(timeline, processes, low, high)
-    syncs = rows[waits.is_sync[rows]]
-    length = calls.end_ns[rows] - calls.start_ns[rows]
-    return CallFigures(len(rows), int(length.sum()), len(syncs), int(waits.blocked_ns[syncs].sum()))
-
-
-def calls_of(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> npt.NDArray[np.intp]:
+def calls_of(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> slice | npt.NDArray[np.intp]:
     """The calls of these processes that start in [low, high]."""
-    calls = timeline.calls
-    mine = pick(np.isin(timeline.trace.process_of_thread, processes), calls.thread, False)
-    return np.flatnonzero(mine & (calls.start_ns >= low) & (calls.start_ns <= high))
+    calls, is_mine = timeline.calls, np.isin(timeline.trace.process_of_thread, processes)
+    inside = (calls.start_ns >= low) & (calls.start_ns <= high)
+    return as_rows(inside if is_mine.all() else inside & pick(is_mine, calls.thread, False))
 
 
-def staging_between(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> int:
-    """Host time (ns) of these processes in [low, high] in calls that copy pageable memory, beyond what `calls_between`
-    counts as blocked: an ``Async`` copy of pageable memory returns when the host has staged it."""
-    calls = timeline.calls
-    rows = calls_of(timeline, processes, low, high)
-    rows = rows[timeline.host_state.copies_pageable[rows]]
-    return int((calls.end_ns[rows] - calls.start_ns[rows] - timeline.waits.blocked_ns[rows]).sum())
+def figures_of_calls(timeline: Timeline, rows: slice | npt.NDArray[np.intp]) -> CallFigures:
+    """API calls and blocking syncs among these."""
+    calls, waits, is_asked = timeline.calls, timeline.waits, np.zeros(len(timeline.calls), bool)
+    is_asked[rows] = True
+    length = calls.end_ns[rows] - calls.start_ns[rows]
+    is_sync = is_asked & waits.is_sync
+    blocked_ns = int(waits.ns[0][is_sync[waits.rows]].sum())
+    return CallFigures(len(length), int(length.sum()), int(np.count_nonzero(is_sync)), blocked_ns)
+
+
+def staging(timeline: Timeline, rows: slice | npt.NDArray[np.intp]) -> int:
+    """Host time (ns) in those of these calls that copy pageable memory, beyond what `figures_of_calls` counts as
+    blocked: an ``Async`` copy of pageable memory returns when the host has staged it."""
+    calls, waits, is_asked = timeline.calls, timeline.waits, np.zeros(len(timeline.calls), bool)
+    is_asked[rows] = timeline.host_state.copies_pageable[rows]
+    length = calls.end_ns[is_asked] - calls.start_ns[is_asked]
+    return int(length.sum()) - int(waits.ns[0][is_asked[waits.rows]].sum())
 
 
 def preempted(timeline: Timeline, segments: Segments) -> Int:
@@ -286,10 +287,12 @@ def asleep_for_nobody(timeline: Timeline, thread: int, low: int, high: int) -> i
 
 def _of_account(timeline: Timeline, segments: Segments, cause: Cause, of: Callable[[int], IntervalSet]) -> Int:
     total = np.zeros(len(timeline.ownership.regions), np.int64)
-    own = np.flatnonzero((segments.cause == cause) & (segments.thread >= 0))
+    own = np.flatnonzero(segments.cause == cause)
     for thread in unique(segments.thread[own]).tolist():
+        if thread < 0 or not len((spans := of(thread)).start):
+            continue
         mine = own[segments.thread[own] == thread]
-        pieces = overlay(IntervalSet(segments.start_ns[mine], segments.end_ns[mine]), of(thread))
+        pieces = overlay(IntervalSet(segments.start_ns[mine], segments.end_ns[mine]), spans)
         np.add.at(total, segments.region[mine[pieces.left]], pieces.end - pieces.start)
     return total
 

@@ -76,13 +76,17 @@ def _parts(
     """What lies before and after this time, if the later part (or either) is not bound by what the whole is."""
     if not device.low_ns < cut_ns < device.high_ns:
         return ()
-    parts = [part_of(timeline, device, *span) for span in ((device.low_ns, cut_ns), (cut_ns, device.high_ns))]
+    spans = (device.low_ns, cut_ns), (cut_ns, device.high_ns)
+    first, second, *_ = [*verdict.savings, None, None]
+    lead = (first.saving_ns if first else 0) - (second.saving_ns if second else 0)
+    may_be_alike = lead >= CLOSE * whole.window_ns
+    if may_be_alike and all(_most_moved(device, whole, *span) < ALIKE for span in (spans if either else spans[1:])):
+        return ()  # without their accounts
+    parts = [part_of(timeline, device, *span) for span in spans]
     cases = [case_of(part, part.devices[0], None) for part in parts]
     judged = cases if either else cases[1:]
     moved = max(abs(case.share(cause) - whole.share(cause)) for case in judged for cause in CAUSES)
-    first, second, *_ = [*verdict.savings, None, None]
-    lead = (first.saving_ns if first else 0) - (second.saving_ns if second else 0)
-    if moved < ALIKE and lead >= CLOSE * whole.window_ns:
+    if moved < ALIKE and may_be_alike:
         return ()
     if predictor is not None:
         for number, part in enumerate(parts):
@@ -94,6 +98,18 @@ def _parts(
     if all(_names(part) & _names(verdict) for part in told):
         return ()
     return tuple(_phases(device.shift.shift_ns, parts, verdicts))
+
+
+def _most_moved(device: DeviceTimeline, whole: Case, low_ns: int, high_ns: int) -> float:
+    """How far a cause's share of a part may be from the whole's, at most: the account is the whole's but for a gap at
+    either end of the part, which is divided anew."""
+    time_ns, gaps, own_ns = device.segments.between(low_ns, high_ns).by_cause(), device.gaps, high_ns - low_ns
+    unsure_ns = 0
+    for bound in (low_ns, high_ns):
+        at = int(np.searchsorted(gaps.start_ns, bound)) - 1
+        if at >= 0 and gaps.end_ns[at] > bound:
+            unsure_ns += min(int(gaps.end_ns[at]), high_ns) - max(int(gaps.start_ns[at]), low_ns)
+    return max(abs(int(time_ns[cause]) / own_ns - whole.share(cause)) for cause in CAUSES) + unsure_ns / own_ns
 
 
 def _names(verdict: Verdict) -> set[str]:

@@ -44,14 +44,14 @@ from boundby.stats.figures import Figures
 from boundby.stats.host import (
     asleep_for_nobody,
     blocked_inside,
-    calls_between,
     calls_of,
     cpu_time_inside,
+    figures_of_calls,
     launching_thread,
     logical_thread_active,
     logical_thread_cpu_time,
     preempted,
-    staging_between,
+    staging,
     unwoken,
 )
 from boundby.stats.instances import instances as instances_of
@@ -113,8 +113,8 @@ def _device(
     cpu = logical_thread_cpu_time(timeline, thread, *span) if thread is not None else None
     active = logical_thread_active(timeline, thread, *span).total if thread is not None else None
     processes = unique(device.operations.table.process)
-    calls = calls_between(timeline, processes, *span)
     rows = calls_of(timeline, processes, *span)
+    calls = figures_of_calls(timeline, rows)
     activity = _activity(
         kernels,
         ROOT,
@@ -123,7 +123,7 @@ def _device(
         api=[calls.count, calls.total_ns] * 2,
         sync=(calls.syncs, calls.blocked_ns),
         over_ns=device.high_ns - device.low_ns if trace.captured.cuda_api else 0,
-        tops=(longest[ROOT], top_calls(timeline, calls_by_name(timeline, rows, np.zeros(len(rows), np.int64)))[ROOT]),
+        tops=(longest[ROOT], top_calls(timeline, calls_by_name(timeline, rows, np.zeros(calls.count, np.int64)))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
     filled, undelayed = replayed.filled, replayed.undelayed
@@ -192,7 +192,7 @@ def _device(
         )
 
     utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
-    signs = Signs(case, activity["gaps"], utilization, staging_between(timeline, processes, *span))
+    signs = Signs(case, activity["gaps"], utilization, staging(timeline, rows))
     return DeviceReport(
         id=trace.gpus[device.index].id,
         name=trace.gpus[device.index].name,
@@ -256,15 +256,15 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
 def _much_unwoken(timeline: Timeline, device: DeviceTimeline) -> bool:
     """Whether the host waits for threads that are not on record for much of what it sleeps."""
     unwoken_ns = int(unwoken(timeline, device.segments).sum())
-    return unwoken_ns > MUCH_UNWOKEN * int(device.segments.by_cause()[Cause.HOST_BLOCKED])
+    return unwoken_ns > 0 and unwoken_ns > MUCH_UNWOKEN * int(device.segments.by_cause()[Cause.HOST_BLOCKED])
 
 
 def _lost_weight(timeline: Timeline, device: DeviceTimeline) -> float:
     """What part of a change may hang on launches and calls that are not on record: more than their part of all, since
     one wait or copy decides on many others."""
     losses, processes = timeline.losses, unique(device.operations.table.process)
-    launches = int((losses.expected & (losses.device_of_call == device.index)).sum())
     lost = int((losses.begin_ns[losses.of_device(device.index)] >= device.low_ns).sum())
+    launches = int((losses.expected & (losses.device_of_call == device.index)).sum()) if lost else 1
     parts = [lost / max(launches, 1), _calls_lost(losses.calls_lost_fraction, processes)]
     return min(CHANCE * max(*parts, _calls_lost(losses.waits_lost_fraction, processes)), 1.0)
 
