@@ -43,6 +43,15 @@ def _shared(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     return even
 
 
+def scattered(count: int, rows: npt.NDArray[np.intp], values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """A column of zeros but for these values in these rows; the shared one where there are none."""
+    if count and not values.any():
+        return compact(spread(0, count, values.dtype.type))
+    column = np.zeros(count, values.dtype)
+    column[rows] = values
+    return column
+
+
 def is_even(column: npt.NDArray[Any]) -> bool:
     """Whether it holds one value throughout; not if it holds none."""
     return bool(len(column) and column[0] == column[-1] and (_is_told_even(column) or not (column != column[0]).any()))

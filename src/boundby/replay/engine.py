@@ -9,7 +9,7 @@ import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, pick
 from boundby.model.records import replace
-from boundby.native.forward import NEVER, Costs, Pass, Spans, Windows, find_late, forward, in_turns, spans
+from boundby.native.forward import NEVER, NONE, Costs, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
 
@@ -110,9 +110,9 @@ def run_ahead_ns(graph: Graph, costs: Costs) -> int:
     """By how much longer than it ever was measured what one thread has done waits for the thread that follows it: how
     far it may run ahead of that one is not known beyond."""
     links = graph.links
-    rows = np.flatnonzero(links.follows >= 0)
-    if len(rows) == 0 or costs.is_same(graph.costs):
+    if links.follows.max(initial=NONE) == NONE or costs.is_same(graph.costs):
         return 0
+    rows = np.flatnonzero(links.follows >= 0)
     made = links.follows[rows]
     pair = factorize(links.chain[rows].astype(np.int64), links.chain[made].astype(np.int64))[1]
     longest = np.zeros(int(pair.max()) + 1, np.int64)

@@ -29,6 +29,7 @@ from boundby.replay.removals import (
     Without,
     WithoutOpen,
     absent,
+    changed_ns,
     is_removal,
     window_scope,
 )
@@ -319,10 +320,11 @@ class Predictor:
     def open_share(self) -> float:
         """How much of the windows that is, at most, on the device with most of it."""
         found = self.open
-        per_node = np.maximum(found.sleep_ns + found.call_ns + found.lag_ns, 0)
-        per_operation = found.delay_ns + found.wait_inside_ns
+        nodes = unique(np.concatenate([np.flatnonzero(ns) for ns in (found.sleep_ns, found.call_ns, found.lag_ns)]))
+        per_node = np.maximum(found.sleep_ns[nodes] + found.call_ns[nodes] + found.lag_ns[nodes], 0)
+        of_node = found.device_of_node[nodes]
         shares = [
-            (per_node[found.device_of_node == device.index].sum() + per_operation[rows].sum()) / max(length, 1)
+            (int(per_node[of_node == device.index].sum()) + self._delays_ns(rows)) / max(length, 1)
             for device, rows, length in zip(self.devices, self._rows, self.measured_ns, strict=True)
         ]
         return float(max(shares, default=0.0))
@@ -345,7 +347,7 @@ class Predictor:
         costs = self._costs(steps)
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
         changed_ns = self._changed_ns(costs)
-        is_same_work = costs.duration_ns is self.graph.costs.duration_ns
+        is_same_work = costs.column("duration_ns") is self.graph.costs.duration_ns
         otherwise, ahead_ns = self._otherwise_ns(costs), run_ahead_ns(self.graph, costs)
         loads = self.graph.is_init & self.everywhere.nodes
         loading = LOADING_ERROR * float(costs.call_ns[loads].sum() if loads.any() else 0)
@@ -465,12 +467,9 @@ class Predictor:
         before = self.graph.costs
         if (before.waits != costs.waits).any() or before.has_queue_limit != costs.has_queue_limit:
             return [math.inf] * len(self.devices)
-        pairs = [(getattr(before, name), getattr(costs, name)) for name in ("interval_ns", "call_ns", "wait_lag_ns")]
-        host = sum(int(np.abs(one - two).sum()) for one, two in pairs if one is not two)
+        host = sum(changed_ns(costs, name, before) for name in ("interval_ns", "call_ns", "wait_lag_ns"))
         names = ("duration_ns", "launch_latency_ns", "unexplained_delay_ns", "switch_ns")
-        both = [(getattr(before, name), getattr(costs, name)) for name in names]
-        own = [np.abs(one - two) for one, two in both if one is not two]
-        return [float(host + sum(int(ns[rows].sum()) for ns in own)) for rows in self._rows]
+        return [float(host + sum(changed_ns(costs, name, before, rows) for name in names)) for rows in self._rows]
 
     def _floor_ns(self, duration_ns: Int64Array, number: int) -> int:
         """The busiest stream of a device if operations take so long: no window is shorter than the work that it holds
@@ -535,7 +534,8 @@ class Predictor:
     def _delayed(self) -> str | None:
         graph = self.graph
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
-            rows = np.flatnonzero(graph.device == device.index)
+            rows = np.flatnonzero(graph.costs.unexplained_delay_ns)
+            rows = rows[graph.device[rows] == device.index]
             # Only delays in which the device idles count.
             idle_ns = np.minimum(graph.costs.unexplained_delay_ns[rows], gap_before(device, graph.links.start_ns[rows]))
             if (delayed := int(idle_ns.sum()) / max(length_ns, 1)) > UNEXPLAINED_SHARE:
@@ -552,17 +552,23 @@ class Predictor:
     @property
     def _undependable(self) -> str | None:
         """Why the dependencies themselves are not to be trusted."""
+        return self._contradicted or (None if self._shares_room else self._law_broken)
+
+    @cached_property
+    def _contradicted(self) -> str | None:
         graph = self.graph
         if graph.links.nodes == 0:
             return "CUDA API calls were not captured"
-        unlaunched = float((graph.links.launch < 0).mean())
+        unlaunched = np.count_nonzero(graph.links.launch < 0) / max(graph.links.operations, 1)
         if unlaunched > UNLAUNCHED_SHARE:
             return f"{percent(unlaunched)} of the operations have no known launching call"
+        by_ns = graph.contradictions.by_ns
+        rows = np.flatnonzero(by_ns)
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
-            denied = float(graph.contradictions.by_ns[graph.device == device.index].sum()) / max(length_ns, 1)
+            denied = float(by_ns[rows[graph.device[rows] == device.index]].sum()) / max(length_ns, 1)
             if denied > CONTRADICTED_SHARE:
                 return f"for {percent(denied)} of the window operations run before what they come after has ended"
-        return None if self._shares_room else self._law_broken
+        return None
 
 
 def most_saved(before: Sequence[int], after: Sequence[int]) -> int:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array, blank, group_sums, median, pick
 from boundby.model.causes import REMOVABLE, Cause
@@ -166,6 +167,17 @@ class WithoutOpen:
 
 
 Change = Callable[[Graph, Costs, Scope], Costs]
+
+
+def changed_ns(costs: Costs, name: str, before: Costs, rows: slice | npt.NDArray[np.intp] = slice(None)) -> int:
+    """By how much a column differs from what it was, in these rows (of the intervals before nodes in all)."""
+    column, measured = costs.column(name), getattr(before, name)
+    if column is measured:
+        return 0
+    if isinstance(column, Less) and column.measured is measured and column.left is None:
+        ns = (measured if column.pieces is None else column.pieces.ns)[rows]
+        return int(group_sums(column.where[rows].view(np.int8), ns if ns.min(initial=0) >= 0 else np.abs(ns), 2)[1])
+    return int(np.abs(measured - getattr(costs, name))[rows].sum())
 
 
 def is_removal(change: Change) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact, is_any, median, narrow
+from boundby.model.arrays import Int32Array, Int64Array, compact, is_any, is_even, median, narrow, scattered, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, contains, union
 from boundby.model.records import dataclass
@@ -53,56 +54,69 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     device_of_node = _devices_of_nodes(graph)
     end = links.node_begin_ns
     asleep = graph.pieces_of(Cause.HOST_BLOCKED)
-    slept = np.bincount(graph.piece_node[asleep], graph.piece_ns[asleep], minlength=links.nodes).astype(np.int64)
-    works = is_any(graph.node_kind, (CallClass.LAUNCH, CallClass.OTHER)) & ~costs.waits & ~graph.is_init
-    usual = float(median(costs.call_ns[works])) if works.any() else 0.0
-    is_long = works & (costs.call_ns > max(LONG_CALL * usual, LEAST_LONG_CALL_NS))
-    may_wait = graph.wait_is_open & ~costs.waits
-    sleeps, calls = np.flatnonzero(slept), np.flatnonzero(is_long | may_wait)
+    of_sleep, ns = graph.piece_node[asleep], graph.piece_ns[asleep]
+    first = np.flatnonzero(np.append(True, of_sleep[1:] != of_sleep[:-1])[: len(of_sleep)])
+    sleeps = of_sleep[first].astype(np.intp)
+    slept = np.add.reduceat(ns, first) if len(first) else ns
+    del of_sleep, ns, first
+    long_calls, usual_ns = _long_calls(graph)
+    calls = unique(np.concatenate((long_calls, np.flatnonzero(graph.wait_is_open & ~costs.waits))))
     is_next = (sleeps > 0) & (links.chain[sleeps] == links.chain[sleeps - 1])
     begin = np.where(is_next, links.node_end_ns[sleeps - 1], end[sleeps])
     worked, called = np.zeros(len(sleeps), np.int64), np.zeros(len(calls), np.int64)
-    delay = np.zeros(links.operations, np.int64)
     late = np.flatnonzero(costs.unexplained_delay_ns)
+    delay = np.zeros(len(late), np.int64)
     for device in timeline.devices:
         busy, place = Coverage(device.busy), np.flatnonzero(device_of_node[sleeps] == device.index)
         worked[place] = busy.within(begin[place], np.maximum(end[sleeps[place]], begin[place]))
         place = np.flatnonzero(device_of_node[calls] == device.index)
         called[place] = busy.within(links.node_begin_ns[calls[place]], links.node_end_ns[calls[place]])
-        rows = late[graph.device[late] == device.index]
-        delay[rows] = np.minimum(costs.unexplained_delay_ns[rows], gap_before(device, links.start_ns[rows]))
+        mine = graph.device[late] == device.index
+        rows = late[mine]
+        delay[mine] = np.minimum(costs.unexplained_delay_ns[rows], gap_before(device, links.start_ns[rows]))
     length = end[sleeps] - begin
     share = np.where(length > 0, worked / np.maximum(length, 1), 0.0)
-    sleep_ns = np.zeros(links.nodes, np.int64)
-    sleep_ns[sleeps] = (slept[sleeps] * share).astype(np.int64)
-    starved_ns = narrow(np.where(device_of_node >= 0, slept - sleep_ns, 0))
-    del slept
-    sleep_ns, delay = compact(sleep_ns), compact(delay)
+    sleep_ns = (slept * share).astype(np.int64)
+    starved_ns = narrow(np.where(device_of_node[sleeps] >= 0, slept - sleep_ns, 0))
     wait_inside_ns = compact(_waits_inside(timeline, graph))
-    is_sync = costs.waits & (graph.node_kind == CallClass.SYNC)
+    syncs = np.flatnonzero(graph.syncs)
+    lag_ns = np.where(costs.waits[syncs], np.maximum(costs.wait_lag_ns[syncs] - MOST_RETURN_NS, 0), 0)
     # A sync that lasts although all that it is known to wait for is done: the record of something is missing.
-    call_ns = np.where(graph.node_kind == CallClass.SYNC, np.maximum(costs.call_ns - MOST_RETURN_NS, 0), 0)
-    call_ns[calls] = np.minimum(called, costs.call_ns[calls] - np.where(is_long[calls], int(usual), 0))
+    call_ns = np.maximum(costs.call_ns[syncs] - MOST_RETURN_NS, 0)
+    own_ns = np.where(np.isin(calls, long_calls), usual_ns, 0)
+    call_ns = np.concatenate((call_ns, np.minimum(called, costs.call_ns[calls] - own_ns)))
     held_up = []
     for device in timeline.devices:
-        rows = np.flatnonzero((device_of_node == device.index) & (starved_ns > 0))
-        comm = np.flatnonzero((graph.device == device.index) & (wait_inside_ns > 0))
-        low = np.concatenate((end[rows] - starved_ns[rows], links.start_ns[comm]))
-        held_up.append(_held_up(device, low, np.concatenate((end[rows], links.start_ns[comm] + wait_inside_ns[comm]))))
+        is_held = (device_of_node[sleeps] == device.index) & (starved_ns > 0)
+        until = end[sleeps[is_held]]
+        comm = np.flatnonzero(wait_inside_ns)
+        comm = comm[(graph.device[comm] == device.index) & (wait_inside_ns[comm] > 0)]
+        low = np.concatenate((until - starved_ns[is_held], links.start_ns[comm]))
+        held_up.append(_held_up(device, low, np.concatenate((until, links.start_ns[comm] + wait_inside_ns[comm]))))
     return Open(
-        sleep_ns=sleep_ns,
-        starved_ns=starved_ns,
-        lag_ns=compact(np.where(is_sync, np.maximum(costs.wait_lag_ns - MOST_RETURN_NS, 0), 0)),
-        call_ns=compact(call_ns),
-        delay_ns=delay,
+        sleep_ns=scattered(links.nodes, sleeps, sleep_ns),
+        starved_ns=scattered(links.nodes, sleeps, starved_ns),
+        lag_ns=scattered(links.nodes, syncs, lag_ns),
+        call_ns=scattered(links.nodes, np.concatenate((syncs, calls)), call_ns),
+        delay_ns=scattered(links.operations, late, delay),
         wait_inside_ns=wait_inside_ns,
         held_up=tuple(held_up),
         device_of_node=device_of_node,
     )
 
 
+def _long_calls(graph: Graph) -> tuple[npt.NDArray[np.intp], int]:
+    """Calls that take much longer than they usually do though they wait for nothing known; and how long that is."""
+    works = is_any(graph.node_kind, (CallClass.LAUNCH, CallClass.OTHER)) & ~graph.costs.waits & ~graph.is_init
+    long = np.flatnonzero(works & (graph.costs.call_ns > LEAST_LONG_CALL_NS))
+    usual = median(graph.costs.call_ns[works]) if len(long) else 0.0
+    return long[graph.costs.call_ns[long] > LONG_CALL * usual], int(usual)
+
+
 def _devices_of_nodes(graph: Graph) -> Int32Array:
     found = np.full(graph.links.nodes, -1, np.int32)
+    if graph.links.chains == 1 and is_even(graph.device):
+        return compact(np.full_like(found, graph.device[0])) if (graph.links.launch >= 0).any() else compact(found)
     rows = np.flatnonzero(graph.links.launch >= 0)
     if len(rows):
         shape = graph.links.chains, int(graph.device.max()) + 1
@@ -152,18 +166,19 @@ def find_doubts(timeline: Timeline, graph: Graph, found: Open) -> dict[int, tupl
 def _doubts(timeline: Timeline, graph: Graph, found: Open, device: DeviceTimeline) -> Iterator[Doubt]:
     links, table = graph.links, timeline.trace.operations
     window = max(device.high_ns - device.low_ns, 1)
-    on_device, of_device = graph.device == device.index, found.device_of_node == device.index
-    kinds: dict[str, tuple[Int64Array, BoolArray, Int64Array, bool]] = {
-        "delays": (found.delay_ns, on_device, links.start_ns, True),
-        "collectives": (found.wait_inside_ns, on_device, links.start_ns, True),
-        "contradictions": (graph.contradictions.by_ns, on_device, links.start_ns, True),
-        "sleeps": (found.sleep_ns + found.starved_ns, of_device, links.node_begin_ns, False),
-        "lags": (found.lag_ns, of_device, links.node_begin_ns, False),
-        "calls": (found.call_ns, of_device, links.node_begin_ns, False),
+    kinds: dict[str, tuple[Int64Array, Int32Array, Int64Array, bool]] = {
+        "delays": (found.delay_ns, graph.device, links.start_ns, True),
+        "collectives": (found.wait_inside_ns, graph.device, links.start_ns, True),
+        "contradictions": (graph.contradictions.by_ns, graph.device, links.start_ns, True),
+        "sleeps": (found.sleep_ns + found.starved_ns, found.device_of_node, links.node_begin_ns, False),
+        "lags": (found.lag_ns, found.device_of_node, links.node_begin_ns, False),
+        "calls": (found.call_ns, found.device_of_node, links.node_begin_ns, False),
     }
     doubts = []
-    for kind, (length, mine, time, is_operation) in kinds.items():
-        rows = np.flatnonzero(mine & (length > 0) & (time < device.high_ns) & (time + length > device.low_ns))
+    for kind, (length, of_device, time, is_operation) in kinds.items():
+        rows = np.flatnonzero(length)
+        rows = rows[(of_device[rows] == device.index) & (length[rows] > 0)]
+        rows = rows[(time[rows] < device.high_ns) & (time[rows] + length[rows] > device.low_ns)]
         share = min(float(length[rows].sum()) / window, 1.0)
         if share < LEAST_DOUBT:
             continue
@@ -172,6 +187,6 @@ def _doubts(timeline: Timeline, graph: Graph, found: Open, device: DeviceTimelin
         worst = int(lanes[np.bincount(place.reshape(-1), length[rows]).argmax()])
         told = worst if is_operation else timeline.trace.threads[worst].tid
         rows = rows[lane == worst]
-        span = Window(int(time[rows].min()), int((time + length)[rows].max()))
+        span = Window(int(time[rows].min()), int((time[rows] + length[rows]).max()))
         doubts.append(Doubt(kind, share, told if is_operation else None, None if is_operation else told, span))
     yield from sorted(doubts, key=lambda doubt: (-doubt.share, doubt.kind))
