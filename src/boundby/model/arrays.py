@@ -111,6 +111,8 @@ _WIDEST = (1 << 30) - 1
 
 def shared(column: npt.NDArray[Scalar], *others: npt.NDArray[Any]) -> npt.NDArray[Scalar]:
     """The column, or one of the others that is the same in every row: none of them may be written to."""
+    if any(other is column for other in others):
+        return column
     return next((other for other in others if other.dtype == column.dtype and np.array_equal(other, column)), column)
 
 
@@ -425,6 +427,9 @@ def ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
         if order != 1 or len(keys) == 1:
             return order > 0
     is_after: BoolArray | None = None
+    keys = [key for key in keys if not is_even(key)]
+    if not keys or bool((keys[0][1:] > keys[0][:-1]).all()):
+        return True
     for key in reversed(keys):
         same = key[1:] >= key[:-1] if is_after is None else (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & is_after)
         is_after = same

@@ -81,5 +81,7 @@ def cut_intervals(
         if count < 0:
             raise ValueError("a range is not known")
         if count <= room:
-            return node[:count], ns[:count], cause[:count], region[:count]
+            for column in (node, ns, cause, region):
+                column.resize(count, refcheck=False)  # gives back what was not used, without a copy
+            return node, ns, cause, region
         room = count

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import (
     Int32Array,
     Int64Array,
-    as_rows,
     compact,
     factorize,
     in_order,
@@ -71,9 +71,10 @@ def _put_together(timeline: Timeline) -> Graph:
     )
     on_node = _on_nodes(nodes, waits)
     del waits, crossed, begin, before
-    region = np.zeros(len(nodes.chain), np.int32)
-    for number in unique(nodes.thread).tolist():
-        mine = as_rows(nodes.thread == number)
+    region = pick(timeline.call_region, nodes.call, ROOT)
+    instants = np.flatnonzero(nodes.call < 0)
+    for number in unique(nodes.thread[instants]).tolist():
+        mine = instants[nodes.thread[instants] == number]
         region[mine] = timeline.ownership.at(number, nodes.start_ns[mine])
     launch = shared(pick(node_of[:-1], calls.of_operation, NONE), calls.of_operation)
     loads = pick(calls.is_first_load, nodes.call, False)
@@ -185,6 +186,8 @@ def _begin(waits: Waits, start: Int64Array, end: Int64Array) -> Int64Array:
 
 def _next_call(nodes: HostNodes) -> Int32Array:
     """The row in Calls of each node, or of the next call in its chain; NONE after the last."""
+    if not len(nodes.call) or int(nodes.call.min()) >= 0:
+        return nodes.call
     found: Int32Array = nodes.call.copy()
     rows, calls = np.flatnonzero(found < 0), np.flatnonzero(found >= 0)
     following = np.append(calls, NONE)[np.searchsorted(calls, rows)]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, pick
+from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, in_order, pick, scattered
 from boundby.model.records import replace
 from boundby.native.forward import NEVER, NONE, Costs, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
@@ -64,9 +64,8 @@ def _learn(graph: Graph) -> _Learnt:
 
 def _lag(leader: Int32Array, lag_ns: Int64Array, learnt: _Learnt) -> Int64Array:
     """With what is unexplained of a node's begin, where it has a leader."""
-    lag, rows = np.zeros(len(leader), np.int64), np.flatnonzero(leader >= 0)
-    lag[rows] = lag_ns[rows] + learnt.begin_delay_ns[rows]
-    return compact(lag)
+    rows = np.flatnonzero(leader >= 0)
+    return compact(scattered(len(leader), rows, lag_ns[rows] + learnt.begin_delay_ns[rows]))
 
 
 def _takes_turns(graph: Graph) -> bool:
@@ -147,8 +146,7 @@ def _ordered(
     np.multiply(call_start, 2, out=time[: 2 * len(call_start) : 2])
     np.multiply(call_end, 2, out=time[1 : 2 * len(call_start) : 2])
     time[2 * len(call_start) :] = _before_returns(graph, costs, call_start, call_end, turn)[::-1]
-    ordered: Int32Array = order[np.argsort(time[order], kind="stable")]  # what is negative counts from the end
-    return ordered
+    return order[in_order(time[order])]  # what is negative counts from the end
 
 
 def _before_returns(

@@ -20,11 +20,16 @@ from boundby.model.arrays import (
     Int8Array,
     Int32Array,
     Int64Array,
+    as_rows,
     compact,
+    group_sums,
+    in_order,
+    is_even,
     joined,
     narrow,
     places,
     shared,
+    spread,
     unique,
 )
 from boundby.model.causes import Cause
@@ -76,7 +81,7 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     taken = np.maximum(_outside_calls(timeline, given.taker, given.taken), made)
     begins = _beginnings(timeline, linked)
     thread, start, end, until, row, kind, role = (
-        np.concatenate(columns)
+        joined(columns)
         for columns in zip(
             _nodes(calls.thread, calls.start_ns, 3, calls.end_ns, kind=calls.kind),
             _nodes(wakeups.thread, wakeups.end, 1, until=wakeups.begin),
@@ -87,25 +92,25 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
             strict=True,
         )
     )
-    chain = leader[thread] if len(thread) else np.empty(0, np.int64)
-    order = np.lexsort((role, end, start, chain))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    follows = np.full(len(order), NONE, np.int64)
-    lag = np.zeros(len(order), np.int64)
+    chain = spread(int(leader[thread[0]]), len(thread)) if is_even(thread) else leader[thread]
+    order, count = in_order(chain, start, end, role), len(chain)
+    rank = np.empty(count, np.int64)
+    rank[order] = np.arange(count)
+    follows = np.full(count, NONE, np.int64)
+    lag = np.zeros(count, np.int64)
     of_wake, of_signal, of_made, of_taken, _ = np.split(
         rank[len(calls) :], np.cumsum([len(wakeups.thread), len(wakeups.thread), len(given.made), len(given.made)])
     )
     follows[of_wake], lag[of_wake] = of_signal, wakeups.end - signal
     follows[of_taken], lag[of_taken] = of_made, np.minimum(given.lag, taken - made)
-    is_woken = np.zeros(len(order), bool)
-    is_woken[of_wake] = True
     chain, thread, until = narrow(chain[order]), narrow(thread[order]), until[order]
     start, end = shared(start[order], calls.start_ns), shared(end[order], calls.end_ns)
     _begin_later(timeline, chain, start, end, row[order] >= 0, follows, lag)
     same = np.append(False, chain[1:] == chain[:-1])[: len(chain)]
     free_from = np.where(same, np.append(0, end[:-1])[: len(end)], start)
-    high = np.where(is_woken, np.maximum(np.minimum(until, start), np.minimum(free_from, start)), start)
+    high = start if len(of_wake) == 0 else start.copy()
+    if len(of_wake):
+        high[of_wake] = np.maximum(np.minimum(until, start), np.minimum(free_from, start))[of_wake]
     pieces = _pieces(timeline, np.minimum(free_from, high), high, thread, wakeups, told)
     if not (timeline.trace.captured.osrt or len(timeline.trace.python_frames)):
         pieces = _elastic(timeline, chain, start, end, row[order] >= 0, follows, lag, pieces)
@@ -213,7 +218,7 @@ def _nodes(
     count = len(thread)
     is_call = end is not None
     return (
-        thread.astype(np.int64),
+        thread.astype(np.int64, copy=False),
         start,
         start if end is None else end,
         start if until is None else until,
@@ -273,7 +278,7 @@ def _pieces(
     ]
     linked = unique(np.concatenate((wakeups.thread, wakeups.waker)))
     for number in unique(thread).tolist():
-        rows = np.flatnonzero((thread == number) & (high > low))
+        rows = as_rows((high > low) if is_even(thread) else (thread == number) & (high > low))
         members = np.array([number]) if number in linked else timeline.logical_threads.members(number)
         fed = unique(told.thread[told.waker == number])
         fed = fed[~np.isin(fed, told.waker)]  # they wait for it, and nobody for them
@@ -287,7 +292,7 @@ def _pieces(
 def _cut_pieces(
     timeline: Timeline,
     thread: int,
-    rows: npt.NDArray[np.intp],
+    rows: slice | npt.NDArray[np.intp],
     low: Int64Array,
     high: Int64Array,
     asleep: IntervalSet,
@@ -297,6 +302,7 @@ def _cut_pieces(
     """Node, nanoseconds, cause and region of the pieces of the intervals before these nodes of a thread, in order."""
     ends = joined([timeline.calls.end_ns[timeline.calls.rows_of(int(member))] for member in members])
     ends = ends if len(members) == 1 else np.sort(ends)
+    rows = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
     steps, of_range = timeline.ownership.steps(thread), timeline.ownership.regions.of_range
     if core() is not None:
         columns = {
@@ -333,7 +339,7 @@ def _cut_pieces(
 
 def _interval(pieces: _Pieces, start: Int64Array, free_from: Int64Array) -> Int64Array:
     interval: Int64Array = np.minimum(start - free_from, 0)
-    np.add.at(interval, pieces.node, pieces.ns)
+    interval += group_sums(pieces.node, pieces.ns, len(interval))
     return interval
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, compact, offsets, pick
+from boundby.model.arrays import Int32Array, Int64Array, compact, offsets, pick, scattered
 from boundby.model.records import replace
 from boundby.native.forward import Costs, Links
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
@@ -30,16 +30,18 @@ def reconcile(graph: Graph) -> Graph:
     start, end = links.start_ns, links.start_ns + costs.duration_ns
     has_call = links.launch >= 0
     from_end = links.from_call_end & has_call
-    launched = pick(links.node_begin_ns, links.launch, NEVER)
+    latency = costs.launch_latency_ns  # no more than from the launch to the start
     if from_end.any():
         returned = pick(links.node_end_ns, links.launch, NEVER)
         from_end &= returned <= start
-        launched = np.where(from_end, returned, launched)
-    latency = np.where(has_call, np.minimum(costs.launch_latency_ns, start - launched), costs.launch_latency_ns)
+        launched = np.where(from_end, returned, pick(links.node_begin_ns, links.launch, NEVER))
+        latency = np.where(has_call, np.minimum(latency, start - launched), latency)
     before, out_of_order = _finished_before(links.before, start, end)
     after_at, after_what, overlapping = _finished(links, start, end)
-    free = _raised(pick(end, before, NEVER), after_at, end[after_what])
-    switch = np.where(free > NEVER, np.clip(costs.switch_ns, 0, np.maximum(start - free, 0)), 0)
+    switch = costs.switch_ns  # no more than from there to the start, where nothing is dropped
+    if out_of_order + overlapping:
+        free = _raised(pick(end, before, NEVER), after_at, end[after_what])
+        switch = np.where(free > NEVER, np.clip(switch, 0, np.maximum(start - free, 0)), 0)
     waits = _reconciled_waits(links, costs, start, end)
     is_lost = costs.waits & (np.diff(waits.at) == 0)
     length = links.node_end_ns - links.node_begin_ns
@@ -70,15 +72,17 @@ def reconcile(graph: Graph) -> Graph:
     if is_lost.any():
         is_end = (order >= 0) & ((order & 1) == 1)
         order = order[~(is_end & is_lost[np.where(is_end, order >> 1, 0)])]
-    early = np.where(has_call, np.maximum(-latency, 0), 0)
+    is_early = has_call & (latency < 0)
+    rows = np.flatnonzero(is_early)
+    early = scattered(links.operations, rows, -latency[rows])
     if out_of_order + overlapping:
         late = _raised(pick(end, graph.links.before, NEVER), graph.links.after_at, end[graph.links.after_what])
         early = np.maximum(early, late - start)
     dropped = Contradictions(
         streams=out_of_order + overlapping,
         waits=waits.dropped,
-        launches=int((latency[has_call] < 0).sum()),
-        by_ns=compact(np.minimum(early, end - start)),
+        launches=len(rows),
+        by_ns=compact(np.minimum(early, end - start)) if early.any() else early,
     )
     return replace(graph, links=links, costs=costs, order=order, contradictions=dropped)
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int64Array, factorize, in_order, median, pick, places, quantile, unique
+from boundby.model.arrays import (
+    BoolArray,
+    Int64Array,
+    factorize,
+    in_order,
+    is_even,
+    median,
+    pick,
+    places,
+    quantile,
+    unique,
+)
 from boundby.model.records import dataclass
 from boundby.trace.tables import Operations
 
@@ -99,20 +110,24 @@ def order_streams(
     before[lost] = ended_last(table, lost)
     has_call = launch >= 0
     launched, finished = pick(call_start, launch, NEVER), pick(call_end, launch, NEVER)
-    from_end = has_call & (finished - launched >= LONG_CALL_NS) & (table.start_ns >= finished - USUAL_ARRIVAL_NS)
-    launched = np.where(from_end, finished, launched) if from_end.any() else launched
+    from_end = has_call & (finished - launched >= LONG_CALL_NS)
+    if from_end.any():
+        from_end &= table.start_ns >= finished - USUAL_ARRIVAL_NS
+        launched = np.where(from_end, finished, launched)
     free = np.maximum(pick(table.end_ns, before, NEVER), crossed)
-    free_all = np.maximum(free, held_until)
+    free_all = free if is_even(held_until) and held_until[0] == NEVER else np.maximum(free, held_until)
     after_free, after_launch = table.start_ns - free, table.start_ns - launched
     idle_before = has_call & ~from_end & (free_all < launched) & (after_launch <= ARRIVAL_LIMIT_NS)
     usual = _usual_arrival(launched, finished, table.start_ns, idle_before)
-    usual = np.where(from_end, 0, usual)
+    if from_end.any():
+        usual = np.where(from_end, 0, usual)
     del idle_before
     # What had arrived before its stream was free was held up by its stream.
-    near = table.start_ns - free_all <= SWITCH_LIMIT_NS
-    queued = near & (free_all > NEVER) & (~has_call | (launched + usual <= free_all))
+    queued = (after_free if free_all is free else table.start_ns - free_all) <= SWITCH_LIMIT_NS
+    queued &= free_all > NEVER
+    queued &= ~has_call | (launched + usual <= free_all)
     arrived = ~queued & has_call & (table.start_ns - np.maximum(launched, finished) <= ARRIVAL_LIMIT_NS)
-    by_stream = queued & (free >= held_until)
+    by_stream = queued if free_all is free else queued & (free >= held_until)
     usual_switch = int(median(np.maximum(after_free[by_stream], 0))) if by_stream.any() else USUAL_SWITCH_NS
     switch = np.where(by_stream, after_free, np.minimum(usual_switch, after_free))
     latency = np.where(arrived, after_launch, np.minimum(usual, after_launch))

@@ -21,10 +21,10 @@ from boundby.model.arrays import (
     factorize,
     in_order,
     median,
-    narrow,
     offsets,
     pick,
     places,
+    scattered,
     unique,
 )
 from boundby.model.expressions import expression
@@ -67,13 +67,13 @@ class Waits(NamedTuple):
     ``is_open``: whether it waits at all, its times do not tell; what it then would wait for is told if it ``holds`` or
     not."""
 
-    at: Int64Array
+    at: Int32Array
     what: Int64Array
     holds: BoolArray  # it does wait
     by_start: BoolArray  # the call returns by the operation's start, not its end
     lag: Int64Array
     cost: Int64Array
-    queue_slot: Int64Array
+    queue_slot: Int32Array
     queue_slot_lag: Int64Array
     held_by_slot: BoolArray
     is_open: BoolArray
@@ -105,9 +105,10 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     usual = _usual_launch(timeline, waiting)
     slot, queue_slot_lag, held = _queue_slots(timeline, queues, usual)
     lag, cost = _lags(timeline, Edges(who, what), by_start, held, usual)
-    cost = np.where(holds, cost, end - start)
-    slot, queue_slot_lag = narrow(slot), compact(queue_slot_lag)
-    return Waits(narrow(at), what, holds & waiting, by_start, lag, cost, slot, queue_slot_lag, held, is_open)
+    if not holds.all():
+        cost = np.where(holds, cost, end - start)
+    slot, lag_ns = compact(slot), compact(queue_slot_lag)
+    return Waits(at.astype(np.int32), what, holds & waiting, by_start, lag, cost, slot, lag_ns, held, is_open)
 
 
 def _waiting_allocations(
@@ -224,9 +225,11 @@ def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueue
 def _without_stale(edges: Edges, points: Points, op_end: Int64Array, start: Int64Array, end: Int64Array) -> Edges:
     """Without event syncs that lasted although all they are told to wait for was done: a later record of the event
     has no row."""
-    late = np.zeros(len(start), bool)
-    late[edges.who[op_end[edges.what] + MOST_CLOCK_ERROR_NS > start[edges.who]]] = True
-    stale = (points.command == Command.EVENT_SYNC) & ~late & (end - start > LONG_SYNC_NS)
+    stale = points.command == Command.EVENT_SYNC
+    if not stale.any():
+        return edges
+    stale &= end - start > LONG_SYNC_NS
+    stale[edges.who[op_end[edges.what] + MOST_CLOCK_ERROR_NS > start[edges.who]]] = False
     return Edges(edges.who[~stale[edges.who]], edges.what[~stale[edges.who]])
 
 
@@ -290,38 +293,40 @@ def _copies(timeline: Timeline) -> tuple[Edges, BoolArray]:
     return Edges(call[waits], copies[waits].astype(np.int64)), by_start
 
 
-def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[Int64Array, Int64Array, BoolArray]:
+def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[Int32Array, Int64Array, BoolArray]:
     """The operation that must have ended before each call can launch: the one as many launches earlier on the
     stream as its queue is long. How long that is, the launches tell that were held up."""
     table, calls = timeline.trace.operations, timeline.calls
-    slot, is_full = np.full(len(calls), NONE, np.int64), np.zeros(len(calls), bool)
-    every = np.arange(len(table))
+    slot, is_full = np.full(len(calls), NONE, np.int32), np.zeros(len(calls), bool)
+    every = np.arange(len(table), dtype=np.int32)
     for number in range(queues.count):
-        rows = every[as_rows((queues.key == number) & (calls.of_operation >= 0))]
+        mine = as_rows((queues.key == number) & (calls.of_operation >= 0))
+        rows, launched, ended = every[mine], queues.launched[mine], table.end_ns[mine]
         if len(rows) <= LEAST_QUEUE:
             continue
-        order = rows[in_order(queues.launched[rows], table.end_ns[rows])]
-        call = calls.of_operation[order]
+        handed = in_order(launched, ended)
+        order, call, ended = rows[handed], calls.of_operation[mine][handed], ended[handed]
         last = as_rows(np.append(call[1:] != call[:-1], True))  # of several operations of a call the one that ends last
-        order, call = order[last], call[last]
-        finished = places(np.maximum.accumulate(table.end_ns[order]), calls.end_ns[call], side="right")
-        place = np.arange(len(call))
-        depth = place + 1 - finished
+        order, call, ended = order[last], call[last], ended[last]
+        finished = places(np.maximum.accumulate(ended), calls.end_ns[call], side="right")
+        place = np.arange(1, len(call) + 1)
+        depth = place - finished
         is_stuck = timeline.host_state.queue_full[call] & (depth >= FULL_QUEUE_DEPTH)
         is_full[call[is_stuck]] = True
         # Queues are counted in more than launches: one that was held up went on when the last operation so far ended.
         room = finished - 1
-        np.minimum(room, place - _queue_limit(depth, is_stuck), out=room, where=~is_stuck)
+        place -= _queue_limit(depth, is_stuck) + 1
+        np.minimum(room, place, out=room, where=~is_stuck if is_stuck.any() else True)
         has_room = as_rows(room >= 0)
         slot[call[has_room]] = order[room[has_room]]
     # A launch held up by something else than its own queue is just a long launch.
-    ended = pick(table.end_ns, slot, NEVER)
-    late = calls.end_ns - ended
-    late -= usual
-    held = (ended > calls.start_ns) & (late >= -usual) & (late <= MOST_SLOT_LAG * usual)
-    if is_full.any():
-        held |= is_full & (slot >= 0) & (late <= MOST_FULL_LAG * (calls.end_ns - calls.start_ns))
-    return slot, np.where(held, late, 0) if held.any() else np.zeros(len(calls), np.int64), held
+    held = pick(table.end_ns, slot, NEVER) > calls.start_ns
+    late = np.flatnonzero(held | is_full & (slot >= 0) if is_full.any() else held)
+    by_ns = calls.end_ns[late] - table.end_ns[slot[late]] - usual
+    is_held = held[late] & (by_ns >= -usual) & (by_ns <= MOST_SLOT_LAG * usual)
+    is_held |= is_full[late] & (by_ns <= MOST_FULL_LAG * (calls.end_ns[late] - calls.start_ns[late]))
+    held[late] = is_held
+    return slot, scattered(len(calls), late[is_held], by_ns[is_held]), held
 
 
 def _queue_limit(depth: Int64Array, is_stuck: BoolArray) -> int:
@@ -349,17 +354,18 @@ def _lags(
     start, end, kind = calls.start_ns, calls.end_ns, calls.kind
     who, what = edges
     length = end - start
-    cost = np.where(held, np.minimum(length, usual), length)
+    cost = np.where(held, np.minimum(length, usual), length) if held.any() else length.copy()
     lag = np.zeros(len(calls), np.int64)
     sync = kind == CallClass.SYNC
-    done = np.full(len(calls), NEVER)
-    if len(who):
-        np.maximum.at(done, who, np.where(by_start[who], table.start_ns[what], table.end_ns[what]))
-    real = done > start  # it had to wait; else what it asked for was done already
-    quick = int(median(length[sync & ~real])) if (sync & ~real).any() else USUAL_QUICK_SYNC_NS
-    rows = np.flatnonzero(done > NEVER)
-    sync, allocation, real, length = sync[rows], kind[rows] == CallClass.ALLOC, real[rows], length[rows]
-    until = end[rows] - done[rows]
+    first = np.flatnonzero(np.append(True, who[1:] != who[:-1])[: len(who)])  # in order of the calls
+    rows, done = who[first], np.where(by_start[who], table.start_ns[what], table.end_ns[what])
+    done = np.maximum.reduceat(done, first) if len(first) else done
+    real = done > start[rows]  # it had to wait; else what it asked for was done already
+    is_quick = sync.copy()
+    is_quick[rows[real]] = False
+    quick = int(median(length[is_quick])) if is_quick.any() else USUAL_QUICK_SYNC_NS
+    sync, allocation, length = sync[rows], kind[rows] == CallClass.ALLOC, length[rows]
+    until = end[rows] - done
     returning = int(median(until[sync & real])) if (sync & real).any() else USUAL_RETURN_NS
     # An allocation waits first and then does its own work.
     own = np.where(real, np.clip(until, 0, length), length)
