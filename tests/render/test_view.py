@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from boundby.render.view import MAX_ROWS, select
-from boundby.results.report import AnalysisSummary
+from boundby.render import sentences
+from boundby.render.view import MAX_ROWS, accounts, select
+from boundby.results.report import AnalysisSummary, Coverage
 from tests.support import reports
 
 
@@ -72,3 +73,12 @@ def test_an_empty_report_selects_nothing() -> None:
     selection = select(reports.empty())
     assert selection.rows == ()
     assert selection.outside is None
+
+
+def test_what_was_not_recorded_is_not_called_idle() -> None:
+    base = reports.sample()
+    whole, lost = base.devices[0], replace(base.devices[0], coverage=Coverage(0.8, unrecorded_ns=10**9))
+    assert [account.not_busy for account in accounts(replace(base, devices=(whole, lost)))] == ["idle", "not seen busy"]
+    told, otherwise = (sentences.meanings(devices)["unattributed"] for devices in ([lost], [whole]))
+    assert "records are missing" in told
+    assert "records are missing" not in otherwise

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from boundby.model.causes import CAUSE_INFO
+from boundby.model.causes import CAUSE_INFO, HOST_MEANING
 from boundby.model.records import dataclass
+from boundby.render import sentences
 from boundby.render.bars import FOLD_BELOW
 from boundby.results.report import Report
 
@@ -37,8 +38,9 @@ TERMS = (
 def words(report: Report, text: str) -> list[tuple[str, str, str]]:
     """(letter, word, meaning) of the causes that show in any account of the report, and of the terms in a text."""
     accounts = [*(device.time for device in report.devices), *(thread.time for thread in report.threads)]
+    meanings = sentences.meanings(report.devices) if report.devices else HOST_MEANING
     causes = [
-        (cause.letter, cause.label, cause.meaning if report.devices else cause.host_meaning)
+        (cause.letter, cause.label, meanings.get(cause.key, ""))
         for cause in CAUSE_INFO.values()
         if any(time.get(cause.key, 0) > FOLD_BELOW * sum(time.values()) for time in accounts)
     ]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, SHORT_LABEL, WITHOUT
+from boundby.model.causes import BOUND_LABEL, MEANING, SHORT_LABEL, WITHOUT
 from boundby.model.records import dataclass
 from boundby.model.scenarios import scenario_label
 from boundby.render.text import clean, file_name
@@ -21,6 +21,7 @@ FOUND = (
 )
 
 LONGEST_TITLE = 60  # a finding's own title: the saving stands before it, so that it is read
+_UNRECORDED = "records are missing: the trace does not show whether the device works, or why it is idle"
 WORTH_NAMING = 0.005  # of the window: below it a saving would read "0 %"
 # And of what comes on top of the bound's saving.
 WORTH_ADDING = 0.01
@@ -50,6 +51,20 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headlin
         first, second = (BOUND_LABEL.get(cause, cause) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}, nearly alike.", "mixed")
     return Headline(f"{subject} {verb} ", BOUND_LABEL.get(verdict.bound, verdict.bound).upper(), ".", verdict.bound)
+
+
+def not_busy(device: DeviceReport) -> str:
+    """What the time is called in which a device is not seen to work: idle, unless records of work are missing there."""
+    return "not seen busy" if _lacks_records(device) else "idle"
+
+
+def meanings(devices: Sequence[DeviceReport]) -> Mapping[str, str]:
+    """What each cause says of the time of these devices."""
+    return {**MEANING, "unattributed": _UNRECORDED} if any(map(_lacks_records, devices)) else MEANING
+
+
+def _lacks_records(device: DeviceReport) -> bool:
+    return device.coverage.unrecorded_ns >= max(WORTH_NAMING * device.window_ns, 1)
 
 
 def outlook(verdict: Verdict, window_ns: int) -> str:

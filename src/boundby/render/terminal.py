@@ -11,7 +11,7 @@ from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
 from boundby.model.records import replace
 from boundby.render import findings, glossary, memory, sentences, view, work
-from boundby.render.bars import Segment, cells, segments
+from boundby.render.bars import cells, segments
 from boundby.render.face import (
     DEFAULT_WIDTH,
     DIM,
@@ -102,7 +102,7 @@ def _in_full(account: Account, face: Face) -> list[Text]:
         return [*lines, Text(), face.line(("(no time in the window)", DIM))]
     lines += [Text(), face.bar(parts, face.width, full=True)]
     if account.utilization is not None:
-        lines.append(_braces(parts, account.utilization, face))
+        lines.append(_braces(account, account.utilization, face))
     legend = [face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in parts]
     lines += face.flow([*legend, *([face.line((account.exposed, STRONG))] if account.exposed else [])])
     return lines + face.wrapped(" ".join(account.doubts), style=DIM)
@@ -115,11 +115,12 @@ def headline(headline: sentences.Headline, face: Face) -> list[Text]:
     return [line] if line.cell_len <= face.width else face.wrapped(str(headline), style=STRONG)
 
 
-def _braces(parts: Sequence[Segment], utilization: float, face: Face) -> Text:
+def _braces(account: Account, utilization: float, face: Face) -> Text:
     """Under the bar: how much of it the GPU works, how much it idles."""
-    lengths = cells(parts, face.width, at_least_one=True)
-    busy = sum(length for part, length in zip(parts, lengths, strict=True) if part.cause in _BUSY)
-    working, waiting = f"GPU busy {units.percent(utilization)}", f"idle {units.percent(1 - utilization)}"
+    lengths = cells(account.parts, face.width, at_least_one=True)
+    busy = sum(length for part, length in zip(account.parts, lengths, strict=True) if part.cause in _BUSY)
+    working = f"GPU busy {units.percent(utilization)}"
+    waiting = f"{account.not_busy} {units.percent(1 - utilization)}"
     if busy < len(working) + 4:  # its label moves next door
         waiting = f"{waiting}, {working}"
     elif face.width - busy < len(waiting) + 4:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from boundby.model import units
-from boundby.model.causes import HOST_MEANING, LETTER, MEANING
+from boundby.model.causes import HOST_MEANING, LETTER
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.render import sentences
@@ -37,6 +37,7 @@ class Account:
     meanings: Mapping[str, str]  # of its causes
     gpu_name: str = ""
     utilization: float | None = None  # of a device
+    not_busy: str = ""  # what the rest of a device's window is called
     note: str = ""
     checklist: tuple[Check, ...] = ()
     cards: tuple[Card, ...] = ()
@@ -109,9 +110,10 @@ def accounts(report: Report) -> tuple[Account, ...]:
             verdict=device.verdict,
             time=device.time,
             whole_ns=device.window_ns,
-            meanings=MEANING,
+            meanings=sentences.meanings([device]),
             gpu_name=device.name,
             utilization=device.gpu_utilization,
+            not_busy=sentences.not_busy(device),
             note=sentences.phases(device),
             checklist=device.checklist,
             cards=device.cards,

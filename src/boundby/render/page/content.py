@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from boundby import __about__
 from boundby.model import units
-from boundby.model.causes import CAUSE_INFO, CauseInfo, info
+from boundby.model.causes import CAUSE_INFO, HOST_MEANING, CauseInfo, info
 from boundby.model.expressions import expression
 from boundby.model.scenarios import scenario_label
 from boundby.render import findings, glossary, memory, sentences, view, work
@@ -101,7 +101,8 @@ def _lines(text: str) -> object:
 def meanings(report: Report) -> list[tuple[CauseInfo, str]]:
     """What each cause says of a device's time; of a thread's where there is no GPU work, empty for some there."""
     on_host = bool(report.threads) and not report.devices
-    return [(row, row.host_meaning if on_host else row.meaning) for row in CAUSE_INFO.values()]
+    told = HOST_MEANING if on_host else sentences.meanings(report.devices)
+    return [(row, told.get(row.key, "")) for row in CAUSE_INFO.values()]
 
 
 def _drawn(plot_data: PlotData) -> dict[str, object]:
