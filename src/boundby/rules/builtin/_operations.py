@@ -8,12 +8,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs
+from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
 from boundby.model.arrays import ascend, group_counts, group_sums, grouped, largest, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
+from boundby.model.step_function import NOTHING
 from boundby.model.units import bandwidth, count, duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match
@@ -23,6 +24,18 @@ from boundby.trace.vocabulary.kernels import kernel_label
 # Where less of the time lies in the region that is named as the place, the title says so.
 MOSTLY_INSIDE = 0.95
 _WAY = {Direction.HTOD: "host to device", Direction.DTOH: "device to host"}
+
+
+@once
+def _labels_of_names(context: RuleContext) -> tuple[list[str], Int]:
+    """The labels of operations, in order, and of each name which one it has."""
+    names, used = context.trace.names, unique(context.operations.name)
+    used = used[used >= 0]
+    labels = [kernel_label(names[number]) for number in used.tolist()]
+    places = {label: place for place, label in enumerate(sorted(set(labels)))}
+    of_name = np.full(len(names), NOTHING, np.int64)
+    of_name[used] = [places[label] for label in labels]
+    return list(places), of_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,26 +148,26 @@ class KernelSet(OperationSet):
 
     def by_label(self, most: int) -> list[tuple[str, KernelSet]]:
         """Those of the labels with most time, most first."""
-        found, of_row = [], self.context.operations.name[self.rows]
-        for label, numbers, _, _ in self._labels(most):
-            is_one = np.zeros(len(self.context.trace.names), bool)
-            is_one[numbers] = True
-            rows = self.rows[np.flatnonzero(pick(is_one, of_row, False))]
+        of_row, found = self._label, []
+        for label, place, _, _ in self._labels(most):
+            rows = self.rows[np.flatnonzero(of_row == place)]
             found.append((label, KernelSet(self.context, rows if ascend([rows]) else np.sort(rows))))
         return found
 
-    def _labels(self, most: int) -> list[tuple[str, list[int], int, int]]:
-        """Labels with most time, their names' numbers, how many kernels they are and how long."""
+    @property
+    def _label(self) -> Int:
+        """Of each row the place of its label."""
+        return pick(_labels_of_names(self.context)[1], self.context.operations.name[self.rows], NOTHING)
+
+    def _labels(self, most: int) -> list[tuple[str, int, int, int]]:
+        """Labels with most time, their places, how many kernels they are and how long."""
         if not len(self):
             return []
-        names = self.context.trace.names
-        of_row = self.context.operations.name[self.rows]
-        times, total_ns = group_counts(of_row, len(names)), group_sums(of_row, self.duration_ns, len(names))
-        of_label: dict[str, list[int]] = {}
-        for number in np.flatnonzero(times).tolist():
-            of_label.setdefault(kernel_label(names[number]), []).append(number)
-        told = [(label, of, int(times[of].sum()), int(total_ns[of].sum())) for label, of in of_label.items()]
-        return sorted(told, key=lambda one: (-one[3], one[0]))[:most]
+        texts, of_row = _labels_of_names(self.context)[0], self._label
+        times, total_ns = group_counts(of_row, len(texts)), group_sums(of_row, self.duration_ns, len(texts))
+        seen = np.flatnonzero(times)
+        chosen = seen[largest(total_ns[seen], most, seen)].tolist()
+        return [(texts[place], place, int(times[place]), int(total_ns[place])) for place in chosen]
 
     def by_name(self) -> list[KernelSet]:
         """Those of each full name (template arguments and all), most time first."""
