@@ -17,6 +17,7 @@ from boundby.model.arrays import (
     offsets,
     pick,
     shared,
+    spread,
     unique,
 )
 from boundby.model.records import replace
@@ -49,9 +50,6 @@ def _put_together(timeline: Timeline) -> Graph:
     """As the rules have it, whatever the times."""
     table, before = _in_order(timeline.trace.operations)
     calls = timeline.calls
-    nodes = find_host_nodes(timeline)
-    node_of = np.full(len(calls) + 1, NONE, np.int32)  # the last entry is for instants
-    node_of[nodes.call] = np.arange(len(nodes.call), dtype=np.int32)
     begun = pick(calls.start_ns, calls.of_operation, 0)
     queues = StreamQueues(table, np.where(calls.of_operation >= 0, begun, table.start_ns))
     points = read_points(timeline)
@@ -60,23 +58,29 @@ def _put_together(timeline: Timeline) -> Graph:
     after = _between_streams(timeline.trace, table, events.operations, queues, before)
     device = find_concurrency(timeline.trace, queues.key)
     del begun, queues, points, events  # all that follows can do without: most memory is taken here
-    crossed = np.full(len(table), NEVER)
+    crossed = spread(NEVER, len(table))
     if len(after.who):
+        crossed = crossed.copy()
         np.maximum.at(crossed, after.who, table.end_ns[after.what])
     begin = _begin(waits, calls.start_ns, calls.end_ns)
     streams = order_streams(
         *(table, calls.of_operation, begin, np.where(waits.holds, begin, calls.end_ns), before),
-        compact(crossed),
+        crossed,
         held_until(table, device, SWITCH_LIMIT_NS),
     )
+    del crossed, begin, before
+    nodes = find_host_nodes(timeline)
+    node_of = np.full(len(calls) + 1, NONE, np.int32)  # the last entry is for instants
+    node_of[nodes.call] = np.arange(len(nodes.call), dtype=np.int32)
     on_node = _on_nodes(nodes, waits)
-    del waits, crossed, begin, before
+    del waits
     region = pick(timeline.call_region, nodes.call, ROOT)
     instants = np.flatnonzero(nodes.call < 0)
     for number in unique(nodes.thread[instants]).tolist():
         mine = instants[nodes.thread[instants] == number]
         region[mine] = timeline.ownership.at(number, nodes.start_ns[mine])
     launch = shared(pick(node_of[:-1], calls.of_operation, NONE), calls.of_operation)
+    order = _event_order(nodes, on_node, launch, table.start_ns)
     loads = pick(calls.is_first_load, nodes.call, False)
     links = Links(
         chain=nodes.chain,
@@ -86,12 +90,12 @@ def _put_together(timeline: Timeline) -> Graph:
         follow_lag_ns=nodes.follow_lag_ns,
         wait_at=on_node.at.astype(np.int32, copy=False),
         wait_for=on_node.what.astype(np.int32),
-        waits_for_start=on_node.by_start,
+        waits_for_start=compact(on_node.by_start),
         queue_slot=compact(on_node.queue_slot.astype(np.int32, copy=False)),
         queue_slot_lag_ns=compact(on_node.queue_slot_lag),
         launch=launch,
-        from_call_end=streams.from_call_end,
-        before=streams.before.astype(np.int32),
+        from_call_end=compact(streams.from_call_end),
+        before=streams.before.astype(np.int32, copy=False),
         after_at=compact(offsets(after.who, len(table)).astype(np.int32)),
         after_what=after.what.astype(np.int32),
         start_ns=table.start_ns,
@@ -113,8 +117,7 @@ def _put_together(timeline: Timeline) -> Graph:
         unexplained_delay_ns=compact(np.zeros(len(table), np.int64)),
         duration_ns=table.end_ns - table.start_ns,
     )
-    order = _event_order(nodes, on_node, launch, table.start_ns)
-    kind, wait_is_open, call_row = nodes.kind, on_node.is_open, _next_call(nodes)
+    kind, wait_is_open, call_row = nodes.kind, compact(on_node.is_open), _next_call(nodes)
     pieces = {name: getattr(nodes, name) for name in ("piece_node", "piece_ns", "piece_cause", "piece_region")}
     del streams, on_node, nodes, node_of
     order_of_nodes = in_order(pieces["piece_node"])
@@ -124,7 +127,7 @@ def _put_together(timeline: Timeline) -> Graph:
         costs=costs,
         order=order,
         node_kind=kind,
-        is_init=is_any(kind, (CallClass.ALLOC, CallClass.INIT)) | loads,
+        is_init=compact(is_any(kind, (CallClass.ALLOC, CallClass.INIT)) | loads),
         wait_is_open=wait_is_open,
         call_row=call_row,
         node_region=shared(region, timeline.call_region),
@@ -159,7 +162,7 @@ def _between_streams(trace: Trace, table: Operations, events: Edges, queues: Str
 
 def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
     """The same per node instead of per call; instants (whose call is NONE: the last entry) wait for nothing."""
-    if np.array_equal(nodes.call, np.arange(len(waits.holds))):
+    if _are_calls(nodes) and len(nodes.call) == len(waits.holds):
         return waits
     count = pick(np.diff(waits.at), nodes.call, 0)
     at = np.append(0, np.cumsum(count))
@@ -179,15 +182,20 @@ def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
     )
 
 
+def _are_calls(nodes: HostNodes) -> bool:
+    """Whether each node is the call of the same number."""
+    return np.array_equal(nodes.call, np.arange(len(nodes.call), dtype=np.int32))
+
+
 def _begin(waits: Waits, start: Int64Array, end: Int64Array) -> Int64Array:
     """When calls or nodes begin: those that a full queue holds up once there is room."""
     return np.where(waits.held_by_slot, end - waits.cost, start) if waits.held_by_slot.any() else start
 
 
-def _next_call(nodes: HostNodes) -> Int32Array:
-    """The row in Calls of each node, or of the next call in its chain; NONE after the last."""
-    if not len(nodes.call) or int(nodes.call.min()) >= 0:
-        return nodes.call
+def _next_call(nodes: HostNodes) -> Int32Array | None:
+    """The row in Calls of each node, or of the next call in its chain; NONE after the last. None: nodes are calls."""
+    if _are_calls(nodes):
+        return None
     found: Int32Array = nodes.call.copy()
     rows, calls = np.flatnonzero(found < 0), np.flatnonzero(found >= 0)
     following = np.append(calls, NONE)[np.searchsorted(calls, rows)]
@@ -204,13 +212,20 @@ def _event_order(nodes: HostNodes, waits: Waits, launch: Int32Array, op_start: I
     """
     waiting = np.flatnonzero(np.diff(waits.at) > 0)
     begin = _begin(waits, nodes.start_ns, nodes.end_ns)
-    started = pick(begin, launch, NEVER)
-    begins, operations = 2 * np.arange(len(begin), dtype=np.int32), ~np.arange(len(op_start), dtype=np.int32)
-    event = np.concatenate((begins, operations, (2 * waiting + 1).astype(np.int32)))
+    first, stop = len(begin), len(begin) + len(op_start)
     # Four times the time, plus the rank among events of one instant.
-    key: Int64Array = np.concatenate((begin, np.maximum(op_start, started), nodes.end_ns[waiting]))
+    key = np.empty(stop + len(waiting), np.int64)
+    key[:first] = begin
+    np.maximum(op_start, pick(begin, launch, NEVER), out=key[first:stop])
+    key[stop:] = nodes.end_ns[waiting]
     key -= key.min() if len(key) else 0
     key *= 4
-    key[: len(begins)] += 1
-    key[len(begins) : len(begins) + len(operations)] += 2
-    return event[np.argsort(key, kind="stable")]
+    key[:first] += 1
+    key[first:stop] += 2
+    place = np.argsort(key, kind="stable")
+    del key
+    event = np.empty(len(place), np.int32)
+    event[:first] = np.arange(0, 2 * first, 2, dtype=np.int32)
+    event[first:stop] = ~np.arange(len(op_start), dtype=np.int32)
+    event[stop:] = 2 * waiting + 1
+    return event[place]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, ranked, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, ranked, spread, unique
 from boundby.native.forward import FIRST_KERNEL
 from boundby.replay.graph import Graph
 from boundby.replay.streams import SWITCH_LIMIT_NS
@@ -129,8 +129,9 @@ def _shares(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]
 
 def held_until(table: Operations, concurrency: Concurrency, near_ns: int) -> Int64Array:
     """When what got in each operation's way was over, if it started within ``near_ns`` of that; else long ago."""
-    found = np.full(len(table), np.iinfo(np.int64).min // 2)
+    found = spread(np.iinfo(np.int64).min // 2, len(table))
     rows = np.flatnonzero(concurrency.lane >= 0)
+    found = found.copy() if len(rows) else found
     for device in unique(table.device[rows]).tolist():
         mine = rows[table.device[rows] == device]
         by_end = mine[np.lexsort((table.start_ns[mine], table.end_ns[mine]))]

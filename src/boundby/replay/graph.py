@@ -45,7 +45,7 @@ class Graph:
     node_kind: Int8Array  # CallClass
     is_init: BoolArray
     wait_is_open: BoolArray  # an allocation of which the times do not tell whether it waits for the device
-    call_row: Int32Array  # the row in Calls of the call; of an instant that of the next call of its chain; NONE
+    call_row: Int32Array | None  # the row in Calls of the call; of an instant that of the next call of its chain; NONE
     node_region: Int32Array
     # operations, by device and start
     device: Int32Array

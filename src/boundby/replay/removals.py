@@ -30,6 +30,20 @@ class Scope:
     operations: BoolArray
     pieces: BoolArray
     is_everything: bool = False  # all regions of the window
+    is_whole: bool = False  # all of the graph
+
+    def of_nodes(self, mask: BoolArray) -> BoolArray:
+        """Those of these nodes that lie there."""
+        return mask if self.is_whole else self.nodes & mask
+
+    def of_operations(self, mask: BoolArray) -> BoolArray:
+        """Those of these operations that lie there."""
+        return mask if self.is_whole else self.operations & mask
+
+    def of_pieces(self, graph: Graph, cause: Cause) -> BoolArray:
+        """The pieces of this cause that lie there."""
+        of_cause = graph.pieces_of(cause)
+        return of_cause if self.is_whole else self.pieces & of_cause
 
     def inside(self, graph: Graph, regions: BoolArray) -> Scope:
         """The part that lies in these regions (a mask over regions)."""
@@ -44,7 +58,9 @@ class Scope:
         it) and operations. Given one of the two, the other is nothing; given neither, both are everything."""
         if calls is None and operations is None:
             return self
-        nodes = np.zeros(graph.links.nodes, bool) if calls is None else pick(calls, graph.call_row, False)
+        nodes = np.zeros(graph.links.nodes, bool) if calls is None else calls
+        if calls is not None and graph.call_row is not None:
+            nodes = pick(calls, graph.call_row, False)
         rows = np.zeros(len(graph.links.launch), bool) if operations is None else operations & self.operations
         return Scope(self.nodes & nodes, rows, self.pieces & pick(nodes, graph.piece_node, False))
 
@@ -61,7 +77,7 @@ def window_scope(graph: Graph, low: int, high: int) -> Scope:
     if (
         operations.all() and (graph.links.launch >= 0).all()
     ):  # nothing is tied to the clock: what came before counts, too
-        return Scope(np.ones_like(calls), operations, np.ones(len(graph.piece_node), bool), is_everything=True)
+        return Scope(np.ones_like(calls), operations, np.ones(len(graph.piece_node), bool), True, True)
     pieces = (calls & (graph.links.node_begin_ns > begin))[graph.piece_node]
     return Scope(calls, operations, pieces, is_everything=True)
 
@@ -187,7 +203,7 @@ def is_removal(change: Change) -> bool:
 
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Blocking calls return at once; copies stay on the device. Allocations keep their own time."""
-    gone, syncs = costs.waits & scope.nodes, scope.nodes & graph.syncs
+    gone, syncs = scope.of_nodes(costs.waits), scope.of_nodes(graph.syncs)
     if not gone.any() and not graph.costs.call_ns[syncs].any():
         return costs
     return costs.changed(waits=costs.waits ^ gone, call_ns=costs.blanked("call_ns", syncs))
@@ -204,13 +220,13 @@ def _without_launching(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     if len(rows):
         latency = latency.column if isinstance(latency, Less) else latency
         latency[rows] = np.minimum(costs.launch_latency_ns[rows], costs.call_ns[graph.links.launch[rows]])
-    calls = costs.blanked("call_ns", scope.nodes & graph.launches & ~costs.waits)
+    calls = costs.blanked("call_ns", scope.of_nodes(graph.launches & ~costs.waits))
     return _without_pieces(graph, costs.changed(call_ns=calls, launch_latency_ns=latency), Cause.CUDA_API, scope)
 
 
 def _without_pieces(graph: Graph, costs: Costs, cause: Cause, scope: Scope) -> Costs:
     """The intervals before nodes without their pieces of a cause."""
-    mine, column = scope.pieces & graph.pieces_of(cause), costs.column("interval_ns")
+    mine, column = scope.of_pieces(graph, cause), costs.column("interval_ns")
     if not mine.any():
         return costs
     if isinstance(column, Less) and column.pieces is not None:
@@ -228,7 +244,7 @@ def _without_sleep(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Allocations only wait; launches that load code only launch; nothing is compiled."""
-    costs, gone = _without_pieces(graph, costs, Cause.INIT, scope), scope.nodes & graph.is_init
+    costs, gone = _without_pieces(graph, costs, Cause.INIT, scope), scope.of_nodes(graph.is_init)
     if not graph.is_init.any():
         return costs
     launches = (graph.node_kind == CallClass.LAUNCH) & ~graph.is_init
@@ -253,11 +269,11 @@ def _without_operations(costs: Costs, mine: BoolArray) -> Costs:
 
 
 def _without_compute(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return _without_operations(costs, scope.operations & graph.computes)
+    return _without_operations(costs, scope.of_operations(graph.computes))
 
 
 def _without_comm(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    return _without_operations(costs, scope.operations & graph.is_communication)
+    return _without_operations(costs, scope.of_operations(graph.is_communication))
 
 
 def _held_by(graph: Graph, copies: BoolArray) -> BoolArray:
@@ -271,7 +287,7 @@ def _held_by(graph: Graph, copies: BoolArray) -> BoolArray:
 
 def _without_copies(graph: Graph, costs: Costs, scope: Scope) -> Costs:
     """Copies take no time on the device, and blocking ones none on the host."""
-    copies = scope.operations & graph.copies
+    copies = scope.of_operations(graph.copies)
     if not copies.any():
         return costs
     costs = _without_operations(costs, copies)
@@ -292,7 +308,7 @@ def _summed(region: Int32Array, ns: Int64Array, where: BoolArray, regions: int) 
 
 def _pieces_ns(cause: Cause) -> Callable[[Graph, Scope, int], Int64Array]:
     def held_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
-        return _summed(graph.piece_region, graph.piece_ns, scope.pieces & graph.pieces_of(cause), regions)
+        return _summed(graph.piece_region, graph.piece_ns, scope.of_pieces(graph, cause), regions)
 
     return held_ns
 
@@ -339,13 +355,14 @@ REMOVALS: dict[str, Removal] = {
     "host_blocked": Removal(_without_sleep, _pieces_ns(Cause.HOST_BLOCKED)),
     "init": Removal(_without_init, _init_ns),
     "gpu_compute": Removal(
-        _without_compute, lambda graph, scope, size: _operations_ns(graph, scope.operations & graph.computes, size)
+        _without_compute, lambda graph, scope, size: _operations_ns(graph, scope.of_operations(graph.computes), size)
     ),
     "gpu_comm": Removal(
-        _without_comm, lambda graph, scope, size: _operations_ns(graph, scope.operations & graph.is_communication, size)
+        _without_comm,
+        lambda graph, scope, size: _operations_ns(graph, scope.of_operations(graph.is_communication), size),
     ),
     "gpu_copy": Removal(
-        _without_copies, lambda graph, scope, size: _operations_ns(graph, scope.operations & graph.copies, size)
+        _without_copies, lambda graph, scope, size: _operations_ns(graph, scope.of_operations(graph.copies), size)
     ),
 }
 
@@ -353,11 +370,11 @@ REMOVALS: dict[str, Removal] = {
 def absent(graph: Graph, scope: Scope) -> set[str]:
     """Causes of which there is nothing, so that what removes them changes nothing, whatever else was removed."""
     own = {
-        "cpu": scope.pieces & graph.pieces_of(Cause.CPU),
-        "host_blocked": scope.pieces & graph.pieces_of(Cause.HOST_BLOCKED),
-        "gpu_compute": scope.operations & graph.computes,
-        "gpu_comm": scope.operations & graph.is_communication,
-        "gpu_copy": scope.operations & graph.copies,
+        "cpu": scope.of_pieces(graph, Cause.CPU),
+        "host_blocked": scope.of_pieces(graph, Cause.HOST_BLOCKED),
+        "gpu_compute": scope.of_operations(graph.computes),
+        "gpu_comm": scope.of_operations(graph.is_communication),
+        "gpu_copy": scope.of_operations(graph.copies),
     }
     return {cause for cause, mine in own.items() if not mine.any()}
 

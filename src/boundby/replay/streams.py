@@ -104,10 +104,11 @@ def order_streams(
     """Lags of every operation. ``call_end`` of calls that wait is their start: what they launch need not wait for
     them. When what it waited for was over (NEVER: nothing): ``crossed``, on other streams; ``held_until``, for room
     on the device."""
-    before = before.copy()
     # Work without a call (page migrations) on a stream of its own follows what ended last on the device.
     lost = np.flatnonzero((launch < 0) & (before < 0))
-    before[lost] = ended_last(table, lost)
+    if len(lost):
+        before = before.copy()
+        before[lost] = ended_last(table, lost)
     has_call = launch >= 0
     launched, finished = pick(call_start, launch, NEVER), pick(call_end, launch, NEVER)
     from_end = has_call & (finished - launched >= LONG_CALL_NS)
@@ -129,9 +130,12 @@ def order_streams(
     arrived = ~queued & has_call & (table.start_ns - np.maximum(launched, finished) <= ARRIVAL_LIMIT_NS)
     by_stream = queued if free_all is free else queued & (free >= held_until)
     usual_switch = int(median(np.maximum(after_free[by_stream], 0))) if by_stream.any() else USUAL_SWITCH_NS
-    switch = np.where(by_stream, after_free, np.minimum(usual_switch, after_free))
-    latency = np.where(arrived, after_launch, np.minimum(usual, after_launch))
-    return StreamOrder(np.where(has_call, latency, 0), from_end, before, np.where(free > NEVER, switch, 0))
+    del launched, finished, free_all
+    switch, latency = np.minimum(usual_switch, after_free), np.minimum(usual, after_launch, out=usual)
+    np.copyto(switch, after_free, where=by_stream)
+    np.copyto(latency, after_launch, where=arrived)
+    switch[free <= NEVER], latency[~has_call] = 0, 0
+    return StreamOrder(latency, from_end, before, switch)
 
 
 def _usual_arrival(launched: Int64Array, finished: Int64Array, start: Int64Array, idle_before: BoolArray) -> Int64Array:
