@@ -33,6 +33,8 @@ EMPTY = IntervalSet(np.empty(0, np.int64), np.empty(0, np.int64))
 
 def union(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> IntervalSet:
     """Merge intervals in any order into a set; touching ones join, empty and negative ones vanish."""
+    if len(start) == 0:
+        return EMPTY
     if core() is not None:
         starts, ends = int64(start), int64(end)
         found = IntervalSet(np.empty(len(starts), np.int64), np.empty(len(starts), np.int64))
@@ -86,6 +88,8 @@ def complement(intervals: IntervalSet, low: int, high: int) -> IntervalSet:
 
 def intersect(a: IntervalSet, b: IntervalSet) -> IntervalSet:
     """Instants in both sets."""
+    if len(a.start) == 0 or len(b.start) == 0:
+        return EMPTY
     pieces = overlay(a, b)
     return IntervalSet(pieces.start, pieces.end)
 

@@ -50,10 +50,20 @@ class Record:
             if isinstance(value, np.ndarray):
                 if value.dtype != _DTYPES[kind] or not value.flags.c_contiguous:
                     raise TypeError(f"{type(self).__name__}.{name} must be a contiguous {kind}")
-                values.append(value.ctypes.data)
+                values.append(_address(value))
             else:
                 values.append(int(value))
         return structure(*values)
+
+
+def _address(values: npt.NDArray[np.generic]) -> int:
+    """Where contiguous values lie: ``values.ctypes.data``, which takes as long as a short pass does."""
+    if not values.flags.writeable:
+        return values.ctypes.data
+    return ctypes.addressof(_NO_BYTES.from_buffer(values))  # type: ignore[arg-type]  # an array is a buffer
+
+
+_NO_BYTES = ctypes.c_char * 0
 
 
 @cache
@@ -124,7 +134,7 @@ def run(function: str, *arguments: npt.NDArray[np.generic] | int | Record) -> in
         elif not isinstance(argument, np.ndarray):
             values.append(ctypes.c_int64(int(argument)))
         elif argument.flags.c_contiguous:
-            values.append(ctypes.c_void_p(argument.ctypes.data))
+            values.append(ctypes.c_void_p(_address(argument)))
         else:
             raise TypeError(f"{function} takes contiguous arrays")
     return int(_function(function, ctypes.c_int64)(*values))

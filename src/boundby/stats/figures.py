@@ -86,11 +86,13 @@ def measure(timeline: Timeline) -> Figures:
     device_memory, memory = memory_of(timeline)
     exclusive = exclusive_account(timeline)
     chosen = operations_in_windows(timeline, timeline.devices)
+    kernels, copies = kernel_figures(timeline, chosen), copies_by_region(timeline, chosen)
+    longest = top_kernels(timeline, chosen)
+    del chosen  # what is known of each operation is not needed any more
     counted = np.flatnonzero(timeline.counted_ranges)
     launched = counted[timeline.projected_end_ns[counted] >= timeline.projected_start_ns[counted]]
     projected = (timeline.projected_end_ns - timeline.projected_start_ns)[launched]
     shown = calls_by_name(timeline, calls_in_windows(timeline, of_devices=True))
-    kernels = kernel_figures(timeline, chosen)
     open_instances = np.zeros(len(regions), np.int64)
     np.add.at(open_instances, regions.of_range[counted[ranges.is_open[counted]]], 1)
     return Figures(
@@ -98,7 +100,7 @@ def measure(timeline: Timeline) -> Figures:
         inclusive=regions.accumulate(exclusive),
         operation_count=kernels.operations,
         kernels=kernels,
-        copies=copies_by_region(timeline, chosen),
+        copies=copies,
         projected=projected_figures(timeline),
         host=host_figures(timeline, shown),
         host_spread=spread(len(regions), regions.of_range[counted], (ranges.end_ns - ranges.start_ns)[counted]),
@@ -107,7 +109,7 @@ def measure(timeline: Timeline) -> Figures:
         projected_series=projected_series(timeline, launched),
         open_instances=open_instances,
         root_active_ns=_root_active(timeline),
-        top_kernels=top_kernels(timeline, chosen),
+        top_kernels=longest,
         top_calls=top_calls(timeline, shown),
         missing=_missing(timeline),
         preempted_ns=_of_accounts(timeline, preempted),
