@@ -32,6 +32,8 @@ enum { DONE, NOT_PLAIN, NO_ROOM, NO_TEXT_ROOM };
 enum { NONE = -1, LEAF = 13, PAGE_HEADER = 8, MOST_OUTPUTS = 32 };
 static const int64_t MISSING = INT64_MIN;
 
+#define IS_LITTLE_ENDIAN (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
+
 typedef struct {
   const uint8_t *at, *end;
 } cursor_t;
@@ -64,7 +66,7 @@ static inline uint64_t eight(const uint8_t *at) {
 
 /* The big-endian number of 1 to 8 bytes, all of which are there and lie before ``end``. */
 static inline int64_t number(const uint8_t *at, int64_t size, const uint8_t *end) {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#if IS_LITTLE_ENDIAN
   if (end - at >= 8) return (int64_t)__builtin_bswap64(eight(at)) >> (64 - 8 * size);
 #endif
   uint64_t value = at[0] & 0x80 ? ~(uint64_t)0 : 0;
@@ -111,6 +113,12 @@ typedef struct { /* where the wanted columns of a row are, worked out from its h
   int64_t end; /* of the last wanted column in the payload */
   int64_t at[MOST_OUTPUTS], size[MOST_OUTPUTS];
   int64_t type[MOST_OUTPUTS];
+  const uint8_t *body;                                   /* of the row that the rest was planned by; NULL: no plan */
+  int64_t evens, even_at[MOST_OUTPUTS];                  /* outputs that are even: where their bytes are */
+  uint64_t even_mask[MOST_OUTPUTS];
+  int64_t others, other_at[MOST_OUTPUTS];                /* the others: their bytes, by how much to move them */
+  int64_t shift[MOST_OUTPUTS], kept[MOST_OUTPUTS], fixed[MOST_OUTPUTS]; /* what to keep of them, what to add */
+  int64_t *column[MOST_OUTPUTS];
 } layout_t;
 
 enum { ABSENT = 0, ZERO = 8, ONE = 9, REAL = 7, FIRST_TEXT = 12 };
@@ -124,6 +132,7 @@ static int64_t size_of(uint64_t type) {
 static int read_layout(const leaves_t *l, layout_t *y, cursor_t header, int64_t header_size, int64_t payload_size) {
   int64_t column = 0, at = header_size;
   y->header = header.at;
+  y->body = 0;
   y->header_size = header_size;
   y->types_size = header.end - header.at;
   y->payload_size = payload_size;
@@ -169,6 +178,38 @@ static int write_even(const leaves_t *l, int64_t output, int64_t rows) {
   return 1;
 }
 
+/* How to read rows with the same header as this one, of which all bytes are there and eight more. */
+static void plan(const leaves_t *l, layout_t *y, const uint8_t *body) {
+  y->evens = y->others = 0;
+  for (int64_t output = 0; output < l->outputs; output++) {
+    int64_t type = y->type[output], is_number = type != ABSENT && type != ZERO && type != ONE;
+    if (l->is_even[output] && is_number) {
+      y->even_at[y->evens] = y->at[output];
+      y->even_mask[y->evens++] = ~(uint64_t)0 >> (64 - 8 * y->size[output]);
+    } else if (!l->is_even[output]) {
+      y->other_at[y->others] = is_number ? y->at[output] : 0;
+      y->shift[y->others] = is_number ? 64 - 8 * y->size[output] : 0;
+      y->kept[y->others] = is_number ? -1 : 0;
+      y->fixed[y->others] = is_number || type == ZERO ? 0 : type == ONE ? 1 : MISSING;
+      y->column[y->others++] = (int64_t *)(intptr_t)l->values[output];
+    }
+  }
+  y->body = body;
+}
+
+/* Read a row by plan; 0 where an even output is so no longer, and nothing is read. */
+static int read_planned(const layout_t *y, const uint8_t *body, int64_t row) {
+  uint64_t differ = 0;
+  for (int64_t even = 0; even < y->evens; even++)
+    differ |= (eight(body + y->even_at[even]) ^ eight(y->body + y->even_at[even])) & y->even_mask[even];
+  if (differ) return 0;
+  for (int64_t other = 0; other < y->others; other++) {
+    int64_t value = (int64_t)__builtin_bswap64(eight(body + y->other_at[other])) >> y->shift[other];
+    y->column[other][row] = (value & y->kept[other]) | y->fixed[other];
+  }
+  return 1;
+}
+
 /* One row, its cell at the cursor. */
 static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
   uint64_t payload, key, header_size;
@@ -194,7 +235,10 @@ static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
     l->deferred_row[l->state[DEFERRED]] = row;
     l->deferred_rowid[l->state[DEFERRED]++] = rowid;
   }
-  for (int64_t output = 0; output < l->outputs; output++) {
+  int may_plan = IS_LITTLE_ENDIAN && !is_deferred && l->text_column == NONE && cell.end - body >= y->end + 8;
+  int is_read = may_plan && y->body && read_planned(y, body, row);
+  if (!is_read) y->body = 0;
+  for (int64_t output = is_read ? l->outputs : 0; output < l->outputs; output++) {
     int64_t value = MISSING, type = is_deferred ? ABSENT : y->type[output];
     if (type >= FIRST_TEXT) {
       value = text_number(l, body + y->at[output], y->size[output]);
@@ -212,6 +256,7 @@ static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
   }
   if (l->rowid_column != NONE && l->output[l->rowid_column] != NONE)
     ((int64_t *)(intptr_t)l->values[l->output[l->rowid_column]])[row] = rowid;
+  if (may_plan && !is_read) plan(l, y, body);
   l->state[ROWS] = row + 1;
   l->state[HAS_LAST] = 1;
   l->state[LAST_ROWID] = rowid;
