@@ -11,9 +11,10 @@ from boundby.attribution.host_state import HostState
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int32Array, narrow
+from boundby.model.arrays import Int32Array, narrow, pick
 from boundby.model.intervals import IntervalSet
 from boundby.model.records import dataclass
+from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Operations, Trace
 
 
@@ -28,8 +29,12 @@ class TraceContext:
     host_state: HostState
     call_range: Int32Array  # per call: the innermost range around its start; NOTHING where there is none
     call_region: Int32Array  # that range's region
-    launch_range: Int32Array  # per operation: the range of the call that launched it
-    launch_region: Int32Array  # that range's region
+    launch_region: Int32Array  # per operation: that of the call that launched it
+
+    @property
+    def launch_range(self) -> Int32Array:
+        """Per operation: the range of the call that launched it."""
+        return pick(self.call_range, self.calls.of_operation, NOTHING)
 
 
 class DeviceOperations(NamedTuple):

@@ -219,7 +219,8 @@ class HostState:
             Layer(*loading, Cause.INIT, Cause.SYNC),
             Layer(*overhead, Cause.PROFILER, Cause.SYNC),
         )
-        return states(layers, otherwise, bounds)
+        time, value = states(layers, otherwise, bounds)
+        return StepFunction(time, value.astype(np.int8))
 
     def _partner_took_over(self, thread: int, start: Int64Array, end: Int64Array) -> IntervalSet:
         """Parts of the intervals between this thread's calls that begin when another of its logical thread calls."""

@@ -178,7 +178,6 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         host_state,
         call_range,
         call_region,
-        pick(call_range, calls.of_operation, NOTHING),
         pick(call_region, calls.of_operation, ROOT),
     )
     losses = find_losses(trace, calls, ownership.regions.of_range)

@@ -74,6 +74,11 @@ def spread(value: int, rows: int, kind: type[Scalar] | type[np.int64] = np.int64
     return np.broadcast_to(kind(value), rows)
 
 
+def thin(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """The column; of one value throughout, as `spread` has it."""
+    return spread(column[0].item(), len(column), column.dtype.type) if is_even(column) else column
+
+
 def bounds(column: npt.NDArray[Any]) -> tuple[int, int]:
     """The least and the greatest of some integers."""
     known = column[:1] if _is_told_even(column) else column

@@ -27,6 +27,7 @@ from boundby.model.arrays import (
     pick,
     ranked,
     rows_of,
+    spread,
     unique,
 )
 from boundby.model.intervals import IntervalSet, union
@@ -187,7 +188,7 @@ class Operations(Table):
     def __post_init__(self) -> None:
         for column in ("shape", "collective"):
             if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
-                object.__setattr__(self, column, compact(np.full(len(self.start_ns), -1, np.int32)))
+                object.__setattr__(self, column, spread(-1, len(self.start_ns), np.int32))
 
     @cached_property
     def busy(self) -> IntervalSet:

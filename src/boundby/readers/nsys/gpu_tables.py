@@ -20,6 +20,7 @@ from boundby.model.arrays import (
     pick,
     replaced,
     spread,
+    thin,
     translated,
     unique,
 )
@@ -282,7 +283,7 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
         end_ns=raw["end"],
         device=compact(gpus.of(raw)),
         process=indexes.identities.processes(raw["globalPid"]),
-        stream=narrow(raw["streamId"]),
+        stream=thin(narrow(raw["streamId"])),
         correlation=narrow(replaced(raw["correlationId"], MISSING, NO_CORRELATION)),
         kind=kind,
         name=indexes.names(raw["demangledName"], unknown=""),

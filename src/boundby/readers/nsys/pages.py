@@ -114,7 +114,7 @@ class PageReader:
             return None
         output = np.full(len(shape.names), NONE, np.int32)
         output[places] = np.arange(len(places))
-        at_once = max(1, _BATCH_BYTES // self._page_size)
+        at_once, most_rows = max(1, _BATCH_BYTES // self._page_size), self._page_size // 2
         buffer = np.empty(at_once * self._page_size, np.int8)
         state = np.zeros(len(At), np.int64)
         slots = empty_slots(1 if texts is None else _FIRST_SLOTS)
@@ -154,9 +154,9 @@ class PageReader:
             state[At.NEXT_PAGE] = 0
             while state[At.NEXT_PAGE] < len(some):
                 begin = int(state[At.ROWS])
-                if ask.capacity - begin < MOST_ROWS_OF_PAGE:
+                if ask.capacity - begin < most_rows:
                     part = (first + int(state[At.NEXT_PAGE])) / len(leaves)
-                    capacity = int(_MORE * begin / part) + 2 * MOST_ROWS_OF_PAGE  # what is not written to is not taken
+                    capacity = int(_MORE * begin / part) + 2 * most_rows  # what is not written to is not taken
                     columns = _grown(columns, capacity, begin, alike)
                     ask = replace(ask, values=_addresses(columns), capacity=capacity)
                 found = replace(ask, count=len(some)).read()
