@@ -87,11 +87,15 @@ class _Dividing(Gaps):
     since_ns: Int64Array  # when the operation before the gap was launched
     wait_start_ns: Int64Array  # when the waiting in ``wait`` began, where it is known
 
-    def divided(self, wait: Int32Array, pieces: Segments) -> Gaps:
-        """The table with the waits that are to blame and what they cost."""
+    def costs(self, pieces: Segments) -> Int64Array:
+        """How much of each gap is ``sync``."""
         sync = np.flatnonzero(pieces.cause == Cause.SYNC)
         start, end = pieces.start_ns[sync], pieces.end_ns[sync]
-        known = replace(self, wait=wait, sync_ns=narrow(group_sums(self.at(start), end - start, len(self))))
+        return group_sums(self.at(start), end - start, len(self))
+
+    def divided(self, wait: Int32Array, sync_ns: Int64Array) -> Gaps:
+        """The table with the waits that are to blame and what they cost."""
+        known = replace(self, wait=wait, sync_ns=narrow(sync_ns))
         return Gaps(*(compact(getattr(known, column.name)) for column in fields(Gaps)))
 
 
@@ -123,7 +127,7 @@ def account_gaps(
     ``idle``: when the device does nothing in its window, which is ``span``.
     """
     gaps = _find_gaps(context, operations, idle, span[0])
-    wait = np.full(len(gaps), NOTHING, np.int32)
+    wait, cost = np.full(len(gaps), NOTHING, np.int32), np.zeros(len(gaps), np.int64)
     parts: list[Segments] = []
     for thread in unique(gaps.thread).tolist():
         rows = as_rows(gaps.thread == thread)
@@ -135,7 +139,7 @@ def account_gaps(
         waits = _waits_of(context, thread)
         if core() is not None:
             divided = _divided(context, thread, waits, of_thread)
-            wait[rows] = divided.wait
+            wait[rows], cost[rows] = divided.wait, divided.sync
             parts.append(Segments(*divided[:5]))
             continue
         blocked = Coverage(context.host_state.logical_thread_blocked(thread))
@@ -147,7 +151,8 @@ def account_gaps(
             parts.append(_divide(context, thread, blocked, replace(some, wait=wait[block], wait_start_ns=since_ns)))
     whole = segments.concatenate(segments.nothing(), *parts)
     pieces, withheld = withhold(context, losses, device, whole, span)
-    return gaps.divided(wait, pieces), pieces, withheld
+    is_told = core() is not None and pieces is whole  # nothing was withheld
+    return gaps.divided(wait, cost if is_told else gaps.costs(pieces)), pieces, withheld
 
 
 def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int) -> _Dividing:

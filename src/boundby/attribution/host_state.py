@@ -11,7 +11,7 @@ from boundby.correlation.compiling import Compilations
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import BoolArray, Int64Array, is_any, median, pick, places, queue_depth, unique
+from boundby.model.arrays import BoolArray, Int64Array, blank, is_any, median, pick, places, queue_depth, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
 from boundby.model.records import replace
@@ -284,9 +284,10 @@ def _queue_full(trace: Trace, calls: Calls) -> BoolArray:
     if not held.any():
         return held
     duration = calls.end_ns - calls.start_ns
-    most = int(duration.max(where=held, initial=0))
-    if np.count_nonzero((FULL_QUEUE_FACTOR * duration >= most) & held) > np.count_nonzero(held) / 2:
-        return np.zeros_like(held)  # the median is so long, too
+    lengths = blank(duration, ~held)
+    least = max(-(-int(lengths.max()) // FULL_QUEUE_FACTOR), 1)
+    if 2 * np.count_nonzero(lengths >= least) > np.count_nonzero(held):  # the median is so long, too
+        return np.zeros_like(held)
     held &= duration > FULL_QUEUE_FACTOR * median(duration[held])
     if not held.any():
         return held

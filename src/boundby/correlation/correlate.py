@@ -87,7 +87,7 @@ def correlate(trace: Trace) -> Calls:
     operations, points = trace.operations, trace.stream_points
 
     def owner(process: npt.NDArray[np.int32], correlation: Int64Array) -> npt.NDArray[np.int64]:
-        call = _join(process, correlation, api.correlation, call_process, launches)
+        call: npt.NDArray[Any] = _join(process, correlation, api.correlation, call_process, launches)
         return narrow(call if root is None else pick(root, call, -1))
 
     of_operation = owner(operations.process, operations.correlation)
@@ -121,7 +121,7 @@ def _join(
     correlation: Int64Array,
     process: Int64Array,
     launches: BoolArray,
-) -> npt.NDArray[np.int64]:
+) -> npt.NDArray[np.integer]:
     """For each wanted (process, correlation id) the API row that has them, or -1. Launch-class rows win ties."""
     if len(correlation) == 0 or len(wanted_correlation) == 0:
         return np.full(len(wanted_correlation), -1, np.int64)
@@ -131,7 +131,7 @@ def _join(
     low, high = bounds(key)
     is_dense = low >= 0 and high <= _DENSE * len(key)  # numbers that run on: a table instead of a search
     if is_dense and core() is not None:
-        found, room = np.empty(len(wanted_correlation), np.int64), np.empty(high + 1, np.int64)
+        found, room = np.empty(len(wanted_correlation), np.int32), np.empty(high + 1, np.int32)
         asks = np.ascontiguousarray(wanted_process, np.int32), int64(wanted_correlation), len(found)
         run("boundby_join", key, launches, len(key), high, room, *asks, NO_CORRELATION, stride, found)
         return found

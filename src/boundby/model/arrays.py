@@ -107,7 +107,9 @@ def narrow(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     low, high = bounds(column) if len(column) else (0, 0)
     if low < -_WIDEST or high > _WIDEST:
         return column
-    fitted: npt.NDArray[Any] = spread(low, len(column), np.int32) if low == high else column.astype(np.int32)
+    fitted: npt.NDArray[Any] = (
+        spread(low, len(column), np.int32) if low == high else column.astype(np.int32, copy=False)
+    )
     return compact(fitted)
 
 

@@ -94,6 +94,7 @@ typedef struct {
     int8_t *piece_cause;
     int32_t *piece_region, *piece_thread;
     int32_t *blamed; /* of each gap */
+    int64_t *cost; /* how much of each is ``sync`` */
     int64_t *found; /* pieces, and those of them in which every thread sleeps */
 } Idle;
 
@@ -241,6 +242,7 @@ EXPORT int64_t boundby_idle(Idle *idle) {
         host_pieces(p, start, host_end);
         add_raw(p, host_end, arrive_end, idle->cuda_api, 0, region);
         int64_t waiting = blame(p, gap, since, delayed), budget = blocked_until(p, delayed) - blocked_until(p, since);
+        idle->cost[gap] = 0;
         for (int64_t raw = 0; raw < p->raws; raw++)
             if (idle->raw_state[raw] == idle->sync) budget -= idle->raw_end[raw] - idle->raw_start[raw];
         for (int64_t raw = 0; raw < p->raws; raw++) {
@@ -250,6 +252,7 @@ EXPORT int64_t boundby_idle(Idle *idle) {
                 budget -= to - from; /* below 0: spent */
             }
             int64_t own_region = idle->raw_region[raw], owner = idle->raw_owner[raw];
+            idle->cost[gap] += taken;
             own(p, from, from + taken, idle->sync, waiting != NOTHING ? waiting : own_region, owner);
             own(p, from + taken, to, idle->raw_state[raw], own_region, owner);
         }

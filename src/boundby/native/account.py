@@ -140,11 +140,12 @@ class Idle(Record):
     piece_region: Int32Array
     piece_thread: Int32Array
     blamed: Int32Array
+    cost: Int64Array
     found: Int64Array
 
 
 class Divided(NamedTuple):
-    """Pieces of gaps, each with its cause, region and thread; per gap the call to blame."""
+    """Pieces of gaps, each with its cause, region and thread; per gap the call to blame and its cost."""
 
     start: Int64Array
     end: Int64Array
@@ -152,6 +153,7 @@ class Divided(NamedTuple):
     region: Int32Array
     thread: Int32Array
     wait: Int32Array
+    sync: Int64Array
     asleep: int  # pieces in which every thread that was asked about sleeps
 
 
@@ -222,6 +224,7 @@ def divide(
         waits=waiting,
         **_room_for(*rooms[0]),
         blamed=np.empty(count, np.int32),
+        cost=np.empty(count, np.int64),
         found=np.zeros(2, np.int64),
     )
     if call("boundby_idle", idle):
@@ -233,7 +236,7 @@ def divide(
     start, end, cause = idle.piece_start, idle.piece_end, idle.piece_cause
     for column in (start, end, cause, idle.piece_region, idle.piece_thread):
         column.resize(pieces, refcheck=False)  # what is left goes back, and nothing is copied
-    return Divided(start, end, cause, idle.piece_region, idle.piece_thread, idle.blamed, asleep)
+    return Divided(start, end, cause, idle.piece_region, idle.piece_thread, idle.blamed, idle.cost, asleep)
 
 
 def _room_for(raw: int, pieces: int) -> dict[str, Any]:

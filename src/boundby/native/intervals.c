@@ -347,14 +347,14 @@ EXPORT int64_t boundby_nest(const int64_t *start, const int64_t *end, int64_t co
 
 /* The first row of each number (of a process and its call) among launches or, where there is none, among other calls;
    ``row_of``: room for all numbers up to the highest. Then of each number wanted that row, -1 without one. */
-EXPORT int64_t boundby_join(const int64_t *key, const uint8_t *launches, int64_t count, int64_t high, int64_t *row_of,
+EXPORT int64_t boundby_join(const int64_t *key, const uint8_t *launches, int64_t count, int64_t high, int32_t *row_of,
                             const int32_t *process, const int64_t *correlation, int64_t wanted, int64_t none,
-                            int64_t stride, int64_t *found) {
+                            int64_t stride, int32_t *found) {
     for (int64_t place = 0; place <= high; place++) row_of[place] = -1;
     for (int64_t row = 0; row < count; row++) {
         if (key[row] < 0 || key[row] > high) return -1;
         int64_t known = row_of[key[row]];
-        if (known < 0 || (launches[row] && !launches[known])) row_of[key[row]] = row;
+        if (known < 0 || (launches[row] && !launches[known])) row_of[key[row]] = (int32_t)row;
     }
     for (int64_t row = 0; row < wanted; row++) {
         int64_t number = process[row] * stride + correlation[row];

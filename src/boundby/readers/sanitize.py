@@ -41,7 +41,8 @@ def sanitize(path: Path, tables: Mapping[str, Raw], next_step: str) -> tuple[Tra
             raw.update({column: values[good] for column, values in raw.items()})
             notes.append(f"{_count(bad, what)} had no usable time or thread and were left out.")
             left_out += bad
-        notes += _mend(what, raw, seen)
+        may_end_early = good is not None or "globalTid" in raw
+        notes += _mend(what, raw, seen, may_end_early)
     if left_out and not any(len(raw["start"]) for raw in tables.values()):
         raise InputError(f"{path} is damaged: none of its events has a usable time and thread.", next_step)
     _check_sums(path, tables, next_step, seen)
@@ -130,10 +131,10 @@ def _placeable(raw: Raw, near: tuple[int, int] | None) -> BoolArray:
     return good
 
 
-def _mend(what: str, raw: Raw, seen: _Bounds) -> list[str]:
+def _mend(what: str, raw: Raw, seen: _Bounds, may_end_early: bool) -> list[str]:
     """Values that only spoil their own column count as not captured."""
     notes = []
-    if "end" in raw:
+    if "end" in raw and may_end_early:
         backwards = raw["end"] < raw["start"]
         if backwards.any() and (backwards := backwards & (raw["end"] != MISSING)).any():
             notes.append(f"{_count(int(backwards.sum()), what)} ended before they started and count as instants.")
