@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,25 @@ def test_the_last_part_is_analysed_and_said(export: Path, plain: bool, monkeypat
     assert part.trace.span_ns[1] == whole.trace.span_ns[1]
     assert not part.timeline.losses.lost.any()  # no call without what it launched
     assert [device.verdict.bound for device in part.devices] == [device.verdict.bound for device in whole.devices]
+
+
+def test_backtraces_take_room_whatever_part_is_read(export: Path, tmp_path: Path) -> None:
+    sampled = tmp_path / "sampled.sqlite"
+    sampled.write_bytes(export.read_bytes())
+    frames = 1_000
+    with closing(sqlite3.connect(sampled)) as connection:
+        connection.execute("CREATE TABLE SAMPLING_CALLCHAINS (id INTEGER, symbol INTEGER, stackDepth INTEGER)")
+        connection.executemany("INSERT INTO SAMPLING_CALLCHAINS VALUES (?, 1, 0)", ((row,) for row in range(frames)))
+        connection.commit()
+    enough = memory.FIXED_BYTES + rows_bytes(sampled) + memory.FRAME_BYTES * frames
+    assert "max-memory" not in kinds(Analysis(sampled, max_memory=enough))
+    assert "max-memory" in kinds(Analysis(sampled, max_memory=enough - 1))
+    with pytest.raises(SelectionError, match="would take about"):
+        _ = Analysis(sampled, max_memory=memory.FIXED_BYTES + memory.FRAME_BYTES * frames).trace
+
+
+def kinds(analysis: Analysis) -> set[str]:
+    return {warning.code for warning in analysis.trace.warnings}
 
 
 def test_a_window_that_does_not_fit_is_refused_with_one_that_does(export: Path) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, in_order, joined, spread
 from boundby.model.stage import stage
 from boundby.readers.nsys.columnar import open_database
 from boundby.readers.nsys.database import MISSING, Database
@@ -100,7 +100,7 @@ def _read_chains(
     events = database.columns(table, ("start", "globalTid", link))
     taken = (events[link] != MISSING) & ((events[link] > 0) | (source == StackSource.SAMPLE))
     rows = database.columns(chains, ("id", "symbol", "module", "kernelMode", "unresolved", "stackDepth"))
-    order = np.lexsort((rows["stackDepth"], rows["id"]))
+    order = in_order(rows["id"], rows["stackDepth"])
     return _Part(
         source,
         events["start"][taken],
@@ -109,7 +109,7 @@ def _read_chains(
         rows["id"][order],
         names.add_ids(database, rows["symbol"][order], unknown="[unknown]"),
         names.add_ids(database, rows["module"][order], unknown="[unknown]"),
-        np.zeros(len(order), np.int64),
+        spread(0, len(rows["id"])),
         ~_true(rows["unresolved"][order]),
         _true(rows["kernelMode"][order]),
     )
@@ -230,7 +230,7 @@ def _assemble(parts: list[_Part], names: NamePool, identities: Identities) -> Ba
     if not parts:
         return no_backtraces()
     columns = [
-        np.concatenate([getattr(part, column).astype(np.int64) for part in parts])
+        joined([getattr(part, column) for part in parts])
         for column in ("symbol", "module", "line", "is_resolved", "is_kernel")
     ]
     distinct, frame = factorize(*columns)
@@ -242,8 +242,8 @@ def _assemble(parts: list[_Part], names: NamePool, identities: Identities) -> Ba
         distinct[:, 4] != 0,
     )
     # A chain is a run of rows of one part with one id.
-    part_of = np.repeat(np.arange(len(parts)), [len(part.frame_chain) for part in parts])
-    chain_id = np.concatenate([part.frame_chain for part in parts])
+    part_of = np.repeat(np.arange(len(parts), dtype=np.int8), [len(part.frame_chain) for part in parts])
+    chain_id = joined([part.frame_chain for part in parts])
     changes = (np.diff(chain_id) != 0) | (np.diff(part_of) != 0)
     begins = np.append(0, np.flatnonzero(changes) + 1)[: len(chain_id)]
     size = np.diff(np.append(begins, len(chain_id)))
@@ -274,11 +274,13 @@ def _distinct_runs(
     """
     if len(begins) == 0:
         return np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
-    place = np.arange(len(frame)) - np.repeat(begins, size)
-    mixed = [
-        _mix(frame.astype(np.uint64) * np.uint64(odd) + _mix(place.astype(np.uint64) + np.uint64(odd))) for odd in _ODD
+    place = (np.arange(len(frame)) - np.repeat(begins, size)).view(np.uint64)
+    sums = [
+        np.add.reduceat(_mix(frame.astype(np.uint64) * np.uint64(odd) + _mix(place + np.uint64(odd))), begins).view(
+            np.int64
+        )
+        for odd in _ODD
     ]
-    sums = [np.add.reduceat(values, begins).view(np.int64) for values in mixed]
     _, chosen, stack = np.unique(np.stack((*sums, size), axis=1), axis=0, return_index=True, return_inverse=True)
     # Numbered in order of first sight, so that nothing depends on the hash.
     order = np.argsort(chosen)

@@ -19,6 +19,9 @@ from boundby.trace.facts import TraceWarning
 FIXED_BYTES = 80_000_000
 #: Bytes of each row, measured at the peak of whole analyses (docs/performance.md): tables, account, graph.
 OPERATION_BYTES, CALL_BYTES, HOST_BYTES = 300, 230, 110
+#: Bytes of each frame of a backtrace, measured alike; all backtraces are read, whatever part of the capture is.
+FRAME_BYTES = 90
+_BACKTRACES = ("SAMPLING_CALLCHAINS", "CUDA_CALLCHAINS", "OSRT_CALLCHAINS")
 _TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": OPERATION_BYTES,
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": OPERATION_BYTES,
@@ -41,7 +44,9 @@ def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | Non
     """From when on the export is to be read so that its analysis stays within the room, and what to say of it; None:
     all of it fits. Raises SelectionError where what must be read does not fit."""
     rows = {table: _rows(database, table) for table in _TABLES if database.has(table, "start")}
-    need = FIXED_BYTES + sum(_TABLES[table] * number for table, number in rows.items())
+    frames = sum(_rows(database, table) for table in _BACKTRACES if database.has(table, "symbol"))
+    fixed = FIXED_BYTES + FRAME_BYTES * frames
+    need = fixed + sum(_TABLES[table] * number for table, number in rows.items())
     if need <= room.most_bytes:
         return None
     whole = f"All of {database.path} would take about {size(need)} of memory, and {size(room.most_bytes)} are allowed"
@@ -49,7 +54,7 @@ def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | Non
     parts = [_sampled(database, table, number) for table, number in rows.items() if number]
     start_ns, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(-start_ns, kind="stable")
-    fits = int((np.cumsum(weight[order]) <= room.most_bytes - FIXED_BYTES).sum())
+    fits = int((np.cumsum(weight[order]) <= room.most_bytes - fixed).sum())
     if fits == 0:
         raise SelectionError(f"{whole}.", f"Allow more: {for_all} reads all of it.")
     begin = -(-int(start_ns[order[fits - 1]]) // _MS) * _MS
