@@ -156,7 +156,7 @@ class RuleContext:
         replayed at once."""
         if self.savings is None:
             return None
-        return self.savings.without_waits([_mask(rows, len(self.calls)) for rows in calls])
+        return self.savings.without_waits(_mask(rows, len(self.calls)) for rows in calls)
 
     def saving_by_speed(self, operations: Rows | Bool, least: float, most: float) -> SavingNs | None:
         """With these operations ``least`` to ``most`` times as fast; None where nothing can be replayed."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import factorize, into_groups, median, order_statistics, pick, places, unique
+from boundby.model.arrays import as_rows, ascend, factorize, into_groups, median, order_statistics, pick, places, unique
 from boundby.model.records import dataclass
 
 # Devices give processes slices of time of about 0.5 to 5 ms; jitter of kernels stays far below.
@@ -55,17 +55,17 @@ class Slowdown:
     slowest: int
 
 
-def _in_order(chosen: npt.NDArray[np.bool_], start_ns: Int) -> Rows:
-    """The chosen rows in order of time."""
-    rows = np.flatnonzero(chosen)
-    start = start_ns[rows]
-    return rows if (start[1:] >= start[:-1]).all() else rows[np.lexsort((rows, start))]
-
-
-def _on_device(context: RuleContext, device: int) -> Rows:
-    """Operations of one device in its window, in order of time."""
+def _on_device(context: RuleContext, device: int) -> slice | Rows:
+    """Operations of one device in its window, in order of time: most often a slice, which copies no column."""
     table, in_window = context.operations, device_work(context).in_window
-    return _in_order(in_window & (table.device == device), table.start_ns)
+    rows = as_rows(in_window & (table.device == device))
+    start_ns = table.start_ns[rows]
+    return rows if ascend([start_ns]) else _numbers(rows, len(table))[np.argsort(start_ns, kind="stable")]
+
+
+def _numbers(rows: slice | Rows, size: int) -> Rows:
+    """The rows of a table of this size, one by one."""
+    return np.arange(size)[rows] if isinstance(rows, slice) else rows
 
 
 def _ended(end_ns: Int) -> Int:
@@ -73,14 +73,13 @@ def _ended(end_ns: Int) -> Int:
     return np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end_ns))[:-1]
 
 
-def _alone(context: RuleContext, rows: Rows) -> Rows:
+def _alone(context: RuleContext, rows: slice | Rows) -> slice | Rows:
     """Of a device's operations the kernels beside which nothing else runs there."""
     table, is_kernel = context.operations, device_work(context).is_kernel[rows]
     start, end = table.start_ns[rows], table.end_ns[rows]
     if not bool((start[1:] >= end[:-1]).all()):
-        is_kernel &= (_ended(end) <= start) & (np.append(start, np.iinfo(np.int64).max)[1:] >= end)
-    chosen: Rows = rows if is_kernel.all() else rows[is_kernel]
-    return chosen
+        is_kernel = is_kernel & (_ended(end) <= start) & (np.append(start, np.iinfo(np.int64).max)[1:] >= end)
+    return rows if is_kernel.all() else _numbers(rows, len(table))[is_kernel]
 
 
 def _usual(kind: npt.NDArray[np.intp], duration_ns: Int) -> tuple[npt.NDArray[np.float64], Int]:
@@ -99,12 +98,12 @@ def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
     found = []
     for device in context.timeline.devices:
         # Gaps before operations that were launched before the one before them on their stream had ended.
-        every = _on_device(context, device.index)
-        start_ns, end_ns = table.start_ns[every], table.end_ns[every]
+        of_device = _on_device(context, device.index)
+        start_ns, end_ns = table.start_ns[of_device], table.end_ns[of_device]
         late_at = np.flatnonzero(start_ns[1:] - end_ns[:-1] >= LEAST_SLICE_NS) + 1
         if len(late_at) < LEAST_INTERRUPTIONS // 2:
             continue
-        ended = _ended(end_ns)
+        ended, every = _ended(end_ns), _numbers(of_device, len(table))
         late_at = late_at[(start_ns - ended)[late_at] >= LEAST_SLICE_NS]
         call = calls.of_operation[every[late_at]]
         launched = pick(calls.end_ns, call, np.iinfo(np.int64).max - LAUNCHED_BEFORE_NS)
@@ -112,7 +111,7 @@ def interruptions(context: RuleContext) -> tuple[Interruptions, ...]:
         waited = late_at[same & (launched + LAUNCHED_BEFORE_NS <= ended[late_at])]
         if len(waited) < LEAST_INTERRUPTIONS // 2:
             continue
-        rows = _alone(context, every)
+        rows = _numbers(_alone(context, every), len(table))
         if len(rows) < LEAST_ALIKE:
             continue
         gap = start_ns - ended
@@ -165,17 +164,17 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
     found = []
     for device in context.timeline.devices:
         rows = _alone(context, _on_device(context, device.index))
-        if len(rows) < LEAST_ALIKE * LEAST_KINDS:
-            continue
-        kind = factorize(table.name[rows], table.shape[rows])[1].astype(np.intp)
         duration_ns = work.duration_ns[rows]
+        if len(duration_ns) < LEAST_ALIKE * LEAST_KINDS:
+            continue
+        kind = factorize(table.name[rows], table.shape[rows])[1]
         kinds = int(kind.max()) + 1
         if kinds < LEAST_KINDS:
             continue
         # When each but the first of the parts begins, and so how many kernels each has: they are in order of time.
         begins = [device.low_ns - (-part * (device.high_ns - device.low_ns) // PARTS) for part in range(1, PARTS)]
         at = places(table.start_ns[rows], np.array(begins, np.int64))
-        part = np.repeat(np.arange(PARTS), np.diff(at, prepend=0, append=len(rows)))
+        part = np.repeat(np.arange(PARTS), np.diff(at, prepend=0, append=len(duration_ns)))
         group = kind * PARTS + part
         count = np.bincount(group, minlength=kinds * PARTS).reshape(kinds, PARTS)
         known = count >= LEAST_IN_PART

@@ -17,9 +17,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
 from boundby.evidence.looked import Looked
-from boundby.model.arrays import Int32Array, Int64Array, factorize, unique
+from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, unique
 from boundby.model.expressions import expression
 from boundby.model.nesting import depths
 from boundby.model.records import dataclass
@@ -56,9 +57,9 @@ class Operators:
     outermost: Looked
     region: Looked
     of_range: Looked
-    chain_of_range: Int64Array  # a number for each operator range; equal ones stand in equal chains
+    chain_of_range: Int32Array | Int64Array  # a number for each operator range; equal ones stand in equal chains
     _name_of_range: Int32Array  # -1 where a range is no operator
-    _enclosing: Int64Array  # per range: the next operator range outwards, inside the same user's range; -1
+    _enclosing: Int32Array | Int64Array  # per range: the next operator range outwards, inside the same user's range; -1
 
     def chain(self, call: int) -> tuple[str, ...]:
         """Operators around a call, innermost first, up to the innermost range that is the user's."""
@@ -81,6 +82,8 @@ def operators_of(timeline: Timeline) -> Operators:
     is_of_library = trace.in_library
     names, name_of_range = _operator_names(trace, is_of_library)
     is_op = name_of_range >= 0
+    if not (is_op | is_of_library).any():
+        return _without_operators(timeline)
     # Of each range, and in a last place of no range: the innermost operator range at or above it, below the user's; the
     # outermost one there; the innermost range of the user's; the next operator range outwards.
     inner, outer, user, enclosing = (np.full(len(trace.ranges) + 1, NOTHING, np.int64) for _ in range(4))
@@ -112,6 +115,15 @@ def operators_of(timeline: Timeline) -> Operators:
         _name_of_range=name_of_range,
         _enclosing=enclosing,
     )
+
+
+def _without_operators(timeline: Timeline) -> Operators:
+    """Where every range is the user's: nothing stands around calls but these."""
+    size, regions = len(timeline.trace.ranges), timeline.ownership.regions
+    none = compact(np.full(size + 1, NOTHING, np.int32))
+    user = np.append(regions.of_range, ROOT).astype(np.int32)
+    of_calls = Looked(none, timeline.call_range)
+    return Operators((), of_calls, Looked(user, timeline.call_range), of_calls, none[:-1], none, none)
 
 
 def _operator_names(trace: Trace, is_of_library: npt.NDArray[np.bool_]) -> tuple[tuple[str, ...], Int32Array]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import unique
+from boundby.model.arrays import compact, unique
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.trace.tables import Direction, MemoryKind, OpKind
@@ -71,7 +71,7 @@ def transfers(context: RuleContext) -> Transfers:
     part[copies & (host == MemoryKind.PAGEABLE)] = Transfer.PAGEABLE
     returning, count = _returning(context, copies & (table.bytes >= RETURN_BYTES))
     part[returning] = Transfer.RETURNS
-    return Transfers(part, host.astype(np.int8), count)
+    return Transfers(compact(part), compact(host.astype(np.int8)), count)
 
 
 def _returning(context: RuleContext, large: Bool) -> tuple[Rows, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,11 +64,11 @@ class Savings:
         found = self._answers([_Question(key, Without(tuple(causes)), where)], is_wait="sync" in causes)
         return None if found is None else found[0]
 
-    def without_waits(self, calls: Sequence[BoolArray]) -> list[SavingNs] | None:
+    def without_waits(self, calls: Iterable[BoolArray]) -> list[SavingNs] | None:
         """Without the waits in each of these selections of calls: `without`, all replayed at once."""
         change = Without(("sync",))
         return self._answers(
-            [_Question(("without", ("sync",), _digest(mask), None, None), change, {"calls": mask}) for mask in calls],
+            (_Question(("without", ("sync",), _digest(mask), None, None), change, {"calls": mask}) for mask in calls),
             is_wait=True,
         )
 
@@ -79,16 +79,19 @@ class Savings:
         found = self._answers(asked, is_wait=False)
         return None if found is None else (found[0][0], max(found[0][1], found[1][1]))
 
-    def _answers(self, asked: Sequence[_Question], *, is_wait: bool) -> list[SavingNs] | None:
+    def _answers(self, asked: Iterable[_Question], *, is_wait: bool) -> list[SavingNs] | None:
         """What each of these questions saves; those that are new are replayed at once."""
         if self.unreliable is not None:
             return None
-        new = {one.key: one for one in asked if one.key not in self._known}
+        keys, new = [], dict[Key, Step]()
+        for key, change, where in asked:
+            keys.append(key)
+            if key not in self._known and key not in new:
+                new[key] = Step(change, self._predictor.scope(**where))
         if new:
-            steps = [Step(one.change, self._predictor.scope(**one.where)) for one in new.values()]
-            self._known |= dict(zip(new, self._ranges(steps, is_wait=is_wait), strict=True))
+            self._known |= dict(zip(new, self._ranges([*new.values()], is_wait=is_wait), strict=True))
             self.asked += len(new)
-        return [self._known[one.key] for one in asked]
+        return [self._known[key] for key in keys]
 
     def _ranges(self, steps: Sequence[Step], *, is_wait: bool) -> list[SavingNs]:
         """What each of these changes saves: all that decides it is replayed at once."""
