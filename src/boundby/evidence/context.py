@@ -15,7 +15,7 @@ from boundby.attribution.regions import ROOT, Regions
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.correlate import Calls
 from boundby.evidence.operators import Operators, operators_of
-from boundby.model.arrays import group_sums, largest, narrow, pick, ranked, unique
+from boundby.model.arrays import group_sums, largest, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import count, duration
@@ -229,10 +229,10 @@ class RuleContext:
         rows = np.flatnonzero(holds)
         return int(rows[np.lexsort((rows, inclusive[rows], -self.tree.depth[rows]))][0])
 
-    @cached_property
-    def call_ns(self) -> Int:
-        """How long each call took. Shape (calls,)."""
-        return narrow(self.calls.end_ns - self.calls.start_ns)
+    def call_ns(self, rows: Rows | int) -> Int:
+        """How long each of these calls took."""
+        length: Int = self.calls.end_ns[rows] - self.calls.start_ns[rows]
+        return length
 
     @cached_property
     def operators(self) -> Operators:
@@ -247,7 +247,7 @@ class RuleContext:
         """Name, number and nanoseconds of each kind among these calls, longest first."""
         numbers, of_call = ranked(self.calls.name[rows])
         counts = np.bincount(of_call, minlength=len(numbers))
-        times_ns = group_sums(of_call, self.call_ns[rows], len(numbers))
+        times_ns = group_sums(of_call, self.call_ns(rows), len(numbers))
         total: dict[str, tuple[int, int]] = {}  # names differ by version suffixes
         for number, times, ns in zip(numbers.tolist(), counts.tolist(), times_ns.tolist(), strict=True):
             name = plain_name(self.trace.names[number])
@@ -261,9 +261,10 @@ class RuleContext:
 
     def call_examples(self, rows: Rows) -> tuple[Example, ...]:
         """The longest of these calls."""
-        longest = rows[largest(self.call_ns[rows], MOST_EXAMPLES, rows)].tolist()
-        start_ns = self.calls.start_ns
-        return tuple(Example(int(start_ns[call]), int(self.call_ns[call]), self.call_name(call)) for call in longest)
+        longest = rows[largest(self.call_ns(rows), MOST_EXAMPLES, rows)]
+        columns = self.calls.start_ns[longest], self.call_ns(longest), longest
+        calls = zip(*(column.tolist() for column in columns), strict=True)
+        return tuple(Example(start_ns, length_ns, self.call_name(call)) for start_ns, length_ns, call in calls)
 
 
 def _mask(chosen: Rows | Bool, size: int) -> Bool:

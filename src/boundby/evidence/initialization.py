@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_NS
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import median, unique
+from boundby.model.arrays import is_any, median, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
@@ -43,23 +43,26 @@ class SetupCalls:
 @once
 def setup_calls(context: RuleContext) -> SetupCalls:
     """Divide the calls of the account's `init`."""
-    calls, length = context.calls, context.call_ns
+    calls = context.calls
+    rows = np.flatnonzero(is_any(calls.kind, (CallClass.ALLOC, CallClass.INIT)) | calls.is_first_load)
     # By their middle: a call may begin while the first kernel is on its way, or be the long one that launches it.
-    inside = context.in_windows((calls.start_ns + calls.end_ns) // 2)
-    allocations = np.flatnonzero(inside & (calls.kind == CallClass.ALLOC))
-    loads = inside & ((calls.kind == CallClass.INIT) | calls.is_first_load)
-    loads &= ~context.named(calls.name, lambda name: is_compile_call(plain_name(name)))
-    extraordinary = _extraordinary(length[allocations], calls.name[allocations])
+    rows = rows[context.in_windows((calls.start_ns[rows] + calls.end_ns[rows]) // 2)]
+    length = context.call_ns(rows)
+    compiles = context.names_where(calls.name, lambda name: is_compile_call(plain_name(name)))
+    loads = (calls.kind[rows] == CallClass.INIT) | calls.is_first_load[rows]
+    loads &= ~compiles[calls.name[rows]]
+    allocations = np.flatnonzero(calls.kind[rows] == CallClass.ALLOC)
+    extraordinary = _extraordinary(length[allocations], calls.name[rows[allocations]])
     loads[allocations[extraordinary]] = True
     allocations = allocations[~extraordinary]
-    progress = progress_at(context, calls.start_ns[allocations])
+    progress = progress_at(context, calls.start_ns[rows[allocations]])
     counted = progress < 1 - TAIL
     late_ns = int(length[allocations[counted & (progress >= 0.5)]].sum())
     enough = int(counted.sum()) >= LEAST_STEADY
     if enough and late_ns >= STEADY_SHARE * int(length[allocations[counted]].sum()):
-        return SetupCalls(allocations, np.flatnonzero(loads))
+        return SetupCalls(rows[allocations], rows[loads])
     loads[allocations] = True
-    return SetupCalls(np.empty(0, np.intp), np.flatnonzero(loads))
+    return SetupCalls(np.empty(0, np.intp), rows[loads])
 
 
 def _extraordinary(length: Int, name: npt.NDArray[np.int32]) -> Bool:
@@ -85,7 +88,7 @@ def progress_at(context: RuleContext, start_ns: Int) -> npt.NDArray[np.float64]:
 
 def init_saving(context: RuleContext, rows: Rows, least: float) -> SavingNs:
     """What these calls taking no time would save: by replay, else at most their part of the account."""
-    own = int(context.call_ns[rows].sum())  # no more than they take, whatever replay's error
+    own = int(context.call_ns(rows).sum())  # no more than they take, whatever replay's error
     low, high = context.saving((Cause.INIT.key,), calls=rows) or (
         0,
         min(context.time_ns(Cause.INIT), context.longest_window_ns),
@@ -95,7 +98,7 @@ def init_saving(context: RuleContext, rows: Rows, least: float) -> SavingNs:
 
 def call_evidence(context: RuleContext, rows: Rows) -> dict[str, object]:
     """How many calls, how long, which."""
-    length = context.call_ns[rows]
+    length = context.call_ns(rows)
     return {
         "count": len(rows),
         "total_ns": int(length.sum()),
@@ -107,7 +110,7 @@ def call_evidence(context: RuleContext, rows: Rows) -> dict[str, object]:
 
 def call_place(context: RuleContext, rows: Rows) -> int:
     """The region in which these calls are made, weighted by their time."""
-    return context.place(context.timeline.call_region[rows], np.maximum(context.call_ns[rows], 1))
+    return context.place(context.timeline.call_region[rows], np.maximum(context.call_ns(rows), 1))
 
 
 @once

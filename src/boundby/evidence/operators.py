@@ -57,9 +57,9 @@ class Operators:
     outermost: Looked
     region: Looked
     of_range: Looked
-    chain_of_range: Int32Array | Int64Array  # a number for each operator range; equal ones stand in equal chains
+    chain_of_range: Int32Array  # a number for each operator range; equal ones stand in equal chains
     _name_of_range: Int32Array  # -1 where a range is no operator
-    _enclosing: Int32Array | Int64Array  # per range: the next operator range outwards, inside the same user's range; -1
+    _enclosing: Int32Array  # per range: the next operator range outwards, inside the same user's range; -1
 
     def chain(self, call: int) -> tuple[str, ...]:
         """Operators around a call, innermost first, up to the innermost range that is the user's."""
@@ -86,8 +86,8 @@ def operators_of(timeline: Timeline) -> Operators:
         return _without_operators(timeline)
     # Of each range, and in a last place of no range: the innermost operator range at or above it, below the user's; the
     # outermost one there; the innermost range of the user's; the next operator range outwards.
-    inner, outer, user, enclosing = (np.full(len(trace.ranges) + 1, NOTHING, np.int64) for _ in range(4))
-    chain, chains = np.full(len(trace.ranges) + 1, NOTHING, np.int64), 0
+    inner, outer, user, enclosing = (np.full(len(trace.ranges) + 1, NOTHING, np.int32) for _ in range(4))
+    chain, chains = np.full(len(trace.ranges) + 1, NOTHING, np.int32), 0
     depth = depths(parent)
     order = np.argsort(depth, kind="stable")
     for rows in np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))):
@@ -104,7 +104,7 @@ def operators_of(timeline: Timeline) -> Operators:
     name_of_range = np.append(name_of_range, np.int32(NOTHING))
 
     def of_calls(of_range: npt.NDArray[np.integer]) -> Looked:
-        return Looked(of_range.astype(np.int32), around)
+        return Looked(of_range.astype(np.int32, copy=False), around)
 
     return Operators(
         names=names,

@@ -340,6 +340,6 @@ def examples(context: RuleContext, group: Group) -> tuple[Example, ...]:
         inside = f" in {' < '.join(chain[:3])}" if chain else ""
         source = "".join(f", {line}" for line in source_of(context.timeline, call, 1))
         found.append(
-            Example(int(waits.start_ns[row]), int(context.call_ns[call]), f"{context.call_name(call)}{inside}{source}")
+            Example(int(waits.start_ns[row]), int(context.call_ns(call)), f"{context.call_name(call)}{inside}{source}")
         )
     return tuple(found)

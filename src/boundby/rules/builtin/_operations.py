@@ -233,7 +233,7 @@ class CopySet(OperationSet):
             "to_device_count": self.to_device,
             "total_ns": self.total_ns,
             "exposed_ns": self.exposed_ns,
-            "calls_ns": int(self.context.call_ns[call[call >= 0]].sum()) if call.max() >= 0 else None,
+            "calls_ns": int(self.context.call_ns(call[call >= 0]).sum()) if call.max() >= 0 else None,
             "bandwidth_bytes_per_s": round(self.bytes_per_ns * 1e9),
             "commonest_size_bytes": common,
             "commonest_size_count": times,

@@ -14,7 +14,7 @@ from boundby.trace.program import Program
 
 def _check(context: RuleContext) -> Iterator[Match]:
     rows = setup_calls(context).steady
-    total = int(context.call_ns[rows].sum())
+    total = int(context.call_ns(rows).sum())
     if len(rows) < RULE.threshold(context, "count") or total < context.least_ns:
         return
     yield Match(

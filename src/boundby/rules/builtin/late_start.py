@@ -64,7 +64,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     named = [item for item in covering if item.covered_ns >= _MOST * startup]
     if in_cuda >= _MOST * startup:
         worst = int(rows[np.lexsort((rows, calls.start_ns[rows] - ends))][0])
-        name, took = context.call_name(worst), int(context.call_ns[worst])
+        name, took = context.call_name(worst), int(context.call_ns(worst))
         if took >= _MOST_OF_RANGE * in_cuda:
             what = f": {duration(took)} of it in one {name}"
         else:

@@ -72,9 +72,9 @@ def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _Part:
     return _Part(
         rows=rows,
         pieces=pieces,
-        calls_ns=int(context.call_ns[rows].sum()),
+        calls_ns=int(context.call_ns(rows).sum()),
         pieces_ns=idle.total_ns(pieces),
-        allocation_ns=int(context.call_ns[rows][is_allocation].sum()),
+        allocation_ns=int(context.call_ns(rows)[is_allocation].sum()),
         libraries=tuple(names),
         processes=len(unique(context.trace.process_of_thread[threads])),
     )
@@ -83,7 +83,7 @@ def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _Part:
 def _match(context: RuleContext, part: _Part) -> Match:
     """What is said of all parts alike; no saving yet."""
     pieces = host_pieces(context)
-    lengths = np.concatenate((context.call_ns[part.rows], (pieces.end_ns - pieces.start_ns)[part.pieces]))
+    lengths = np.concatenate((context.call_ns(part.rows), (pieces.end_ns - pieces.start_ns)[part.pieces]))
     regions: npt.NDArray[np.int64] = np.concatenate(
         (context.timeline.call_region[part.rows], pieces.region[part.pieces])
     )
@@ -141,7 +141,7 @@ def _in_warm_up(context: RuleContext, _: _Part, match: Match) -> Match:
 
 def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:
     """What a message-passing library does inside its own calls."""
-    length, process = context.call_ns[part.rows], context.trace.process_of_thread[context.calls.thread[part.rows]]
+    length, process = context.call_ns(part.rows), context.trace.process_of_thread[context.calls.thread[part.rows]]
     longest = [int(length[process == one].max()) for one in unique(process).tolist()]
     regions = unique(context.timeline.call_region[part.rows]).tolist()
     inside = ", ".join(sorted({context.tree.name[region] for region in regions})[:3])
@@ -194,7 +194,7 @@ def _saving(context: RuleContext, part: _Part) -> SavingNs:
 
 
 def _evidence(context: RuleContext, part: _Part) -> dict[str, object]:
-    rows, length, is_first = part.rows, context.call_ns[part.rows], context.calls.is_first_load[part.rows]
+    rows, length, is_first = part.rows, context.call_ns(part.rows), context.calls.is_first_load[part.rows]
     evidence: dict[str, object] = {}
     if len(rows):
         low = min(device.low_ns for device in context.timeline.devices)

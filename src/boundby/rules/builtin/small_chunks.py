@@ -35,7 +35,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     call = calls.of_operation[rows]
     if times < RULE.threshold(context, "copies") or not work.is_kernel.any() or (call < 0).any():
         return
-    call_ns, run_ns = float(median(context.call_ns[call])), float(median(work.duration_ns[rows]))
+    call_ns, run_ns = float(median(context.call_ns(call))), float(median(work.duration_ns[rows]))
     if run_ns >= call_ns:
         return
     low, high = context.saving((Cause.CUDA_API.key,)) or context.account_saving(Cause.CUDA_API)
