@@ -58,6 +58,14 @@ def test_a_phase_is_overlapped_where_the_device_works_as_long() -> None:
     assert not idles.applies
 
 
+def test_copies_and_kernels_hide_no_more_than_the_shorter_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subject, "replayed", lambda *_, **__: Told("", (10 * MS, 500 * MS)))
+    for compute, copy in ((300 * MS, 80 * MS), (80 * MS, 300 * MS)):
+        told = first_responses._overlap_copies(subject(gpu_compute=compute, gpu_copy=copy))
+        assert told is not None
+        assert told.saving_ns == (0, 80 * MS)
+
+
 def test_work_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a phase holds is no loop to vectorise as well."""
     monkeypatch.setattr(Subject, "replayed", lambda *_, **__: Told("", (0, 210 * MS)))

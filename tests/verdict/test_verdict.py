@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from boundby.model.causes import BOUNDS, BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.results.report import ApiCalls, Check, Copies, Gaps, Syncs
 from boundby.trace.facts import Captured
+from boundby.verdict.because import because
 from boundby.verdict.bound import Case, Decision, decide
 from boundby.verdict.checklist import Signs, checklist
 from boundby.verdict.verdict import judge
@@ -309,3 +310,19 @@ def test_calls_that_stop_on_record_lower_the_confidence() -> None:
     verdict = judge(case)
     assert verdict.confidence == "medium"
     assert "300 ms before the end" in verdict.reasons[0]
+
+
+def test_calls_of_several_threads_take_no_more_than_all_of_the_time() -> None:
+    """They may call at once, and a call may reach out of the window."""
+    case = Case(time=account(cpu=1000), api=ApiCalls(3, 1_070 * MS, 1.0))
+    (calls,) = [check for check in checklist(Signs(case, Gaps(0, 0, 0), None)) if check.name == "CUDA API calls"]
+    assert calls.reading == "100 % of the time is spent in calls that do not wait"
+
+
+def test_a_region_whose_work_is_mostly_covered_says_so() -> None:
+    """Bound by the percent of it that nothing else covers."""
+    time = account(gpu_compute=980, gpu_copy=10, device_wait=10)
+    covered = "; what else it runs is covered by other work"
+    assert covered in because(Case(time=time, is_part=True), Decision("gpu_copy"))
+    assert covered not in because(Case(time=time), Decision("gpu_copy"))
+    assert covered not in because(Case(time=time, is_part=True), Decision("gpu_compute"))
