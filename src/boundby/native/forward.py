@@ -14,7 +14,18 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, ByteArray, FloatArray, Int32Array, Int64Array, ascend, blank, offsets
+from boundby.model.arrays import (
+    BoolArray,
+    ByteArray,
+    FloatArray,
+    Int32Array,
+    Int64Array,
+    ascend,
+    blank,
+    compact,
+    offsets,
+    spread,
+)
 from boundby.model.library import Record, call, core, run
 from boundby.model.records import dataclass, fields, replace
 
@@ -564,7 +575,9 @@ def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pas
         events=len(order),
         calibrates=calibrates,
         keeps_turns=lanes > 0,
-        **{name: np.zeros(operations if calibrates else 0, np.int64) for name in ("delay_ns", "lead_ns")},
+        delay_ns=np.zeros(operations if calibrates else 0, np.int64),
+        # Without lanes nothing is written to it.
+        lead_ns=np.zeros(operations * calibrates, np.int64) if lanes else compact(spread(0, operations * calibrates)),
         **{name: np.zeros(nodes if calibrates else 0, np.int64) for name in ("begin_delay_ns", "end_delay_ns")},
         **{name: np.zeros(nodes, np.int64) for name in ("call_start", "call_end")},
         **{name: np.zeros(operations, np.int64) for name in ("start", "end")},

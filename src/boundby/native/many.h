@@ -132,11 +132,13 @@ HERE void OWN(run)(const links_t *l, const shared_t *s, const many_t *m, const p
     EACH(now[k] = OWN(nothing) + (double)NEVER)
     if (node >= 0)
       OWN(add)(s, LATENCY, row, OWN(at)(m->times, 2 * (int64_t)m->node_slot[node] + l->from_call_end[row]), now);
-    for (int32_t edge = l->after_at[row] - 1; edge < l->after_at[row + 1]; edge++) {
-      int32_t other = edge < l->after_at[row] ? before : l->after_what[edge];
-      if (other < 0) continue;
-      all_t then;
-      OWN(add)(s, SWITCH, row, OWN(at)(m->times, 2 * (int64_t)m->row_slot[other] + 1), then);
+    all_t then;
+    if (before >= 0) {
+      OWN(add)(s, SWITCH, row, OWN(at)(m->times, 2 * (int64_t)m->row_slot[before] + 1), then);
+      EACH(now[k] = latest(now[k], then[k]))
+    }
+    for (int32_t edge = l->after_at[row]; edge < l->after_at[row + 1]; edge++) {
+      OWN(add)(s, SWITCH, row, OWN(at)(m->times, 2 * (int64_t)m->row_slot[l->after_what[edge]] + 1), then);
       EACH(now[k] = latest(now[k], then[k]))
     }
     if (lane >= 0) EVERY ((double *)now)[n] = (double)find_room(l, p + n, row, (int64_t)((double *)now)[n]);

@@ -26,7 +26,7 @@ CAUSE_SHARE = 0.02
 # A cause that saves less of the window everywhere is not looked for in the regions.
 LEAST_SAVED_SHARE = 0.003
 # Regions are replayed together as soon as they have so many questions: few passes that are not full, and few masks.
-ASKED_TOGETHER = 3 * AT_ONCE
+ASKED_TOGETHER = 2 * AT_ONCE
 
 
 @dataclass(frozen=True)

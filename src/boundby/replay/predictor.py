@@ -176,6 +176,7 @@ class Predictor:
         known: dict[Name | int, list[int]] = dict(self._known.items())
         for low in range(0, len(rest), AT_ONCE):
             stage.check()
+            _ = self.graph.slots  # worked out before there are costs, which take memory as well
             asked = {name: self._costs(rest[name]) for name in list(rest)[low : low + AT_ONCE]}
             self._replay(asked.values())
             known |= {name: self._judged(rest[name], costs) for name, costs in asked.items()}
@@ -361,10 +362,10 @@ class Predictor:
                 low, high = min(predicted, other), max(predicted, other)
             elif is_of_kernels:  # what has gone of the device's time, and its delays in proportion, is all there is
                 less = int((self.graph.costs.duration_ns - costs.duration_ns)[rows].sum())
-                most = min(less, self.devices[position].busy.total)
+                most = min(less, self._busy_ns[position])
                 low = max(low, min(predicted, measured - most - int(self._delays_ns(rows))))
             low, high = min(low, allocated_ns[position]), max(high, min(allocated_ns[position], measured))
-            busy = self.devices[position].busy.total if is_same_work else 0  # what is shown to overlap does
+            busy = self._busy_ns[position] if is_same_work else 0  # what is shown to overlap does
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
             is_order_open = self._is_waker_open or self._removed(steps) in self._begins_sooner
             is_order_open |= max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
@@ -388,6 +389,10 @@ class Predictor:
             high = max(min(high + error, max(measured, predicted)), predicted)
             ranges.append(Range(max(low, 0), high, is_order_open))
         return ranges
+
+    @cached_property
+    def _busy_ns(self) -> list[int]:
+        return [device.busy.total for device in self.devices]
 
     def _allocated_otherwise_ns(self, steps: Sequence[Step], is_waitless: bool) -> list[int] | None:
         """The windows if allocations of which it is open whether they wait do not where they are taken to, and do where
