@@ -22,14 +22,19 @@ from boundby.model import library
 from boundby.model.arrays import (
     Int64Array,
     factorize,
+    first_rows,
     into_groups,
+    marked,
+    order_of,
     order_statistics,
     pick,
     places,
     queue_depth,
     range_maximum,
     ranked,
+    running_maximum,
     tally,
+    translated,
     unique,
 )
 from boundby.model.causes import Cause
@@ -154,6 +159,10 @@ def test_order_statistics(given_values: list[int], groups: int, random: Random) 
     many = np.tile(values, 9)[: 1 << 11]  # too few are sorted
     many = np.append(many, np.arange(1 << 10) * random.randrange(2))
     both(lambda: ranked(many))
+    both(lambda: [order_of(column) for column in (values, np.sort(values), np.unique(values), values.astype(np.int8))])
+    both(lambda: [translated(column, lambda value: 3 * value, np.int32) for column in (many, values, values + 70)])
+    both(lambda: [first_rows(values), running_maximum(values), running_maximum(np.sort(values))])
+    both(lambda: marked(np.maximum(values, -1), 70))
     both(lambda: factorize(many, np.resize(group, len(many)), -many))
     for kind in (np.int8, np.int16, np.int32, np.int64):
         both(partial(tally, group.astype(kind), values.astype(kind), values, np.abs(values)))

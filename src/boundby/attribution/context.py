@@ -11,7 +11,7 @@ from boundby.attribution.host_state import HostState
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int32Array, narrow, pick
+from boundby.model.arrays import Int32Array, as_rows, pick
 from boundby.model.intervals import IntervalSet
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -50,6 +50,7 @@ class DeviceOperations(NamedTuple):
 
 def operations_of(trace: Trace, device: int) -> DeviceOperations:
     """The operations of one device (they are stored in that order)."""
-    rows = narrow(np.flatnonzero(trace.operations.device == device))
-    is_sole = len(rows) == len(trace.operations)  # its table needs no copy
-    return DeviceOperations(rows, trace.operations if is_sole else trace.operations.take(rows))
+    rows = as_rows(trace.operations.device == device)
+    is_sole = isinstance(rows, slice) and len(trace.operations.start_ns[rows]) == len(trace.operations)
+    table = trace.operations if is_sole else trace.operations.take(rows)  # the only one's needs no copy
+    return DeviceOperations(np.arange(len(trace.operations), dtype=np.int32)[rows].copy(), table)

@@ -374,13 +374,13 @@ def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int
     """By how much the last operation (of a mask) that was launched before each wait for the whole device ends after it;
     where a process uses one stream, before each wait for that. Every wait counts that followed a launch."""
     table, found = trace.operations, []
-    wide = np.array([is_device_wide(name) for name in trace.names] or [False], bool)
     syncs = np.flatnonzero(calls.kind == CallClass.SYNC)
     process = trace.process_of(calls.thread)[syncs]
-    for number in unique(table.process[mine]).tolist():
+    for number in unique(table.process[as_rows(mine)]).tolist():
         rows = as_rows(mine & (table.process == number) & (calls.of_operation >= 0))
         waits = syncs[process == number]
         if len(unique(table.stream[rows])) > 1:
+            wide = np.array([is_device_wide(name) for name in trace.names] or [False], bool)
             waits = waits[wide[calls.name[waits]]]
         launched = calls.launched_ns[rows]
         order = in_order(launched)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array, in_order, is_any, marked, median, pick, places, unique
+from boundby.model.arrays import Int64Array, in_order, is_any, is_even, marked, median, pick, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.model.records import replace
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
@@ -63,9 +63,10 @@ def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Tr
     launching = marked(calls.of_operation, len(calls))
     of_call = trace.process_of(calls.thread)
     for number in unique(of_call).tolist():
-        mine = np.flatnonzero(launching & (of_call == number))
-        if len(mine) and not _is_annotated(trace, process == number, calls.start_ns, mine):
-            launches = _launches(trace, calls, logical_threads, mine, _first_operations(trace, calls))
+        mine = launching if is_even(of_call) else launching & (of_call == number)
+        if mine.any() and not _is_annotated(trace, process == number, calls.start_ns, mine):
+            rows = np.flatnonzero(mine)
+            launches = _launches(trace, calls, logical_threads, rows, _first_operations(trace, calls))
             found += _name(trace, launches)
     return _with_ranges(trace, found) if found else trace
 
@@ -85,14 +86,14 @@ def _first_operations(trace: Trace, calls: Calls) -> npt.NDArray[np.int64]:
 
 
 def _is_annotated(
-    trace: Trace, of_process: npt.NDArray[np.bool_], start_ns: Int64Array, launches: npt.NDArray[np.intp]
+    trace: Trace, of_process: npt.NDArray[np.bool_], start_ns: Int64Array, launches: npt.NDArray[np.bool_]
 ) -> bool:
     """True if a range of the process, on whatever thread, is open at any of its launches."""
     ranges = trace.ranges
     own = pick(of_process, ranges.thread, False) & ~trace.in_library
     covered = union(ranges.start_ns[own], ranges.end_ns[own])
-    first, others = launches[:_FIRST_LOOKED_AT], launches[_FIRST_LOOKED_AT:]  # of most programs these tell
-    return any(bool((contains(covered, start_ns[rows]) >= 0).any()) for rows in (first, others))
+    parts = slice(_FIRST_LOOKED_AT), slice(_FIRST_LOOKED_AT, None)  # of most programs the first tell
+    return any(bool((contains(covered, start_ns[part][launches[part]]) >= 0).any()) for part in parts)
 
 
 def _launches(

@@ -114,6 +114,12 @@ class Table:
                 for column in columns
             ]
 
+        for column in self.ORDER[:_LEADING]:  # the first that tells rows apart may tell all of them
+            values = getattr(self, column.removeprefix("-"))
+            if not is_even(values):
+                if column[0] != "-" and column != "name" and order_of(values) == 2:
+                    return self
+                break
         leading = keys(self.ORDER[:_LEADING])
         if _ascend(leading):
             return self

@@ -116,7 +116,9 @@ def _shapes(rows: Raw) -> tuple[LaunchShapes, Int64Array]:
 
     shared = known["staticSharedMemory"] + known["dynamicSharedMemory"]
     distinct, index = factorize(product(_GRID), product(_BLOCK), known["registersPerThread"], shared)
-    return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), index[of_row].astype(np.int64)
+    return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), pick(
+        index.astype(np.int64), of_row, 0
+    )
 
 
 class Gpus(NamedTuple):
