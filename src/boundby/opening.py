@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -52,6 +50,9 @@ def open_trace(
 
 def _from_standard_input(progress: Progress, room: Room | None) -> Trace:
     """SQLite and the passes over a trace need a file: what comes is kept in one until it has been read."""
+    import shutil
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         file = Path(folder) / "stdin"
         with file.open("wb") as kept:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.model.arrays import factorize, group_sums, median, quantile, queue_depth, tally, without
+from boundby.model.arrays import factorize, group_sums, is_in, median, quantile, queue_depth, ranked, tally, without
 from boundby.model.intervals import (
     Coverage,
     IntervalSet,
@@ -180,3 +180,16 @@ def test_distinct_rows_of_columns_of_any_width() -> None:
         plain = factorize(*columns)
     for one, other in zip(native, plain, strict=True):
         assert np.array_equal(one, other)
+
+
+@given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-9, 9)), st.lists(st.floats(-9, 9), min_size=1))
+def test_what_numpy_says_with_masked_arrays(column: list[int], values: list[int], numbers: list[float]) -> None:
+    whole, floats = np.array(column, np.int64), np.array(numbers)
+    assert np.array_equal(is_in(whole, values), np.isin(whole, values))
+    assert np.array_equal(is_in(whole.astype(np.int8), np.array(values, np.int64)), np.isin(whole, values))
+    found, index = ranked(floats)
+    expected, place = np.unique(floats, return_inverse=True)
+    assert np.array_equal(found, expected)
+    assert np.array_equal(index, place)
+    for part in (0.0, 0.1, 0.5, 0.9):
+        assert quantile(floats, part) == np.quantile(floats, part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 
 import numpy as np
@@ -134,6 +133,8 @@ def matching_ranges(trace: Trace, regions: Regions, glob: str) -> npt.NDArray[np
     by_region = np.array([region_matches(regions, region, glob) for region in range(len(regions))], bool)
     rows = np.flatnonzero(by_name[trace.ranges.name] | by_region[regions.of_range])
     if len(rows) == 0:
+        import difflib
+
         names = sorted({name for name in regions.name if name})
         some = list(dict.fromkeys([*difflib.get_close_matches(glob, names, n=3, cutoff=0.4), *names]))[:5]
         hint = f"The report's ranges include: {', '.join(some)}." if some else "The report holds no NVTX ranges."

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path, PurePath
@@ -236,6 +235,8 @@ def _make_default(parent: Path, name: str) -> RunFolder:
 
 
 def _check_writable(folder: Path) -> None:
+    import tempfile
+
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

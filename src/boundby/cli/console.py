@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -146,7 +145,11 @@ def _width(is_terminal: bool) -> int:
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns) > 0:
         return int(columns)
-    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if is_terminal else PIPE_WIDTH
+    if not is_terminal:
+        return PIPE_WIDTH
+    import shutil
+
+    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
 
 
 def _color_system(is_terminal: bool, color: bool | None) -> ColorSystem | None:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from boundby.model.arrays import unique
+from boundby.model.arrays import is_in, unique
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, subtract, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
@@ -110,8 +110,8 @@ def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:
     ranges, frames = trace.ranges.of_thread(thread), trace.frames
     used = unique(ranges.name).tolist()
     tells = [name for name in used if trace.names[name] in trace.operator_names or LOADER.match(trace.names[name])]
-    known = np.isin(ranges.name, tells)
-    waits = np.isin(ranges.name, [name for name in used if WAITS_FOR_WORKERS.match(trace.names[name])])
+    known = is_in(ranges.name, tells)
+    waits = is_in(ranges.name, [name for name in used if WAITS_FOR_WORKERS.match(trace.names[name])])
     covered, asleep = frames.covered(thread), frames.asleep(thread).values()
     shown = union(
         np.concatenate((ranges.start_ns[known], covered.start)), np.concatenate((ranges.end_ns[known], covered.end))

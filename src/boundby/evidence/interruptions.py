@@ -189,7 +189,7 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
         relative = usual[everywhere] / np.nanmin(usual[everywhere], axis=1, keepdims=True)
         seen = ~np.isnan(relative).all(axis=0)
         of_part = np.full(PARTS, np.nanmin(relative))  # a part that shows nothing counts as the fastest
-        of_part[seen] = np.nanmedian(relative[:, seen], axis=0)
+        of_part[seen] = [median(column[~np.isnan(column)]) for column in relative[:, seen].T]
         slowest, fastest = int(np.argmax(of_part)), int(np.argmin(np.where(seen, of_part, np.inf)))
         ratio = relative[:, slowest] / relative[:, fastest]
         known_ratio = ratio[~np.isnan(ratio)]

@@ -17,7 +17,7 @@ import numpy as np
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
 from boundby.evidence.operators import source_of
-from boundby.model.arrays import factorize, grouped, is_any, largest, narrow, pick, places, ranked, unique
+from boundby.model.arrays import factorize, grouped, is_any, is_in, largest, narrow, pick, places, ranked, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
@@ -132,7 +132,7 @@ def _kinds(context: RuleContext, call: Rows, blocked: Int, held: Int) -> tuple[I
     kind[is_pageable & ((calls.kind[call] == CallClass.LAUNCH) | (is_sync & feeds))] = WaitKind.PAGEABLE
     kind[small] = WaitKind.READBACK
     kind[is_allocation] = WaitKind.ALLOCATION
-    incident = np.where(is_sync & (reads | feeds) & np.isin(about, call), about, call)
+    incident = np.where(is_sync & (reads | feeds) & is_in(about, call), about, call)
     is_copy = (reads | feeds) & ~small
     if is_copy.any():
         until = np.clip(pick(table.start_ns, copied, 0), calls.start_ns[call], calls.end_ns[call])
@@ -214,7 +214,7 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) 
 
     worth: list[tuple[str, int, Rows]] = []
     for key in sorted(set(keys)):
-        alike = rows[np.isin(of_row, [number for number, name in enumerate(keys) if name == key])]
+        alike = rows[is_in(of_row, [number for number, name in enumerate(keys) if name == key])]
         regions, of_region = grouped(waits.region[alike])
         by_region = [(region, alike[place]) for region, place in zip(regions.tolist(), of_region, strict=True)]
         worth += [(key, region, inside) for region, inside in by_region if is_worth(inside)]

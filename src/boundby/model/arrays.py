@@ -182,14 +182,14 @@ def median(values: npt.ArrayLike) -> float:
     return (float(parted[:half].max()) + float(parted[half])) / 2  # sooner found than both by their places
 
 
-def quantile(values: Int64Array, part: float) -> float:
-    """Of integers, interpolated between neighbours: what ``np.quantile`` says, again without masked arrays."""
+def quantile(values: Int64Array | FloatArray, part: float) -> float:
+    """Interpolated between neighbours: what ``np.quantile`` says, again without masked arrays."""
     place = part * (len(values) - 1)
     low = int(place)
     parted = np.partition(values, high := min(low + 1, len(values) - 1))
-    first, second = parted[: low + 1].max(), parted[high]
-    apart, beyond = int(second) - int(first), place - low
-    return float(int(second) - apart * (1 - beyond) if beyond >= 0.5 else int(first) + apart * beyond)
+    first, second = parted[: low + 1].max().item(), parted[high].item()
+    apart, beyond = second - first, place - low
+    return float(second - apart * (1 - beyond) if beyond >= 0.5 else first + apart * beyond)
 
 
 def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArray[np.intp]]:
@@ -208,8 +208,11 @@ def ranked(values: npt.NDArray[Scalar]) -> tuple[npt.NDArray[Scalar], npt.NDArra
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         return flat[first[order]], pick(place, index, 0)
-    found, index = np.unique(flat, return_inverse=True)
-    return found, index.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    ascending, place = flat[order], np.empty(len(order), np.intp)
+    new = np.append(True, ascending[1:] != ascending[:-1])[: len(order)]
+    place[order] = np.cumsum(new) - 1
+    return ascending[new], place
 
 
 def first_rows(values: npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
@@ -385,6 +388,18 @@ def is_any(column: npt.NDArray[Any], values: Iterable[int]) -> BoolArray:
     for value in values:
         found |= column == value
     return found
+
+
+def is_in(column: npt.NDArray[Any], values: Iterable[int]) -> BoolArray:
+    """``np.isin`` for integers, without masked arrays."""
+    known = unique(np.asarray(values if isinstance(values, np.ndarray) else [*values], np.int64))
+    if len(known) <= _FEW_VALUES:
+        return is_any(column, known.tolist())
+    found: BoolArray = known[np.minimum(places(known, column), len(known) - 1)] == column
+    return found
+
+
+_FEW_VALUES = 4
 
 
 def places(

@@ -25,6 +25,7 @@ from boundby.model.arrays import (
     group_sums,
     in_order,
     is_even,
+    is_in,
     joined,
     narrow,
     places,
@@ -233,13 +234,13 @@ def _relevant(timeline: Timeline, wakeups: Wakeups, callers: npt.NDArray[Any]) -
     these take."""
     matter = set(callers.tolist())
     while True:
-        more = set(wakeups.waker[np.isin(wakeups.thread, sorted(matter))].tolist())
-        waiting = set(wakeups.thread[np.isin(wakeups.waker, sorted(matter))].tolist()) - matter
+        more = set(wakeups.waker[is_in(wakeups.thread, sorted(matter))].tolist())
+        waiting = set(wakeups.thread[is_in(wakeups.waker, sorted(matter))].tolist()) - matter
         more = (more | {thread for thread in waiting if makes_ahead(timeline, wakeups, thread)}) - matter
         if not more:
             break
         matter |= more
-    kept = np.isin(wakeups.thread, sorted(matter)) & np.isin(wakeups.waker, sorted(matter))
+    kept = is_in(wakeups.thread, sorted(matter)) & is_in(wakeups.waker, sorted(matter))
     return Wakeups(*(column[kept] for column in wakeups)) if kept.any() else NO_WAKEUPS
 
 
@@ -281,7 +282,7 @@ def _pieces(
         rows = as_rows((high > low) if is_even(thread) else (thread == number) & (high > low))
         members = np.array([number]) if number in linked else timeline.logical_threads.members(number)
         fed = unique(told.thread[told.waker == number])
-        fed = fed[~np.isin(fed, told.waker)]  # they wait for it, and nobody for them
+        fed = fed[~is_in(fed, told.waker)]  # they wait for it, and nobody for them
         known = np.concatenate((linked, fed))
         asleep = subtract(_asleep(timeline, number, members, known), wakeups.of(number))
         compiling = timeline.host_state.compiling(number)

@@ -13,7 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import Int32Array, Int64Array, compact, is_any, is_even, median, narrow, scattered, unique
+from boundby.model.arrays import (
+    Int32Array,
+    Int64Array,
+    compact,
+    factorize,
+    is_any,
+    is_even,
+    is_in,
+    median,
+    narrow,
+    ranked,
+    scattered,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, contains, union
 from boundby.model.records import dataclass
@@ -83,7 +96,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     lag_ns = np.where(costs.waits[syncs], np.maximum(costs.wait_lag_ns[syncs] - MOST_RETURN_NS, 0), 0)
     # A sync that lasts although all that it is known to wait for is done: the record of something is missing.
     call_ns = np.maximum(costs.call_ns[syncs] - MOST_RETURN_NS, 0)
-    own_ns = np.where(np.isin(calls, long_calls), usual_ns, 0)
+    own_ns = np.where(is_in(calls, long_calls), usual_ns, 0)
     call_ns = np.concatenate((call_ns, np.minimum(called, costs.call_ns[calls] - own_ns)))
     held_up = []
     for device in timeline.devices:
@@ -143,8 +156,8 @@ def _waits_inside(timeline: Timeline, graph: Graph) -> Int64Array:
     rows = np.flatnonzero(graph.is_communication)
     if len(rows):
         table = timeline.trace.operations
-        _, kind = np.unique(np.stack((table.name[rows], table.shape[rows])), axis=1, return_inverse=True)
-        kind, length = kind.reshape(-1), graph.costs.duration_ns[rows]
+        _, kind = factorize(table.name[rows], table.shape[rows])
+        length = graph.costs.duration_ns[rows]
         shortest = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(shortest, kind, length)
         shortest[np.bincount(kind) < LEAST_ALIKE] = 0  # nothing to compare with: all of it may be waiting
@@ -183,8 +196,8 @@ def _doubts(timeline: Timeline, graph: Graph, found: Open, device: DeviceTimelin
         if share < LEAST_DOUBT:
             continue
         lane = table.stream[rows] if is_operation else links.chain[rows].astype(np.int64)
-        lanes, place = np.unique(lane, return_inverse=True)
-        worst = int(lanes[np.bincount(place.reshape(-1), length[rows]).argmax()])
+        lanes, place = ranked(lane)
+        worst = int(lanes[np.bincount(place, length[rows]).argmax()])
         told = worst if is_operation else timeline.trace.threads[worst].tid
         rows = rows[lane == worst]
         span = Window(int(time[rows].min()), int((time[rows] + length[rows]).max()))

@@ -20,6 +20,7 @@ from boundby.model.arrays import (
     compact,
     factorize,
     in_order,
+    is_in,
     median,
     offsets,
     pick,
@@ -85,7 +86,7 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     start, end, kind = calls.start_ns, calls.end_ns, calls.kind
     allocations, is_open = _waiting_allocations(timeline, points, queues)
     holds = np.ones(len(calls), bool)
-    holds[is_open] = np.isin(np.flatnonzero(is_open), allocations)
+    holds[is_open] = is_in(np.flatnonzero(is_open), allocations)
     allocations = unique(np.concatenate((allocations, np.flatnonzero(is_open))))
     edges = [_told_syncs(points, events, queues, start), _all_streams(points, allocations, queues, start)]
     edges[0] = _without_stale(edges[0], points, table.end_ns, start, end)
@@ -131,10 +132,7 @@ def _waiting_allocations(
     np.maximum.at(done, edges.who, table.end_ns[edges.what])
     done = done[rows]
     region = timeline.call_region[rows]
-    _, group = np.unique(
-        np.stack((calls.name[rows].astype(np.int64), points.process[rows], region)), axis=1, return_inverse=True
-    )
-    group = group.reshape(-1)
+    _, group = factorize(calls.name[rows], points.process[rows], region)
     waits = np.zeros(len(rows), bool)
     is_free = np.array([bool(_FREE.match(name)) for name in timeline.trace.names], bool)[calls.name]
     for number in range(int(group.max()) + 1):
@@ -214,7 +212,7 @@ def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueue
     parts: list[Edges] = []
     if len(rows) * queues.count <= MOST_EDGES:
         for (device, process, _), number in queues.place.items():
-            mine = rows[(points.process[rows] == process) & np.isin(points.device[rows], (NONE, device))]
+            mine = rows[(points.process[rows] == process) & is_in(points.device[rows], (NONE, device))]
             tail = queues.tail(np.full(len(mine), number, np.int64), start[mine])
             parts.append(Edges(mine[tail >= 0].astype(np.int64), tail[tail >= 0]))
     nothing = Edges(np.empty(0, np.int64), np.empty(0, np.int64))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, group_counts, median, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, group_counts, is_in, median, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SLEEPS, WAKE_LIMIT_NS
@@ -83,14 +83,14 @@ def find_wakeups(timeline: Timeline) -> Wakeups:
     if len(table) == 0 or not (trace.captured.osrt or trace.is_told_by_frames):
         return NO_WAKEUPS
     kind = kind_of_name[table.name]
-    waits = np.isin(kind, [SLEEPS.index(what) for what in _WAITS])
+    waits = is_in(kind, [SLEEPS.index(what) for what in _WAITS])
     sure = kind == SLEEPS.index(_HAND_OVER)
     waits &= table.end_ns - table.start_ns >= LEAST_WAIT_NS
     process = trace.process_of_thread
     parts = []
     for number in unique(process[unique(timeline.calls.thread)]).tolist():
         members = np.flatnonzero(process == number)
-        rows = np.flatnonzero(waits & np.isin(table.thread, members))
+        rows = np.flatnonzero(waits & is_in(table.thread, members))
         if len(rows) and len(members) > 1:
             parts.append(_in_process(timeline, members.tolist(), rows, sure))
     if not parts:
@@ -103,9 +103,9 @@ def _that_matter(trace: Trace, wakeups: Wakeups) -> Wakeups:
     them would tie the one that asks to the clock by which the other one sleeps."""
     table = trace.operations
     span = int(table.end_ns.max() - table.start_ns.min()) if len(table) else 0
-    _, pair = np.unique(np.stack((wakeups.thread, wakeups.waker)), axis=1, return_inverse=True)
-    waited = np.bincount(pair.reshape(-1), wakeups.end - wakeups.begin)
-    kept = (waited >= LEAST_WAITED * span)[pair.reshape(-1)]
+    _, pair = factorize(wakeups.thread, wakeups.waker)
+    waited = np.bincount(pair, wakeups.end - wakeups.begin)
+    kept = (waited >= LEAST_WAITED * span)[pair]
     return Wakeups(*(column[kept] for column in wakeups)) if kept.any() else NO_WAKEUPS
 
 
@@ -117,7 +117,7 @@ def find_hand_overs(timeline: Timeline, wakeups: Wakeups) -> HandOvers:
     """
     count = group_counts(timeline.calls.thread, len(timeline.trace.threads))
     parts = [tuple(np.empty(0, np.int64) for _ in HandOvers._fields)]
-    pairs = np.unique(np.stack((wakeups.thread, wakeups.waker)), axis=1).T.tolist() if len(wakeups.thread) else []
+    pairs = factorize(wakeups.thread, wakeups.waker)[0].tolist()
     for maker, taker in pairs:
         if count[taker] <= count[maker]:
             continue

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
@@ -77,6 +76,8 @@ def looks_like_report(path: Path) -> bool:
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
     """A temporary file in the same folder takes the name once it is on the disk."""
+    import tempfile  # for who writes: with all that it loads it costs as much as a rule
+
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:

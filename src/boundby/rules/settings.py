@@ -9,7 +9,6 @@ thresholds.sync-polling.calls = 50
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -70,6 +69,8 @@ def find_rule(rules: Iterable[Rule], name: str, also: Iterable[str] = ()) -> Rul
     known = {rule.id: rule for rule in rules}
     if name in known:
         return known[name]
+    import difflib
+
     words = [*known, *also]
     near = difflib.get_close_matches(name, words, n=3, cutoff=0.5) or sorted(
         other for other in words if name and (name in other or other in name)

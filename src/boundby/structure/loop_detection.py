@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import median, places, sorted_distinct, unique
+from boundby.model.arrays import median, places, ranked, sorted_distinct, unique
 from boundby.model.records import dataclass
 
 Ints = npt.NDArray[np.int64]
@@ -207,8 +207,8 @@ def fill(begin: Ints, clocks: Clocks, clock: Ints) -> Ints:
 
 def _ranked(group: Ints) -> tuple[Ints, Ints]:
     """Dense numbers for groups, and the size of each."""
-    _, number, size = np.unique(group, return_inverse=True, return_counts=True)
-    return number.reshape(-1).astype(np.int64), size.astype(np.int64)
+    _, number = ranked(group)
+    return number.astype(np.int64), np.bincount(number).astype(np.int64)
 
 
 def _medians(values: Ints, group: Ints, size: Ints) -> Ints:

@@ -11,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import shutil
 import sqlite3
 import sys
-import tempfile
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,6 +73,8 @@ def open_readonly(path: Path) -> Iterator[_Connection]:
             query = "mode=ro&immutable=1"
             log = _beside(path, "-wal")
             if log.exists() and log.stat().st_size:
+                import tempfile
+
                 source = _copy_with_log(path, log, Path(cleanup.enter_context(tempfile.TemporaryDirectory())))
                 query = "mode=rw"  # the copy is ours: SQLite may replay its log
         # Opened before SQLite opens it and closed after: a process that closes a file loses its locks on it.
@@ -177,6 +177,8 @@ def _check_length(path: Path, header: bytes) -> None:
 
 
 def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
+    import shutil
+
     copy = folder / path.name
     try:
         shutil.copyfile(path, copy)

@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
+from boundby.model.arrays import is_in
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, union
 from boundby.model.units import counted, duration, percent
@@ -35,7 +36,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
     alone = _kernels(context, small_grid_rows(context))
     few = few_block_rows(context)
-    yield from _beside(context, few[~np.isin(few, alone.rows)])
+    yield from _beside(context, few[~is_in(few, alone.rows)])
     share = RULE.threshold(context, "share_fraction")
     if alone.exposed_ns < max(context.least_ns, share * context.longest_window_ns):
         return

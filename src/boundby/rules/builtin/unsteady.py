@@ -10,7 +10,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import warm_regions
 from boundby.evidence.operators import is_operator
 from boundby.evidence.repetition import Repeated, repeated_regions
-from boundby.model.arrays import factorize
+from boundby.model.arrays import factorize, median, quantile, ranked
 from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
 
@@ -32,7 +32,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             continue  # first calls differ from later ones: that is what a warm-up is for
         if int(steady.sum()) < RULE.threshold(context, "window_fraction") * context.longest_window_ns:
             continue
-        low, middle, high = (float(value) for value in np.quantile(steady, (0.1, 0.5, 0.9)))
+        low, middle, high = (quantile(steady, part) for part in (0.1, 0.5, 0.9))
         spread = (high - low) / max(middle, 1.0)
         if len(steady) < RULE.threshold(context, "instances"):
             title = f"only {count(len(steady))} instances after warm-up: too few for an average"
@@ -83,11 +83,12 @@ def _kinds_of_work(context: RuleContext, item: Repeated) -> int:
     _, token = factorize(table.name[rows[inside]], table.shape[rows[inside]])
     held = np.bincount(instance[inside], (token + 1.0) ** 2, len(item.start_ns))[item.warm_up :]
     length = item.steady_ns.astype(np.float64)
-    kinds, kind = np.unique(held, return_inverse=True)
+    kinds, kind = ranked(held)
     if not held.any() or LEAST_OF_KIND * len(kinds) > len(length):
         return 0
-    middle = np.array([np.median(length[kind == one]) for one in range(len(kinds))])
-    low, high = np.quantile(length / np.maximum(middle[kind], 1), (0.1, 0.9)).tolist()
+    middle = np.array([median(length[kind == one]) for one in range(len(kinds))])
+    relative = length / np.maximum(middle[kind], 1)
+    low, high = quantile(relative, 0.1), quantile(relative, 0.9)
     return len(kinds) if len(kinds) > 1 and high - low <= RULE.threshold(context, "spread") else 0
 
 
