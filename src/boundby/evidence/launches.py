@@ -11,7 +11,19 @@ from boundby.correlation.correlate import Calls
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import optimizer_kernels
-from boundby.model.arrays import as_rows, ascend, factorize, is_any, is_even, narrow, pick, places, ranked, unique
+from boundby.model.arrays import (
+    as_rows,
+    as_slice,
+    ascend,
+    factorize,
+    is_any,
+    is_even,
+    narrow,
+    pick,
+    places,
+    ranked,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
@@ -93,13 +105,14 @@ def launches(context: RuleContext) -> Launches:
     neutral = np.flatnonzero((calls.kind == CallClass.OTHER) | ((calls.kind == CallClass.LAUNCH) & ~launching))
     del launching
     # The launches of each thread in order; everything else but neutral calls is a break, which a graph cannot hold.
-    is_launch = (calls.kind[call] == CallClass.LAUNCH) & (work.in_window & is_any(table.kind, _CAPTURABLE))[operation]
+    is_captured = (work.in_window & is_any(table.kind, _CAPTURABLE))[as_slice(operation)]
+    is_launch = is_captured & (calls.kind[call] == CallClass.LAUNCH)
     again = call[1:] == call[:-1]
     is_launch[1:] &= ~again
     is_launch[:-1] &= ~again
     if not is_launch.all():
         call, operation = call[is_launch], operation[is_launch]
-    is_kernel = work.is_kernel[operation]
+    is_kernel = work.is_kernel[as_slice(operation)]
     start_ns, thread = calls.start_ns[call], calls.thread[call]
     in_sequence = call - places(neutral, call) if len(neutral) else call
     is_next = np.zeros(len(call), bool)  # comes right after the one before it, on its thread

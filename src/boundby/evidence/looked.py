@@ -21,8 +21,8 @@ class Looked:
     @overload
     def __getitem__(self, rows: int) -> int: ...
     @overload
-    def __getitem__(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> npt.NDArray[Any]: ...
-    def __getitem__(self, rows: int | npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> int | npt.NDArray[Any]:
+    def __getitem__(self, rows: slice | npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> npt.NDArray[Any]: ...
+    def __getitem__(self, rows: int | slice | npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> int | npt.NDArray[Any]:
         if isinstance(rows, int):
             return int(self.table[self.number[rows]])
         return pick(self.table, self.number[rows], int(self.table[-1]))

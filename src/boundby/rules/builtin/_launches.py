@@ -48,7 +48,7 @@ class LaunchSet:
     @property
     def region(self) -> int:
         """The region that made these launches, each counting alike."""
-        region = self.context.timeline.launch_region[self.kernels.rows]
+        region = self.context.timeline.launch_region[self.kernels.at]
         return self.context.place(region, np.ones(len(region), np.int64))
 
     @property
@@ -107,7 +107,7 @@ def launched(context: RuleContext, part: Part) -> LaunchSet | None:
     kernels, gap_ns = KernelSet(context, of.operation[rows]), of.gap_ns[rows]
     if len(kernels) == 0:
         return None
-    blocks, multiprocessors = work.blocks[kernels.rows], work.multiprocessors[kernels.rows]
+    blocks, multiprocessors = work.blocks[kernels.at], work.multiprocessors[kernels.at]
     shaped = np.flatnonzero((blocks > 0) & (multiprocessors > 0))
     return LaunchSet(
         context,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
-from boundby.model.arrays import ascend, group_counts, group_sums, grouped, largest, pick, ranked, unique
+from boundby.model.arrays import as_slice, ascend, group_counts, group_sums, grouped, largest, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -49,9 +49,14 @@ class OperationSet:
         return len(self.rows)
 
     @cached_property
+    def at(self) -> slice | Rows:
+        """The rows; a slice, which copies nothing, where they follow one another."""
+        return as_slice(self.rows)
+
+    @cached_property
     def duration_ns(self) -> Int:
         """The duration of each."""
-        return device_work(self.context).duration_ns[self.rows]
+        return device_work(self.context).duration_ns[self.at]
 
     @property
     def total_ns(self) -> int:
@@ -61,12 +66,12 @@ class OperationSet:
     @property
     def exposed_ns(self) -> int:
         """The time in which they run and nothing that counts before them does."""
-        return int(device_work(self.context).exposed_ns[self.rows].sum())
+        return int(device_work(self.context).exposed_ns[self.at].sum())
 
     @property
     def region(self) -> int:
         """The region that launched them, weighted by their time."""
-        return self.context.place(self.context.timeline.launch_region[self.rows], np.maximum(self.duration_ns, 1))
+        return self.context.place(self.context.timeline.launch_region[self.at], np.maximum(self.duration_ns, 1))
 
     def examples(self) -> tuple[Example, ...]:
         """The longest of them."""
@@ -157,7 +162,7 @@ class KernelSet(OperationSet):
     @property
     def _label(self) -> Int:
         """Of each row the place of its label."""
-        return pick(_labels_of_names(self.context)[1], self.context.operations.name[self.rows], NOTHING)
+        return pick(_labels_of_names(self.context)[1], self.context.operations.name[self.at], NOTHING)
 
     def _labels(self, most: int) -> list[tuple[str, int, int, int]]:
         """Labels with most time, their places, how many kernels they are and how long."""
@@ -171,7 +176,7 @@ class KernelSet(OperationSet):
 
     def by_name(self) -> list[KernelSet]:
         """Those of each full name (template arguments and all), most time first."""
-        _, places = grouped(self.context.operations.name[self.rows])
+        _, places = grouped(self.context.operations.name[self.at])
         sets = [KernelSet(self.context, self.rows[place]) for place in places]
         return sorted(sets, key=lambda one: (-one.total_ns, int(one.rows[0])))
 
