@@ -20,6 +20,7 @@ from boundby.model.arrays import (
     FloatArray,
     Int32Array,
     Int64Array,
+    as_rows,
     ascend,
     blank,
     compact,
@@ -373,7 +374,7 @@ class Windows(NamedTuple):
         first, last = np.full(self.size, -NEVER), np.full(self.size, NEVER)
         found = Spans(first, last, np.zeros((self.told, 2), np.int64))
         for number in range(self.size):
-            rows = self.of == number
+            rows = as_rows(self.of == number)
             found.first[number], found.last[number] = start[rows].min(initial=-NEVER), end[rows].max(initial=NEVER)
         rows = np.flatnonzero(self.of < NONE)
         found.kept[-2 - self.of[rows]] = np.stack((start[rows], end[rows]), axis=1)

@@ -145,6 +145,8 @@ def _in_order(table: Operations) -> tuple[Operations, Int64Array]:
     before = narrow(predecessors(table))
     overlap = pick(table.end_ns, before, NEVER) - table.start_ns
     rows = np.flatnonzero((overlap > 0) & (overlap <= MOST_CLOCK_ERROR_NS))
+    if len(rows) == 0:
+        return table, before
     end_ns: Int64Array = table.end_ns.copy()
     np.minimum.at(end_ns, before[rows], table.start_ns[rows])
     return replace(table, end_ns=end_ns), before

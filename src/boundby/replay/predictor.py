@@ -110,8 +110,11 @@ class _Outside(NamedTuple):
     after_ns: Int64Array
 
 
-def _outside(rows: npt.NDArray[np.intp], start: Int64Array, end: Int64Array, low_ns: int, high_ns: int) -> _Outside:
-    rows = rows[(start[rows] < low_ns) | (end[rows] > high_ns)]
+def _outside(
+    rows: slice | npt.NDArray[np.intp], start: Int64Array, end: Int64Array, low_ns: int, high_ns: int
+) -> _Outside:
+    is_cut = (start[rows] < low_ns) | (end[rows] > high_ns)
+    rows = np.flatnonzero(is_cut) + rows.start if isinstance(rows, slice) else rows[is_cut]
     return _Outside(rows, np.maximum(low_ns - start[rows], 0), np.maximum(end[rows] - high_ns, 0))
 
 
@@ -135,7 +138,7 @@ class Predictor:
             for device in self.devices
         ]
         self._outside = [
-            _outside(np.arange(len(start))[rows], start, end, device.low_ns, device.high_ns)
+            _outside(rows, start, end, device.low_ns, device.high_ns)
             for rows, device in zip(self._rows, self.devices, strict=True)
         ]
         self._stream = narrow(factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1])

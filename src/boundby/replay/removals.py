@@ -70,14 +70,14 @@ def window_scope(graph: Graph, low: int, high: int) -> Scope:
     operation that begins in it."""
     start = graph.links.start_ns
     operations = (start + np.maximum(graph.costs.duration_ns, 1) > low) & (start < high)
+    if operations.all() and graph.links.launch.min(initial=0) >= 0:
+        # Nothing is tied to the clock: what came before counts, too.
+        nodes, pieces = (np.ones(count, bool) for count in (graph.links.nodes, len(graph.piece_node)))
+        return Scope(nodes, operations, pieces, is_everything=True, is_whole=True)
     launch = graph.links.launch[operations & (start >= low)]
     launch = launch[launch >= 0]
     begin = int(graph.links.node_begin_ns[launch].min()) if len(launch) else low
     calls = (graph.links.node_begin_ns >= begin) & (graph.links.node_begin_ns < high)
-    if (
-        operations.all() and (graph.links.launch >= 0).all()
-    ):  # nothing is tied to the clock: what came before counts, too
-        return Scope(np.ones_like(calls), operations, np.ones(len(graph.piece_node), bool), True, True)
     pieces = (calls & (graph.links.node_begin_ns > begin))[graph.piece_node]
     return Scope(calls, operations, pieces, is_everything=True)
 

@@ -82,13 +82,18 @@ class StreamOrder:
 
 def predecessors(table: Operations) -> Int64Array:
     """The operation before each one on its stream, by start; NONE."""
-    order = np.arange(len(table))[in_order(table.device, table.process, table.stream, table.start_ns, table.end_ns)]
+    sorted_rows = in_order(table.device, table.process, table.stream, table.start_ns, table.end_ns)
     same = np.ones(max(len(table) - 1, 0), bool)
     for column in (table.stream, table.process, table.device):
-        ordered = column[order]
-        same &= ordered[1:] == ordered[:-1]
-    before = np.full(len(table), NONE, np.int64)
-    before[order[1:]] = np.where(same, order[:-1], NONE)
+        if not is_even(column):
+            ordered = column[sorted_rows]
+            same &= ordered[1:] == ordered[:-1]
+    before = np.arange(-1, len(table) - 1)
+    if isinstance(sorted_rows, slice):
+        before[1:][~same] = NONE
+        return before
+    before[sorted_rows[:1]] = NONE
+    before[sorted_rows[1:]] = np.where(same, sorted_rows[:-1], NONE)
     return before
 
 
@@ -119,7 +124,7 @@ def order_streams(
     free_all = free if is_even(held_until) and held_until[0] == NEVER else np.maximum(free, held_until)
     after_free, after_launch = table.start_ns - free, table.start_ns - launched
     idle_before = has_call & ~from_end & (free_all < launched) & (after_launch <= ARRIVAL_LIMIT_NS)
-    usual = _usual_arrival(launched, finished, table.start_ns, idle_before)
+    usual = _usual_arrival(launched, finished, after_launch, idle_before)
     if from_end.any():
         usual = np.where(from_end, 0, usual)
     del idle_before
@@ -138,16 +143,20 @@ def order_streams(
     return StreamOrder(latency, from_end, before, switch)
 
 
-def _usual_arrival(launched: Int64Array, finished: Int64Array, start: Int64Array, idle_before: BoolArray) -> Int64Array:
+def _usual_arrival(
+    launched: Int64Array, finished: Int64Array, after_launch: Int64Array, idle_before: BoolArray
+) -> Int64Array:
     """How long each launch takes to reach the device: nearly its call's length, and what the way takes from there."""
     if not idle_before.any():
-        return np.full(len(start), USUAL_ARRIVAL_NS)
-    length = np.maximum(finished - launched, 0)
-    known = idle_before & (length > 0)
-    whole = int(quantile((start - launched)[idle_before], 0.25))
-    if not known.any():
-        return np.full(len(start), whole)
-    rest = int(median((start - launched - length)[known]))
+        return np.full(len(launched), USUAL_ARRIVAL_NS)
+    length = np.subtract(finished, launched)
+    np.maximum(length, 0, out=length)
+    after, own = after_launch[idle_before], length[idle_before]
+    whole = int(quantile(after, 0.25))
+    if not own.any():
+        return np.full(len(launched), whole)
+    after -= own
+    rest = int(median(after if own.all() else after[own > 0]))
     return np.where((length > 0) & (length < LONG_CALL_NS), np.maximum(length + rest, 0), whole)
 
 
