@@ -4,6 +4,9 @@
    hold the fields of the dataclasses there, in their order. Every index was checked there: nothing is checked here. */
 
 #include "native.h"
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 typedef struct { /* Links */
   const int32_t *chain;
@@ -296,11 +299,14 @@ typedef struct { /* what was measured; what is left of it in some passes (0: not
 #include "many.h"
 #endif
 
-/* Whether the processor's registers hold four numbers. */
+/* Whether the processor's registers hold four numbers (AVX2), and the system keeps them: __builtin_cpu_supports says no
+   where zig has built the library. */
 EXPORT int64_t boundby_is_wide(void) {
 #ifdef __x86_64__
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") != 0;
+  uint32_t a, b, c, d, kept;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
+  __asm__("xgetbv" : "=a"(kept), "=d"(d) : "c"(0));
+  return (kept & 6) == 6 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && b & bit_AVX2;
 #else
   return 0;
 #endif
