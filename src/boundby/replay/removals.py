@@ -24,13 +24,29 @@ from boundby.trace.vocabulary.cuda import CallClass
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """Where costs are changed: masks over nodes, operations and pieces of the intervals between nodes."""
+    """Where costs are changed: masks over nodes, operations and pieces of the intervals between nodes (``find_pieces``:
+    not every change asks for these)."""
 
     nodes: BoolArray
     operations: BoolArray
-    pieces: BoolArray
+    find_pieces: Callable[[], BoolArray]
     is_everything: bool = False  # all regions of the window
     is_whole: bool = False  # all of the graph
+
+    @cached_property
+    def pieces(self) -> BoolArray:
+        """A mask over the pieces of the intervals between nodes."""
+        return self.find_pieces()
+
+    @cached_property
+    def no_nodes(self) -> BoolArray:
+        """A mask over nodes that is false, one for all who ask."""
+        return np.zeros(len(self.nodes), bool)
+
+    @cached_property
+    def no_operations(self) -> BoolArray:
+        """A mask over operations that is false, one for all who ask."""
+        return np.zeros(len(self.operations), bool)
 
     def of_nodes(self, mask: BoolArray) -> BoolArray:
         """Those of these nodes that lie there."""
@@ -40,17 +56,20 @@ class Scope:
         """Those of these operations that lie there."""
         return mask if self.is_whole else self.operations & mask
 
+    def of_picked(self, pieces: BoolArray) -> BoolArray:
+        """Those of these pieces that lie there."""
+        return pieces if self.is_whole else self.pieces & pieces
+
     def of_pieces(self, graph: Graph, cause: Cause) -> BoolArray:
         """The pieces of this cause that lie there."""
-        of_cause = graph.pieces_of(cause)
-        return of_cause if self.is_whole else self.pieces & of_cause
+        return self.of_picked(graph.pieces_of(cause))
 
     def inside(self, graph: Graph, regions: BoolArray) -> Scope:
         """The part that lies in these regions (a mask over regions)."""
         return Scope(
-            self.nodes & pick(regions, graph.node_region, regions[0]),
-            self.operations & pick(regions, graph.op_region, regions[0]),
-            self.pieces & pick(regions, graph.piece_region, regions[0]),
+            self.of_nodes(pick(regions, graph.node_region, regions[0])),
+            self.of_operations(pick(regions, graph.op_region, regions[0])),
+            lambda: self.of_picked(pick(regions, graph.piece_region, regions[0])),
         )
 
     def selected(self, graph: Graph, calls: BoolArray | None, operations: BoolArray | None) -> Scope:
@@ -58,11 +77,11 @@ class Scope:
         it) and operations. Given one of the two, the other is nothing; given neither, both are everything."""
         if calls is None and operations is None:
             return self
-        nodes = np.zeros(graph.links.nodes, bool) if calls is None else calls
+        nodes = self.no_nodes if calls is None else calls
         if calls is not None and graph.call_row is not None:
             nodes = pick(calls, graph.call_row, False)
-        rows = np.zeros(len(graph.links.launch), bool) if operations is None else operations & self.operations
-        return Scope(self.nodes & nodes, rows, self.pieces & pick(nodes, graph.piece_node, False))
+        rows = self.no_operations if operations is None else self.of_operations(operations)
+        return Scope(self.of_nodes(nodes), rows, lambda: self.of_picked(pick(nodes, graph.piece_node, False)))
 
 
 def window_scope(graph: Graph, low: int, high: int) -> Scope:
@@ -72,14 +91,14 @@ def window_scope(graph: Graph, low: int, high: int) -> Scope:
     operations = (start + np.maximum(graph.costs.duration_ns, 1) > low) & (start < high)
     if operations.all() and graph.links.launch.min(initial=0) >= 0:
         # Nothing is tied to the clock: what came before counts, too.
-        nodes, pieces = (np.ones(count, bool) for count in (graph.links.nodes, len(graph.piece_node)))
-        return Scope(nodes, operations, pieces, is_everything=True, is_whole=True)
+        nodes, pieces = np.ones(graph.links.nodes, bool), len(graph.piece_node)
+        return Scope(nodes, operations, lambda: np.ones(pieces, bool), is_everything=True, is_whole=True)
     launch = graph.links.launch[operations & (start >= low)]
     launch = launch[launch >= 0]
     begin = int(graph.links.node_begin_ns[launch].min()) if len(launch) else low
     calls = (graph.links.node_begin_ns >= begin) & (graph.links.node_begin_ns < high)
-    pieces = (calls & (graph.links.node_begin_ns > begin))[graph.piece_node]
-    return Scope(calls, operations, pieces, is_everything=True)
+    after = calls & (graph.links.node_begin_ns > begin)
+    return Scope(calls, operations, lambda: after[graph.piece_node], is_everything=True)
 
 
 @dataclass(frozen=True)
