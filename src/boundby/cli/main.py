@@ -33,9 +33,10 @@ COMMANDS = {
 }
 #: Python looks for garbage in circles after every 700 new objects: a tenth of a small analysis, which has next to none.
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
-#: Parameters of glibc's ``mallopt``: from which size on memory is asked for and given back by itself, and how much that
-#: is free stays at the end of the heap.
-_MMAP_THRESHOLD, _TRIM_THRESHOLD, _KEPT_BYTES = -3, -1, 2**31 - 1
+#: Parameters of glibc's ``mallopt``: from which size on memory is asked for and given back by itself (where all of it
+#: is kept, the holes between columns of ten million rows are a tenth of the peak), and how much that is free stays at
+#: the end of the heap.
+_MALLOPT = {-3: 2**26, -1: 2**31 - 1}
 
 
 class _LazyGroup(click.Group):
@@ -92,16 +93,14 @@ def cli(ctx: click.Context) -> None:
 
 def keep_freed_memory() -> None:
     """Let the C library keep the memory of arrays that are gone for the next ones. Left to itself, glibc gives back
-    what is larger than 32 MB, and every page of the next array is a fault: half the time of formulas over ten million
-    rows.
-    """
+    more and more of what is free, and every page of the next array is a fault."""
     if sys.platform == "linux":
         import ctypes
 
         with contextlib.suppress(OSError, AttributeError):  # another C library
             mallopt = ctypes.CDLL(None).mallopt
-            for parameter in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
-                mallopt(parameter, _KEPT_BYTES)
+            for parameter, size in _MALLOPT.items():
+                mallopt(parameter, size)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
