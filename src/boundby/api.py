@@ -57,7 +57,7 @@ html.register()
 SHORTHANDS = {"regression": "regression > 5 %", "new-findings": "findings.new.high > 0"}
 
 #: How much of an analysis is done when each step is, by the CPU time of large reports (docs/performance.md).
-_READ, _ACCOUNTED, _MEASURED, _REPLAYED, _JUDGED, _FOUND = 0.1, 0.2, 0.3, 0.6, 0.7, 0.9
+_READ, _ACCOUNTED, _MEASURED, _REPLAYED, _JUDGED, _FOUND = 0.1, 0.25, 0.32, 0.68, 0.7, 0.9
 
 
 class Analysis:

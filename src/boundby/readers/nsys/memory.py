@@ -16,9 +16,9 @@ from boundby.readers.room import Room
 from boundby.trace.facts import TraceWarning
 
 #: Python, NumPy and boundby itself.
-FIXED_BYTES = 80_000_000
+FIXED_BYTES = 70_000_000
 #: Bytes of each row, measured at the peak of whole analyses (docs/performance.md): tables, account, graph.
-OPERATION_BYTES, CALL_BYTES, HOST_BYTES = 300, 230, 110
+OPERATION_BYTES, CALL_BYTES, RANGE_BYTES, HOST_BYTES = 180, 150, 400, 125
 #: Bytes of each frame of a backtrace, measured alike; all backtraces are read, whatever part of the capture is.
 FRAME_BYTES = 90
 _BACKTRACES = ("SAMPLING_CALLCHAINS", "CUDA_CALLCHAINS", "OSRT_CALLCHAINS")
@@ -29,7 +29,7 @@ _TABLES = {
     "CUPTI_ACTIVITY_KIND_MEMSET": OPERATION_BYTES,
     "CUPTI_ACTIVITY_KIND_RUNTIME": CALL_BYTES,
     "CUPTI_ACTIVITY_KIND_DRIVER": CALL_BYTES,
-    "NVTX_EVENTS": HOST_BYTES,
+    "NVTX_EVENTS": RANGE_BYTES,
     "OSRT_API": HOST_BYTES,
     "SCHED_EVENTS": HOST_BYTES,
     "COMPOSITE_EVENTS": HOST_BYTES,
