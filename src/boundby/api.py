@@ -14,6 +14,7 @@ from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, step_region
 from boundby.capture.folder import command_of
 from boundby.capture.handover import typed_command
+from boundby.model import heap
 from boundby.model.arrays import MISSING
 from boundby.model.errors import OutOfTimeError, SelectionError
 from boundby.model.records import replace
@@ -89,6 +90,7 @@ class Analysis:
         """One step, of a trace that has been read: who watches is told, and it takes no longer than it may."""
         trace = self.trace
         self._progress(doing, done)
+        heap.give_back()
         tables = trace.operations, trace.api, trace.ranges, trace.os_calls, trace.schedule
         with stage(doing, events=sum(map(len, tables)), most_s=self.options.max_time):
             yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import os
@@ -14,6 +13,7 @@ import click
 
 from boundby.__about__ import __version__
 from boundby.cli import outcome
+from boundby.model import heap
 
 #: command -> where it lives. Loaded when it is used, so that ``boundby --help`` answers at once.
 COMMANDS = {
@@ -33,10 +33,6 @@ COMMANDS = {
 }
 #: Python looks for garbage in circles after every 700 new objects: a tenth of a small analysis, which has next to none.
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
-#: Parameters of glibc's ``mallopt``: from which size on memory is asked for and given back by itself (where all of it
-#: is kept, the holes between columns of ten million rows are a tenth of the peak), and how much that is free stays at
-#: the end of the heap.
-_MALLOPT = {-3: 2**26, -1: 2**31 - 1}
 
 
 class _LazyGroup(click.Group):
@@ -91,22 +87,10 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-def keep_freed_memory() -> None:
-    """Let the C library keep the memory of arrays that are gone for the next ones. Left to itself, glibc gives back
-    more and more of what is free, and every page of the next array is a fault."""
-    if sys.platform == "linux":
-        import ctypes
-
-        with contextlib.suppress(OSError, AttributeError):  # another C library
-            mallopt = ctypes.CDLL(None).mallopt
-            for parameter, size in _MALLOPT.items():
-                mallopt(parameter, size)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code (docs/exit-codes.md)."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    keep_freed_memory()
+    heap.keep_freed()
     _open_closed()
     try:
         code = cli.main(

@@ -6,6 +6,7 @@ import numpy as np
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
+from boundby.model import heap
 from boundby.model.arrays import (
     Int32Array,
     Int64Array,
@@ -69,6 +70,7 @@ def _put_together(timeline: Timeline) -> Graph:
         held_until(table, device, SWITCH_LIMIT_NS),
     )
     del crossed, begin, before
+    heap.give_back()
     nodes = find_host_nodes(timeline)
     node_of = np.full(len(calls) + 1, NONE, np.int32)  # the last entry is for instants
     node_of[nodes.call] = np.arange(len(nodes.call), dtype=np.int32)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from boundby.model import heap
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, in_order, pick, scattered
 from boundby.model.records import replace
 from boundby.native.forward import NEVER, NONE, Costs, Pass, Spans, Windows, find_late, forward, in_turns, spans
@@ -22,6 +23,7 @@ def calibrate(graph: Graph) -> Graph:
 
     What is unexplained of operations is a cost of its own; that of nodes is the host's own time, wherever it goes.
     """
+    heap.give_back()
     graph = replace(graph, order=_measured_order(graph))
     graph.links.check(graph.order)
     learnt = _learn(graph)

@@ -1,0 +1,34 @@
+"""Memory that is free: kept by the C library for the next arrays, and given back where a step begins."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+
+#: Parameters of glibc's ``mallopt`` and what they become: from which size on memory is asked for and given back by
+#: itself, and how much that is free stays at the end of the heap.
+_MALLOPT = {-3: 2**31 - 1, -1: 2**31 - 1}
+
+
+class _Heap:
+    is_kept = False
+
+
+def keep_freed() -> None:
+    """Let the C library keep the memory of arrays that are gone for the next ones, in this process. Left to itself,
+    glibc gives back what is larger than 32 MB, and every page of the next array is a fault."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            mallopt = ctypes.CDLL(None).mallopt
+            for parameter, size in _MALLOPT.items():
+                mallopt(parameter, size)
+            _Heap.is_kept = True
+
+
+def give_back() -> None:
+    """Give the holes back, where they are kept: at the begin of a step, which has arrays of other sizes, so that the
+    peak is made of what is used."""
+    if _Heap.is_kept:
+        with contextlib.suppress(AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
