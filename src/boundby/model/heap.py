@@ -6,9 +6,9 @@ import contextlib
 import ctypes
 import sys
 
-#: Parameters of glibc's ``mallopt`` and what they become: from which size on memory is asked for and given back by
-#: itself, and how much that is free stays at the end of the heap.
-_MALLOPT = {-3: 2**31 - 1, -1: 2**31 - 1}
+#: Parameters of glibc's ``mallopt``, both set to the most that it takes: from which size on memory is asked for and
+#: given back by itself, and how much that is free stays at the end of the heap.
+_MMAP_THRESHOLD, _TRIM_THRESHOLD, _MOST_BYTES = -3, -1, 2**31 - 1
 
 
 class _Heap:
@@ -21,8 +21,8 @@ def keep_freed() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library
             mallopt = ctypes.CDLL(None).mallopt
-            for parameter, size in _MALLOPT.items():
-                mallopt(parameter, size)
+            for parameter in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+                mallopt(parameter, _MOST_BYTES)
             _Heap.is_kept = True
 
 
