@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ def test_where_the_gpu_begins_to_pay() -> None:
 
     def work(x: ModelTensor) -> ModelTensor:
         if x.device == "cpu":
-            return ModelTensor(np.sort(x.data, axis=0), x.device)  # grows with the size
+            if len(x.data) > 1:
+                time.sleep(0.002)  # at least so long, however fast the machine is
+            return ModelTensor(np.sort(x.data, axis=0), x.device)
         device.launch(400_000)
         return ModelTensor(np.sort(x.data, axis=0), x.device)
 
