@@ -263,14 +263,14 @@ def test_a_part_of_a_change_saves_what_is_gone_of_the_device_s_work() -> None:
 
 
 def test_the_credit_is_what_the_cause_has_less_and_is_shared() -> None:
-    sync = replace(reports.sample().findings[0], rule="sync-call", region=("step",), saving_ns=(1, 10**7))
-    other = replace(sync, rule="sync-readback", saving_ns=(1, 10**5))
+    sync = replace(reports.sample().findings[0], rule="sync-call", region=("step",), saving_ns=(10**4, 10**7))
+    other = replace(sync, rule="sync-readback", saving_ns=(10**4, 10**5))
     before = replace(pairs.made_of(pairs.region("step", 2.0)), findings=(sync, other))
     found = compare(before, pairs.made_of(pairs.region("step", 1.0))).findings
     assert [(item.status, item.cause, item.together) for item in found] == [("resolved", "sync", 2)] * 2
     assert {item.measured_ns for item in found} == {20_000_000}
     assert {item.cause_ns for item in found} == {6_000_000}
-    assert finding_figures(found[1]) == "promised 1 ns - 100 us, sync time there: -6.00 ms (of 2 findings together)"
+    assert finding_figures(found[1]) == "promised 10.0-100 us, sync time there: -6.00 ms (of 2 findings together)"
 
 
 @pytest.mark.parametrize(

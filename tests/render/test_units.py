@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boundby.model import units
+from boundby.render import findings
 
 TIME = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
 BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -122,3 +123,11 @@ def test_the_rest() -> None:
     assert units.duration_range(1_100_000_000, 1_300_000_000) == "1.10-1.30 s"
     assert units.duration_range(900_000_000, 1_300_000_000) == "900 ms - 1.30 s"
     assert units.duration_range(5, 5) == "5 ns"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(4, 270_000_000, "up to 270 ms"), (0, 5, "up to 5 ns"), (270_000, 270_000_000, "270 us - 270 ms"), (0, 0, "0 ns")],
+)
+def test_a_low_end_that_the_high_one_cannot_show_is_not_told(low: int, high: int, text: str) -> None:
+    assert findings.saves_range((low, high)) == text

@@ -31,6 +31,11 @@ def duration_range(low_ns: int, high_ns: int) -> str:
     return f"{low_number}-{high}" if low_unit == high_unit else f"{low} - {high}"
 
 
+def is_nothing_beside(low: float, high: float) -> bool:
+    """Whether the low end of a range is less than the last of the three digits that its high end is told with."""
+    return low * 1000 < high or low == high == 0
+
+
 def size(byte_count: float | None) -> str:
     """``812 B``, ``1.54 GB``: powers of ten, as bandwidth is."""
     return NOT_CAPTURED if byte_count is None else _scaled(byte_count, "B", _BYTES)

@@ -30,7 +30,8 @@ def saves(finding: Finding) -> str:
 def saves_range(saving_ns: tuple[int, int]) -> str:
     """A saving (low, high), as ``saves`` tells it."""
     low, high = saving_ns
-    return f"up to {units.duration(high)}" if low == 0 < high else units.duration_range(low, high)
+    is_most = high > 0 and units.is_nothing_beside(low, high)
+    return f"up to {units.duration(high)}" if is_most else units.duration_range(low, high)
 
 
 def worst(examples: Sequence[Example]) -> str:

@@ -102,7 +102,7 @@ def saves_of(response: FirstResponse, window_ns: int) -> str:
         return ""
     low, high = response.saving_ns
     shares = [units.percent(low / window_ns), units.percent(high / window_ns)]
-    if not low:
+    if units.is_nothing_beside(low, high):
         return f"saves up to {units.duration(high)} ({shares[1]})" if high else "saves nothing here"
     share = shares[1] if shares[0] == shares[1] else f"{shares[0].removesuffix(' %')}-{shares[1]}"
     return f"saves {units.duration_range(low, high)} ({share})"
