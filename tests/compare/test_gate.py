@@ -12,6 +12,7 @@ from boundby.compare.quantities import QUANTITIES, listing
 from boundby.model.errors import InputError, UserError
 from boundby.results.gate import GateResult
 from boundby.results.report import Coverage, Report
+from boundby.trace.facts import TraceWarning
 from tests.compare import pairs
 from tests.support import reports
 
@@ -107,6 +108,18 @@ def test_limits_on_a_report(text: str, kept: bool) -> None:
     (fails,) = held(text, fails=True).limits if result.measured and result.measured[0].value is not None else (None,)
     if fails is not None and len(result.measured) == 1:
         assert fails.kept is not kept
+
+
+def test_a_part_of_a_report_keeps_no_limit() -> None:
+    report = reports.sample()
+    warning = TraceWarning("max-memory", "only the last part was read")
+    part = replace(report, trace=replace(report.trace, warnings=(*report.trace.warnings, warning)))
+    texts = ("gpu_utilization >= 0 %", "gpu_utilization > 100 %")
+    assert [result.kept for result in held(*texts, report=report).limits] == [True, False]
+    kept, broken = held(*texts, report=part).limits
+    assert (kept.kept, kept.untold) == (False, True)
+    assert "last part of the report" in kept.message
+    assert (broken.kept, broken.untold) == (False, False)
 
 
 def test_every_quantity_can_be_measured_or_says_why_not() -> None:

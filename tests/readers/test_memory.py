@@ -74,6 +74,20 @@ def test_the_last_part_is_analysed_and_said(export: Path, plain: bool, monkeypat
     assert [device.verdict.bound for device in part.devices] == [device.verdict.bound for device in whole.devices]
 
 
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html", "brief"])
+def test_a_part_is_told_at_the_top(export: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def top(*options: str) -> str:
+        ran = CliRunner().invoke(cli, ["analyze", str(export), "-q", "--format", form, *options])
+        assert ran.exit_code == 0
+        text = " ".join(ran.output.split())
+        return text if form == "brief" else text[: text.index("GPU 0 ")] if form != "html" else text.split("<h2")[0]
+
+    assert "the last part of the report (--max-memory)" in top("--max-memory", str(half(export)))
+    assert "last part of the report" not in top()
+
+
 def test_backtraces_take_room_whatever_part_is_read(export: Path, tmp_path: Path) -> None:
     sampled = tmp_path / "sampled.sqlite"
     sampled.write_bytes(export.read_bytes())

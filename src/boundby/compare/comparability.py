@@ -23,7 +23,7 @@ _KINDS = {
 #: What decides between the causes of idle time: without it on one side, shares move between them.
 _DECIDES = ("cuda_api", "osrt", "cpu_scheduling", "cpu_samples")
 #: Warnings of a trace that change what times mean.
-_TELLING = ("clock-skew", "graph-level")
+_TELLING = ("clock-skew", "graph-level", "max-memory")
 
 
 def doubts(before: Report, after: Report, steps: tuple[Part, Part] | None) -> list[Doubt]:

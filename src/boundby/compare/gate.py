@@ -137,8 +137,16 @@ def check(
     """Hold every limit against the report, and against the comparison whose later side it is. Raises LimitError for
     a limit that needs two runs where there is one."""
     region = step_of(report, steps)
-    results = tuple(_check(limit, report, comparison, region) for limit in limits)
-    return GateResult(report.trace.path, results)
+    results = [_check(limit, report, comparison, region) for limit in limits]
+    if report.trace.is_part:  # what the last part breaks is told as broken
+        results = [_of_part(result) if result.kept and not result.skipped else result for result in results]
+    return GateResult(report.trace.path, tuple(results))
+
+
+def _of_part(result: LimitResult) -> LimitResult:
+    why = "only the last part of the report was read, for want of memory (see its warning max-memory)"
+    text = f"Whether this holds for all of it cannot be told: {why}."
+    return replace(result, kept=False, untold=True, message=f"{result.message} {text}")
 
 
 def check_job(limits: Sequence[Limit], job: JobReport, comparison: JobComparison | None = None) -> GateResult:

@@ -77,7 +77,10 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
         "regions": [_region(row.region, most) for row in rows[: most["regions"]]],
         "top_kernels": [_top(one) for one in kernels[: most["kernels"]]],
         "top_calls": [_top(one) for one in calls[: most["calls"]]],
-        "not_told": [f"{gap.kind} ({gap.remedy})" for gap in not_captured(report)],
+        "not_told": [
+            *(["what came before the last part of the report (--max-memory)"] if report.trace.is_part else []),
+            *(f"{gap.kind} ({gap.remedy})" for gap in not_captured(report)),
+        ],
         "left_out": {
             "verdicts": max(len(parts) - most["devices"], 0),
             "first": max(len(responses) - most["first"], 0),

@@ -194,8 +194,9 @@ def what_ran(report: Report) -> str:
 
 
 def circumstances(report: Report) -> tuple[str, ...]:
-    """GPU, nsys version, window and file, each a short phrase."""
-    parts = gpus([device.name or f"GPU {device.id}" for device in report.devices])
+    """What part of the trace, GPU, nsys version, window and file, each a short phrase."""
+    parts = ["only the last part of the report (--max-memory)"] if report.trace.is_part else []
+    parts += gpus([device.name or f"GPU {device.id}" for device in report.devices])
     if report.trace.nsys_version:
         parts.append(f"nsys {clean(report.trace.nsys_version)}")
     parts.append(window(report))

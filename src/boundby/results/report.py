@@ -96,6 +96,11 @@ class TraceSummary:
         "Why cuda, nvtx, osrt, cpu_scheduling, gpu_metrics or cuda_graphs are not there, as far as that is known.",
     ] = field(default_factory=dict)
 
+    @property
+    def is_part(self) -> bool:
+        """Whether only its last part was read, for want of memory; a warning has the figures."""
+        return any(warning.code == "max-memory" for warning in self.warnings)
+
 
 @dataclass(frozen=True)
 class Distribution:
