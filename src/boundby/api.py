@@ -90,7 +90,6 @@ class Analysis:
         """One step, of a trace that has been read: who watches is told, and it takes no longer than it may."""
         trace = self.trace
         self._progress(doing, done)
-        heap.give_back()
         tables = trace.operations, trace.api, trace.ranges, trace.os_calls, trace.schedule
         with stage(doing, events=sum(map(len, tables)), most_s=self.options.max_time):
             yield
@@ -150,6 +149,7 @@ class Analysis:
         if not self.timeline.devices or not len(self.timeline.calls):
             return Counterfactuals()
         inclusive = self.stats.inclusive
+        heap.give_back()
         try:
             with self.in_time("replaying without each cause", _MEASURED):
                 replayed = counterfactuals(self.predictor, inclusive)
@@ -241,6 +241,7 @@ class Analysis:
         if chosen.region is not None or chosen.min_share:
             shown = self._regions(chosen.region, chosen.min_share or 0.0)
         every, broken = self._rules
+        heap.give_back()
         with self.in_time("looking for what to change", _JUDGED):
             looked = find(context, every, settings.disabled)
         devices, threads, shown, late = self._first_responses(looked.found, shown)

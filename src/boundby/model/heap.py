@@ -1,4 +1,4 @@
-"""Memory that is free: kept by the C library for the next arrays, and given back where a step begins."""
+"""Memory that is free: kept by the C library for the next arrays, and given back before the steps that take most."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def keep_freed() -> None:
 
 
 def give_back() -> None:
-    """Give the holes back, where they are kept: at the begin of a step, which has arrays of other sizes, so that the
-    peak is made of what is used."""
+    """Give the holes back, where they are kept: before a step that takes most memory, whose arrays have other sizes, so
+    that the peak is made of what is used. Elsewhere they are better used again: each page that is given back is a fault
+    when it is next written to."""
     if _Heap.is_kept:
         with contextlib.suppress(AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
