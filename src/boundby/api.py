@@ -149,10 +149,11 @@ class Analysis:
         if not self.timeline.devices or not len(self.timeline.calls):
             return Counterfactuals()
         inclusive = self.stats.inclusive
-        heap.give_back()
         try:
             with self.in_time("replaying without each cause", _MEASURED):
-                replayed = counterfactuals(self.predictor, inclusive)
+                predictor = self.predictor
+                heap.give_back()
+                replayed = counterfactuals(predictor, inclusive)
                 return replace(replayed, filled=self._filled()) if self.timeline.losses.lost.any() else replayed
         except OutOfTimeError as error:
             return Counterfactuals(unreliable=error.because)
