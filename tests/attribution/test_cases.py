@@ -54,6 +54,21 @@ def test_a_sync_before_a_gap_is_to_blame_and_its_region_owns_it() -> None:
     assert owners(program, "sync") == {"loss": 308}
 
 
+def test_a_copy_that_another_class_cuts_in_two_keeps_its_owner() -> None:
+    """In order of start the collective stands between two copies, of which the first is seen before and after it."""
+    program = Program()
+    calls = []
+    for place, name in enumerate(("stage", "reduce", "flush")):
+        program.push(20 * place * US, (20 * place + 10) * US, name)
+        kind = "cudaLaunchKernel_v7000" if name == "reduce" else "cudaMemcpyAsync_v3020"
+        calls.append(program.api(20 * place * US, (20 * place + 5) * US, kind))
+    program.copy(100 * US, 200 * US, calls[0], stream=1)
+    program.kernel(120 * US, 170 * US, calls[1], "ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=3)
+    program.copy(200 * US, 250 * US, calls[2], stream=1)
+    assert owners(program, "gpu_comm") == {"reduce": 50}
+    assert owners(program, "gpu_copy") == {"stage": 50, "flush": 50}
+
+
 def test_a_sync_without_a_gap_costs_nothing() -> None:
     program = Program()
     launch(program, 0, 8, 900)

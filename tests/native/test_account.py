@@ -21,6 +21,7 @@ from boundby.attribution.windows import parse_window
 from boundby.model import library
 from boundby.model.arrays import (
     Int64Array,
+    as_slice,
     factorize,
     first_rows,
     into_groups,
@@ -162,6 +163,8 @@ def test_order_statistics(given_values: list[int], groups: int, random: Random) 
     both(lambda: [order_of(column) for column in (values, np.sort(values), np.unique(values), values.astype(np.int8))])
     both(lambda: [translated(column, lambda value: 3 * value, np.int32) for column in (many, values, values + 70)])
     both(lambda: [first_rows(values), running_maximum(values), running_maximum(np.sort(values))])
+    for rows in (values + 70, np.sort(values) + 70, np.unique(values) + 70, np.arange(7, 9 + len(values))):
+        assert np.array_equal(np.arange(rows.max() + 1)[as_slice(rows)], rows)
     both(lambda: marked(np.maximum(values, -1), 70))
     both(lambda: factorize(many, np.resize(group, len(many)), -many))
     for kind in (np.int8, np.int16, np.int32, np.int64):

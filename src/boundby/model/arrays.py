@@ -437,9 +437,9 @@ def as_rows(chosen: BoolArray) -> slice | npt.NDArray[np.intp]:
 
 
 def as_slice(rows: npt.NDArray[Any]) -> slice | npt.NDArray[Any]:
-    """Rows, each named once, as a slice where they follow one another."""
+    """Rows, as a slice where each is the one after the one before it."""
     first, last = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
-    return slice(first, last) if last - first == len(rows) and ascend([rows]) else rows
+    return slice(first, last) if last - first == len(rows) and order_of(rows) == 2 else rows
 
 
 def ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
