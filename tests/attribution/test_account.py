@@ -58,7 +58,7 @@ def check_invariants(timeline: Timeline) -> None:
         assert ((segments.region >= 0) & (segments.region < len(regions))).all()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(host_sequences())
 def test_equals_the_literal_reading(program: Program) -> None:
     timeline = timeline_of(program)
