@@ -616,8 +616,8 @@ class Tally(NamedTuple):
         return most
 
 
-def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array, end: Int64Array) -> Tally:
-    """Rows counted, and the time that they take, by group and label."""
+def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array | None, end: Int64Array) -> Tally:
+    """Rows counted, and the time that they take, by group and label. Without ``start``, ``end`` is that time."""
     if len(group) == 0:
         return Tally(*(np.empty(0, np.int64) for _ in range(4)))
     (low, high), (least, most) = bounds(group), bounds(label)
@@ -625,11 +625,12 @@ def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array, e
     if core() is None or groups * labels > _CELLS_PER_ROW * len(group):
         pairs, of_row = factorize(group, label)
         counts = group_counts(of_row, len(pairs))
-        return Tally(pairs[:, 0], pairs[:, 1], counts, group_sums(of_row, end - start, len(pairs)))
+        ns = end if start is None else end - start
+        return Tally(pairs[:, 0], pairs[:, 1], counts, group_sums(of_row, ns, len(pairs)))
     sides = integers(group), integers(label)
     found = np.zeros((groups * labels, 2), np.int64)
     columns = (sides[0], sides[0].itemsize, low, groups, sides[1], sides[1].itemsize, least, labels)
-    if run("boundby_tally", *columns, int64(start), int64(end), len(group), found) < 0:
+    if run("boundby_tally", *columns, 0 if start is None else int64(start), int64(end), len(group), found) < 0:
         raise IndexError("a row is of no group")
     cells = np.flatnonzero(found[:, 0])
     return Tally(cells // labels + low, cells % labels + least, *found[cells].T)

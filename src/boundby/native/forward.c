@@ -194,73 +194,57 @@ EXPORT void boundby_forward(const links_t *l, const costs_t *c, const pass_t *p)
 }
 
 typedef struct { /* Slots */
-  int32_t *node_last, *row_last, *spare, *node, *row;
+  int32_t *spare, *node, *row;
 } slots_t;
 
-/* An event needs something: when for the last time is found out first; then its slot is free. 0: it is not there yet. */
-static inline int need(int32_t *last, const int32_t *slot, int32_t which, int64_t now, int is_first, int32_t *spare,
-                       int64_t *free) {
-  if (which < 0) return 1;
-  if (is_first) {
-    last[which] = (int32_t)now;
-    return 1;
-  }
-  if (slot[which] < 0) return 0;
-  if (last[which] != now) return 1;
-  last[which] = -1;
-  spare[(*free)++] = slot[which];
-  return 1;
+/* Something is needed: who needs it last takes a slot for it (-2 - slot, until it is made). 0: it is made only later. */
+static inline int need(int32_t *slot, int32_t *spare, int64_t *free, int64_t *used) {
+  if (*slot == -1) *slot = -2 - (*free ? spare[--*free] : (int32_t)(*used)++);
+  return *slot < 0;
 }
 
-/* A slot for the times of each node and operation, from its event to the last one that needs them. How many slots that
-   takes; -1 where an event needs what happens only after it in the order, or does not happen once. Slots: all -1. */
+/* A slot for the times of each node and operation, from its event to the last one that needs them, looked for from the
+   last event on. How many slots that takes; -1 where an event needs what happens only after it in the order, or does not
+   happen once. Slots: all -1. */
 EXPORT int64_t boundby_slots(const links_t *l, const int32_t *order, int64_t events, int64_t nodes, int64_t rows,
                              const slots_t *s) {
   int64_t free = 0, used = 0, made = 0;
-#define NEED_NODE(which) need(s->node_last, s->node, which, now, is_first, s->spare, &free)
-#define NEED_ROW(which) need(s->row_last, s->row, which, now, is_first, s->spare, &free)
-  for (int is_first = 1; is_first >= 0; is_first--)
-    for (int64_t now = 0; now < events; now++) {
-      int32_t event = order[now], at = event < 0 ? ~event : event >> 1;
-      int is_there = 1;
-      if (!is_first && (event < 0 || !(event & 1))) {
-        int32_t *slot = (event < 0 ? s->row : s->node) + at;
-        if (*slot >= 0) return -1;
-        *slot = free ? s->spare[--free] : (int32_t)used++;
-        made++;
-      }
-      if (event < 0) {
-        is_there &= NEED_NODE(l->launch[at]) & NEED_ROW(l->before[at]);
-        for (int32_t edge = l->after_at[at]; edge < l->after_at[at + 1]; edge++) is_there &= NEED_ROW(l->after_what[edge]);
-        NEED_ROW(at);
-      } else {
-        if (event & 1)
-          for (int32_t edge = l->wait_at[at]; edge < l->wait_at[at + 1]; edge++) {
-            int32_t row = l->wait_for[edge];
-            is_there &= NEED_NODE(l->launch[row]) & NEED_ROW(row);
-          }
-        else
-          is_there &= NEED_NODE(l->follows[at]) & NEED_ROW(l->queue_slot[at]);
-        is_there &= NEED_NODE(at);
-      }
-      if (!is_there) return -1;
+#define NEED(column, which) ((which) < 0 || need((column) + (which), s->spare, &free, &used))
+#define NEED_NODE(which) NEED(s->node, which)
+#define NEED_ROW(which) NEED(s->row, which)
+  for (int64_t now = events - 1; now >= 0; now--) {
+    int32_t event = order[now], at = event < 0 ? ~event : event >> 1, *slot = (event < 0 ? s->row : s->node) + at;
+    int is_there = NEED(slot, 0);
+    if (is_there && (event < 0 || !(event & 1))) {
+      *slot = -2 - *slot;
+      s->spare[free++] = *slot;
+      made++;
     }
+    if (event < 0) {
+      is_there &= NEED_NODE(l->launch[at]) & NEED_ROW(l->before[at]);
+      for (int32_t edge = l->after_at[at]; edge < l->after_at[at + 1]; edge++) is_there &= NEED_ROW(l->after_what[edge]);
+    } else if (event & 1)
+      for (int32_t edge = l->wait_at[at]; edge < l->wait_at[at + 1]; edge++) {
+        int32_t row = l->wait_for[edge];
+        is_there &= NEED_NODE(l->launch[row]) & NEED_ROW(row);
+      }
+    else
+      is_there &= NEED_NODE(l->follows[at]) & NEED_ROW(l->queue_slot[at]);
+    if (!is_there) return -1;
+  }
   return made == nodes + rows ? used : -1;
 }
 
-enum { INTERVAL, CALL, WAIT_LAG, LATENCY, SWITCH, DELAY, DURATION, COSTS };
+enum { INTERVAL, CALL, WAIT_LAG, LATENCY, SWITCH, DELAY, DURATION, WAITS, PIECES, COLUMNS };
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 typedef struct { /* Many */
   const int32_t *order;
   int64_t events, origin;
-  const int64_t *costs; /* of each cost: where the columns of cost_t are */
-  const uint8_t *waits;
+  const int64_t *columns; /* where those of each column_t are */
   int64_t unlimited;
   int64_t pieces;
   const int32_t *piece_at;
-  const int64_t *piece_ns;
-  const uint8_t *piece_passes;
   const int32_t *node_slot, *row_slot;
   double *times, *clock;
   uint8_t *begun;
@@ -270,17 +254,17 @@ typedef struct { /* Many */
   int64_t lanes;
   const int32_t *window;
   double *first, *last, *kept;
-  int64_t at_once; /* 2 or 8 */
+  int64_t at_once; /* 2, 8 or 16 */
   int64_t is_wide; /* registers hold four numbers */
 } many_t;
 
 typedef struct { /* what was measured; what is left of it in some passes (0: nothing), and in which (bits; 0: none) */
   const int64_t *measured, *left;
-  const uint8_t *passes;
-} cost_t;
+  const uint8_t *passes[2]; /* the first eight and the rest */
+} column_t;
 
-/* Several passes at once, in as many registers as they take (many.h): two passes, eight, and eight where registers hold
-   four numbers. */
+/* Several passes at once, in as many registers as they take (many.h): two passes, eight, and eight or sixteen where
+   registers hold four numbers. */
 #define AT_ONCE 2
 #define WIDTH 2
 #define OWN(name) name##_two
@@ -295,6 +279,11 @@ typedef struct { /* what was measured; what is left of it in some passes (0: not
 #define AT_ONCE 8
 #define WIDTH 4
 #define OWN(name) name##_wide
+#define TARGET __attribute__((target("avx2")))
+#include "many.h"
+#define AT_ONCE 16
+#define WIDTH 4
+#define OWN(name) name##_widest
 #define TARGET __attribute__((target("avx2")))
 #include "many.h"
 #endif
@@ -318,6 +307,8 @@ EXPORT void boundby_forward_many(const links_t *l, const many_t *m) {
   if (m->at_once == 2)
     forward_two(l, m);
 #ifdef __x86_64__
+  else if (m->at_once == 16)
+    forward_widest(l, m);
   else if (m->is_wide)
     forward_wide(l, m);
 #endif

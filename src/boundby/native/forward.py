@@ -6,7 +6,7 @@ rows of nodes and operations as in `boundby.replay.graph`, NONE (-1) in an index
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple, TypeVar
@@ -34,7 +34,7 @@ NONE = -1
 NEVER = -(1 << 62)
 FIRST_KERNEL = 3  # kinds of operations from here on are kernels
 BLOCK = 32  # lanes that are looked at as one
-AT_ONCE, FEW = 8, 2  # passes that run as one; few of them are quicker by themselves
+AT_ONCE, SOME, FEW = 16, 8, 2  # passes that run as one; some or few of them are quicker by themselves
 EXACT_NS = 1 << 53  # whole numbers below are exact as floating point numbers: 104 days
 
 T = TypeVar("T", bound=Record)
@@ -301,11 +301,9 @@ def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool =
 
 @dataclass(frozen=True, eq=False)
 class Slots(Record):
-    """Where times of nodes and operations are kept from their event to the last one that needs them, of ``count``
-    places in all. On the way: the last event that needs each, and places that are free."""
+    """Where times of nodes and operations are kept from their event to the last one that needs them, and on the way
+    places that are free."""
 
-    node_last: Int32Array
-    row_last: Int32Array
     spare: Int32Array
     node: Int32Array
     row: Int32Array
@@ -317,8 +315,7 @@ def assign_slots(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Arra
     if core() is None:
         return None
     nodes, rows = links.nodes, links.operations
-    sizes = nodes, rows, nodes + rows, nodes, rows
-    slots = Slots(*(np.full(size, NONE, np.int32) for size in sizes))
+    slots = Slots(np.empty(nodes + rows, np.int32), *(np.full(size, NONE, np.int32) for size in (nodes, rows)))
     count = run("boundby_slots", links, order, len(order), nodes, rows, slots)
     return None if count < 0 else (slots.node, slots.row, count)
 
@@ -331,14 +328,11 @@ class Many(Record):
     order: Int32Array
     events: int
     origin: int
-    costs: Int64Array  # of each column: the addresses of what was measured, of what is left of it in some passes, and
-    # of in which; 0: there is none
-    waits: ByteArray
+    columns: Int64Array  # of each cost, of who waits and of pieces: the addresses of what was measured, of what is
+    # left of it in some passes, and of in which (the first eight and the rest); 0: there is none
     unlimited: int  # passes in which queues are not limited
     pieces: int
     piece_at: Int32Array  # see `Pieces.at`
-    piece_ns: Int64Array
-    piece_passes: ByteArray  # passes without it
     node_slot: Int32Array
     row_slot: Int32Array
     times: FloatArray  # of each slot: starts, then ends
@@ -353,7 +347,7 @@ class Many(Record):
     first: FloatArray
     last: FloatArray
     kept: FloatArray
-    at_once: int  # FEW or AT_ONCE
+    at_once: int  # FEW, SOME or AT_ONCE
     is_wide: bool  # registers hold four numbers
 
 
@@ -396,25 +390,45 @@ def _is_wide() -> bool:
 
 
 class _AtOnce:
-    """Up to AT_ONCE costs that differ from those measured by less in some places, of each column in one way."""
+    """Up to AT_ONCE costs that differ from those measured by less in some places, of each column in one way. Of each
+    of them only that is kept: in which places."""
 
-    def __init__(self, measured: Costs) -> None:
+    def __init__(self, measured: Costs, room_ns: float) -> None:
+        """``room_ns``: no pass may last that long, however much happens one after the other."""
         self.measured = measured
-        self.costs: list[Costs] = []
-        self._less: list[dict[str, Less]] = []  # of each, by column
+        self._room_ns = room_ns - measured.total_ns
+        self.members: list[int] = []
+        self._most = AT_ONCE if _is_wide() else SOME
         self._left: dict[str, Int64Array | None] = {}  # by column
+        self._passes: dict[str, list[ByteArray]] = {}  # by column (of costs, "waits" and "pieces"), for eight each
+        self._pieces = Pieces(np.zeros(0, np.int32), np.zeros(0, np.int64), 0)
+        self._unlimited = 0
 
-    def add(self, costs: Costs) -> bool:
+    def add(self, number: int, costs: Costs) -> bool:
         """Whether these could join."""
         less = {name: column for name in COSTS if (column := self._less_of(costs, name)) is not None}
         left = {name: column.left for name, column in less.items() if column.pieces is None}
         is_other = any(self._left.get(name, column) is not column for name, column in left.items())
-        if is_other or len(self.costs) == AT_ONCE:
+        new_ns = sum(_total_ns(ns) for name, ns in left.items() if ns is not None and name not in self._left)
+        if is_other or new_ns >= self._room_ns or len(self.members) == self._most:
             return False
-        self.costs.append(costs)
-        self._less.append(less)
         self._left |= left
+        self._room_ns -= new_ns
+        self._unlimited |= (not costs.has_queue_limit) << len(self.members)
+        self._mark("waits", costs.waits)
+        for name, column in less.items():
+            self._pieces = column.pieces or self._pieces
+            self._mark(name if column.pieces is None else "pieces", column.where)
+        self.members.append(number)
         return True
+
+    def _mark(self, name: str, where: BoolArray) -> None:
+        """The next pass is one of those in which there is less of a column in these places."""
+        block, bit = divmod(len(self.members), 8)
+        own = where.view(np.uint8) * np.uint8(1 << bit)  # shifting takes 25 times as long
+        passes = self._passes.setdefault(name, [])
+        passes += [np.zeros(0, np.uint8)] * (block + 1 - len(passes))
+        passes[block] = np.bitwise_or(passes[block], own, out=own) if len(passes[block]) else own
 
     def _less_of(self, costs: Costs, name: str) -> Less | None:
         column, measured = costs.column(name), getattr(self.measured, name)
@@ -424,40 +438,26 @@ class _AtOnce:
             return column
         return Less(measured, np.ones(len(measured), np.bool_), getattr(costs, name))
 
-    @property
-    def total_ns(self) -> float:
-        """No pass lasts longer than this, however much happens one after the other."""
-        return self.measured.total_ns + sum(_total_ns(left) for left in self._left.values() if left is not None)
-
     def spans(
         self, links: Links, order: Int32Array, slots: tuple[Int32Array, Int32Array, int], windows: Windows
     ) -> list[Spans]:
         """All in one pass."""
         lanes, (node_slot, row_slot, places) = len(links.lane_first), slots
-        unlimited, waits, passes = 0, np.zeros(links.nodes, np.uint8), dict[str, ByteArray]()
-        pieces = Pieces(np.zeros(0, np.int32), np.zeros(0, np.int64), 0)
-        for number, (costs, less) in enumerate(zip(self.costs, self._less, strict=True)):
-            unlimited |= (not costs.has_queue_limit) << number
-            waits |= costs.waits.view(np.uint8) * np.uint8(1 << number)
-            for name, column in less.items():
-                own = column.where.view(np.uint8) * np.uint8(1 << number)  # shifting takes 25 times as long
-                if column.pieces is not None:
-                    pieces, name = column.pieces, "pieces"
-                passes[name] = np.bitwise_or(passes[name], own, out=own) if name in passes else own
-        columns = [(getattr(self.measured, name), self._left.get(name), passes.get(name)) for name in COSTS]
-        at_once = FEW if len(self.costs) <= FEW else AT_ONCE
+        measured = {**{name: getattr(self.measured, name) for name in COSTS}, "waits": None, "pieces": self._pieces.ns}
+        columns = [
+            (column, self._left.get(name), *self._passes.get(name, []), None, None)[:4]
+            for name, column in measured.items()
+        ]
+        at_once = next(size for size in (FEW, SOME, AT_ONCE) if len(self.members) <= size)
         shape = windows.size, at_once
         many = Many(
             order=order,
             events=len(order),
             origin=links.origin_ns,
-            costs=np.array([0 if one is None else one.ctypes.data for each in columns for one in each], np.int64),
-            waits=waits,
-            unlimited=unlimited,
-            pieces=len(pieces.node),
-            piece_at=pieces.at,
-            piece_ns=pieces.ns,
-            piece_passes=passes.get("pieces", np.zeros(0, np.uint8)),
+            columns=np.array([[_address(column) for column in each] for each in columns], np.int64),
+            unlimited=self._unlimited,
+            pieces=len(self._pieces.node),
+            piece_at=self._pieces.at,
             node_slot=node_slot,
             row_slot=row_slot,
             times=np.empty(2 * places * at_once),
@@ -478,40 +478,40 @@ class _AtOnce:
             np.where(np.abs(time) < -NEVER, time.astype(np.int64) + links.origin_ns, time.astype(np.int64))
             for time in (many.first, many.last, many.kept)
         ]
-        return [Spans(at[0][:, n], at[1][:, n], at[2][:, :, n]) for n in range(len(self.costs))]
+        return [Spans(at[0][:, n], at[1][:, n], at[2][:, :, n]) for n in range(len(self.members))]
+
+
+def _address(column: Int64Array | ByteArray | None) -> int:
+    return 0 if column is None or not len(column) else column.ctypes.data
 
 
 def spans(
     links: Links,
     measured: Costs,
-    costs: Sequence[Costs],
+    costs: Iterable[Costs],
     order: Int32Array,
     slots: tuple[Int32Array, Int32Array, int],
     windows: Windows,
 ) -> list[Spans]:
     """What `Windows.spans` says of a pass with each of these costs, in as few passes as may be; see `assign_slots`.
-    ``measured``: what most of their columns are, but for what is less of them."""
-    for each in (measured, *costs):
-        each.check(links)
+    ``measured``: what most of their columns are, but for what is less of them. Costs are let go one after the other."""
+    measured.check(links)
     if len(windows.of) != links.operations:
         raise ValueError("windows are of another graph")
-    parts: list[tuple[_AtOnce, list[int]]] = []
-    for number, each in enumerate(costs):
-        joined = next((members for part, members in parts if part.add(each)), None)
-        if joined is None:
-            part, joined = _AtOnce(measured), []
-            part.add(each)
-            parts.append((part, joined))
-        joined.append(number)
+    parts: list[_AtOnce] = []
     found: dict[int, Spans] = {}
-    for part, members in parts:
-        if links.reach_ns + part.total_ns < EXACT_NS:
-            found |= dict(zip(members, part.spans(links, order, slots, windows), strict=True))
-        else:
-            for number, each in zip(members, part.costs, strict=True):
+    for number, each in enumerate(costs):
+        each.check(links)
+        if not any(part.add(number, each) for part in parts):
+            part = _AtOnce(measured, EXACT_NS - links.reach_ns)
+            if part.add(number, each):
+                parts.append(part)
+            else:
                 one = forward(links, each, order)
                 found[number] = windows.spans(one.start, one.end)
-    return [found[number] for number in range(len(costs))]
+    for part in parts:
+        found |= dict(zip(part.members, part.spans(links, order, slots, windows), strict=True))
+    return [found[number] for number in range(len(found))]
 
 
 def shorten(interval_ns: Int64Array, node: Int32Array, ns: Int64Array, mine: BoolArray) -> Int64Array:

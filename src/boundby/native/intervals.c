@@ -171,8 +171,8 @@ EXPORT int64_t boundby_sums(const void *group, int64_t width, const int64_t *val
     return count;
 }
 
-/* Add one, and how long the row takes, to the two numbers of each pair of a group and a label (so many bytes each, from
-   the lowest on). -1 where one is none. */
+/* Add one, and how long the row takes (without a start: the end is that), to the two numbers of each pair of a group and a
+   label (so many bytes each, from the lowest on). -1 where one is none. */
 EXPORT int64_t boundby_tally(const void *group, int64_t group_width, int64_t low, int64_t groups, const void *label,
                              int64_t label_width, int64_t least, int64_t labels, const int64_t *start,
                              const int64_t *end, int64_t count, int64_t *total) {
@@ -180,7 +180,7 @@ EXPORT int64_t boundby_tally(const void *group, int64_t group_width, int64_t low
         int64_t into = element(group, group_width, row) - low, told = element(label, label_width, row) - least;
         if (into < 0 || into >= groups || told < 0 || told >= labels) return -1;
         total[2 * (into * labels + told)] += 1;
-        total[2 * (into * labels + told) + 1] += end[row] - start[row];
+        total[2 * (into * labels + told) + 1] += start ? end[row] - start[row] : end[row];
     }
     return count;
 }

@@ -33,26 +33,34 @@ HERE vector_t earliest(vector_t a, vector_t b) { return -latest(-a, -b); }
 #endif
 
 typedef struct {
-  cost_t cost[COSTS];
-  all_t is_in[1 << AT_ONCE]; /* of the passes as bits: 1 for each that is among them */
+  column_t column[COLUMNS];
+  vector_t is_in[1 << WIDTH]; /* of the passes of a register as bits: 1 for each that is among them */
 } shared_t;
 
 static const vector_t OWN(nothing) = {0};
+
+#define IS_IN(passes) s->is_in[(passes) >> WIDTH * k & ((1 << WIDTH) - 1)]
+
+/* In which passes there is less of a column, as bits. */
+HERE uint32_t OWN(passes)(const column_t *c, int64_t at) {
+  uint32_t passes = c->passes[0] ? c->passes[0][at] : 0;
+  return AT_ONCE > 8 && c->passes[1] ? passes | (uint32_t)c->passes[1][at] << 8 : passes;
+}
 
 /* Times of a slot. */
 HERE vector_t *OWN(at)(double *times, int64_t which) { return (vector_t *)(times + AT_ONCE * which); }
 
 /* A cost, in each pass. */
 HERE void OWN(cost)(const shared_t *s, int which, int64_t at, vector_t *to) {
-  const cost_t *c = &s->cost[which];
+  const column_t *c = &s->column[which];
   double measured = (double)c->measured[at];
-  uint8_t passes = c->passes ? c->passes[at] : 0;
+  uint32_t passes = OWN(passes)(c, at);
   if (!passes) {
     EACH(to[k] = OWN(nothing) + measured)
     return;
   }
   double less = measured - (c->left ? (double)c->left[at] : 0);
-  EACH(to[k] = measured - less * s->is_in[passes][k])
+  EACH(to[k] = measured - less * IS_IN(passes))
 }
 
 /* A time and a cost. */
@@ -70,8 +78,9 @@ HERE void OWN(begin)(const links_t *l, const shared_t *s, const many_t *m, int32
   if (m->begun[chain]) {
     OWN(cost)(s, INTERVAL, node, cost);
     for (int32_t at = m->pieces ? m->piece_at[node] : 0; m->pieces && at < m->piece_at[node + 1]; at++) {
-      double ns = (double)m->piece_ns[at];
-      EACH(cost[k] -= ns * s->is_in[m->piece_passes[at]][k])
+      double ns = (double)s->column[PIECES].measured[at];
+      uint32_t passes = OWN(passes)(&s->column[PIECES], at);
+      EACH(cost[k] -= ns * IS_IN(passes))
     }
     EACH(now[k] = clock[k] + cost[k])
   } else {
@@ -88,7 +97,7 @@ HERE void OWN(begin)(const links_t *l, const shared_t *s, const many_t *m, int32
     const vector_t *room = OWN(at)(m->times, 2 * (int64_t)m->row_slot[slot] + 1);
     double lag_ns = (double)l->queue_slot_lag_ns[node];
     if (m->unlimited)
-      EACH(now[k] = latest(now[k], room[k] + lag_ns + s->is_in[m->unlimited][k] * (double)NEVER))
+      EACH(now[k] = latest(now[k], room[k] + lag_ns + IS_IN(m->unlimited) * (double)NEVER))
     else
       EACH(now[k] = latest(now[k], room[k] + lag_ns))
   }
@@ -99,9 +108,9 @@ HERE void OWN(begin)(const links_t *l, const shared_t *s, const many_t *m, int32
 }
 
 HERE void OWN(end)(const links_t *l, const shared_t *s, const many_t *m, int32_t node, vector_t *mine) {
-  if (!m->waits[node]) return;
+  uint32_t waits = OWN(passes)(&s->column[WAITS], node);
+  if (!waits) return;
   int32_t chain = l->chain[node];
-  const vector_t *waits = s->is_in[m->waits[node]];
   const double *begun = (double *)mine;
   vector_t *clock = OWN(at)(m->clock, chain);
   all_t done, own;
@@ -117,9 +126,9 @@ HERE void OWN(end)(const links_t *l, const shared_t *s, const many_t *m, int32_t
     }
     EACH(done[k] = latest(done[k], then[k]))
   }
-  EACH(done[k] = own[k] + (done[k] - own[k]) * waits[k])
+  EACH(done[k] = own[k] + (done[k] - own[k]) * IS_IN(waits))
   EACH(mine[k] = done[k])
-  EACH(clock[k] = latest(clock[k], done[k] + (1 - waits[k]) * (double)NEVER))
+  EACH(clock[k] = latest(clock[k], done[k] + (1 - IS_IN(waits)) * (double)NEVER))
 }
 
 HERE void OWN(run)(const links_t *l, const shared_t *s, const many_t *m, const pass_t *p, int32_t row, vector_t *mine) {
@@ -142,7 +151,7 @@ HERE void OWN(run)(const links_t *l, const shared_t *s, const many_t *m, const p
       EACH(now[k] = latest(now[k], then[k]))
     }
     if (lane >= 0) EVERY ((double *)now)[n] = (double)find_room(l, p + n, row, (int64_t)((double *)now)[n]);
-    if (s->cost[DELAY].measured[row] || s->cost[DELAY].passes) OWN(add)(s, DELAY, row, now, now);
+    if (s->column[DELAY].measured[row] || OWN(passes)(&s->column[DELAY], row)) OWN(add)(s, DELAY, row, now, now);
   }
   OWN(add)(s, DURATION, row, now, end);
   EACH(mine[k] = now[k])
@@ -168,11 +177,12 @@ static TARGET void OWN(forward)(const links_t *links, const many_t *many) {
   const many_t own_many = *many, *m = &own_many;     /* read again */
   shared_t s;
   pass_t p[AT_ONCE];
-  for (int cost = 0; cost < COSTS; cost++)
-    s.cost[cost] = (cost_t){.measured = (const int64_t *)(intptr_t)m->costs[3 * cost],
-                           .left = (const int64_t *)(intptr_t)m->costs[3 * cost + 1],
-                           .passes = (const uint8_t *)(intptr_t)m->costs[3 * cost + 2]};
-  for (int bits = 0; bits < 1 << AT_ONCE; bits++) EVERY ((double *)s.is_in[bits])[n] = bits >> n & 1;
+  const int64_t *from = m->columns;
+  for (int column = 0; column < COLUMNS; column++, from += 4)
+    s.column[column] = (column_t){(const int64_t *)(intptr_t)from[0], (const int64_t *)(intptr_t)from[1],
+                                  {(const uint8_t *)(intptr_t)from[2], (const uint8_t *)(intptr_t)from[3]}};
+  for (int bits = 0; bits < 1 << WIDTH; bits++)
+    for (int n = 0; n < WIDTH; n++) ((double *)&s.is_in[bits])[n] = bits >> n & 1;
   EVERY p[n] = (pass_t){.lane_end = m->lane_end + n * m->lanes,
                         .lane_kind = m->lane_kind + n * m->lanes,
                         .block_end = m->block_end + n * m->lanes,
@@ -198,6 +208,7 @@ static TARGET void OWN(forward)(const links_t *links, const many_t *many) {
 #undef ONE
 #undef EACH
 #undef EVERY
+#undef IS_IN
 #undef AT_ONCE
 #undef WIDTH
 #undef OWN

@@ -14,7 +14,7 @@ from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.native.forward import AT_ONCE
 from boundby.replay.predictor import Predictor, Range, Step, most_saved
-from boundby.replay.removals import Scope, Without, held_by_region
+from boundby.replay.removals import Scope, Without, filled_regions, held_by_region
 from boundby.results.report import Doubt
 
 # Regions below this share of the window are not replayed: they cannot save more than they hold.
@@ -25,8 +25,8 @@ MOST_REGIONS = 60
 CAUSE_SHARE = 0.02
 # A cause that saves less of the window everywhere is not looked for in the regions.
 LEAST_SAVED_SHARE = 0.003
-# Regions are replayed together as soon as they have so many questions: few passes that are not full, and few masks.
-ASKED_TOGETHER = 2 * AT_ONCE
+# Regions are replayed together up to so many questions: few passes that are not full, and few masks.
+ASKED_TOGETHER = AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,7 @@ def _regions(
     """Savings inside each region that matters. ``held_ns``: see `held_by_region`; ``last``: see `savings_by_cause`."""
     timeline = predictor.timeline
     at_most = _most_everywhere(predictor, held, last)
+    filled = filled_regions(predictor.graph, predictor.everywhere, len(inclusive))
     alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
     first: dict[int, int] = {}
     waiting: dict[int, tuple[Scope, set[Cause]]] = {}
@@ -189,16 +190,14 @@ def _regions(
 
     for number in _regions_that_matter(timeline, inclusive):
         inside = timeline.ownership.regions.subtree(number)
-        scope = predictor.scope(regions=inside)
-        content = b"".join(np.packbits(mask).tobytes() for mask in (scope.nodes, scope.operations, scope.pieces))
-        first[number] = alike.setdefault(content, number)
+        first[number] = alike.setdefault((inside & filled).tobytes(), number)
         if first[number] != number:
             continue
         worth = _worth_replaying(held_ns[inside], int(inclusive[number].sum()))
         worth = {cause for cause in worth if at_most.get(cause, 0) >= LEAST_SAVED_SHARE * timeline.total_ns}
-        waiting[number] = scope, worth
-        if sum(len(causes) for _, causes in waiting.values()) >= ASKED_TOGETHER:
+        if len(worth) + sum(len(causes) for _, causes in waiting.values()) > ASKED_TOGETHER:
             replay()
+        waiting[number] = predictor.scope(regions=inside), worth
     replay()
     return {number: found[one] for number, one in first.items()}
 

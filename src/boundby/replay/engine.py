@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -99,10 +99,10 @@ def _outcome(graph: Graph, costs: Costs) -> Pass:
     return forward(graph.links, costs, graph.order)
 
 
-def replay_spans(graph: Graph, costs: Sequence[Costs], windows: Windows) -> list[Spans]:
+def replay_spans(graph: Graph, costs: Iterable[Costs], windows: Windows) -> list[Spans]:
     """When the operations of each window begin and end with each of these costs; each with a pass of its own, or of
     AT_ONCE of them where one order is good for all."""
-    if graph.takes_turns or graph.slots is None:
+    if graph.takes_turns or graph.slots is None:  # worked out before there are costs, which take memory as well
         return [windows.spans(*replay(graph, each)) for each in costs]
     return spans(graph.links, graph.costs, costs, graph.order, graph.slots, windows)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -18,7 +18,7 @@ from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import union
 from boundby.model.records import replace
 from boundby.model.units import percent
-from boundby.native.forward import AT_ONCE, NEVER, NONE, Costs, Less, Spans, Windows
+from boundby.native.forward import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows
 from boundby.replay.build import build_graph
 from boundby.replay.engine import replay_otherwise, replay_spans, run_ahead_ns
 from boundby.replay.graph import Graph
@@ -110,6 +110,14 @@ class _Outside(NamedTuple):
     after_ns: Int64Array
 
 
+class _Length(NamedTuple):
+    """Of a device's window, as replayed."""
+
+    ns: int
+    floor_ns: int  # the busiest of its streams, if that can be more
+    later_ns: int  # by how much later it ends
+
+
 def _outside(
     rows: slice | npt.NDArray[np.intp], start: Int64Array, end: Int64Array, low_ns: int, high_ns: int
 ) -> _Outside:
@@ -154,12 +162,14 @@ class Predictor:
             self._windows.of[rows] = number
             self._windows.of[outside.row] = -2 - np.arange(begin, begin + len(outside.row))
         # What the window holds before its first and after its last operation is not the device's to change.
-        spans_ns = self._spans_ns(self._windows.spans(start, end))
+        spans = self._windows.spans(start, end)
+        spans_ns = self._spans_ns(spans)
         self.rest_ns = [length_ns - span_ns for length_ns, span_ns in zip(self.measured_ns, spans_ns, strict=True)]
         low, high = min(device.low_ns for device in self.devices), max(device.high_ns for device in self.devices)
         self.everywhere = window_scope(self.graph, low, high)
         self._known: dict[Name, list[int]] = {}
-        self._lengths: WeakKeyDictionary[Costs, list[tuple[int, int, int]]] = WeakKeyDictionary()
+        unchanged = self._length(spans, self.graph.costs.duration_ns)  # a replay of them gives the trace back
+        self._lengths = WeakKeyDictionary({self.graph.costs: unchanged})
         self._begins_sooner: set[Name] = set()  # and so lasts longer than it was measured, as replayed
         self.broken: dict[
             str, float
@@ -179,10 +189,9 @@ class Predictor:
         known: dict[Name | int, list[int]] = dict(self._known.items())
         for low in range(0, len(rest), AT_ONCE):
             stage.check()
-            _ = self.graph.slots  # worked out before there are costs, which take memory as well
-            asked = {name: self._costs(rest[name]) for name in list(rest)[low : low + AT_ONCE]}
-            self._replay(asked.values())
-            known |= {name: self._judged(rest[name], costs) for name, costs in asked.items()}
+            asked = list(rest)[low : low + AT_ONCE]
+            lengths = self._replay([rest[name] for name in asked])
+            known |= {name: self._judged(rest[name], each) for name, each in zip(asked, lengths, strict=True)}
         return [known[name] for name in names]
 
     def _name(self, steps: Sequence[Step]) -> Name | None:
@@ -209,11 +218,11 @@ class Predictor:
         """Causes of which there is nothing."""
         return absent(self.graph, self.everywhere)
 
-    def _judged(self, steps: Sequence[Step], costs: Costs) -> list[int]:
+    def _judged(self, steps: Sequence[Step], found: Sequence[_Length]) -> list[int]:
         """The windows of what was replayed, put right where it breaks a law."""
         is_less = all(is_removal(step.change) for step in steps)
         lengths, begins_sooner = [], False
-        for measured, (length, floor, later) in zip(self.measured_ns, self._lengths[costs], strict=True):
+        for measured, (length, floor, later) in zip(self.measured_ns, found, strict=True):
             self._note("shorter than its busiest stream", floor - length, measured)
             if is_less:
                 # What came before the window may let it begin sooner, and last longer: no work ends later.
@@ -226,27 +235,46 @@ class Predictor:
             self._begins_sooner |= {name} if begins_sooner else set()
         return lengths
 
-    def _replay(self, asked: Collection[Costs]) -> None:
-        """Find out the window of each device with these costs, the busiest of its streams, and how much later it ends.
-        Where a change takes nothing away, its costs are those of before, and known."""
-        new = list({id(costs): costs for costs in asked if costs not in self._lengths}.values())
-        for costs, found in zip(new, replay_spans(self.graph, new, self._windows), strict=True):
-            lengths = [rest_ns + span_ns for rest_ns, span_ns in zip(self.rest_ns, self._spans_ns(found), strict=True)]
-            self._lengths[costs] = [
-                (
-                    length,
-                    self._floor_below(length, costs, number),
-                    max(int(found.last[number]), *found.kept[self._kept[number], 1].tolist(), 0)
-                    - self._ends_ns[number],
-                )
-                for number, length in enumerate(lengths)
-            ]
+    def _replay(self, asked: Sequence[Sequence[Step]]) -> list[list[_Length]]:
+        """The window of each device after these changes. Costs, which take memory, are made one after the other; where
+        a change takes nothing away, they are those of before, and known."""
+        place: WeakKeyDictionary[Costs, int] = WeakKeyDictionary()  # of those that are replayed now
+        durations: list[Column] = []
+        known: list[int | list[_Length]] = []
 
-    def _floor_below(self, length: int, costs: Costs, number: int) -> int:
+        def made() -> Iterator[Costs]:
+            for steps in asked:
+                costs = self._costs(steps)
+                if costs in self._lengths:
+                    known.append(self._lengths[costs])
+                    continue
+                is_new = costs not in place
+                known.append(place.setdefault(costs, len(durations)))
+                if is_new:
+                    durations.append(costs.column("duration_ns"))
+                    yield costs
+
+        spans = replay_spans(self.graph, made(), self._windows)
+        found = [self._length(*each) for each in zip(spans, durations, strict=True)]
+        self._lengths.update({costs: found[number] for costs, number in place.items()})
+        return [found[each] if isinstance(each, int) else each for each in known]
+
+    def _length(self, found: Spans, duration_ns: Column) -> list[_Length]:
+        lengths = [rest_ns + span_ns for rest_ns, span_ns in zip(self.rest_ns, self._spans_ns(found), strict=True)]
+        return [
+            _Length(
+                length,
+                self._floor_below(length, duration_ns, number),
+                max(int(found.last[number]), *found.kept[self._kept[number], 1].tolist(), 0) - self._ends_ns[number],
+            )
+            for number, length in enumerate(lengths)
+        ]
+
+    def _floor_below(self, length: int, duration_ns: Column, number: int) -> int:
         """`_floor_ns`, if it can be more than this length."""
-        if length >= self._floors_ns[number] and isinstance(costs.column("duration_ns"), Less):
-            return 0
-        return self._floor_ns(costs.duration_ns, number)
+        if isinstance(duration_ns, Less):
+            return 0 if length >= self._floors_ns[number] else self._floor_ns(duration_ns.column, number)
+        return self._floor_ns(duration_ns, number)
 
     def _costs(self, steps: Sequence[Step]) -> Costs:
         """What everything costs after these changes."""
@@ -350,11 +378,13 @@ class Predictor:
             explained_ns = self.windows(Step(nothing_open, self.everywhere))
         costs = self._costs(steps)
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
-        changed_ns = self._changed_ns(costs)
         is_same_work = costs.column("duration_ns") is self.graph.costs.duration_ns
         otherwise, ahead_ns = self._otherwise_ns(costs), run_ahead_ns(self.graph, costs)
         loads = self.graph.is_init & self.everywhere.nodes
         loading = LOADING_ERROR * float(costs.call_ns[loads].sum() if loads.any() else 0)
+        # Beyond what follows it does not matter how much has changed.
+        most_ns = max(*(MODEL_ERROR * ns + loading for ns in predicted_ns), LEAST_BOUND * max(self.measured_ns))
+        changed_ns = self._changed_ns(costs, most_ns)
         ranges = []
         for position, predicted in enumerate(predicted_ns):
             measured, rows = self.measured_ns[position], self._rows[position]
@@ -470,14 +500,24 @@ class Predictor:
     def _delays_ns(self, rows: slice | npt.NDArray[np.intp]) -> int:
         return int(self.open.delay_ns[rows].sum() + self.open.wait_inside_ns[rows].sum())
 
-    def _changed_ns(self, costs: Costs) -> list[float]:
-        """By how much costs differ from those measured, per device: its operations', and those of all threads."""
+    def _changed_ns(self, costs: Costs, enough_ns: float) -> list[float]:
+        """By how much costs differ from those measured, per device: its operations', and those of all threads; as far
+        as that is not more than ``enough_ns``."""
         before = self.graph.costs
         if (before.waits != costs.waits).any() or before.has_queue_limit != costs.has_queue_limit:
             return [math.inf] * len(self.devices)
-        host = sum(changed_ns(costs, name, before) for name in ("interval_ns", "call_ns", "wait_lag_ns"))
         names = ("duration_ns", "launch_latency_ns", "unexplained_delay_ns", "switch_ns")
-        return [float(host + sum(changed_ns(costs, name, before, rows) for name in names)) for rows in self._rows]
+        host_ns, found = 0, []
+        for name in ("interval_ns", "call_ns", "wait_lag_ns"):
+            if host_ns <= enough_ns:
+                host_ns += changed_ns(costs, name, before, enough_ns)
+        for rows in self._rows:
+            own_ns = host_ns
+            for name in names:
+                if own_ns <= enough_ns:
+                    own_ns += changed_ns(costs, name, before, enough_ns, rows)
+            found.append(float(own_ns))
+        return found
 
     def _floor_ns(self, duration_ns: Int64Array, number: int) -> int:
         """The busiest stream of a device if operations take so long: no window is shorter than the work that it holds

@@ -10,7 +10,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array, blank, group_sums, median, pick
+from boundby.model.arrays import (
+    BoolArray,
+    FloatArray,
+    Int32Array,
+    Int64Array,
+    blank,
+    group_sums,
+    marked,
+    median,
+    pick,
+    tally,
+)
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
@@ -20,6 +31,9 @@ from boundby.replay.trust import Open
 from boundby.replay.waits import USUAL_RETURN_NS
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
+
+# Rows that are summed before it is asked whether that is enough.
+SUMMED_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,15 +218,22 @@ class WithoutOpen:
 Change = Callable[[Graph, Costs, Scope], Costs]
 
 
-def changed_ns(costs: Costs, name: str, before: Costs, rows: slice | npt.NDArray[np.intp] = slice(None)) -> int:
-    """By how much a column differs from what it was, in these rows (of the intervals before nodes in all)."""
+def changed_ns(
+    costs: Costs, name: str, before: Costs, enough_ns: float, rows: slice | npt.NDArray[np.intp] = slice(None)
+) -> int:
+    """By how much a column differs from what it was, in these rows (of the intervals before nodes in all), as far as
+    that is not more than ``enough_ns``: then it is only known to be."""
     column, measured = costs.column(name), getattr(before, name)
     if column is measured:
         return 0
-    if isinstance(column, Less) and column.measured is measured and column.left is None:
-        ns = (measured if column.pieces is None else column.pieces.ns)[rows]
-        return int(group_sums(column.where[rows].view(np.int8), ns if ns.min(initial=0) >= 0 else np.abs(ns), 2)[1])
-    return int(np.abs(measured - getattr(costs, name))[rows].sum())
+    if not (isinstance(column, Less) and column.measured is measured and column.left is None):
+        return int(np.abs(measured - getattr(costs, name))[rows].sum())
+    ns, where, found = (measured if column.pieces is None else column.pieces.ns)[rows], column.where[rows], 0
+    for low in range(0, len(ns), SUMMED_AT_ONCE):
+        found += int(np.abs(ns[low : low + SUMMED_AT_ONCE][where[low : low + SUMMED_AT_ONCE]]).sum())
+        if found > enough_ns:
+            break
+    return found
 
 
 def is_removal(change: Change) -> bool:
@@ -325,11 +346,17 @@ def _summed(region: Int32Array, ns: Int64Array, where: BoolArray, regions: int) 
     return group_sums(region, ns if where.all() else blank(ns, ~where), regions)
 
 
-def _pieces_ns(cause: Cause) -> Callable[[Graph, Scope, int], Int64Array]:
-    def held_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
-        return _summed(graph.piece_region, graph.piece_ns, scope.of_pieces(graph, cause), regions)
+def _pieces_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
+    """The pieces of the intervals before nodes by region and cause, shape (regions, causes)."""
+    rows = slice(None) if scope.is_whole else scope.pieces
+    found = tally(graph.piece_region[rows], graph.piece_cause[rows], None, graph.piece_ns[rows])
+    table = np.zeros((regions, len(Cause)), np.int64)
+    table[found.group, found.label] = found.ns
+    return table
 
-    return held_ns
+
+def _in_pieces(cause: Cause) -> Callable[[Graph, Scope, Int64Array], Int64Array]:
+    return lambda _graph, _scope, pieces_ns: pieces_ns[:, cause]
 
 
 def _calls_ns(graph: Graph, where: BoolArray, regions: int) -> Int64Array:
@@ -340,48 +367,50 @@ def _operations_ns(graph: Graph, where: BoolArray, regions: int) -> Int64Array:
     return _summed(graph.op_region, graph.costs.duration_ns, where, regions)
 
 
-def _waits(graph: Graph, scope: Scope, regions: int) -> FloatArray:
+def _waits(graph: Graph, scope: Scope, pieces_ns: Int64Array) -> FloatArray:
     """Where anything waits, removing that is worth a replay: what it costs shows only there."""
-    waits = np.bincount(graph.node_region[scope.nodes & graph.costs.waits], minlength=regions)
-    return np.where(waits > 0, math.inf, 0.0)
+    waits = marked(graph.node_region[scope.of_nodes(graph.costs.waits)], len(pieces_ns))
+    return np.where(waits, math.inf, 0.0)
 
 
-def _launching_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
-    own_ns = _calls_ns(graph, scope.nodes & ~graph.is_init, regions)
+def _launching_ns(graph: Graph, scope: Scope, pieces_ns: Int64Array) -> Int64Array:
+    own_ns = _calls_ns(graph, scope.of_nodes(~graph.is_init), len(pieces_ns))
     late_ns = graph.costs.launch_latency_ns
     late_ns = late_ns if graph.early_ns is None else np.maximum(late_ns, 0)  # some seem to arrive before they are sent
-    latency_ns = _summed(graph.op_region, late_ns, scope.operations, regions)
-    return own_ns + latency_ns + _pieces_ns(Cause.CUDA_API)(graph, scope, regions)
+    latency_ns = _summed(graph.op_region, late_ns, scope.operations, len(pieces_ns))
+    return own_ns + latency_ns + pieces_ns[:, Cause.CUDA_API]
 
 
-def _init_ns(graph: Graph, scope: Scope, regions: int) -> Int64Array:
-    own_ns = _calls_ns(graph, scope.nodes & graph.is_init, regions)
-    return own_ns + _pieces_ns(Cause.INIT)(graph, scope, regions)
+def _init_ns(graph: Graph, scope: Scope, pieces_ns: Int64Array) -> Int64Array:
+    return _calls_ns(graph, scope.of_nodes(graph.is_init), len(pieces_ns)) + pieces_ns[:, Cause.INIT]
 
 
 class Removal(NamedTuple):
-    """How one cause is removed, and how much of it there is to remove in each of so many regions, in nanoseconds."""
+    """How one cause is removed, and how much of it there is to remove in each region, in nanoseconds, of which the
+    third (see `_pieces_ns`) is known."""
 
     remove: Callable[[Graph, Costs, Scope], Costs]
-    held_ns: Callable[[Graph, Scope, int], Int64Array | FloatArray]
+    held_ns: Callable[[Graph, Scope, Int64Array], Int64Array | FloatArray]
 
 
 #: By key of every cause in `boundby.model.causes.REMOVABLE`.
 REMOVALS: dict[str, Removal] = {
     "sync": Removal(_without_sync, _waits),
     "cuda_api": Removal(_without_launching, _launching_ns),
-    "cpu": Removal(_without_cpu, _pieces_ns(Cause.CPU)),
-    "host_blocked": Removal(_without_sleep, _pieces_ns(Cause.HOST_BLOCKED)),
+    "cpu": Removal(_without_cpu, _in_pieces(Cause.CPU)),
+    "host_blocked": Removal(_without_sleep, _in_pieces(Cause.HOST_BLOCKED)),
     "init": Removal(_without_init, _init_ns),
     "gpu_compute": Removal(
-        _without_compute, lambda graph, scope, size: _operations_ns(graph, scope.of_operations(graph.computes), size)
+        _without_compute,
+        lambda graph, scope, held: _operations_ns(graph, scope.of_operations(graph.computes), len(held)),
     ),
     "gpu_comm": Removal(
         _without_comm,
-        lambda graph, scope, size: _operations_ns(graph, scope.of_operations(graph.is_communication), size),
+        lambda graph, scope, held: _operations_ns(graph, scope.of_operations(graph.is_communication), len(held)),
     ),
     "gpu_copy": Removal(
-        _without_copies, lambda graph, scope, size: _operations_ns(graph, scope.of_operations(graph.copies), size)
+        _without_copies,
+        lambda graph, scope, held: _operations_ns(graph, scope.of_operations(graph.copies), len(held)),
     ),
 }
 
@@ -400,4 +429,19 @@ def absent(graph: Graph, scope: Scope) -> set[str]:
 
 def held_by_region(graph: Graph, scope: Scope, regions: int) -> FloatArray:
     """How much of each of REMOVABLE there is to remove in each region, shape (regions, causes)."""
-    return np.stack([REMOVALS[cause.key].held_ns(graph, scope, regions) for cause in REMOVABLE], axis=1).astype(float)
+    pieces_ns = _pieces_ns(graph, scope, regions)
+    return np.stack([REMOVALS[cause.key].held_ns(graph, scope, pieces_ns) for cause in REMOVABLE], axis=1).astype(float)
+
+
+def filled_regions(graph: Graph, scope: Scope, regions: int) -> BoolArray:
+    """Which regions hold anything of a graph. Shape (regions,)."""
+    filled = np.zeros(regions, bool)
+    for region, mask in (
+        (graph.node_region, scope.nodes),
+        (graph.op_region, scope.operations),
+        (graph.piece_region, scope.pieces),
+    ):
+        mine = region if scope.is_whole else region[mask]
+        filled |= marked(mine, regions)
+        filled[0] |= int(mine.min(initial=0)) < 0
+    return filled
