@@ -83,11 +83,15 @@ static inline int is_same(const uint8_t *a, const uint8_t *b, int64_t size) {
   return 1;
 }
 
-/* The slot of a text: the one that holds its number, or the empty one where that belongs. */
-static int64_t slot_of(const leaves_t *l, const uint8_t *text, int64_t size) {
+static inline int64_t first_slot(const uint8_t *text, int64_t size, int64_t mask) {
   uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)size;
   for (int64_t place = 0; place < size; place++) hash = (hash ^ text[place]) * 0x100000001b3u;
-  int64_t mask = l->slots_size - 1, slot = (int64_t)(hash ^ hash >> 32) & mask;
+  return (int64_t)(hash ^ hash >> 32) & mask;
+}
+
+/* The slot of a text: the one that holds its number, or the empty one where that belongs. */
+static int64_t slot_of(const leaves_t *l, const uint8_t *text, int64_t size) {
+  int64_t mask = l->slots_size - 1, slot = first_slot(text, size, mask);
   for (; l->slots[slot] != NONE; slot = (slot + 1) & mask) {
     int64_t other = l->slots[slot], begin = other ? l->text_end[other - 1] : 0;
     if (l->text_end[other] - begin == size && is_same(l->texts + begin, text, size)) break;
@@ -297,4 +301,27 @@ EXPORT int boundby_leaves(const leaves_t *l) {
     l->state[NEXT_PAGE]++;
   }
   return DONE;
+}
+
+/* Of texts that lie one after the other, each beginning at its ``offset``: the number of each among the distinct ones, in
+   order of first sight, and the row where each of those stood ``first``. Answers how many there are; NONE: more than half
+   as many as there are slots, a power of two. */
+EXPORT int64_t boundby_distinct_texts(const uint8_t *texts, const int32_t *offset, int64_t rows, int32_t *slots,
+                                      int64_t slots_size, int32_t *number, int32_t *first) {
+  int64_t known = 0, mask = slots_size - 1;
+  for (int64_t row = 0; row < rows; row++) {
+    const uint8_t *text = texts + offset[row];
+    int64_t size = offset[row + 1] - offset[row], slot = first_slot(text, size, mask);
+    for (; slots[slot] != NONE; slot = (slot + 1) & mask) {
+      int64_t other = first[slots[slot]];
+      if (offset[other + 1] - offset[other] == size && is_same(texts + offset[other], text, size)) break;
+    }
+    if (slots[slot] == NONE) {
+      if (2 * (known + 1) > slots_size) return NONE;
+      first[known] = (int32_t)row;
+      slots[slot] = (int32_t)known++;
+    }
+    number[row] = slots[slot];
+  }
+  return known;
 }

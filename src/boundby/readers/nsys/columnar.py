@@ -20,9 +20,11 @@ import numpy as np
 from boundby.model.arrays import MISSING, Int32Array, Int64Array
 from boundby.model.errors import InputError, ToolError
 from boundby.readers.nsys import COLUMN_FILES, export_kind
+from boundby.readers.nsys.arrow_stream import ArrowFile
 from boundby.readers.nsys.database import Database, explain, open_readonly
 from boundby.readers.nsys.host_tables import IS_RANGE
 from boundby.readers.nsys.pages import Only
+from boundby.readers.nsys.split import SplitExport, columns_beside
 
 
 class ColumnFolder(Database):
@@ -143,13 +145,14 @@ class ColumnFolder(Database):
 
 @contextlib.contextmanager
 def open_database(path: Path, shown: Path) -> Iterator[Database]:
-    """An export of either kind, opened for reading only. Raises UserError."""
+    """An export of any kind, opened for reading only. Raises UserError."""
     if path.is_dir():
         with contextlib.closing(ColumnFolder(path, shown)) as folder:
             yield folder
         return
     with open_readonly(path) as connection:
-        yield Database(connection, shown)
+        beside = columns_beside(path)
+        yield SplitExport(connection, shown, ArrowFile(beside)) if beside.is_file() else Database(connection, shown)
 
 
 def _pyarrow() -> Any:

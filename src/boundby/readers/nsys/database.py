@@ -40,7 +40,7 @@ _LONGEST_REASON = 80  # SQLite repeats whole statements in its messages
 ROWS_PER_CHUNK = 250_000  # bounds the memory of rows on their way into arrays
 
 
-class _Connection(sqlite3.Connection):
+class Connection(sqlite3.Connection):
     """Closes its cursors before itself. SQLite keeps the file locked as long as one lives, and one can live on in
     the traceback of an error that somebody keeps."""
 
@@ -61,7 +61,7 @@ class _Connection(sqlite3.Connection):
 
 
 @contextlib.contextmanager
-def open_readonly(path: Path) -> Iterator[_Connection]:
+def open_readonly(path: Path) -> Iterator[Connection]:
     """A connection inside one read transaction. Raises InputError with the reason and the next step."""
     header = first_bytes(path)
     if not sniff(header):
@@ -81,7 +81,7 @@ def open_readonly(path: Path) -> Iterator[_Connection]:
         file = cleanup.enter_context(source.open("rb", buffering=0))
         try:
             address = f"file:{quote(os.fsencode(source.absolute()))}?{query}"
-            connection = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, factory=_Connection)
+            connection = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, factory=Connection)
             cleanup.enter_context(contextlib.closing(connection))
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             connection.isolation_level = None
@@ -107,7 +107,7 @@ _LONGEST_VALUE = 1 << 28  # bytes of one text: names are joined to texts of some
 _STEPS = 1_000_000  # of SQLite's machine between two looks at the clock: a view can ask for anything
 
 
-def _harden(connection: _Connection) -> None:
+def _harden(connection: Connection) -> None:
     """What a schema brings along (views, functions, triggers) may read, in bounded time and memory: nothing else."""
     for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON"):
         connection.execute(f"PRAGMA {pragma}")
@@ -194,7 +194,7 @@ def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
 class Database:
     """An open export: its tables, their columns, and reading of integer columns in bulk."""
 
-    def __init__(self, connection: _Connection, path: Path) -> None:
+    def __init__(self, connection: Connection, path: Path) -> None:
         self.path = path
         self._connection = connection
         self._pages = PageReader.of(connection, connection.file)
@@ -205,6 +205,7 @@ class Database:
         self.tables = frozenset(kinds)
         self._views = frozenset(name for name, kind in kinds.items() if kind == "view")
         self._columns: dict[str, dict[str, str]] = {}
+        self.known_rows: dict[str, int] = {}  # of tables: how many, where that is known without asking SQLite
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
         """The rows of any query; SQLite's errors become InputError."""

@@ -80,6 +80,8 @@ def _is_numbered(database: Database, table: str) -> bool:
 
 def _rows(database: Database, table: str) -> int:
     """How many there are: the last row's number tells without going through them."""
+    if table in database.known_rows:
+        return database.known_rows[table]
     column = "coalesce(max(_rowid_), 0)" if _is_numbered(database, table) else "count(*)"
     ((number,),) = database.rows(f'SELECT {column} FROM "{table}"')
     return number if isinstance(number, int) else 0
@@ -87,10 +89,13 @@ def _rows(database: Database, table: str) -> int:
 
 def _sampled(database: Database, table: str, rows: int) -> tuple[Int64Array, npt.NDArray[np.float64]]:
     """When some rows begin, and how many bytes each stands for."""
+    wanted = np.unique(np.linspace(1, rows, _SAMPLES).astype(np.int64))
+    if table in database.known_rows:
+        start = database.columns(table, ("start",))["start"][wanted - 1]
+        return start, np.full(len(start), _TABLES[table] * rows / len(start))
     is_numbered = _is_numbered(database, table)
     if is_numbered:
-        wanted = np.unique(np.linspace(1, rows, _SAMPLES).astype(np.int64)).tolist()
-        query = f'SELECT start FROM "{table}" WHERE _rowid_ IN ({", ".join(map(str, wanted))})'
+        query = f'SELECT start FROM "{table}" WHERE _rowid_ IN ({", ".join(map(str, wanted.tolist()))})'
     else:
         query = f'SELECT min(start) FROM "{table}" UNION ALL SELECT max(start) FROM "{table}"'
     found = [value for (value,) in database.rows(query) if isinstance(value, int)] or [0]

@@ -15,7 +15,7 @@ from boundby.model.errors import InputError
 from boundby.model.records import replace
 from boundby.readers.files import export_again
 from boundby.readers.nsys import callchains, gpu_tables, host_tables, metadata
-from boundby.readers.nsys.columnar import open_database
+from boundby.readers.nsys.columnar import ColumnFolder, open_database
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import Raw
 from boundby.readers.nsys.identity import Identities, Indexes, NamePool
@@ -61,7 +61,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
         _check_tables(database)
         progress("reading GPU operations", 0.0)
         # A folder of columns is read whole.
-        cut = cut_to_fit(database, room) if room is not None and type(database) is Database else None
+        cut = None if room is None or isinstance(database, ColumnFolder) else cut_to_fit(database, room)
         since_ns = None if cut is None else cut[0]
         raw: dict[str, Raw] = {}
         early_ns = None if since_ns is None else since_ns - _CLOCKS_APART_NS

@@ -1,0 +1,258 @@
+"""A table that nsys wrote as an Arrow stream (``--type arrowdir``), read without pyarrow, a column at a time.
+
+The format is https://arrow.apache.org/docs/format/Columnar.html: messages that a flatbuffer describes, a schema first,
+then batches of rows whose columns are buffers one after the other. What nsys does not write (compression, dictionaries,
+nested columns) is not read: `NotPlainError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_even, joined, spread
+from boundby.native.texts import distinct_texts, texts_at
+
+_CONTINUES = 0xFFFFFFFF
+_SCHEMA, _BATCH = 1, 3  # kinds of messages
+_INTEGER, _FLOAT, _TEXT, _TRUTH = 2, 3, 5, 6  # kinds of columns
+_SIZES = {8, 16, 32, 64}
+_VALID, _LAST = 0, -1  # places of a column's buffers
+
+
+class NotPlainError(Exception):
+    """Not a stream that is read here, or one cut short."""
+
+
+class _Column(NamedTuple):
+    kind: int
+    type: npt.DTypeLike  # of its integers
+    buffers: int
+    first: int  # of these among those of a batch
+
+    @property
+    def is_told(self) -> bool:
+        """Whether what it holds is read here."""
+        return self.kind != _FLOAT
+
+
+class _Batch(NamedTuple):
+    rows: int
+    missing: list[int]  # rows without a value, of each column
+    buffers: list[tuple[int, int]]  # where each lies in the file, and its bytes
+
+
+class ArrowFile:
+    """The columns of one file. Raises NotPlainError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.columns: dict[str, _Column] = {}
+        self._batches: list[_Batch] = []
+        try:
+            for kind, header, begin, end in _messages(path):
+                if kind == _SCHEMA:
+                    self.columns = _schema(header)
+                else:
+                    self._batches.append(_batch(header, begin, end, list(self.columns.values())))
+        except (struct.error, UnicodeDecodeError) as error:
+            raise NotPlainError(str(error)) from error
+        self.rows = sum(batch.rows for batch in self._batches)
+
+    def integers(self, name: str) -> Int64Array:
+        """A column of integers or truth values, MISSING where there is none; of one value it takes no memory."""
+        column = self.columns[name]
+        if column.kind not in (_INTEGER, _TRUTH):
+            raise NotPlainError(f"{name} holds no integers")
+        place = list(self.columns).index(name)
+        parts = [self._integers(batch, column, place) for batch in self._batches]
+        if len(parts) == 1:
+            return parts[0]
+        return joined(parts) if parts else np.empty(0, np.int64)
+
+    def _integers(self, batch: _Batch, column: _Column, place: int) -> Int64Array:
+        if batch.missing[place] == batch.rows:
+            return spread(MISSING, batch.rows)
+        read = self._read(batch, column, _LAST, column.type)
+        if column.kind == _TRUTH:
+            read = np.unpackbits(read, count=batch.rows, bitorder="little")
+        values = read[: batch.rows].astype(np.int64, copy=False)
+        if batch.missing[place]:
+            values = np.where(self._is_there(batch, column), values, MISSING)
+        return spread(int(values[0]), len(values)) if is_even(values) else values
+
+    def texts(self, name: str) -> tuple[Int32Array, list[str]]:
+        """Of each row the number of its text among the distinct ones, -1 where there is none."""
+        column = self.columns[name]
+        if column.kind != _TEXT:
+            raise NotPlainError(f"{name} holds no texts")
+        place = list(self.columns).index(name)
+        numbers: list[Int32Array] = []
+        texts: list[str] = []
+        known: dict[str, int] = {}
+        for batch in self._batches:
+            if batch.missing[place] == batch.rows:
+                numbers.append(np.full(batch.rows, -1, np.int32))
+                continue
+            offset, written = self._texts(batch, column)
+            number, first = distinct_texts(written, offset)
+            found = texts_at(written, offset[first], offset[first + 1])
+            if batch.missing[place]:
+                number[~self._is_there(batch, column)] = -1
+            if len(self._batches) > 1:  # the same text may stand in several batches
+                same = np.array([known.setdefault(text, len(known)) for text in found], np.int32)
+                number = np.where(number >= 0, same[number], number)
+                texts = list(known)
+            else:
+                texts = found
+            numbers.append(number)
+        return (np.concatenate(numbers) if numbers else np.empty(0, np.int32)), texts
+
+    def some(self, name: str, wanted: BoolArray) -> list[Any]:
+        """What some rows hold, as Python's own integers, texts and None."""
+        if self.columns[name].kind == _TEXT:
+            number, texts = self.texts(name)
+            return [texts[one] if one >= 0 else None for one in number[wanted].tolist()]
+        return [None if value == MISSING else value for value in self.integers(name)[wanted].tolist()]
+
+    def _texts(self, batch: _Batch, column: _Column) -> tuple[Int32Array, npt.NDArray[np.uint8]]:
+        """Where each text begins, and the last ends, and the bytes."""
+        offset = self._read(batch, column, 1, np.int32)[: batch.rows + 1]
+        written = self._read(batch, column, _LAST, np.uint8)
+        fits = len(offset) == batch.rows + 1 and offset[0] >= 0 and offset[-1] <= len(written)
+        if not fits or (offset[1:] < offset[:-1]).any():
+            raise NotPlainError("texts lie outside of their column")
+        return offset, written
+
+    def _is_there(self, batch: _Batch, column: _Column) -> BoolArray:
+        bits = np.unpackbits(self._read(batch, column, _VALID, np.uint8), count=batch.rows, bitorder="little")
+        return bits.view(np.bool_)
+
+    def _read(self, batch: _Batch, column: _Column, buffer: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        at, size = batch.buffers[column.first + buffer % column.buffers]
+        kind = np.dtype(kind)
+        read: npt.NDArray[Any] = np.fromfile(self._path, kind, size // kind.itemsize, offset=at)
+        return read
+
+
+def _messages(path: Path) -> Iterator[tuple[int, _Table, int, int]]:
+    """Kind, header and where the body begins and ends, of each message up to the mark at the end."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while True:
+            mark, length = struct.unpack("<Ii", file.read(8))
+            if mark != _CONTINUES or length < 0:
+                raise NotPlainError("no message where one belongs")
+            if length == 0:
+                return
+            about = file.read(length)
+            message = _Table.root(about)
+            body = file.tell()
+            end = body + message.number(3, "q")
+            if not body <= end <= size:
+                raise NotPlainError("cut short")
+            if message.number(1, "B") not in (_SCHEMA, _BATCH):
+                raise NotPlainError("a message of another kind")
+            yield message.number(1, "B"), message.table(2), body, end
+            file.seek(end)
+
+
+def _schema(header: _Table) -> dict[str, _Column]:
+    columns: dict[str, _Column] = {}
+    first = 0
+    if header.number(0, "h") != 0:
+        raise NotPlainError("big-endian")
+    for field in header.tables(1):
+        kind, told = field.number(2, "B"), field.table(3)
+        if field.has(4) or field.tables(5) or kind not in (_INTEGER, _FLOAT, _TEXT, _TRUTH):
+            raise NotPlainError("a column of another kind")
+        type_: npt.DTypeLike = np.uint8
+        if kind == _INTEGER:
+            bits = told.number(0, "i")
+            if bits not in _SIZES:
+                raise NotPlainError("integers of another size")
+            type_ = f"<{'i' if told.number(1, 'B') else 'u'}{bits // 8}"
+        buffers = 3 if kind == _TEXT else 2
+        columns[field.text(0)] = _Column(kind, type_, buffers, first)
+        first += buffers
+    return columns
+
+
+def _batch(header: _Table, begin: int, end: int, columns: list[_Column]) -> _Batch:
+    rows = header.number(0, "q")
+    nodes, buffers = header.numbers(1), header.numbers(2)
+    if header.has(3) or len(nodes) != 2 * len(columns) or len(buffers) != 2 * sum(one.buffers for one in columns):
+        raise NotPlainError("a batch of other columns, or compressed")
+    places = [(begin + at, size) for at, size in zip(buffers[::2], buffers[1::2], strict=True)]
+    if rows < 0 or any(not begin <= at <= at + size <= end for at, size in places):
+        raise NotPlainError("columns lie outside of their batch")
+    for one, missing in zip(columns, nodes[1::2], strict=True):
+        needed = rows * np.dtype(one.type).itemsize if one.kind == _INTEGER else (rows + 7) // 8
+        last = places[one.first + (1 if one.kind == _TEXT else one.buffers - 1)][1]
+        valid = places[one.first][1]
+        if last < (4 * (rows + 1) if one.kind == _TEXT and rows else needed) or (missing and valid < (rows + 7) // 8):
+            raise NotPlainError("a column of fewer rows")
+    return _Batch(rows, nodes[1::2], places)
+
+
+class _Table(NamedTuple):
+    """A table of a flatbuffer: https://flatbuffers.dev/internals. Raises struct.error where it leads out of it."""
+
+    data: bytes
+    at: int
+
+    @classmethod
+    def root(cls, data: bytes) -> _Table:
+        return cls(data, *struct.unpack_from("<I", data))
+
+    def _place(self, field: int) -> int | None:
+        """Where a field lies; None: it is not there."""
+        table = self.at - self._number(self.at, "i")
+        place = 4 + 2 * field
+        offset = self._number(table + place, "H") if place < self._number(table, "H") else 0
+        return self.at + offset if offset else None
+
+    def _number(self, at: int, kind: str) -> int:
+        if at < 0:
+            raise struct.error("an offset before the beginning")
+        return int(struct.unpack_from(f"<{kind}", self.data, at)[0])
+
+    def has(self, field: int) -> bool:
+        return self._place(field) is not None
+
+    def number(self, field: int, kind: str) -> int:
+        """A number, 0 where it is left out."""
+        at = self._place(field)
+        return 0 if at is None else self._number(at, kind)
+
+    def _led_to(self, field: int) -> int | None:
+        at = self._place(field)
+        return None if at is None else at + self._number(at, "I")
+
+    def table(self, field: int) -> _Table:
+        if (at := self._led_to(field)) is None:
+            raise struct.error("a table is left out")
+        return _Table(self.data, at)
+
+    def tables(self, field: int) -> list[_Table]:
+        if (at := self._led_to(field)) is None:
+            return []
+        offsets = struct.unpack_from(f"<{self._number(at, 'I')}I", self.data, at + 4)
+        return [_Table(self.data, at + 4 + 4 * number + offset) for number, offset in enumerate(offsets)]
+
+    def numbers(self, field: int) -> list[int]:
+        """A vector of pairs of 64-bit integers, flat."""
+        if (at := self._led_to(field)) is None:
+            return []
+        return list(struct.unpack_from(f"<{2 * self._number(at, 'I')}q", self.data, at + 4))
+
+    def text(self, field: int) -> str:
+        if (at := self._led_to(field)) is None:
+            return ""
+        (found,) = struct.unpack_from(f"<{self._number(at, 'I')}s", self.data, at + 4)
+        return bytes(found).decode("utf-8")
