@@ -17,7 +17,6 @@ from boundby.model.arrays import (
     narrow,
     offsets,
     pick,
-    shared,
     spread,
     unique,
 )
@@ -72,18 +71,18 @@ def _put_together(timeline: Timeline) -> Graph:
     del crossed, begin, before
     heap.give_back()
     nodes = find_host_nodes(timeline)
-    node_of = np.full(len(calls) + 1, NONE, np.int32)  # the last entry is for instants
-    node_of[nodes.call] = np.arange(len(nodes.call), dtype=np.int32)
-    on_node = _on_nodes(nodes, waits)
+    on_node, launch = _on_nodes(nodes, waits), calls.of_operation.astype(np.int32, copy=False)
+    region, loads = timeline.call_region, calls.is_first_load
+    if nodes.call is not None:
+        node_of = np.full(len(calls) + 1, NONE, np.int32)  # the last entry is for instants
+        node_of[nodes.call] = np.arange(len(nodes.call), dtype=np.int32)
+        launch = pick(node_of[:-1], calls.of_operation, NONE)
+        region, loads = pick(region, nodes.call, ROOT), pick(loads, nodes.call, False)
+        instants = np.flatnonzero(nodes.call < 0)
+        for number in unique(nodes.thread[instants]).tolist():
+            mine = instants[nodes.thread[instants] == number]
+            region[mine] = timeline.ownership.at(number, nodes.start_ns[mine])
     del waits
-    region = pick(timeline.call_region, nodes.call, ROOT)
-    instants = np.flatnonzero(nodes.call < 0)
-    for number in unique(nodes.thread[instants]).tolist():
-        mine = instants[nodes.thread[instants] == number]
-        region[mine] = timeline.ownership.at(number, nodes.start_ns[mine])
-    launch = shared(pick(node_of[:-1], calls.of_operation, NONE), calls.of_operation)
-    order = _event_order(nodes, on_node, launch, table.start_ns)
-    loads = pick(calls.is_first_load, nodes.call, False)
     links = Links(
         chain=nodes.chain,
         node_begin_ns=_begin(on_node, nodes.start_ns, nodes.end_ns),
@@ -121,18 +120,18 @@ def _put_together(timeline: Timeline) -> Graph:
     )
     kind, wait_is_open, call_row = nodes.kind, compact(on_node.is_open), _next_call(nodes)
     pieces = {name: getattr(nodes, name) for name in ("piece_node", "piece_ns", "piece_cause", "piece_region")}
-    del streams, on_node, nodes, node_of
+    del streams, on_node, nodes
     order_of_nodes = in_order(pieces["piece_node"])
     pieces = {name: column[order_of_nodes] for name, column in pieces.items()}
     return Graph(
         links=links,
         costs=costs,
-        order=order,
+        order=np.empty(0, np.int32),
         node_kind=kind,
         is_init=compact(is_any(kind, (CallClass.ALLOC, CallClass.INIT)) | loads),
         wait_is_open=wait_is_open,
         call_row=call_row,
-        node_region=shared(region, timeline.call_region),
+        node_region=region,
         device=table.device,
         op_kind=table.kind,
         is_communication=table.is_communication,
@@ -166,7 +165,7 @@ def _between_streams(trace: Trace, table: Operations, events: Edges, queues: Str
 
 def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
     """The same per node instead of per call; instants (whose call is NONE: the last entry) wait for nothing."""
-    if _are_calls(nodes) and len(nodes.call) == len(waits.holds):
+    if nodes.call is None:
         return waits
     count = pick(np.diff(waits.at), nodes.call, 0)
     at = np.append(0, np.cumsum(count))
@@ -186,11 +185,6 @@ def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
     )
 
 
-def _are_calls(nodes: HostNodes) -> bool:
-    """Whether each node is the call of the same number."""
-    return np.array_equal(nodes.call, np.arange(len(nodes.call), dtype=np.int32))
-
-
 def _begin(waits: Waits, start: Int64Array, end: Int64Array) -> Int64Array:
     """When calls or nodes begin: those that a full queue holds up once there is room."""
     return np.where(waits.held_by_slot, end - waits.cost, start) if waits.held_by_slot.any() else start
@@ -198,7 +192,7 @@ def _begin(waits: Waits, start: Int64Array, end: Int64Array) -> Int64Array:
 
 def _next_call(nodes: HostNodes) -> Int32Array | None:
     """The row in Calls of each node, or of the next call in its chain; NONE after the last. None: nodes are calls."""
-    if _are_calls(nodes):
+    if nodes.call is None:
         return None
     found: Int32Array = nodes.call.copy()
     rows, calls = np.flatnonzero(found < 0), np.flatnonzero(found >= 0)
@@ -206,30 +200,3 @@ def _next_call(nodes: HostNodes) -> Int32Array | None:
     same = (following >= 0) & (nodes.chain[following] == nodes.chain[rows])
     found[rows[same]] = nodes.call[following[same]]
     return found
-
-
-def _event_order(nodes: HostNodes, waits: Waits, launch: Int32Array, op_start: Int64Array) -> Int32Array:
-    """Events such that what each depends on comes before it.
-
-    Nodes begin (and, unless they wait, end) at their start, waiting calls end at their end, operations come at
-    their start. At one instant ends come first, then the nodes that follow them, then what those launch.
-    """
-    waiting = np.flatnonzero(np.diff(waits.at) > 0)
-    begin = _begin(waits, nodes.start_ns, nodes.end_ns)
-    first, stop = len(begin), len(begin) + len(op_start)
-    # Four times the time, plus the rank among events of one instant.
-    key = np.empty(stop + len(waiting), np.int64)
-    key[:first] = begin
-    np.maximum(op_start, pick(begin, launch, NEVER), out=key[first:stop])
-    key[stop:] = nodes.end_ns[waiting]
-    key -= key.min() if len(key) else 0
-    key *= 4
-    key[:first] += 1
-    key[first:stop] += 2
-    place = np.argsort(key, kind="stable")
-    del key
-    event = np.empty(len(place), np.int32)
-    event[:first] = np.arange(0, 2 * first, 2, dtype=np.int32)
-    event[first:stop] = ~np.arange(len(op_start), dtype=np.int32)
-    event[stop:] = 2 * waiting + 1
-    return event[place]

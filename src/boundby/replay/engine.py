@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.model import heap
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, in_order, pick, scattered
 from boundby.model.records import replace
-from boundby.native.forward import NEVER, NONE, Costs, Pass, Spans, Windows, find_late, forward, in_turns, spans
+from boundby.native.forward import NEVER, NONE, Costs, Links, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
 
@@ -133,36 +134,50 @@ def replay_otherwise(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array
 
 
 def _measured_order(graph: Graph) -> Int32Array:
-    """The graph's order of events, so that what a call waits for comes before its return on drifting clocks as well."""
+    """The graph's events as measured, such that what each depends on comes before it."""
     links = graph.links
-    launched = pick(links.node_begin_ns, links.launch, NEVER)
-    turn = np.maximum(links.start_ns, launched)
-    return _ordered(graph, graph.costs, graph.order, links.node_begin_ns, links.node_end_ns, turn)
-
-
-def _ordered(
-    graph: Graph, costs: Costs, order: Int32Array, call_start: Int64Array, call_end: Int64Array, turn: Int64Array
-) -> Int32Array:
-    """The events in the order of these times, in which calls return after what they wait for has had its turn."""
-    time = np.empty(2 * len(call_start) + len(turn), np.int64)
-    np.multiply(call_start, 2, out=time[: 2 * len(call_start) : 2])
-    np.multiply(call_end, 2, out=time[1 : 2 * len(call_start) : 2])
-    time[2 * len(call_start) :] = _before_returns(graph, costs, call_start, call_end, turn)[::-1]
+    turn = np.maximum(links.start_ns, pick(links.node_begin_ns, links.launch, NEVER))
+    order = _in_time(links, turn)
+    late = find_late(links, graph.costs, links.node_begin_ns, links.node_end_ns, turn)
+    if len(late) == 0:
+        return order
+    nodes = 2 * links.nodes
+    time = np.empty(nodes + len(turn), np.int64)
+    np.multiply(links.node_begin_ns, 2, out=time[:nodes:2])
+    np.multiply(links.node_end_ns, 2, out=time[1:nodes:2])
+    time[nodes:] = _before_returns(links, late, turn)[::-1]
     return order[in_order(time[order])]  # what is negative counts from the end
 
 
-def _before_returns(
-    graph: Graph, costs: Costs, call_start: Int64Array, call_end: Int64Array, turn: Int64Array
-) -> Int64Array:
-    """Twice the turn of every operation; but one less than twice the return of a call that waits for it, where that
-    comes first because clocks drift, and what precedes it on its streams no later."""
-    links, key = graph.links, 2 * turn
-    late = find_late(links, costs, call_start, call_end, turn)
-    if len(late) == 0:
-        return key
+def _in_time(links: Links, turn: Int64Array) -> Int32Array:
+    """Events in the order of their times: nodes begin (and, unless they wait, end) at their start, waiting calls end at
+    their end, operations come at their turn. At one instant ends come first, then the nodes that follow them, then what
+    those launch."""
+    waiting = np.flatnonzero(links.wait_at[1:] > links.wait_at[:-1])
+    first, stop = links.nodes, links.nodes + len(turn)
+    key = np.empty(stop + len(waiting), np.int64)
+    key[:first], key[first:stop], key[stop:] = links.node_begin_ns, turn, links.node_end_ns[waiting]
+    key -= key.min() if len(key) else 0
+    key *= 4
+    key[:first] += 1
+    key[first:stop] += 2
+    place = np.argsort(key, kind="stable")
+    del key
+    event = np.empty(len(place), np.int32)
+    event[:first] = np.arange(0, 2 * first, 2, dtype=np.int32)
+    event[first:stop] = ~np.arange(len(turn), dtype=np.int32)
+    event[stop:] = 2 * waiting + 1
+    return event[place]
+
+
+def _before_returns(links: Links, late: npt.NDArray[np.intp], turn: Int64Array) -> Int64Array:
+    """Twice the turn of every operation; but one less than twice the return of a call that waits for it (``late``: for
+    which that holds, see `find_late`), where that comes first because clocks drift, and what precedes it on its streams
+    no later."""
+    key, begin = 2 * turn, np.append(links.node_begin_ns, NEVER)
     what: Int64Array = links.wait_for[late].astype(np.int64)
-    limit = 2 * call_end[links.waiting[late]] - 1
-    launched = np.append(call_start, NEVER)[links.launch]
+    limit = 2 * links.node_end_ns[links.waiting[late]] - 1
+    launched = begin[links.launch]
     leader, follower = links.follows_on
     while len(what):
         np.minimum.at(key, what, limit)

@@ -57,7 +57,7 @@ class HostNodes:
     thread: Int32Array
     start_ns: Int64Array
     end_ns: Int64Array
-    call: Int32Array  # row in Calls; NONE: an instant
+    call: Int32Array | None  # row in Calls; NONE: an instant. None: each node is the call of the same number
     kind: Int8Array  # CallClass
     interval_ns: Int64Array  # before the node; negative where calls of a logical thread overlap
     follows: Int32Array  # the node of another chain that woke this one; NONE
@@ -95,20 +95,23 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     )
     chain = spread(int(leader[thread[0]]), len(thread)) if is_even(thread) else leader[thread]
     order, count = in_order(chain, start, end, role), len(chain)
-    rank = np.empty(count, np.int64)
-    rank[order] = np.arange(count)
-    follows = np.full(count, NONE, np.int64)
-    lag = np.zeros(count, np.int64)
-    of_wake, of_signal, of_made, of_taken, _ = np.split(
-        rank[len(calls) :], np.cumsum([len(wakeups.thread), len(wakeups.thread), len(given.made), len(given.made)])
-    )
-    follows[of_wake], lag[of_wake] = of_signal, wakeups.end - signal
-    follows[of_taken], lag[of_taken] = of_made, np.minimum(given.lag, taken - made)
+    follows, lag = np.full(count, NONE, np.int32), np.zeros(count, np.int64)
+    of_wake = np.empty(0, np.int64)
+    if count > len(calls):  # else nobody wakes anybody
+        rank = np.empty(count, np.int64)
+        rank[order] = np.arange(count)
+        of_wake, of_signal, of_made, of_taken, _ = np.split(
+            rank[len(calls) :], np.cumsum([len(wakeups.thread), len(wakeups.thread), len(given.made), len(given.made)])
+        )
+        follows[of_wake], lag[of_wake] = of_signal, wakeups.end - signal
+        follows[of_taken], lag[of_taken] = of_made, np.minimum(given.lag, taken - made)
     chain, thread, until = narrow(chain[order]), narrow(thread[order]), until[order]
     start, end = shared(start[order], calls.start_ns), shared(end[order], calls.end_ns)
     _begin_later(timeline, chain, start, end, row[order] >= 0, follows, lag)
-    same = np.append(False, chain[1:] == chain[:-1])[: len(chain)]
-    free_from = np.where(same, np.append(0, end[:-1])[: len(end)], start)
+    free_from = np.empty_like(end)
+    free_from[1:] = end[:-1]
+    first = _first_nodes(chain)
+    free_from[first] = start[first]
     high = start if len(of_wake) == 0 else start.copy()
     if len(of_wake):
         high[of_wake] = np.maximum(np.minimum(until, start), np.minimum(free_from, start))[of_wake]
@@ -120,10 +123,10 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
         thread=thread.astype(np.int32, copy=False),
         start_ns=start,
         end_ns=end,
-        call=row[order].astype(np.int32),
+        call=None if isinstance(order, slice) and count == len(calls) else row[order].astype(np.int32),
         kind=kind[order],
         interval_ns=_interval(pieces, start, free_from),
-        follows=compact(follows.astype(np.int32)),
+        follows=compact(follows),
         follow_lag_ns=compact(lag),
         piece_node=pieces.node,
         piece_ns=pieces.ns,
@@ -132,11 +135,17 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     )
 
 
+def _first_nodes(chain: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """The first node of each chain."""
+    if is_even(chain):
+        return np.zeros(1, np.intp)
+    return np.flatnonzero(np.append(True, chain[1:] != chain[:-1])[: len(chain)])
+
+
 def _leading(timeline: Timeline, chain: Int64Array, is_call: BoolArray) -> dict[int, tuple[int, int, int, int]]:
     """Of each chain but the leading one of its process (the one with most calls): its nodes, and the leading one's."""
     process = timeline.trace.process_of_thread
-    first = np.flatnonzero(np.append(True, chain[1:] != chain[:-1])[: len(chain)])
-    bounds = np.append(first, len(chain)).tolist()
+    bounds = np.append(_first_nodes(chain), len(chain)).tolist()
     nodes = {int(chain[low]): (low, high) for low, high in itertools.pairwise(bounds)}
     leading: dict[int, tuple[int, int]] = {}
     for number, (low, high) in nodes.items():
@@ -152,7 +161,7 @@ def _begin_later(
     start: Int64Array,
     end: Int64Array,
     is_call: BoolArray,
-    follows: Int64Array,
+    follows: Int32Array,
     lag: Int64Array,
 ) -> None:
     """Chains that begin in the middle of the trace were begun by the leading one of their process: their first node
@@ -169,7 +178,7 @@ def _elastic(
     start: Int64Array,
     end: Int64Array,
     is_call: BoolArray,
-    follows: Int64Array,
+    follows: Int32Array,
     lag: Int64Array,
     pieces: _Pieces,
 ) -> _Pieces:
@@ -219,7 +228,7 @@ def _nodes(
     count = len(thread)
     is_call = end is not None
     return (
-        thread.astype(np.int64, copy=False),
+        thread,
         start,
         start if end is None else end,
         start if until is None else until,
@@ -339,7 +348,8 @@ def _cut_pieces(
 
 
 def _interval(pieces: _Pieces, start: Int64Array, free_from: Int64Array) -> Int64Array:
-    interval: Int64Array = np.minimum(start - free_from, 0)
+    interval: Int64Array = start - free_from
+    np.minimum(interval, 0, out=interval)
     interval += group_sums(pieces.node, pieces.ns, len(interval))
     return interval
 

@@ -68,10 +68,6 @@ def reconcile(graph: Graph) -> Graph:
         launch_latency_ns=latency,
         switch_ns=switch,
     )
-    order = graph.order
-    if is_lost.any():
-        is_end = (order >= 0) & ((order & 1) == 1)
-        order = order[~(is_end & is_lost[np.where(is_end, order >> 1, 0)])]
     is_early = has_call & (latency < 0)
     rows = np.flatnonzero(is_early)
     early = scattered(links.operations, rows, -latency[rows])
@@ -84,7 +80,7 @@ def reconcile(graph: Graph) -> Graph:
         launches=len(rows),
         by_ns=compact(np.minimum(early, end - start)) if early.any() else early,
     )
-    return replace(graph, links=links, costs=costs, order=order, contradictions=dropped)
+    return replace(graph, links=links, costs=costs, contradictions=dropped)
 
 
 def _raised(values: Int64Array, at: Int32Array, others: Int64Array) -> Int64Array:

@@ -25,6 +25,7 @@ from boundby.model.arrays import (
     offsets,
     pick,
     places,
+    running_maximum,
     scattered,
     unique,
 )
@@ -306,7 +307,7 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
         order, call, ended = rows[handed], calls.of_operation[mine][handed], ended[handed]
         last = as_rows(np.append(call[1:] != call[:-1], True))  # of several operations of a call the one that ends last
         order, call, ended = order[last], call[last], ended[last]
-        finished = places(np.maximum.accumulate(ended), calls.end_ns[call], side="right")
+        finished = places(running_maximum(ended), calls.end_ns[call], side="right")
         place = np.arange(1, len(call) + 1)
         depth = place - finished
         is_stuck = timeline.host_state.queue_full[call] & (depth >= FULL_QUEUE_DEPTH)
