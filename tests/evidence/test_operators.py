@@ -92,7 +92,7 @@ def test_gaps_lead_to_the_launch_and_the_wait() -> None:
     names = timeline.trace.names
     name = timeline.calls.name
     assert (gaps.start_ns.tolist(), gaps.end_ns.tolist()) == ([50_000], [80_000])
-    assert names[name[gaps.launch[0]]] == "cudaLaunchKernel"
+    assert names[name[timeline.calls.of_operation[gaps.operation[0]]]] == "cudaLaunchKernel"
     assert names[name[gaps.wait[0]]] == "cudaStreamSynchronize"
     assert timeline.trace.operations.start_ns[gaps.operation[0]] == 80_000
     assert (gaps.sync_ns.tolist(), timeline.waits.idle_ns[gaps.wait[0]]) == ([30_000], 30_000)

@@ -53,8 +53,7 @@ def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int
         is_whole = len(free.start) == 1 and len(shown.left) == len(owner)  # each is shown once
         row = owner if is_whole else owner[shown.left]
         shown_rows = as_slice(row if isinstance(rows, slice) and not rows.start else np.arange(len(table))[rows][row])
-        is_sole = len(table) == len(context.launch_region)
-        region = context.launch_region[shown_rows if is_sole else operations.rows[shown_rows]]
+        region = context.launch_region[operations.rows][shown_rows]
         parts.append(segments.make(shown.start, shown.end, cause, region))
         if not any(len(table.start_ns[others]) for _, others in classes[number + 1 :]):
             break

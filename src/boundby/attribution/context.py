@@ -11,7 +11,7 @@ from boundby.attribution.host_state import HostState
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int32Array, as_rows, pick
+from boundby.model.arrays import Int32Array, pick, rows_of
 from boundby.model.intervals import IntervalSet
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -40,8 +40,13 @@ class TraceContext:
 class DeviceOperations(NamedTuple):
     """One device's operations in order of start, and their rows in the trace."""
 
-    rows: npt.NDArray[np.intp]
+    rows: slice
     table: Operations
+
+    def at(self, some: slice | npt.NDArray[np.intp]) -> slice | npt.NDArray[np.intp]:
+        """The rows in the trace of some of them (of a slice, both bounds are told)."""
+        first = int(self.rows.start)
+        return slice(first + some.start, first + some.stop) if isinstance(some, slice) else some + first
 
     def busy(self) -> IntervalSet:
         """When at least one operation runs."""
@@ -50,7 +55,6 @@ class DeviceOperations(NamedTuple):
 
 def operations_of(trace: Trace, device: int) -> DeviceOperations:
     """The operations of one device (they are stored in that order)."""
-    rows = as_rows(trace.operations.device == device)
-    is_sole = isinstance(rows, slice) and len(trace.operations.start_ns[rows]) == len(trace.operations)
-    table = trace.operations if is_sole else trace.operations.take(rows)  # the only one's needs no copy
-    return DeviceOperations(np.arange(len(trace.operations), dtype=np.int32)[rows].copy(), table)
+    rows = rows_of(trace.operations.device, device)
+    is_sole = rows == slice(0, len(trace.operations))
+    return DeviceOperations(rows, trace.operations if is_sole else trace.operations.take(rows))

@@ -62,7 +62,6 @@ class Gaps(Table):
     end_ns: Int64Array
     thread: Int32Array  # responsible: launched what ends the gap, or what ran before a last gap; NO_THREAD
     operation: Int32Array  # that ends the gap, a row of Trace.operations; NOTHING: none comes any more
-    launch: Int32Array  # the call that launched it, a row of Calls; NOTHING: not known
     wait: Int32Array  # the call that is to blame, a row of Calls; NOTHING: nobody waited
     sync_ns: Int64Array  # how much of the gap is ``sync`` in the account: what that wait cost
 
@@ -84,6 +83,7 @@ class Gaps(Table):
 class _Dividing(Gaps):
     """The same, with what only dividing them needs."""
 
+    launch: Int32Array  # the call that launched what ends it, a row of Calls; NOTHING: not known
     since_ns: Int64Array  # when the operation before the gap was launched
     wait_start_ns: Int64Array  # when the waiting in ``wait`` began, where it is known
 
@@ -158,9 +158,7 @@ def account_gaps(
 def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int) -> _Dividing:
     """For each idle interval: who is responsible, what ends it, since when waits count. Nobody is blamed yet."""
     calls, table = context.calls, operations.table
-    is_sole = len(table) == len(calls.of_operation)
-    call_of = calls.of_operation if is_sole else calls.of_operation[operations.rows]
-    launched_ns = calls.launched_ns if is_sole else calls.launched_ns[operations.rows]
+    call_of, launched_ns = calls.of_operation[operations.rows], calls.launched_ns[operations.rows]
     if len(without := np.flatnonzero(call_of < 0)):
         launched_ns = launched_ns.copy()
         launched_ns[without] = table.start_ns[without]
@@ -169,12 +167,12 @@ def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: Interv
     else:
         following, telling, since_ns = _around(idle, table.start_ns, table.end_ns, launched_ns, low)
     launch = pick(call_of, following, NOTHING).astype(np.int32, copy=False)
-    is_followed = bool((telling == following).all())
+    is_followed, first = bool((telling == following).all()), int(operations.rows.start)
     return _Dividing(
         start_ns=idle.start,
         end_ns=idle.end,
         thread=_launching_threads(context, launch if is_followed else pick(call_of, telling, NOTHING), table, telling),
-        operation=following if is_sole else pick(operations.rows, following, NOTHING).astype(np.int32),
+        operation=np.where(following >= 0, following + np.int32(first), NOTHING) if first else following,
         launch=launch,
         wait=spread(NOTHING, len(idle.start), np.int32),
         sync_ns=spread(0, len(idle.start)),

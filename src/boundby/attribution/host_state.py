@@ -11,7 +11,18 @@ from boundby.correlation.compiling import Compilations
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import BoolArray, Int64Array, blank, is_any, median, pick, places, queue_depth, unique
+from boundby.model.arrays import (
+    BoolArray,
+    Int64Array,
+    blank,
+    compact,
+    is_any,
+    median,
+    pick,
+    places,
+    queue_depth,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
 from boundby.model.records import replace
@@ -61,9 +72,9 @@ class HostState:
         self._compiling: dict[int, IntervalSet] = {}
         self._compilations = Compilations(trace, calls)
         self._waits_until = _implicit_waits(trace, calls)
-        self._stalls = stalled_allocations(calls, self._busy_of, trace)
-        self.copies_pageable = _pageable_copies(trace, calls)
-        self.queue_full = _queue_full(trace, calls)
+        self._stalls = compact(stalled_allocations(calls, self._busy_of, trace))
+        self.copies_pageable = compact(_pageable_copies(trace, calls))
+        self.queue_full = compact(_queue_full(trace, calls))
 
     def evidence(self, thread: int) -> CpuEvidence:
         """What the capture knows of the thread's scheduling. While another runs with which it takes turns, it waits for

@@ -111,6 +111,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
     lost[empty] = expected[empty] = False
     rows = np.flatnonzero(lost)
     rows = rows[np.lexsort((rows, calls.start_ns[rows]))]
+    lost = compact(lost)
     device_of_call = _devices(trace, calls)
     device = device_of_call[rows]
     begin, until, stream = _when(trace, calls, rows, device)

@@ -25,9 +25,11 @@ from boundby.trace.tables import Trace
 
 _NEVER = np.iinfo(np.int64)
 
+Rows = slice | npt.NDArray[np.intp]
+
 
 def project(
-    trace: Trace, calls: Calls, regions: Regions, launch_range: npt.NDArray[np.integer], rows: npt.NDArray[np.intp]
+    trace: Trace, calls: Calls, regions: Regions, launch_range: npt.NDArray[np.integer], rows: Rows = slice(None)
 ) -> tuple[Int64Array, Int64Array]:
     """Projected start and end of every range, by the given operations.
 
@@ -40,10 +42,10 @@ def project(
     _while_open(trace, calls, rows, first, last)
     if _is_one_thread(trace, calls):
         return first, last
-    is_sole = len(rows) == len(trace.operations)
-    inside = as_rows(launch_range != NOTHING) if is_sole else rows[launch_range[rows] != NOTHING]
-    np.minimum.at(first, launch_range[inside], trace.operations.start_ns[inside])
-    np.maximum.at(last, launch_range[inside], trace.operations.end_ns[inside])
+    around = launch_range[rows]
+    inside = as_rows(around != NOTHING)
+    np.minimum.at(first, around[inside], trace.operations.start_ns[rows][inside])
+    np.maximum.at(last, around[inside], trace.operations.end_ns[rows][inside])
     depth = depths(regions.range_parent)
     for level in range(int(depth.max(initial=0)), 0, -1):
         below = np.flatnonzero(depth == level)
@@ -60,18 +62,17 @@ def _is_one_thread(trace: Trace, calls: Calls) -> bool:
     return is_alone and not trace.rounded_ns and not bool(trace.ranges.is_start_end.any())
 
 
-def _while_open(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp], first: Int64Array, last: Int64Array) -> None:
+def _while_open(trace: Trace, calls: Calls, rows: Rows, first: Int64Array, last: Int64Array) -> None:
     """Work launched while a range was open, however ranges overlap: by thread, for start/end ranges by process."""
-    known = calls.of_operation >= 0
-    whole = as_rows(known) if len(rows) == len(known) else rows[known[rows]]
-    start, end = trace.operations.start_ns[whole], trace.operations.end_ns[whole]
+    known = as_rows(calls.of_operation[rows] >= 0)
+    start, end = trace.operations.start_ns[rows][known], trace.operations.end_ns[rows][known]
     if len(start) == 0 or len(trace.ranges) == 0:
         return
-    ranges, launched = trace.ranges, calls.launched_ns[whole]
+    ranges, launched = trace.ranges, calls.launched_ns[rows][known]
     if is_even(calls.thread):
         thread = compact(spread(int(calls.thread[0]), len(start), np.int32))
     else:
-        thread = calls.thread[calls.of_operation[whole]]
+        thread = calls.thread[calls.of_operation[rows][known]]
     for of_call, of_range, kind in (
         (thread, ranges.thread, ~ranges.is_start_end),
         (trace.process_of(thread), trace.process_of(ranges.thread), ranges.is_start_end),

@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, ascend, group_sums, tally
+from boundby.model.arrays import (
+    BoolArray,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    as_rows,
+    ascend,
+    group_sums,
+    index_type,
+    tally,
+)
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.library import core, int64
 from boundby.model.records import dataclass, replace
@@ -47,8 +57,11 @@ class Segments:
         return total
 
     def packed(self) -> Segments:
-        """With regions and threads in 16 bits where these hold them."""
-        return replace(self, region=_in_16_bits(self.region), thread=_in_16_bits(self.thread))
+        """With regions and threads of the narrowest type that holds them."""
+        columns = {name: getattr(self, name) for name in ("region", "thread")}
+        return replace(
+            self, **{name: values.astype(index_type(int(values.max(initial=0)))) for name, values in columns.items()}
+        )
 
     def between(self, low: int, high: int) -> Segments:
         """The part in [low, high)."""
@@ -79,10 +92,6 @@ class Segments:
         first = np.flatnonzero(self._begin(0, len(self)))
         end = self.end_ns[np.append(first[1:], len(self)) - 1]
         return Segments(self.start_ns[first], end, self.cause[first], self.region[first], self.thread[first])
-
-
-def _in_16_bits(column: Int32Array) -> Int32Array:
-    return column.astype(np.int16) if len(column) and column.max() < 1 << 15 else column
 
 
 def make(

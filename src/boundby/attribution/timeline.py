@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -37,14 +38,17 @@ from boundby.model.arrays import (
     Int32Array,
     Int64Array,
     as_rows,
+    as_slice,
     ascend,
     first_rows,
     in_order,
+    index_type,
     joined,
     pick,
     places,
     running_maximum,
     shared,
+    spread,
     unique,
 )
 from boundby.model.errors import SelectionError
@@ -79,6 +83,8 @@ class DeviceTimeline:
     def is_inside(self) -> npt.NDArray[np.bool_]:
         """Per operation of the device: whether it overlaps the window; one without length at its very edge does too."""
         table = self.operations.table
+        if len(table) and table.start_ns.min() >= self.low_ns and table.end_ns.max() <= self.high_ns:
+            return spread(1, len(table), np.bool_)
         overlaps: npt.NDArray[np.bool_] = (table.end_ns > self.low_ns) & (table.start_ns < self.high_ns)
         is_instant = table.end_ns == table.start_ns
         overlaps |= is_instant & (table.start_ns >= self.low_ns) & (table.end_ns <= self.high_ns)
@@ -108,6 +114,15 @@ class Timeline(TraceContext):
         if self.devices:
             return sum(device.high_ns - device.low_ns for device in self.devices)
         return sum(thread.total_ns for thread in self.threads)
+
+
+def rows_in_windows(devices: Sequence[DeviceTimeline]) -> slice | npt.NDArray[np.intp]:
+    """Rows of the operations that overlap their device's window."""
+    parts = [device.operations.at(as_rows(device.is_inside)) for device in devices]
+    if len(parts) == 1:
+        return parts[0]
+    rows = [np.arange(part.start, part.stop) if isinstance(part, slice) else part for part in parts]
+    return as_slice(np.concatenate([np.empty(0, np.intp), *rows]))
 
 
 def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -> Trace:
@@ -169,7 +184,8 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         ownership = build_ownership(trace, logical_threads, fold=fold)
         call_range = _ranges_of_calls(calls, ownership)
     host_state = HostState(trace, calls, logical_threads)
-    call_region = ownership.region_of(call_range).astype(np.int32)
+    regions = ownership.regions
+    call_region = pick(regions.of_range.astype(index_type(len(regions))), call_range, ROOT)
     context = TraceContext(
         trace,
         calls,
@@ -197,7 +213,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         raise empty_window()
     if not devices:
         threads = account_threads(context, *host_window(window, context))
-    start, end = project(trace, calls, ownership.regions, context.launch_range, np.arange(len(trace.operations)))
+    start, end = project(trace, calls, ownership.regions, context.launch_range)
     calls.forget()
     spans = [(device.low_ns, device.high_ns) for device in devices]
     counted = _counted(trace, window, start, end, spans or [(t.low_ns, t.high_ns) for t in threads])
@@ -236,8 +252,7 @@ def _cut_apart(
     cut = ranges.is_open & ~ranges.is_start_end & (ranges.end_ns >= trace.span_ns[1])
     inside = np.ones(len(ranges), bool)
     if window.kind == "span":
-        every = np.arange(len(trace.operations))
-        start, end = project(trace, calls, regions, pick(call_range, calls.of_operation, NOTHING), every)
+        start, end = project(trace, calls, regions, pick(call_range, calls.of_operation, NOTHING))
         launched, shift_ns = end >= start, max((shift.shift_ns for shift in shifts.values()), key=abs, default=0)
         start, end = np.where(launched, start, ranges.start_ns), np.where(launched, end, ranges.end_ns)
         for bound in (window.low_ns, window.high_ns):

@@ -57,8 +57,7 @@ def device_work(context: RuleContext) -> DeviceWork:
     in_window, exposed_ns = np.zeros(len(table), bool), np.zeros(len(table), np.int64)
     computes = (table.kind <= OpKind.GRAPH) & ~table.is_communication
     for device in context.timeline.devices:
-        mine, rows = device.operations.table, device.operations.rows
-        at = slice(int(rows[0]), int(rows[-1]) + 1) if _follow(rows) else rows
+        mine, at = device.operations.table, device.operations.rows
         in_window[at] = (mine.end_ns > device.low_ns) & (mine.start_ns < device.high_ns)
         start, end = mine.start_ns, mine.end_ns
         if bool((start < device.low_ns).any() or (end > device.high_ns).any()):
@@ -77,7 +76,7 @@ def device_work(context: RuleContext) -> DeviceWork:
             if above:
                 higher = union(*(np.concatenate(column) for column in zip(*above, strict=True)))
                 alone_ns -= Coverage(higher).within(*pieces)
-            exposed_ns[rows[chosen[owner]]] = alone_ns
+            exposed_ns[at][chosen[owner]] = alone_ns
             above.append(of_these)
     multiprocessors = [facts.multiprocessors for facts in trace.gpu_facts] or [0] * len(trace.gpus)
     duration_ns = narrow(table.end_ns - table.start_ns)
@@ -94,11 +93,6 @@ def device_work(context: RuleContext) -> DeviceWork:
         shared_bytes=_looked(shapes.shared_bytes, table.shape),
         multiprocessors=_looked(np.array(multiprocessors, np.int64), table.device),
     )
-
-
-def _follow(rows: Rows) -> bool:
-    """Whether these ascending rows leave none out between the first and the last."""
-    return bool(len(rows)) and int(rows[-1]) - int(rows[0]) == len(rows) - 1
 
 
 def _looked(figures: Int, number: npt.NDArray[np.integer]) -> Looked:

@@ -199,7 +199,8 @@ def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
     calls, leaders = context.calls, context.timeline.logical_threads.leader
     following = np.full(len(end), NOTHING, np.int64)
     leader = leaders[calls.thread]
-    wanted = pick(leader, device.gaps.launch[device.gaps.at(end - 1)], NOTHING)
+    launch = pick(calls.of_operation, device.gaps.operation[device.gaps.at(end - 1)], NOTHING)
+    wanted = pick(leader, launch, NOTHING)
     for number in unique(wanted[wanted >= 0]).tolist():
         rows = np.flatnonzero(leader == number)
         rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]

@@ -271,7 +271,6 @@ def _device_meetings(
         width_of[place] = _BYTES.get(trace.names[data_type].lower(), 1) if data_type >= 0 else 1
     size = np.where(is_told, elements * width_of[at], UNKNOWN)
     start, end = table.start_ns[mine], table.end_ns[mine]
-    rows = operations.rows[mine]
     needed = _needed(timeline, device, mine)
     return Meetings(
         start,
@@ -282,7 +281,7 @@ def _device_meetings(
         kind_of[at],
         size,
         sequence.astype(np.int64),
-        timeline.launch_region[rows].astype(np.int32),
+        timeline.launch_region[operations.rows][mine].astype(np.int32),
     )
 
 

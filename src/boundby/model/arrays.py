@@ -79,6 +79,14 @@ def thin(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     return spread(column[0].item(), len(column), column.dtype.type) if is_even(column) else column
 
 
+def taken(column: npt.NDArray[Scalar], rows: npt.NDArray[np.integer] | slice) -> npt.NDArray[Scalar]:
+    """``column[rows]``; what is known to hold one value throughout is not copied."""
+    if isinstance(rows, slice) or not len(rows) or not _is_told_even(column):
+        return column[rows]
+    even = spread(column[0].item(), len(rows), column.dtype.type)
+    return even if column.strides == (0,) else _shared(even)
+
+
 def bounds(column: npt.NDArray[Any]) -> tuple[int, int]:
     """The least and the greatest of some integers."""
     known = column[:1] if _is_told_even(column) else column
@@ -114,6 +122,11 @@ def narrow(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
 
 
 _WIDEST = (1 << 30) - 1
+
+
+def index_type(most: int) -> type[np.signedinteger[Any]]:
+    """The narrowest type for places up to this one, and for -1. Who adds or multiplies widens them first."""
+    return np.int8 if most < 1 << 7 else np.int16 if most < 1 << 15 else np.int32
 
 
 def shared(column: npt.NDArray[Scalar], *others: npt.NDArray[Any]) -> npt.NDArray[Scalar]:
@@ -364,7 +377,7 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
         return np.full(len(rows), missing, values.dtype)
     if len(rows) and _is_told_even(rows):
         return np.full(len(rows), values[rows[0]] if rows[0] >= 0 else missing, values.dtype)
-    if core() is not None and values.dtype.kind in "ib" and rows.itemsize >= 4:
+    if core() is not None and values.dtype.kind in "ib" and rows.dtype.kind == "i":
         found, whole, asked = (
             np.empty(len(rows), values.dtype),
             np.ascontiguousarray(values),

@@ -288,9 +288,10 @@ typedef struct { /* segments in order of time */
     const int32_t *region, *thread;
 } Side;
 
-/* Write a number into a column of so many bytes each, 2 or 4. */
+/* Write a number into a column of so many bytes each, 1, 2 or 4. */
 static inline void write_number(void *column, int64_t width, int64_t row, int32_t value) {
-    if (width == 2) ((int16_t *)column)[row] = (int16_t)value;
+    if (width == 1) ((int8_t *)column)[row] = (int8_t)value;
+    else if (width == 2) ((int16_t *)column)[row] = (int16_t)value;
     else ((int32_t *)column)[row] = value;
 }
 

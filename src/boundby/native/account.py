@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, in_order, sorted_distinct
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, in_order, index_type, sorted_distinct
 from boundby.model.intervals import IntervalSet, contains
 from boundby.model.library import Record, call, core, int64, integers, run
 from boundby.model.records import dataclass, replace
@@ -279,14 +279,12 @@ class Side(Record):
 
 
 def woven(one: Side, other: Side) -> tuple[Int64Array, Int8Array, Int32Array, Int32Array] | None:
-    """Both as one: the bounds of its segments (one more than there are), their causes, regions and threads, these in 16
-    bits where that holds them. None where they leave time between them, or overlap."""
+    """Both as one: the bounds of its segments (one more than there are), their causes, regions and threads (of the
+    narrowest types that hold them). None where they leave time between them, or overlap."""
     size = one.count + other.count
 
-    def room(*columns: Int32Array) -> Int32Array:
-        fits = all(int(column.max(initial=0)) < 1 << 15 for column in columns)
-        found: npt.NDArray[Any] = np.empty(size, np.int16 if fits else np.int32)
-        return found
+    def room(*columns: Int32Array) -> npt.NDArray[Any]:
+        return np.empty(size, index_type(max(int(column.max(initial=0)) for column in columns)))
 
     region, thread = room(one.region, other.region), room(one.thread, other.thread)
     bounds, cause = np.empty(size + 1, np.int64), np.empty(size, np.int8)

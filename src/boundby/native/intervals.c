@@ -382,10 +382,16 @@ EXPORT int64_t boundby_pick(const void *values, int64_t width, int64_t size, con
     }
 #define PICK_BY_LONG(VALUE) { PICK(VALUE, int64_t) }
 #define PICK_BY_INT(VALUE) { PICK(VALUE, int32_t) }
+#define PICK_BY_SHORT(VALUE) { PICK(VALUE, int16_t) }
+#define PICK_BY_BYTE(VALUE) { PICK(VALUE, int8_t) }
     if (row_width == 8) {
         FOR_EACH_WIDTH(width, PICK_BY_LONG)
-    } else {
+    } else if (row_width == 4) {
         FOR_EACH_WIDTH(width, PICK_BY_INT)
+    } else if (row_width == 2) {
+        FOR_EACH_WIDTH(width, PICK_BY_SHORT)
+    } else {
+        FOR_EACH_WIDTH(width, PICK_BY_BYTE)
     }
     return count;
 }

@@ -5,13 +5,13 @@ Pure functions; ``build_plot_data`` is the one entry.
 
 from __future__ import annotations
 
-from boundby.attribution.timeline import Timeline
+from boundby.attribution.timeline import Timeline, rows_in_windows
 from boundby.plot_data.gaps import longest_gaps
 from boundby.plot_data.index import RegionIndex
 from boundby.plot_data.instances import instance_series
 from boundby.plot_data.lanes import account_lanes, covered_span, even_edges
 from boundby.plot_data.ranges import range_lanes
-from boundby.plot_data.tables import copy_rows, kernel_rows, operations_in_windows, sync_rows
+from boundby.plot_data.tables import copy_rows, kernel_rows, sync_rows
 from boundby.plot_data.work import work_lanes
 from boundby.results.plot_data import PlotData
 
@@ -26,7 +26,7 @@ def build_plot_data(timeline: Timeline) -> PlotData:
     high = max((span[1] for span in spans), default=low)
     edges = even_edges(low, high, BINS)
     index = RegionIndex(timeline.ownership.regions)
-    inside = operations_in_windows(timeline)
+    inside = rows_in_windows(timeline.devices)
     gaps, gap_count = longest_gaps(timeline, index)
     kernels, kernels_left_out = kernel_rows(timeline, inside, index)
     syncs, syncs_left_out = sync_rows(timeline, index)

@@ -99,7 +99,7 @@ def _ended_at(device: DeviceTimeline, time_ns: Int64Array) -> npt.NDArray[np.int
     last = np.maximum(np.searchsorted(end[by_end], time_ns, side="right") - 1, 0)
     if not isinstance(by_end, slice):
         last = by_end[last]
-    return np.where(end[last] == time_ns, device.operations.rows[last], NOTHING)
+    return np.where(end[last] == time_ns, device.operations.rows.start + last, NOTHING)
 
 
 _KIND = {

@@ -8,11 +8,9 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import (
     as_rows,
-    as_slice,
     factorize,
     group_counts,
     group_sums,
-    joined,
     pick,
     places,
     tally,
@@ -31,12 +29,6 @@ MOST_SYNCS = 200
 _COPY_KIND = {OpKind.MEMCPY: "copy", OpKind.MEMSET: "set", OpKind.MIGRATION: "migration"}
 
 Rows = slice | npt.NDArray[np.intp]
-
-
-def operations_in_windows(timeline: Timeline) -> Rows:
-    """Rows of the operations that overlap their device's window, as the Report counts them."""
-    chosen = [each.operations.rows[as_rows(each.is_inside)] for each in timeline.devices]
-    return as_slice(joined([np.empty(0, np.intp), *chosen]))
 
 
 def kernel_rows(

@@ -14,7 +14,6 @@ from boundby.model.arrays import (
     Int32Array,
     Int64Array,
     as_rows,
-    as_slice,
     factorize,
     group_sums,
     into_groups,
@@ -73,7 +72,7 @@ def _streams(timeline: Timeline, low: int, high: int) -> list[_Lane]:
     """Operations by device, process and stream, in this order."""
     trace, found = timeline.trace, []
     for device in timeline.devices:
-        table, rows = device.operations.table, device.operations.rows
+        table = device.operations.table
         inside = as_rows((table.end_ns > low) & (table.start_ns < high))
         keys, of_row = factorize(table.process[inside], table.stream[inside])
         of_key: list[slice | Rows] = [inside] * len(keys)
@@ -85,7 +84,7 @@ def _streams(timeline: Timeline, low: int, high: int) -> list[_Lane]:
             pid = trace.processes[process].pid if 0 <= process < len(trace.processes) else -1
             times = table.start_ns[mine], table.end_ns[mine]
             lane = "stream", trace.gpus[device.index].id, pid, stream, ""
-            found.append(_Lane(*lane, as_slice(rows[mine]), *times))
+            found.append(_Lane(*lane, device.operations.at(mine), *times))
     return found
 
 

@@ -9,10 +9,9 @@ import numpy.typing as npt
 
 from boundby.attribution.projection import project
 from boundby.attribution.regions import Regions
-from boundby.attribution.timeline import DeviceTimeline, Timeline
+from boundby.attribution.timeline import DeviceTimeline, Timeline, rows_in_windows
 from boundby.model.arrays import (
     as_rows,
-    as_slice,
     group_sums,
     is_any,
     joined,
@@ -54,10 +53,10 @@ class OperationSet:
 
 def operations_in_windows(timeline: Timeline, devices: Sequence[DeviceTimeline]) -> OperationSet:
     """Operations of these devices that overlap their device's window."""
-    calls, parts = timeline.calls, [np.empty(0, np.intp)]
+    calls = timeline.calls
     latencies, depths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for device in devices:
-        rows, table = as_slice(device.operations.rows), device.operations.table
+        rows, table = device.operations.rows, device.operations.table
         call = calls.of_operation[rows]
         launch, known, inside = pick(calls.start_ns, call, 0), as_rows(call >= 0), as_rows(device.is_inside)
         depth = queue_depth(launch[known], table.start_ns[known])
@@ -67,10 +66,9 @@ def operations_in_windows(timeline: Timeline, devices: Sequence[DeviceTimeline])
             some, depth = depth, np.full(len(latency), -1, np.int64)
             depth[known] = some
             latency[call < 0] = -1
-        parts.append(device.operations.rows[inside])
         latencies.append(latency[inside])
         depths.append(depth[inside])
-    chosen = as_slice(joined(parts))
+    chosen = rows_in_windows(devices)
     return OperationSet(chosen, timeline.launch_region[chosen], joined(latencies), joined(depths))
 
 
@@ -198,10 +196,10 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
     process = timeline.trace.process_of_thread[ranges.thread[rows]]
     for device in timeline.devices:
         table, idle = device.operations.table, device.gaps.intervals
-        rows_here = device.operations.rows
         start, end = timeline.projected_start_ns, timeline.projected_end_ns
-        if len(rows_here) < len(timeline.trace.operations):
-            start, end = project(timeline.trace, timeline.calls, regions, timeline.launch_range, rows_here)
+        if len(table) < len(timeline.trace.operations):
+            launched = timeline.launch_range
+            start, end = project(timeline.trace, timeline.calls, regions, launched, device.operations.rows)
         low, high = np.maximum(start[rows], device.low_ns), np.minimum(end[rows], device.high_ns)
         host_low = np.maximum(ranges.start_ns[rows], device.low_ns)
         host_high = np.minimum(ranges.end_ns[rows], device.high_ns)

@@ -15,7 +15,6 @@ from boundby.correlation.cpu_evidence import lifetime, sleeps_of
 from boundby.model.arrays import (
     Tally,
     as_rows,
-    as_slice,
     group_counts,
     group_sums,
     pick,
@@ -227,7 +226,7 @@ def _idle_on(timeline: Timeline) -> dict[str, Int]:
 
 def launching_thread(calls: Calls, device: DeviceTimeline) -> int | None:
     """The thread that launched most of a device's operations."""
-    call = calls.of_operation[as_slice(device.operations.rows)]
+    call = calls.of_operation[device.operations.rows]
     if len(calls) and calls.thread[0] == calls.thread[-1]:  # the only one
         return int(calls.thread[0]) if bool((call >= 0).any()) else None
     thread = pick(calls.thread, call, -1)

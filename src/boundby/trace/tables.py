@@ -28,6 +28,7 @@ from boundby.model.arrays import (
     ranked,
     rows_of,
     spread,
+    taken,
     unique,
 )
 from boundby.model.intervals import IntervalSet, union
@@ -90,7 +91,9 @@ class Table:
 
     def take(self: TableT, rows: npt.NDArray[Any] | slice) -> TableT:
         """The table of the given rows (an index array, a boolean mask or a slice)."""
-        return replace(self, **{column.name: getattr(self, column.name)[rows] for column in fields(self)})
+        if not isinstance(rows, slice) and rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        return replace(self, **{column.name: taken(getattr(self, column.name), rows) for column in fields(self)})
 
     def rows_of(self, thread: int) -> slice:
         """The rows of one thread, in a table ordered by thread."""
@@ -298,7 +301,7 @@ class Ranges(Table):
     def __post_init__(self) -> None:
         for column, kind in (("arguments", np.int32), ("sequence", np.int64)):
             if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
-                object.__setattr__(self, column, np.full(len(self.start_ns), -1, kind))
+                object.__setattr__(self, column, spread(-1, len(self.start_ns), kind))
 
 
 @dataclass(frozen=True)
