@@ -46,7 +46,7 @@ typedef struct { /* Pass */
   int64_t events;
   int64_t calibrates, keeps_turns;
   int64_t *delay_ns, *lead_ns;
-  int64_t *begin_delay_ns, *end_delay_ns;
+  int64_t *interval_ns, *call_ns, *wait_lag_ns, *follow_lag_ns, *queue_slot_lag_ns;
   int64_t *call_start, *call_end;
   int64_t *start, *end, *turn;
   int64_t *clock;
@@ -80,7 +80,10 @@ static inline void begin_node(const links_t *l, const costs_t *c, const pass_t *
   int64_t now = begins_at(l, c, p, node);
   p->begun[chain] = 1;
   if (p->calibrates) {
-    p->begin_delay_ns[node] = l->node_begin_ns[node] - now;
+    int64_t delay = l->node_begin_ns[node] - now;
+    p->interval_ns[node] += delay;
+    if (l->follows[node] >= 0) p->follow_lag_ns[node] += delay;
+    if (l->queue_slot[node] >= 0) p->queue_slot_lag_ns[node] += delay;
     now = l->node_begin_ns[node];
   }
   p->call_start[node] = now;
@@ -106,7 +109,8 @@ static inline void end_node(const links_t *l, const costs_t *c, const pass_t *p,
   int32_t chain = l->chain[node];
   int64_t done = ends_at(l, c, p, node);
   if (p->calibrates) {
-    p->end_delay_ns[node] = l->node_end_ns[node] - done;
+    p->call_ns[node] += l->node_end_ns[node] - done;
+    p->wait_lag_ns[node] += l->node_end_ns[node] - done;
     done = l->node_end_ns[node];
   }
   p->call_end[node] = done;

@@ -251,8 +251,8 @@ class Pass(Record):
     """One pass over the events in an order, and what it found out.
 
     ``order``: 2 * node begins it, 2 * node + 1 ends one that waits, ~row is an operation. ``calibrates``: everything
-    happens when it was measured, and what its dependencies leave unexplained of that is written down (``delay_ns`` and
-    ``lead_ns`` of operations, ``begin_delay_ns`` and ``end_delay_ns`` of nodes) instead of being replayed.
+    happens when it was measured. What its dependencies leave unexplained of that is not replayed but written down
+    (``delay_ns`` and ``lead_ns`` of operations), or added to the columns of costs and links themselves (of nodes).
     """
 
     order: Int32Array
@@ -261,8 +261,11 @@ class Pass(Record):
     keeps_turns: bool
     delay_ns: Int64Array
     lead_ns: Int64Array
-    begin_delay_ns: Int64Array
-    end_delay_ns: Int64Array
+    interval_ns: Int64Array
+    call_ns: Int64Array
+    wait_lag_ns: Int64Array
+    follow_lag_ns: Int64Array
+    queue_slot_lag_ns: Int64Array
     call_start: Int64Array
     call_end: Int64Array
     start: Int64Array
@@ -290,7 +293,8 @@ class Turns(Record):
 
 
 def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False) -> Pass:
-    """Run the events in this order. The links and the order must have been checked (`Links.check`)."""
+    """Run the events in this order. The links and the order must have been checked (`Links.check`). ``calibrates``
+    changes columns of both: see `Pass`."""
     one_pass = _new(links, costs, order, calibrates)
     if core() is None:
         plain(links, costs, one_pass)
@@ -570,7 +574,7 @@ def follow(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array]:
 
 def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pass:
     costs.check(links)
-    nodes, operations, lanes = links.nodes, links.operations, len(links.lane_first)
+    nodes, operations, lanes, none = links.nodes, links.operations, len(links.lane_first), np.zeros(0, np.int64)
     return Pass(
         order=order,
         events=len(order),
@@ -579,7 +583,8 @@ def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pas
         delay_ns=np.zeros(operations if calibrates else 0, np.int64),
         # Without lanes nothing is written to it.
         lead_ns=np.zeros(operations * calibrates, np.int64) if lanes else compact(spread(0, operations * calibrates)),
-        **{name: np.zeros(nodes if calibrates else 0, np.int64) for name in ("begin_delay_ns", "end_delay_ns")},
+        **{name: getattr(costs, name) if calibrates else none for name in ("interval_ns", "call_ns", "wait_lag_ns")},
+        **{name: getattr(links, name) if calibrates else none for name in ("follow_lag_ns", "queue_slot_lag_ns")},
         **{name: np.zeros(nodes, np.int64) for name in ("call_start", "call_end")},
         **{name: np.zeros(operations, np.int64) for name in ("start", "end")},
         turn=np.zeros(operations if lanes else 0, np.int64),
@@ -695,7 +700,12 @@ def _begin_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
     chain, time = link.chain[node], _begins_at(link, cost, now, node)
     now.begun[chain] = True
     if now.calibrates:
-        now.begin_delay_ns[node] = link.node_begin_ns[node] - time
+        delay = link.node_begin_ns[node] - time
+        now.interval_ns[node] += delay
+        if link.follows[node] >= 0:
+            now.follow_lag_ns[node] += delay
+        if link.queue_slot[node] >= 0:
+            now.queue_slot_lag_ns[node] += delay
         time = link.node_begin_ns[node]
     now.call_start[node] = time
     now.call_end[node] = now.clock[chain] = time + cost.call_ns[node]
@@ -720,7 +730,8 @@ def _end_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
         return
     chain, done = link.chain[node], _ends_at(link, cost, now, node)
     if now.calibrates:
-        now.end_delay_ns[node] = link.node_end_ns[node] - done
+        now.call_ns[node] += link.node_end_ns[node] - done
+        now.wait_lag_ns[node] += link.node_end_ns[node] - done
         done = link.node_end_ns[node]
     now.call_end[node] = done
     now.clock[chain] = max(now.clock[chain], done)

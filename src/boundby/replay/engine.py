@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model import heap
-from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, in_order, pick, scattered
+from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, in_order, pick
 from boundby.model.records import replace
 from boundby.native.forward import NEVER, NONE, Costs, Links, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
@@ -27,48 +26,45 @@ def calibrate(graph: Graph) -> Graph:
     heap.give_back()
     graph = replace(graph, order=_measured_order(graph))
     graph.links.check(graph.order)
-    learnt = _learn(graph)
-    exclusions = find_exclusions(graph, learnt.delay_ns)
-    if exclusions is not None:
-        graph = replace(graph, links=replace(graph.links, excludes=exclusions))
-        learnt = _learn(graph)
-    links = replace(
-        graph.links,
-        unexplained_lead_ns=compact(learnt.lead_ns),
-        follow_lag_ns=_lag(graph.links.follows, graph.links.follow_lag_ns, learnt),
-        queue_slot_lag_ns=_lag(graph.links.queue_slot, graph.links.queue_slot_lag_ns, learnt),
-    )
-    costs = graph.costs
-    for column, more in (
-        (costs.interval_ns, learnt.begin_delay_ns),
-        (costs.call_ns, learnt.end_delay_ns),
-        (costs.wait_lag_ns, learnt.end_delay_ns),
-    ):
-        np.add(column, more, out=column)  # nobody else has seen these
-    costs = replace(costs, unexplained_delay_ns=compact(learnt.delay_ns))
-    graph = replace(graph, links=links, costs=costs)
+    if len(graph.links.lane_first):
+        first = _learn(_copied(graph))
+        exclusions = find_exclusions(graph, first.costs.unexplained_delay_ns)
+        excluded = graph if exclusions is None else replace(graph, links=replace(graph.links, excludes=exclusions))
+        graph = first if exclusions is None else _learn(excluded)
+    else:
+        graph = _learn(graph)
     return replace(graph, takes_turns=_takes_turns(graph))
 
 
-class _Learnt(NamedTuple):
-    """What dependencies leave unexplained: see `Pass`."""
-
-    delay_ns: Int64Array
-    lead_ns: Int64Array
-    begin_delay_ns: Int64Array
-    end_delay_ns: Int64Array
+_OF_COSTS, _OF_LINKS = ("interval_ns", "call_ns", "wait_lag_ns"), ("follow_lag_ns", "queue_slot_lag_ns")
 
 
-def _learn(graph: Graph) -> _Learnt:
-    """All else that the pass finds out is as it was measured, and is let go."""
-    one_pass = forward(graph.links, graph.costs, graph.order, calibrates=True)
-    return _Learnt(*(getattr(one_pass, column) for column in _Learnt._fields))
+def _copied(graph: Graph) -> Graph:
+    """With columns of its own where calibrating changes them."""
+    costs = replace(graph.costs, **{name: getattr(graph.costs, name).copy() for name in _OF_COSTS})
+    return replace(
+        graph,
+        costs=costs,
+        links=replace(graph.links, **{name: getattr(graph.links, name).copy() for name in _OF_LINKS}),
+    )
 
 
-def _lag(leader: Int32Array, lag_ns: Int64Array, learnt: _Learnt) -> Int64Array:
-    """With what is unexplained of a node's begin, where it has a leader."""
-    rows = np.flatnonzero(leader >= 0)
-    return compact(scattered(len(leader), rows, lag_ns[rows] + learnt.begin_delay_ns[rows]))
+def _learn(graph: Graph) -> Graph:
+    """With what dependencies leave unexplained: see `Pass`. Costs and lags change in place; who has a leader has lags
+    that are written to."""
+    links, costs = graph.links, graph.costs
+    lags = {name: getattr(links, name) for name in _OF_LINKS}
+    for name, leader in zip(_OF_LINKS, (links.follows, links.queue_slot), strict=True):
+        if not lags[name].flags.writeable and leader.max(initial=NONE) >= 0:
+            lags[name] = lags[name].copy()
+    links = replace(links, **lags)
+    one_pass = forward(links, costs, graph.order, calibrates=True)
+    lags = {name: compact(lag_ns) for name, lag_ns in lags.items()}
+    return replace(
+        graph,
+        links=replace(links, unexplained_lead_ns=compact(one_pass.lead_ns), **lags),
+        costs=replace(costs, unexplained_delay_ns=compact(one_pass.delay_ns)),
+    )
 
 
 def _takes_turns(graph: Graph) -> bool:
