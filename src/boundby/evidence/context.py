@@ -15,7 +15,7 @@ from boundby.attribution.regions import ROOT, Regions
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.correlate import Calls
 from boundby.evidence.operators import Operators, operators_of
-from boundby.model.arrays import group_sums, largest, pick, ranked, unique
+from boundby.model.arrays import group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.units import count, duration
@@ -221,18 +221,21 @@ class RuleContext:
             inside |= (start_ns >= device.low_ns) & (start_ns < device.high_ns)
         return inside
 
-    def place(self, region_of_each: npt.NDArray[np.integer], weight: Int) -> int:
-        """The innermost region that holds at least `PLACE_SHARE` of the weights. Shapes (n,) both."""
-        inclusive = self.tree.accumulate(group_sums(region_of_each, weight, len(self.tree)))
-        holds = inclusive >= max(PLACE_SHARE * int(weight.sum()), 1)
+    def place(self, region_of_each: npt.NDArray[np.integer], weight: Int | None = None) -> int:
+        """The innermost region that holds at least `PLACE_SHARE` of the weights (without: of all). Shapes (n,) both."""
+        regions = len(self.tree)
+        own = group_counts(region_of_each, regions) if weight is None else group_sums(region_of_each, weight, regions)
+        inclusive = self.tree.accumulate(own)
+        holds = inclusive >= max(PLACE_SHARE * int(own.sum()), 1)
         holds[ROOT] = True
         rows = np.flatnonzero(holds)
         return int(rows[np.lexsort((rows, inclusive[rows], -self.tree.depth[rows]))][0])
 
     def call_ns(self, rows: Rows | int) -> Int:
         """How long each of these calls took."""
-        length: Int = self.calls.end_ns[rows] - self.calls.start_ns[rows]
-        return length
+        if not isinstance(rows, np.ndarray):
+            return self.calls.end_ns[rows] - self.calls.start_ns[rows]
+        return pick(self.calls.end_ns, rows, 0) - pick(self.calls.start_ns, rows, 0)
 
     @cached_property
     def operators(self) -> Operators:
@@ -270,6 +273,4 @@ class RuleContext:
 def _mask(chosen: Rows | Bool, size: int) -> Bool:
     if chosen.dtype == bool:
         return cast(Bool, chosen)
-    mask = np.zeros(size, bool)
-    mask[chosen] = True
-    return mask
+    return marked(chosen, size)

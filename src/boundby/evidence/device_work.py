@@ -54,16 +54,18 @@ class DeviceWork:
 def device_work(context: RuleContext) -> DeviceWork:
     """The columns of one trace."""
     trace, table = context.trace, context.operations
-    in_window, exposed_ns = np.zeros(len(table), bool), np.zeros(len(table), np.int64)
+    duration_ns = narrow(table.end_ns - table.start_ns)
+    in_window, exposed_ns = np.zeros(len(table), bool), np.zeros(len(table), duration_ns.dtype)
     computes = (table.kind <= OpKind.GRAPH) & ~table.is_communication
     for device in context.timeline.devices:
         mine, at = device.operations.table, device.operations.rows
         in_window[at] = (mine.end_ns > device.low_ns) & (mine.start_ns < device.high_ns)
         start, end = mine.start_ns, mine.end_ns
-        if bool((start < device.low_ns).any() or (end > device.high_ns).any()):
+        is_cut = bool((start < device.low_ns).any() or (end > device.high_ns).any())
+        if is_cut:
             start, end = (np.clip(column, device.low_ns, device.high_ns) for column in (start, end))
         if bool((start[1:] >= end[:-1]).all()):  # nothing runs beside anything else
-            exposed_ns[at] = end - start
+            exposed_ns[at] = end - start if is_cut else duration_ns[at]
             continue
         above: list[tuple[Int, Int]] = []
         for of_class in (computes[at], mine.is_communication, mine.kind >= OpKind.MEMCPY):
@@ -79,7 +81,6 @@ def device_work(context: RuleContext) -> DeviceWork:
             exposed_ns[at][chosen[owner]] = alone_ns
             above.append(of_these)
     multiprocessors = [facts.multiprocessors for facts in trace.gpu_facts] or [0] * len(trace.gpus)
-    duration_ns = narrow(table.end_ns - table.start_ns)
     shapes = trace.shapes
     return DeviceWork(
         duration_ns=duration_ns,

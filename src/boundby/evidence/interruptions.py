@@ -3,12 +3,25 @@ launched long before, both in lengths that repeat (slices of time of another pro
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import as_rows, ascend, factorize, into_groups, median, order_statistics, pick, places, unique
+from boundby.model.arrays import (
+    as_rows,
+    ascend,
+    factorize,
+    group_counts,
+    into_groups,
+    median,
+    order_statistics,
+    pick,
+    places,
+    unique,
+)
 from boundby.model.records import dataclass
 
 # Devices give processes slices of time of about 0.5 to 5 ms; jitter of kernels stays far below.
@@ -171,21 +184,21 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
         kinds = int(kind.max()) + 1
         if kinds < LEAST_KINDS:
             continue
-        # When each but the first of the parts begins, and so how many kernels each has: they are in order of time.
+        # When each but the first of the parts begins, and so which kernels each has: they are in order of time.
         begins = [device.low_ns - (-part * (device.high_ns - device.low_ns) // PARTS) for part in range(1, PARTS)]
-        at = places(table.start_ns[rows], np.array(begins, np.int64))
-        part = np.repeat(np.arange(PARTS), np.diff(at, prepend=0, append=len(duration_ns)))
-        group = kind * PARTS + part
-        count = np.bincount(group, minlength=kinds * PARTS).reshape(kinds, PARTS)
+        at = [0, *places(table.start_ns[rows], np.array(begins, np.int64)).tolist(), len(duration_ns)]
+        parts = [slice(first, stop) for first, stop in itertools.pairwise(at)]
+        count = np.stack([group_counts(kind[part], kinds) for part in parts], axis=1)
         known = count >= LEAST_IN_PART
         everywhere = known.sum(axis=1) >= PARTS - 1  # what runs nearly all the time can be compared
         if everywhere.sum() < LEAST_KINDS:
             continue
         usual = np.full((kinds, PARTS), np.nan)
-        stop, of_known = np.cumsum(count.reshape(-1)), np.flatnonzero(known)
-        begin, middle = (stop - count.reshape(-1))[of_known], (count.reshape(-1) // 2)[of_known, None]
-        sliced = into_groups(group, duration_ns, count.reshape(-1))
-        usual[known] = order_statistics(sliced, begin, stop[of_known], middle)[:, 0]
+        for number, part in enumerate(parts):
+            of_kind, some = count[:, number], np.flatnonzero(known[:, number])
+            by_kind, stop = into_groups(kind[part], duration_ns[part], of_kind), np.cumsum(of_kind)[some]
+            middle = order_statistics(by_kind, stop - of_kind[some], stop, of_kind[some, None] // 2)
+            usual[some, number] = middle[:, 0]
         relative = usual[everywhere] / np.nanmin(usual[everywhere], axis=1, keepdims=True)
         seen = ~np.isnan(relative).all(axis=0)
         of_part = np.full(PARTS, np.nanmin(relative))  # a part that shows nothing counts as the fastest
@@ -195,8 +208,8 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
         known_ratio = ratio[~np.isnan(ratio)]
         if len(known_ratio) < LEAST_KINDS or (known_ratio >= SLOWER).mean() < MOST_KINDS:
             continue
-        duration = duration_ns.astype(np.float64)
-        extra = np.clip(duration / np.maximum(of_part[part] / of_part[fastest], 1) - duration, None, 0)
+        duration, slower = duration_ns.astype(np.float64), np.repeat(of_part / of_part[fastest], np.diff(at))
+        extra = np.clip(duration / np.maximum(slower, 1) - duration, None, 0)
         compared = everywhere[kind]
         found.append(
             Slowdown(

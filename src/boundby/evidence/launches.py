@@ -18,6 +18,7 @@ from boundby.model.arrays import (
     factorize,
     is_any,
     is_even,
+    marked,
     narrow,
     pick,
     places,
@@ -82,7 +83,7 @@ class Launches:
         replayed = context.saving(
             (Cause.CUDA_API.key, *(cause.key for cause in causes)),
             calls=self.part_of_call == part,
-            operations=self.operation[self.rows(part)],
+            operations=self.operation[as_rows(self.part == part)],
         )
         if replayed is not None:
             return replayed
@@ -96,32 +97,36 @@ def launches(context: RuleContext) -> Launches:
     work, calls, table = device_work(context), context.calls, context.operations
     launched = as_rows(calls.of_operation >= 0)
     call = calls.of_operation[launched]
-    operation = narrow(np.arange(len(table)))[launched]
+    operation = np.arange(len(table), dtype=np.int32)[launched]
     if not ascend([call]):
         order = np.argsort(call, kind="stable")
         call, operation = call[order], operation[order]
-    launching = np.zeros(len(calls), bool)
-    launching[call] = True
+    launching = marked(call, len(calls))
     neutral = np.flatnonzero((calls.kind == CallClass.OTHER) | ((calls.kind == CallClass.LAUNCH) & ~launching))
     del launching
     # The launches of each thread in order; everything else but neutral calls is a break, which a graph cannot hold.
-    is_captured = (work.in_window & is_any(table.kind, _CAPTURABLE))[as_slice(operation)]
-    is_launch = is_captured & (calls.kind[call] == CallClass.LAUNCH)
+    at = as_slice(operation)
+    is_launch = (work.in_window & is_any(table.kind, _CAPTURABLE))[at]
+    is_launch &= pick(calls.kind, call, 0) == CallClass.LAUNCH
     again = call[1:] == call[:-1]
     is_launch[1:] &= ~again
     is_launch[:-1] &= ~again
     if not is_launch.all():
         call, operation = call[is_launch], operation[is_launch]
-    is_kernel = work.is_kernel[as_slice(operation)]
-    start_ns, thread = calls.start_ns[call], calls.thread[call]
+        at = as_slice(operation)
+    is_kernel = work.is_kernel[at]
     in_sequence = call - places(neutral, call) if len(neutral) else call
     is_next = np.zeros(len(call), bool)  # comes right after the one before it, on its thread
-    is_next[1:] = (thread[1:] == thread[:-1]) & (in_sequence[1:] == in_sequence[:-1] + 1)
-    del thread, in_sequence
+    is_next[1:] = in_sequence[1:] == in_sequence[:-1] + 1
+    if not is_even(calls.thread):
+        thread = pick(calls.thread, call, 0)
+        is_next[1:] &= thread[1:] == thread[:-1]
+        del thread
+    del in_sequence
     # From here on: pieces of launches with nothing in between.
     begins = np.flatnonzero(~is_next)
     size = np.diff(begins, append=len(call))
-    token = _tokens(context, operation)
+    token = _tokens(context, at)
     repeats = _repeating(token, begins, size)
     is_repeating, turns = repeats, 0
     units: tuple[tuple[int, int], ...] = ()
@@ -134,9 +139,10 @@ def launches(context: RuleContext) -> Launches:
         optimizer = np.zeros(len(table), bool)
         optimizer[of_optimizer] = True
         part[optimizer[operation]] = Part.OPTIMIZER
-    rest = np.add.reduceat(part == Part.REST, begins, dtype=np.int64) if len(begins) else begins
-    gap_ns = np.diff(start_ns, prepend=0)
-    gap_ns[~is_next | (gap_ns > MOST_BETWEEN_NS)] = -1
+    is_rest = part == Part.REST
+    rest, is_short = int(np.count_nonzero(is_rest)), size < LEAST_LAUNCHES
+    in_short = rest if is_short.all() else int(np.count_nonzero(is_rest[np.repeat(is_short, size)]))
+    gap_ns = _since_the_last(pick(calls.start_ns, call, 0), is_next)
     part_of_call = _spread(calls, neutral, call, part)
     if not is_kernel.all():
         call, operation, part, gap_ns = call[is_kernel], operation[is_kernel], part[is_kernel], gap_ns[is_kernel]
@@ -144,21 +150,32 @@ def launches(context: RuleContext) -> Launches:
         call=call,
         operation=operation,
         part=part,
-        gap_ns=narrow(gap_ns),
+        gap_ns=gap_ns,
         graphs=sum(times for _, times in units),
         units=units,
         turns=turns,
-        interrupted=int(rest[size < LEAST_LAUNCHES].sum()) / max(int(rest.sum()), 1),
+        interrupted=in_short / max(rest, 1),
         part_of_call=part_of_call,
     )
 
 
-def _tokens(context: RuleContext, operation: Rows) -> Int:
+def _since_the_last(start_ns: Int, is_next: Bool) -> npt.NDArray[np.int32]:
+    """From each launch's start back to that of the launch before; -1 for one that does not come right after it, or so
+    late that the host did something else."""
+    since = np.full(len(start_ns), -1, np.int32)
+    gap_ns = np.diff(start_ns)
+    is_far = ~is_next[1:] | (gap_ns > MOST_BETWEEN_NS)
+    since[1:] = gap_ns
+    since[1:][is_far] = -1
+    return since
+
+
+def _tokens(context: RuleContext, operations: slice | Rows) -> Int:
     """Equal numbers for equal launches (kernel, shape, stream)."""
     table = context.operations
     every = table.name, table.shape, table.stream, table.kind, table.bytes
-    various = [column for column in every if not is_even(column)] or every[:1]
-    return factorize(*(pick(column, operation, 0) for column in various))[1]
+    various = [column[operations] for column in every if not is_even(column)] or [table.name[operations]]
+    return various[0].astype(np.int64) if len(various) == 1 else factorize(*various)[1]
 
 
 def _repeating(token: Int, begins: Rows, size: Int) -> Bool:
@@ -266,7 +283,7 @@ def _period(token: Int) -> int:
 def _spread(calls: Calls, neutral: Rows, call: Rows, part: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Give each call the part of the launch it is, or (queries, attributes, events) of the next one on its thread."""
     found = np.full(len(calls) + 1, -1, np.int8)
-    found[call] = part
+    found[call.astype(np.intp)] = part  # rows of 32 bits take NumPy three times as long
     last = np.append(np.diff(neutral) != 1, True)[: len(neutral)]  # of neutral calls in a row
     following = neutral[last][np.cumsum(last) - last] + 1
     following[following == len(calls)] = -1

@@ -23,6 +23,8 @@ class Looked:
     @overload
     def __getitem__(self, rows: slice | npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> npt.NDArray[Any]: ...
     def __getitem__(self, rows: int | slice | npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> int | npt.NDArray[Any]:
-        if isinstance(rows, int):
-            return int(self.table[self.number[rows]])
-        return pick(self.table, self.number[rows], int(self.table[-1]))
+        return int(self.table[self.number[rows]]) if isinstance(rows, int) else self.of(self.number[rows])
+
+    def of(self, number: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
+        """What rows of these numbers hold."""
+        return pick(self.table, number, int(self.table[-1]))

@@ -17,7 +17,19 @@ import numpy as np
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
 from boundby.evidence.operators import source_of
-from boundby.model.arrays import factorize, grouped, is_any, is_in, largest, narrow, pick, places, ranked, unique
+from boundby.model.arrays import (
+    as_rows,
+    factorize,
+    grouped,
+    is_any,
+    is_in,
+    largest,
+    narrow,
+    pick,
+    places,
+    ranked,
+    unique,
+)
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
@@ -101,7 +113,7 @@ def waits_of(context: RuleContext) -> Waits:
         raise CannotCheckError("the trace holds no CUDA API calls")
     every, start_ns = context.timeline.waits, context.calls.start_ns[context.timeline.waits.rows]
     _, held_ns, idle_ns = every.ns
-    rows = np.flatnonzero(((held_ns > 0) | (idle_ns > 0)) & context.in_windows(start_ns))
+    rows = as_rows(((held_ns > 0) | (idle_ns > 0)) & context.in_windows(start_ns))
     call, (blocked_ns, held_ns, idle_ns) = every.rows[rows], every.ns[:, rows]
     kind, incident, operator, copied = _kinds(context, call, blocked_ns, held_ns)
     return Waits(
@@ -132,7 +144,10 @@ def _kinds(context: RuleContext, call: Rows, blocked: Int, held: Int) -> tuple[I
     kind[is_pageable & ((calls.kind[call] == CallClass.LAUNCH) | (is_sync & feeds))] = WaitKind.PAGEABLE
     kind[small] = WaitKind.READBACK
     kind[is_allocation] = WaitKind.ALLOCATION
-    incident = np.where(is_sync & (reads | feeds) & is_in(about, call), about, call)
+    incident = call.copy()
+    copying = np.flatnonzero(is_sync & (reads | feeds))
+    waited_for = is_in(about[copying], call)
+    incident[copying[waited_for]] = about[copying[waited_for]]
     is_copy = (reads | feeds) & ~small
     if is_copy.any():
         until = np.clip(pick(table.start_ns, copied, 0), calls.start_ns[call], calls.end_ns[call])
@@ -192,8 +207,13 @@ def _is_taken_over(context: RuleContext) -> Bool:
 def _last_launch(context: RuleContext, call: Rows) -> Int:
     """For each of these calls the one before it on its thread that launched something; NOTHING without one."""
     calls = context.calls
-    launches = np.flatnonzero(is_any(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY)))
-    last = np.append(launches, NOTHING)[places(launches, call) - 1]
+    is_launch = np.append(
+        is_any(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY)), False
+    )  # none before the first
+    last = np.where(is_launch[call - 1], call - 1, NOTHING)  # most often the very last call
+    if len(far := np.flatnonzero(last == NOTHING)):
+        launches = np.flatnonzero(is_launch)
+        last[far] = np.append(launches, NOTHING)[places(launches, call[far]) - 1]
     is_same_thread = pick(calls.thread, last, NOTHING) == calls.thread[call]  # calls are sorted by thread
     return np.where(is_same_thread, last, NOTHING)
 

@@ -163,7 +163,8 @@ def unique(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     if (few := _few(flat)) is not None:
         low, seen = few
         return (np.flatnonzero(seen) + low).astype(flat.dtype)
-    ascending = np.sort(flat)  # quicker than the table of hashes that NumPy makes, before which it loads masked arrays
+    # Sorting is quicker than the table of hashes that NumPy makes, before which it loads masked arrays.
+    ascending = flat if flat.dtype.kind == "i" and order_of(flat) else np.sort(flat)
     found: npt.NDArray[Scalar] = ascending[np.append(True, ascending[1:] != ascending[:-1])]
     return found
 
@@ -592,7 +593,9 @@ def into_groups(
 def group_sums(group: npt.NDArray[Any], value: npt.NDArray[Any], groups: int) -> Int64Array:
     """The integer values of each group summed, shape (groups,)."""
     total: Int64Array = np.zeros(groups, np.int64)
-    if core() is None:
+    if len(group) and _is_told_even(group) and 0 <= group[0] < groups:
+        total[group[0]] = value.sum(dtype=np.int64)
+    elif core() is None:
         np.add.at(total, group, value)
     elif run("boundby_sums", known := integers(group), known.itemsize, int64(value), len(group), groups, total) < 0:
         raise IndexError("a value is of no group")
@@ -604,7 +607,9 @@ def group_counts(group: npt.NDArray[Any], groups: int) -> Int64Array:
     if core() is None:
         return np.bincount(group, minlength=groups).astype(np.int64)
     total: Int64Array = np.zeros(groups, np.int64)
-    if run("boundby_sums", known := integers(group), known.itemsize, 0, len(group), groups, total) < 0:
+    if len(group) and _is_told_even(group) and 0 <= group[0] < groups:
+        total[group[0]] = len(group)
+    elif run("boundby_sums", known := integers(group), known.itemsize, 0, len(group), groups, total) < 0:
         raise IndexError("a value is of no group")
     return total
 

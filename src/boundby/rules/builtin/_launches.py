@@ -8,7 +8,7 @@ from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, Savi
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.interruptions import held_up_ns
 from boundby.evidence.launches import Launches, Part, launches
-from boundby.model.arrays import as_rows, largest, median
+from boundby.model.arrays import as_rows, factorize, group_counts, largest, median
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.results.report import Example
@@ -49,17 +49,16 @@ class LaunchSet:
     def region(self) -> int:
         """The region that made these launches, each counting alike."""
         region = self.context.timeline.launch_region[self.kernels.at]
-        return self.context.place(region, np.ones(len(region), np.int64))
+        return self.context.place(region)
 
     @property
     def cost_ns(self) -> int:
         """The host's time from launch to launch, and the kernels' own: no change to launches saves more. Where another
         process takes the device in turns, without what that adds to both: launches wait for a full queue meanwhile."""
-        gap_ns = self.gap_ns[self.gap_ns > 0]
         held_ns = held_up_ns(self.context, self.kernels.rows)
-        if held_ns and len(gap_ns):
+        if held_ns and len(gap_ns := self.gap_ns[self.gap_ns > 0]):
             return round(float(median(gap_ns))) * len(gap_ns) + self.kernels.total_ns - held_ns
-        return int(gap_ns.sum()) + self.kernels.total_ns
+        return int(np.maximum(self.gap_ns, 0).sum()) + self.kernels.total_ns
 
     def saving_ns(self, rule: Rule, *causes: Cause) -> SavingNs:
         """What launching them at no cost would save, and of that the part that the rule supposes."""
@@ -107,8 +106,10 @@ def launched(context: RuleContext, part: Part) -> LaunchSet | None:
     kernels, gap_ns = KernelSet(context, of.operation[rows]), of.gap_ns[rows]
     if len(kernels) == 0:
         return None
-    blocks, multiprocessors = work.blocks[kernels.at], work.multiprocessors[kernels.at]
-    shaped = np.flatnonzero((blocks > 0) & (multiprocessors > 0))
+    pairs, of_kernel = factorize(work.blocks.number[kernels.at], work.multiprocessors.number[kernels.at])
+    blocks, multiprocessors = work.blocks.of(pairs[:, 0]), work.multiprocessors.of(pairs[:, 1])
+    times = np.where((blocks > 0) & (multiprocessors > 0), group_counts(of_kernel, len(pairs)), 0)
+    shaped = int(times.sum())
     return LaunchSet(
         context,
         part,
@@ -118,8 +119,8 @@ def launched(context: RuleContext, part: Part) -> LaunchSet | None:
         kernels,
         median_ns=float(median(kernels.duration_ns)),
         between_ns=round(median(known_ns)) if len(known_ns := gap_ns[gap_ns >= 0]) else None,
-        small_share=float((blocks < multiprocessors)[shaped].mean()) if len(shaped) else None,
-        multiprocessors=int(multiprocessors[shaped].max(initial=0)),
+        small_share=int(times[blocks < multiprocessors].sum()) / shaped if shaped else None,
+        multiprocessors=int(multiprocessors[times > 0].max(initial=0)),
     )
 
 

@@ -11,7 +11,18 @@ import numpy.typing as npt
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
-from boundby.model.arrays import as_slice, ascend, group_counts, group_sums, grouped, largest, pick, ranked, unique
+from boundby.model.arrays import (
+    as_slice,
+    ascend,
+    group_counts,
+    group_sums,
+    grouped,
+    is_even,
+    largest,
+    pick,
+    ranked,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -153,30 +164,35 @@ class KernelSet(OperationSet):
 
     def by_label(self, most: int) -> list[tuple[str, KernelSet]]:
         """Those of the labels with most time, most first."""
-        of_row, found = self._label, []
+        label_of, name, found = _labels_of_names(self.context)[1], self.context.operations.name[self.at], []
         for label, place, _, _ in self._labels(most):
-            rows = self.rows[np.flatnonzero(of_row == place)]
+            rows = self.rows[np.flatnonzero(pick(label_of == place, name, False))]
             found.append((label, KernelSet(self.context, rows if ascend([rows]) else np.sort(rows))))
         return found
 
-    @property
-    def _label(self) -> Int:
-        """Of each row the place of its label."""
-        return pick(_labels_of_names(self.context)[1], self.context.operations.name[self.at], NOTHING)
+    @cached_property
+    def _of_names(self) -> tuple[Int, Int, Int]:
+        """The names that they have, and of each how many kernels and how long."""
+        name, names = self.context.operations.name[self.at], len(self.context.trace.names)
+        times, total_ns = group_counts(name, names), group_sums(name, self.duration_ns, names)
+        used = np.flatnonzero(times)
+        return used, times[used], total_ns[used]
 
     def _labels(self, most: int) -> list[tuple[str, int, int, int]]:
         """Labels with most time, their places, how many kernels they are and how long."""
         if not len(self):
             return []
-        texts, of_row = _labels_of_names(self.context)[0], self._label
-        times, total_ns = group_counts(of_row, len(texts)), group_sums(of_row, self.duration_ns, len(texts))
+        (texts, label_of), (names, *figures) = _labels_of_names(self.context), self._of_names
+        times, total_ns = (group_sums(label_of[names], column, len(texts)) for column in figures)
         seen = np.flatnonzero(times)
         chosen = seen[largest(total_ns[seen], most, seen)].tolist()
         return [(texts[place], place, int(times[place]), int(total_ns[place])) for place in chosen]
 
     def by_name(self) -> list[KernelSet]:
         """Those of each full name (template arguments and all), most time first."""
-        _, places = grouped(self.context.operations.name[self.at])
+        if is_even(name := self.context.operations.name[self.at]):
+            return [self]
+        _, places = grouped(name)
         sets = [KernelSet(self.context, self.rows[place]) for place in places]
         return sorted(sets, key=lambda one: (-one.total_ns, int(one.rows[0])))
 
