@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,11 @@ class Segments:
 
     def by_cause(self) -> npt.NDArray[np.int64]:
         """Nanoseconds of each cause, shape (causes,)."""
-        return group_sums(self.cause, self.length_ns, len(CAUSES))
+        return self._by_cause.copy()
+
+    @cached_property
+    def _by_cause(self) -> npt.NDArray[np.int64]:
+        return group_sums(self.cause, self.end_ns, len(CAUSES), self.start_ns)
 
     def by_region_and_cause(self, regions: int) -> npt.NDArray[np.int64]:
         """Nanoseconds, shape (regions, causes), each instant in its own region only."""

@@ -28,6 +28,7 @@ from boundby.model.arrays import (
     pick,
     places,
     ranked,
+    shared,
     unique,
 )
 from boundby.model.expressions import expression
@@ -74,8 +75,6 @@ class Waits:
     """Columns of waits, in order of their calls. ``call`` is a row of ``context.calls``."""
 
     call: Int
-    start_ns: Int
-    blocked_ns: Int  # the host waited in the call
     idle_ns: Int  # of the account's sync time, what this wait is to blame for, on all devices
     held_ns: Int  # the host was held, by waits or by a copy that it had to stand by
     incident: Int  # the same of waits for one thing: a copy and the sync right after it
@@ -117,12 +116,10 @@ def waits_of(context: RuleContext) -> Waits:
     call, (blocked_ns, held_ns, idle_ns) = every.rows[rows], every.ns[:, rows]
     kind, incident, operator, copied = _kinds(context, call, blocked_ns, held_ns)
     return Waits(
-        call=narrow(call),
-        start_ns=start_ns[rows],
-        blocked_ns=narrow(blocked_ns),
+        call=(rows_of_calls := narrow(call)),
         idle_ns=narrow(idle_ns),
         held_ns=narrow(held_ns),
-        incident=narrow(incident),
+        incident=shared(narrow(incident), rows_of_calls),
         kind=kind.astype(np.int8),
         region=context.operators.region[call],
         operator=narrow(operator),
@@ -360,6 +357,10 @@ def examples(context: RuleContext, group: Group) -> tuple[Example, ...]:
         inside = f" in {' < '.join(chain[:3])}" if chain else ""
         source = "".join(f", {line}" for line in source_of(context.timeline, call, 1))
         found.append(
-            Example(int(waits.start_ns[row]), int(context.call_ns(call)), f"{context.call_name(call)}{inside}{source}")
+            Example(
+                int(context.calls.start_ns[call]),
+                int(context.call_ns(call)),
+                f"{context.call_name(call)}{inside}{source}",
+            )
         )
     return tuple(found)

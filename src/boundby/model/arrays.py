@@ -590,15 +590,19 @@ def into_groups(
     return found
 
 
-def group_sums(group: npt.NDArray[Any], value: npt.NDArray[Any], groups: int) -> Int64Array:
-    """The integer values of each group summed, shape (groups,)."""
+def group_sums(
+    group: npt.NDArray[Any], value: npt.NDArray[Any], groups: int, since: Int64Array | None = None
+) -> Int64Array:
+    """The integer values of each group summed, shape (groups,); how far they lie beyond other values, if given."""
     total: Int64Array = np.zeros(groups, np.int64)
     if len(group) and _is_told_even(group) and 0 <= group[0] < groups:
-        total[group[0]] = value.sum(dtype=np.int64)
+        total[group[0]] = value.sum(dtype=np.int64) - (0 if since is None else since.sum(dtype=np.int64))
     elif core() is None:
-        np.add.at(total, group, value)
-    elif run("boundby_sums", known := integers(group), known.itemsize, int64(value), len(group), groups, total) < 0:
-        raise IndexError("a value is of no group")
+        np.add.at(total, group, value if since is None else value - since)
+    else:
+        columns = (known := integers(group)), known.itemsize, int64(value), 0 if since is None else int64(since)
+        if run("boundby_sums", *columns, len(group), groups, total) < 0:
+            raise IndexError("a value is of no group")
     return total
 
 
@@ -609,7 +613,7 @@ def group_counts(group: npt.NDArray[Any], groups: int) -> Int64Array:
     total: Int64Array = np.zeros(groups, np.int64)
     if len(group) and _is_told_even(group) and 0 <= group[0] < groups:
         total[group[0]] = len(group)
-    elif run("boundby_sums", known := integers(group), known.itemsize, 0, len(group), groups, total) < 0:
+    elif run("boundby_sums", known := integers(group), known.itemsize, 0, 0, len(group), groups, total) < 0:
         raise IndexError("a value is of no group")
     return total
 

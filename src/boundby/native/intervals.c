@@ -160,13 +160,14 @@ static void bring(int64_t *values, int64_t low, int64_t stop, int most, int64_t 
     values[to] = value;
 }
 
-/* Add up the values of each group (so many bytes a group); without ``value`` count them. -1 where a group is none. */
-EXPORT int64_t boundby_sums(const void *group, int64_t width, const int64_t *value, int64_t count, int64_t groups,
-                            int64_t *total) {
+/* Add up the values of each group (so many bytes a group), less those of ``since``; without ``value`` count them. -1
+   where a group is none. */
+EXPORT int64_t boundby_sums(const void *group, int64_t width, const int64_t *value, const int64_t *since, int64_t count,
+                            int64_t groups, int64_t *total) {
     for (int64_t row = 0; row < count; row++) {
         int64_t into = element(group, width, row);
         if (into < 0 || into >= groups) return -1;
-        total[into] += value ? value[row] : 1;
+        total[into] += value ? value[row] - (since ? since[row] : 0) : 1;
     }
     return count;
 }

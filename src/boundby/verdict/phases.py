@@ -103,7 +103,12 @@ def _parts(
 def _most_moved(device: DeviceTimeline, whole: Case, low_ns: int, high_ns: int) -> float:
     """How far a cause's share of a part may be from the whole's, at most: the account is the whole's but for a gap at
     either end of the part, which is divided anew."""
-    time_ns, gaps, own_ns = device.segments.between(low_ns, high_ns).by_cause(), device.gaps, high_ns - low_ns
+    segments, gaps, own_ns = device.segments, device.gaps, high_ns - low_ns
+    if 2 * own_ns <= device.high_ns - device.low_ns:
+        time_ns = segments.between(low_ns, high_ns).by_cause()
+    else:  # of all time less than the rest takes to look at
+        rest = segments.between(device.low_ns, low_ns), segments.between(high_ns, device.high_ns)
+        time_ns = segments.by_cause() - sum(part.by_cause() for part in rest)
     unsure_ns = 0
     for bound in (low_ns, high_ns):
         at = int(np.searchsorted(gaps.start_ns, bound)) - 1

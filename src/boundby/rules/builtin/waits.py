@@ -90,8 +90,9 @@ def _outside(context: RuleContext, group: Group) -> str:
     waits = waits_of(context)
     if group.region != ROOT or (waits.region[group.rows] != ROOT).any():
         return ""
-    thread = context.calls.thread[waits.call[group.rows]].tolist()
-    at = around(context, [(one,) for one in thread], waits.start_ns[group.rows], waits.held_ns[group.rows])
+    call = waits.call[group.rows]
+    threads = [(one,) for one in context.calls.thread[call].tolist()]
+    at = around(context, threads, context.calls.start_ns[call], waits.held_ns[group.rows])
     return f", {at}" if at else ""
 
 
