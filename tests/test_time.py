@@ -34,7 +34,8 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
             current = stage._current.get()
             return FOREVER_S if current is not None and current.doing.startswith(name) else 0.0
 
-        monkeypatch.setattr(stage, "clock", clock)
+        for which in ("clock", "wall"):
+            monkeypatch.setattr(stage, which, clock)
 
     return take_for_ever
 
@@ -136,7 +137,8 @@ def test_ranks_that_take_too_long_are_left_out_and_so_is_the_job(endless: Endles
 
 def test_a_stage_inside_has_time_of_its_own_and_what_was_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
-    monkeypatch.setattr(stage, "clock", lambda: now_s[0])
+    for which in ("clock", "wall"):
+        monkeypatch.setattr(stage, which, lambda: now_s[0])
     with stage.stage("outer", most_s=10):
         with stage.stage("inner", events=10**9):
             now_s[0] += 9

@@ -101,7 +101,8 @@ def test_savings_off_the_account_are_marked_and_never_grave(context: RuleContext
 
 def test_rules_for_which_no_time_is_left_say_so(context: RuleContext, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0]
-    monkeypatch.setattr(stage, "clock", lambda: now_s[0])
+    for which in ("clock", "wall"):
+        monkeypatch.setattr(stage, which, lambda: now_s[0])
 
     def slow(context: RuleContext) -> Iterator[Match]:
         now_s[0] += 61

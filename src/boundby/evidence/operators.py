@@ -22,7 +22,6 @@ from boundby.attribution.timeline import Timeline
 from boundby.evidence.looked import Looked
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, unique
 from boundby.model.expressions import expression
-from boundby.model.nesting import depths
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.trace.frames import own_first
@@ -82,21 +81,22 @@ def operators_of(timeline: Timeline) -> Operators:
     is_of_library = trace.in_library
     names, name_of_range = _operator_names(trace, is_of_library)
     is_op = name_of_range >= 0
-    if not (is_op | is_of_library).any():
+    passing = np.flatnonzero(is_op | is_of_library)
+    if not len(passing):
         return _without_operators(timeline)
     # Of each range, and in a last place of no range: the innermost operator range at or above it, below the user's; the
     # outermost one there; the innermost range of the user's; the next operator range outwards.
-    inner, outer, user, enclosing = (np.full(len(trace.ranges) + 1, NOTHING, np.int32) for _ in range(4))
-    chain, chains = np.full(len(trace.ranges) + 1, NOTHING, np.int32), 0
-    depth = depths(parent)
+    inner, outer, enclosing, chain = (np.full(len(trace.ranges) + 1, NOTHING, np.int32) for _ in range(4))
+    user, chains = np.append(np.arange(len(trace.ranges), dtype=np.int32), np.int32(NOTHING)), 0
+    depth = timeline.ownership.regions.range_depth[passing]
     order = np.argsort(depth, kind="stable")
-    for rows in np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))):
+    for level in np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))):
+        rows = passing[level]
         above, op = parent[rows], is_op[rows]
-        passes = op | is_of_library[rows]
         enclosing[rows] = np.where(op, inner[above], NOTHING)
-        inner[rows] = np.where(op, rows, np.where(passes, inner[above], NOTHING))
-        outer[rows] = np.where(op & (outer[above] < 0), rows, np.where(passes, outer[above], NOTHING))
-        user[rows] = np.where(passes, user[above], rows)
+        inner[rows] = np.where(op, rows, inner[above])
+        outer[rows] = np.where(op & (outer[above] < 0), rows, outer[above])
+        user[rows] = user[above]
         below = rows[op]
         alike, number = factorize(name_of_range[below], chain[enclosing[below]])
         chain[below], chains = chains + number, chains + len(alike)
@@ -146,6 +146,11 @@ def _operator_names(trace: Trace, is_of_library: npt.NDArray[np.bool_]) -> tuple
     of_name = np.full(len(trace.names) + 1, NOTHING, np.int32)
     of_name[used] = [index.get(name, NOTHING) for name in folded]
     return names, np.where(is_of_library, NOTHING, of_name[trace.ranges.name]).astype(np.int32)
+
+
+def has_sources(trace: Trace) -> bool:
+    """Whether the trace may tell where in the program any call was made."""
+    return bool(len(trace.python_frames)) or trace.captured.python_stacks or trace.captured.backtraces
 
 
 def source_of(timeline: Timeline, call: int, limit: int = 8) -> tuple[str, ...]:

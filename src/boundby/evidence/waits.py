@@ -16,7 +16,7 @@ import numpy as np
 
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
-from boundby.evidence.operators import source_of
+from boundby.evidence.operators import has_sources, source_of
 from boundby.model.arrays import (
     as_rows,
     factorize,
@@ -329,6 +329,8 @@ def lines(context: RuleContext, group: Group) -> dict[str, int]:
     `MOST_LOOKED_AT`, those whose stack is on record (a sampled one is of few)."""
     waits = waits_of(context)
     trace, calls = context.trace, context.calls
+    if not has_sources(trace):
+        return {}
     most = len(group.rows) if trace.captured.python_stacks else MOST_LOOKED_AT
     call = waits.call[group.rows[largest(waits.held_ns[group.rows], most, group.rows)]]
     if trace.captured.python_stacks and not len(trace.python_frames):

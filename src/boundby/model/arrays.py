@@ -202,11 +202,13 @@ def median(values: npt.ArrayLike) -> float:
     return (float(parted[:half].max()) + float(parted[half])) / 2  # sooner found than both by their places
 
 
-def quantile(values: Int64Array | FloatArray, part: float) -> float:
-    """Interpolated between neighbours: what ``np.quantile`` says, again without masked arrays."""
+def quantile(values: Int64Array | FloatArray, part: float, *, ascend: bool = False) -> float:
+    """Interpolated between neighbours: what ``np.quantile`` says, again without masked arrays. ``ascend``: the values
+    do so."""
     place = part * (len(values) - 1)
     low = int(place)
-    parted = np.partition(values, high := min(low + 1, len(values) - 1))
+    high = min(low + 1, len(values) - 1)
+    parted = values if ascend else np.partition(values, high)
     first, second = parted[: low + 1].max().item(), parted[high].item()
     apart, beyond = second - first, place - low
     return float(second - apart * (1 - beyond) if beyond >= 0.5 else first + apart * beyond)

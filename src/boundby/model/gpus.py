@@ -7,6 +7,7 @@ faster another device could be at best.
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import cache
 
@@ -112,6 +113,13 @@ _ROWS: tuple[Gpu, ...] = (
 _OTHER_PARTS = expression(r"\bMIG\b|Laptop|Max-Q|Mobile|\bGRID\b|\bvGPU\b", re.IGNORECASE)
 
 
+def _begin(pattern: str) -> str:
+    """The plain text that a pattern begins with: no name without it fits."""
+    text = pattern.removeprefix(r"\b")
+    plain = "".join(itertools.takewhile(lambda sign: sign.isalnum() or sign in " -", text))
+    return plain[:-1] if text[len(plain) :].startswith("?") else plain
+
+
 @cache
 def find_gpu(device_name: str, sm_count: int | None = None) -> Gpu | None:
     """The device of this name, if its peaks are known; ``None`` where they are not, as for a laptop's part or a slice.
@@ -120,7 +128,9 @@ def find_gpu(device_name: str, sm_count: int | None = None) -> Gpu | None:
     """
     if _OTHER_PARTS.search(device_name):
         return None
-    row = next((gpu for gpu in _ROWS if re.search(gpu.pattern, device_name, re.IGNORECASE)), None)
+    lowered = device_name.lower()
+    likely = (gpu for gpu in _ROWS if _begin(gpu.pattern).lower() in lowered)  # to compile all patterns takes long
+    row = next((gpu for gpu in likely if re.search(gpu.pattern, device_name, re.IGNORECASE)), None)
     return None if row is None or (sm_count and sm_count != row.sm_count) else row
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, group_counts, group_sums, in_order, into_groups, quantile, unique
+from boundby.model.arrays import Int64Array, group_counts, group_sums, in_order, into_groups, narrow, quantile, unique
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import InstanceSeries, Spread
 from boundby.stats.instances import instance_lengths
@@ -43,13 +43,15 @@ def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSer
     order = into_groups(region[by_time], np.arange(len(rows))[by_time], count)
     stop = np.cumsum(count)[chosen]
     bounds = np.stack((stop - count[chosen], stop), axis=1)
+    is_closed = ~ranges.is_open
+    is_any_open = not is_closed.all()
     return tuple(
         _series(
             index.one(number),
             ranges.start_ns[rows[mine]],
             host[mine],
             projected[mine],
-            count_warm_up(instance_lengths(timeline, rows[mine][~ranges.is_open[rows[mine]]])),
+            count_warm_up(instance_lengths(timeline, rows[mine][is_closed[rows[mine]]] if is_any_open else rows[mine])),
             most,
         )
         for number, mine in zip(chosen.tolist(), [order[low:high] for low, high in bounds.tolist()], strict=True)
@@ -61,8 +63,8 @@ def _series(
 ) -> InstanceSeries:
     shown = _thin(np.maximum(host, projected), most)
     launched = projected >= 0
-    usual = np.sort(host[warm:])
-    usual_projected = np.sort(projected[warm:][launched[warm:]])
+    usual = np.sort(narrow(host[warm:]))  # half as wide, they take half as long
+    usual_projected = np.sort(narrow(projected[warm:][launched[warm:]]))
     return InstanceSeries(
         region=region,
         count=len(host),
@@ -102,7 +104,7 @@ def _middle(duration_ns: Int64Array) -> float:
 def _spread(duration_ns: Int64Array) -> Spread:
     """Of durations that ascend."""
     low, high = float(duration_ns[0]), float(duration_ns[-1])
-    top = quantile(duration_ns, LAST_BAR_FROM) if len(duration_ns) >= LEAST_FOR_LAST_BAR else high
+    top = quantile(duration_ns, LAST_BAR_FROM, ascend=True) if len(duration_ns) >= LEAST_FOR_LAST_BAR else high
     if high == low:
         return Spread(np.array([low, low + 1.0]), np.array([len(duration_ns)], np.int64))
     edges = np.linspace(low, top, BARS + 1) if top > low else np.array([low])

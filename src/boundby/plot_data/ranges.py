@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, bounds, factorize, group_counts, into_groups, tally, unique
+from boundby.model.arrays import Int64Array, bounds, factorize, group_counts, into_groups, is_even, tally, unique
 from boundby.model.intervals import first_free_lanes
 from boundby.model.library import core, int64, integers, run
 from boundby.model.nesting import depths
@@ -42,9 +42,11 @@ def range_lanes(timeline: Timeline, low: int, high: int, index: RegionIndex) -> 
     shown = np.flatnonzero((ranges.end_ns > low) & (ranges.start_ns < high) & (ranges.end_ns > ranges.start_ns))
     pushed = shown[~ranges.is_start_end[shown]]
     lanes = [*_nested(timeline, pushed), *_overlapping(trace, shown[ranges.is_start_end[shown]])]
-    covered = [int((ranges.end_ns - ranges.start_ns)[lane.rows].sum()) for lane in lanes]
-    best = sorted(range(len(lanes)), key=lambda number: (-covered[number], number))[:MOST_LANES]
-    kept = [lanes[number] for number in sorted(best)]
+    kept = lanes
+    if len(lanes) > MOST_LANES:
+        covered = [int((ranges.end_ns - ranges.start_ns)[lane.rows].sum()) for lane in lanes]
+        best = sorted(range(len(lanes)), key=lambda number: (-covered[number], number))[:MOST_LANES]
+        kept = [lanes[number] for number in sorted(best)]
     resolution = _resolution(trace, kept, high - low)
     return tuple(_drawn(timeline, lane, resolution, index) for lane in kept), len(lanes) - len(kept)
 
@@ -61,8 +63,11 @@ def _nested(timeline: Timeline, rows: Rows) -> list[_Lane]:
     ranges, parent = trace.ranges, timeline.ownership.regions.range_parent
     if len(rows) == 0:
         return []
-    same = (parent >= 0) & (ranges.thread[np.maximum(parent, 0)] == ranges.thread)
-    depth = depths(np.where(same, parent, NOTHING))[rows]
+    depth = timeline.ownership.regions.range_depth
+    if not is_even(ranges.thread):
+        same = (parent >= 0) & (ranges.thread[np.maximum(parent, 0)] == ranges.thread)
+        depth = depths(np.where(same, parent, NOTHING))
+    depth = depth[rows]
     keys, of_row = factorize(ranges.thread[rows], depth)
     ends = np.cumsum(count := group_counts(of_row, len(keys)))
     in_lanes = np.split(into_groups(of_row, rows, count), ends[:-1])

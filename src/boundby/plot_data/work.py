@@ -104,6 +104,8 @@ def _calls(timeline: Timeline, low: int, high: int) -> list[_Lane]:
 
 def _longest(lanes: list[_Lane], most: int) -> list[_Lane]:
     """Those with the most time, in their own order."""
+    if len(lanes) <= most:
+        return lanes
     total = [int((lane.end_ns - lane.start_ns).sum()) for lane in lanes]
     best = sorted(range(len(lanes)), key=lambda number: (-total[number], number))[:most]
     return [lanes[number] for number in sorted(best)]
