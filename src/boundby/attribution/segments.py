@@ -46,7 +46,7 @@ class Segments:
 
     def by_cause(self) -> npt.NDArray[np.int64]:
         """Nanoseconds of each cause, shape (causes,)."""
-        return self._by_cause.copy()
+        return np.copy(self._by_cause)
 
     @cached_property
     def _by_cause(self) -> npt.NDArray[np.int64]:

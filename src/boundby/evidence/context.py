@@ -233,9 +233,9 @@ class RuleContext:
 
     def call_ns(self, rows: Rows | int) -> Int:
         """How long each of these calls took."""
-        if not isinstance(rows, np.ndarray):
-            return self.calls.end_ns[rows] - self.calls.start_ns[rows]
-        return pick(self.calls.end_ns, rows, 0) - pick(self.calls.start_ns, rows, 0)
+        some = np.atleast_1d(rows)
+        length: Int = pick(self.calls.end_ns, some, 0) - pick(self.calls.start_ns, some, 0)
+        return length.reshape(np.shape(rows))
 
     @cached_property
     def operators(self) -> Operators:

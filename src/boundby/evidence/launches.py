@@ -67,7 +67,7 @@ class Launches:
     call: Rows  # rows of context.calls
     operation: Rows  # rows of trace.operations
     part: npt.NDArray[np.int8]  # Part
-    gap_ns: Int  # from the launch before on this thread; -1 for a first one or after something else
+    gap_ns: npt.NDArray[np.integer]  # from the launch before on this thread; -1 for a first one or after something else
     graphs: int  # graph launches that would take the place of the repeating ones
     units: tuple[tuple[int, int], ...]  # (kernel launches of a graph, how often it comes): what holds most first
     turns: int  # how often the first of these comes, with or without something in between
@@ -98,7 +98,7 @@ def launches(context: RuleContext) -> Launches:
     work, calls, table = device_work(context), context.calls, context.operations
     launched = as_rows(calls.of_operation >= 0)
     call = calls.of_operation[launched]
-    operation = np.arange(len(table), dtype=np.int32)[launched]
+    operation: Rows = np.arange(len(table), dtype=np.int32)[launched]  # type: ignore[assignment]  # numbers of rows fit
     if not ascend([call]):
         order = np.argsort(call, kind="stable")
         call, operation = call[order], operation[order]

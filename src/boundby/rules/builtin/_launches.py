@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
-from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs, once
+from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.interruptions import held_up_ns
 from boundby.evidence.launches import Launches, Part, launches
@@ -30,7 +31,7 @@ class LaunchSet:
     part: Part
     of: Launches
     call: Rows
-    gap_ns: Int  # from the launch before each, or -1
+    gap_ns: npt.NDArray[np.integer]  # from the launch before each, or -1
     kernels: KernelSet  # what they launched
     median_ns: float  # of the kernels' durations
     between_ns: int | None  # the host's median time from launch to launch; None where others always come in between
