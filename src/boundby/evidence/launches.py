@@ -23,7 +23,6 @@ from boundby.model.arrays import (
     pick,
     places,
     ranked,
-    shared,
     unique,
 )
 from boundby.model.causes import Cause
@@ -149,7 +148,7 @@ def launches(context: RuleContext) -> Launches:
         call, operation, part, gap_ns = call[is_kernel], operation[is_kernel], part[is_kernel], gap_ns[is_kernel]
     return Launches(
         call=call,
-        operation=shared(operation, *(device.operations.rows for device in context.timeline.devices)),
+        operation=operation,
         part=part,
         gap_ns=gap_ns,
         graphs=sum(times for _, times in units),
