@@ -177,9 +177,9 @@ def assert_sound(links: Links, costs: Costs, order: Int32Array) -> None:
         window[told] = -2 - np.arange(len(told))
         windows = Windows(window, 3)
         count = 2 * links.nodes * int(random.integers(2))  # of what the intervals are made of, where that is told
-        pieces = Pieces(
-            np.sort(random.integers(0, max(links.nodes, 1), count, np.int32)), random.integers(0, 9, count), links.nodes
-        )
+        node = np.sort(random.integers(0, max(links.nodes, 1), count))
+        at = np.searchsorted(node, np.arange(links.nodes + 1)).astype(np.int32)
+        pieces = Pieces(at, random.integers(0, 9, count, np.int32))
         early_ns = np.minimum(costs.launch_latency_ns, 0)
         many = [
             costs.changed(
@@ -257,18 +257,20 @@ def test_an_order_that_passes_for_sound_reads_no_time_that_is_not_there(seed: in
 
 @needs_core
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-(2**40), 2**40), st.booleans()), max_size=30))
-def test_pieces_are_taken_from_intervals(pieces: list[tuple[int, int, bool]]) -> None:
-    node = np.array([piece[0] for piece in pieces], np.int32)
-    ns, mine = np.array([piece[1] for piece in pieces], np.int64), np.array([piece[2] for piece in pieces], bool)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**31 - 1), st.booleans()), max_size=30))
+def test_pieces_are_taken_from_intervals(found: list[tuple[int, int, bool]]) -> None:
+    found.sort()
+    at = np.searchsorted([piece[0] for piece in found], np.arange(6)).astype(np.int32)
+    pieces = Pieces(at, np.array([piece[1] for piece in found], np.int32))
+    mine = np.array([piece[2] for piece in found], bool)
     interval = np.arange(5, dtype=np.int64) * 1_000
-    native = shorten(interval, node, ns, mine)
+    native = shorten(interval, pieces, mine)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("boundby.native.forward.core", lambda: None)
-        assert np.array_equal(shorten(interval, node, ns, mine), native)
+        assert np.array_equal(shorten(interval, pieces, mine), native)
     assert np.array_equal(interval, np.arange(5) * 1_000)
     with pytest.raises(IndexError):
-        shorten(interval, np.array([5], np.int32), np.ones(1, np.int64), np.ones(1, bool))
+        shorten(interval, Pieces(np.arange(7, dtype=np.int32), np.ones(6, np.int32)), np.ones(6, bool))
 
 
 @needs_core

@@ -646,7 +646,7 @@ class Tally(NamedTuple):
         return most
 
 
-def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array | None, end: Int64Array) -> Tally:
+def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array | None, end: npt.NDArray[Any]) -> Tally:
     """Rows counted, and the time that they take, by group and label. Without ``start``, ``end`` is that time."""
     if len(group) == 0:
         return Tally(*(np.empty(0, np.int64) for _ in range(4)))

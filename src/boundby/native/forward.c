@@ -183,14 +183,11 @@ static inline void happen(const links_t *l, const costs_t *c, const pass_t *p, i
 }
 
 /* Take pieces from the intervals before their nodes. */
-EXPORT int64_t boundby_shorten(int64_t *left, int64_t nodes, const int32_t *node, const int64_t *ns, const uint8_t *mine,
-                               int64_t pieces) {
-  for (int64_t piece = 0; piece < pieces; piece++) {
-    if (!mine[piece]) continue;
-    if (node[piece] < 0 || node[piece] >= nodes) return -1;
-    left[node[piece]] -= ns[piece];
-  }
-  return pieces;
+EXPORT int64_t boundby_shorten(int64_t *left, int64_t nodes, const int32_t *at, const int32_t *ns, const uint8_t *mine) {
+  for (int64_t node = 0; node < nodes; node++)
+    for (int32_t piece = at[node]; piece < at[node + 1]; piece++)
+      if (mine[piece]) left[node] -= ns[piece];
+  return nodes;
 }
 
 EXPORT void boundby_forward(const links_t *l, const costs_t *c, const pass_t *p) {

@@ -21,10 +21,8 @@ from boundby.model.arrays import (
     Int32Array,
     Int64Array,
     as_rows,
-    ascend,
     blank,
     compact,
-    offsets,
     spread,
 )
 from boundby.model.library import Record, call, core, run
@@ -205,20 +203,11 @@ class Costs(Record):
         return sum(_total_ns(getattr(self, name)) for name in COSTS)
 
 
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """What the intervals before nodes are made of, in order of the nodes."""
+class Pieces(NamedTuple):
+    """What the intervals before nodes are made of: ``at[node]:at[node + 1]`` of ``ns``."""
 
-    node: Int32Array
-    ns: Int64Array
-    nodes: int
-
-    @cached_property
-    def at(self) -> Int32Array:
-        """``at[node]:at[node + 1]`` are the pieces of each node."""
-        if not ascend([self.node]):
-            raise ValueError("pieces are not in order of the nodes")
-        return offsets(self.node, self.nodes).astype(np.int32)
+    at: Int32Array
+    ns: Int32Array
 
 
 class Less(NamedTuple):
@@ -234,7 +223,7 @@ class Less(NamedTuple):
     def column(self) -> Int64Array:
         """All of it."""
         if self.pieces is not None:
-            return shorten(self.measured, self.pieces.node, self.pieces.ns, self.where)
+            return shorten(self.measured, self.pieces, self.where)
         return blank(self.measured, self.where) if self.left is None else np.where(self.where, self.left, self.measured)
 
 
@@ -336,7 +325,7 @@ class Many(Record):
     # left of it in some passes, and of in which (the first eight and the rest); 0: there is none
     unlimited: int  # passes in which queues are not limited
     pieces: int
-    piece_at: Int32Array  # see `Pieces.at`
+    piece_at: Int32Array  # see `Pieces`
     node_slot: Int32Array
     row_slot: Int32Array
     times: FloatArray  # of each slot: starts, then ends
@@ -405,7 +394,7 @@ class _AtOnce:
         self._most = AT_ONCE if _is_wide() else SOME
         self._left: dict[str, Int64Array | None] = {}  # by column
         self._passes: dict[str, list[ByteArray]] = {}  # by column (of costs, "waits" and "pieces"), for eight each
-        self._pieces = Pieces(np.zeros(0, np.int32), np.zeros(0, np.int64), 0)
+        self._pieces: Pieces | None = None
         self._unlimited = 0
 
     def add(self, number: int, costs: Costs) -> bool:
@@ -447,7 +436,8 @@ class _AtOnce:
     ) -> list[Spans]:
         """All in one pass."""
         lanes, (node_slot, row_slot, places) = len(links.lane_first), slots
-        measured = {**{name: getattr(self.measured, name) for name in COSTS}, "waits": None, "pieces": self._pieces.ns}
+        pieces = self._pieces or Pieces(np.zeros(0, np.int32), np.zeros(0, np.int32))
+        measured = {**{name: getattr(self.measured, name) for name in COSTS}, "waits": None, "pieces": pieces.ns}
         columns = [
             (column, self._left.get(name), *self._passes.get(name, []), None, None)[:4]
             for name, column in measured.items()
@@ -460,8 +450,8 @@ class _AtOnce:
             origin=links.origin_ns,
             columns=np.array([[_address(column) for column in each] for each in columns], np.int64),
             unlimited=self._unlimited,
-            pieces=len(self._pieces.node),
-            piece_at=self._pieces.at,
+            pieces=len(pieces.ns),
+            piece_at=pieces.at,
             node_slot=node_slot,
             row_slot=row_slot,
             times=np.empty(2 * places * at_once),
@@ -485,7 +475,7 @@ class _AtOnce:
         return [Spans(at[0][:, n], at[1][:, n], at[2][:, :, n]) for n in range(len(self.members))]
 
 
-def _address(column: Int64Array | ByteArray | None) -> int:
+def _address(column: Int64Array | Int32Array | ByteArray | None) -> int:
     return 0 if column is None or not len(column) else column.ctypes.data
 
 
@@ -518,13 +508,15 @@ def spans(
     return [found[number] for number in range(len(found))]
 
 
-def shorten(interval_ns: Int64Array, node: Int32Array, ns: Int64Array, mine: BoolArray) -> Int64Array:
+def shorten(interval_ns: Int64Array, pieces: Pieces, mine: BoolArray) -> Int64Array:
     """The intervals before nodes without these pieces of theirs (``mine``: which)."""
     left: Int64Array = interval_ns.copy()
-    if core() is None:
-        np.subtract.at(left, node[mine], ns[mine])
-    elif run("boundby_shorten", left, len(left), node, ns, mine, len(mine)) < 0:
+    if not _are_offsets(pieces.at, len(left), pieces.ns):
         raise IndexError("a piece is of no node")
+    if core() is None:
+        np.subtract.at(left, np.repeat(np.arange(len(left)), np.diff(pieces.at))[mine], pieces.ns[mine])
+    else:
+        run("boundby_shorten", left, len(left), pieces.at, pieces.ns, mine)
     return left
 
 

@@ -78,7 +78,7 @@ HERE void OWN(begin)(const links_t *l, const shared_t *s, const many_t *m, int32
   if (m->begun[chain]) {
     OWN(cost)(s, INTERVAL, node, cost);
     for (int32_t at = m->pieces ? m->piece_at[node] : 0; m->pieces && at < m->piece_at[node + 1]; at++) {
-      double ns = (double)s->column[PIECES].measured[at];
+      double ns = (double)((const int32_t *)s->column[PIECES].measured)[at];
       uint32_t passes = OWN(passes)(&s->column[PIECES], at);
       EACH(cost[k] -= ns * IS_IN(passes))
     }

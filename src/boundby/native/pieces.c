@@ -35,8 +35,7 @@ typedef struct { /* Intervals */
     const int64_t *call_end;
     int64_t dispatch_ns, root, cuda_api, cpu, host_blocked, init;
     int64_t room;
-    int32_t *piece_node;
-    int64_t *piece_ns;
+    int32_t *piece_node, *piece_ns;
     int8_t *piece_cause;
     int32_t *piece_region;
 } Intervals;
@@ -46,16 +45,16 @@ typedef struct {
     int64_t found;
 } Output;
 
+/* A piece, or more of them where 32 bits do not hold it. */
 static inline void add(Output *out, int64_t node, int64_t ns, int64_t cause, int64_t region) {
     const Intervals *of = out->of;
-    if (ns <= 0) return;
-    if (out->found < of->room) {
-        of->piece_node[out->found] = (int32_t)node;
-        of->piece_ns[out->found] = ns;
-        of->piece_cause[out->found] = (int8_t)cause;
-        of->piece_region[out->found] = (int32_t)region;
-    }
-    out->found++;
+    for (; ns > 0; ns -= INT32_MAX, out->found++)
+        if (out->found < of->room) {
+            of->piece_node[out->found] = (int32_t)node;
+            of->piece_ns[out->found] = ns < INT32_MAX ? (int32_t)ns : INT32_MAX;
+            of->piece_cause[out->found] = (int8_t)cause;
+            of->piece_region[out->found] = (int32_t)region;
+        }
 }
 
 /* How many pieces there are, of which those that have room are written; -1 where a range is not known. */

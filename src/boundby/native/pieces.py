@@ -43,7 +43,7 @@ class Intervals(Record):
     init: int
     room: int
     piece_node: Int32Array
-    piece_ns: Int64Array
+    piece_ns: Int32Array
     piece_cause: Int8Array
     piece_region: Int32Array
 
@@ -63,9 +63,9 @@ _MORE = 1 << 16
 
 def cut_intervals(
     columns: dict[str, Int64Array], settings: dict[str, int]
-) -> tuple[Int32Array, Int64Array, Int8Array, Int32Array]:
-    """Node, nanoseconds, cause and region of each piece, in order of the intervals. The library must be there. Raises
-    ValueError for columns that do not fit together."""
+) -> tuple[Int32Array, Int32Array, Int8Array, Int32Array]:
+    """Node, nanoseconds, cause and region of each piece, in order of the intervals; what 32 bits do not hold is several
+    pieces. The library must be there. Raises ValueError for columns that do not fit together."""
     known: dict[str, Any] = {**settings, **{name: int64(column) for name, column in columns.items()}}
     for table, names in TABLES.items():
         lengths = {len(known[name]) for name in names}
@@ -74,7 +74,7 @@ def cut_intervals(
             raise ValueError("columns do not fit together")
     room = 2 * known["count"] + _MORE
     while True:
-        node, ns = np.empty(room, np.int32), np.empty(room, np.int64)
+        node, ns = np.empty(room, np.int32), np.empty(room, np.int32)
         cause, region = np.empty(room, np.int8), np.empty(room, np.int32)
         known |= {"piece_node": node, "piece_ns": ns, "piece_cause": cause, "piece_region": region}
         count = run("boundby_pieces", Intervals(**known, room=room))

@@ -119,10 +119,13 @@ def _put_together(timeline: Timeline) -> Graph:
         duration_ns=table.end_ns - table.start_ns,
     )
     kind, wait_is_open, call_row = nodes.kind, compact(on_node.is_open), _next_call(nodes)
-    pieces = {name: getattr(nodes, name) for name in ("piece_node", "piece_ns", "piece_cause", "piece_region")}
+    pieces = {name: getattr(nodes, name) for name in ("piece_ns", "piece_cause", "piece_region")}
+    of_node = nodes.piece_node
     del streams, on_node, nodes
-    order_of_nodes = in_order(pieces["piece_node"])
+    order_of_nodes = in_order(of_node)
     pieces = {name: column[order_of_nodes] for name, column in pieces.items()}
+    pieces["piece_at"] = offsets(of_node[order_of_nodes], links.nodes).astype(np.int32)
+    del of_node
     return Graph(
         links=links,
         costs=costs,

@@ -53,8 +53,8 @@ class Graph:
     is_communication: BoolArray
     op_region: Int32Array
     # pieces of the intervals before nodes, in order of the nodes
-    piece_node: Int32Array
-    piece_ns: Int64Array
+    piece_at: Int32Array  # piece_at[node]:piece_at[node + 1] are those of each
+    piece_ns: Int32Array
     piece_cause: Int8Array
     piece_region: Int32Array
     contradictions: Contradictions = field(default_factory=Contradictions)
@@ -73,7 +73,7 @@ class Graph:
     @cached_property
     def pieces(self) -> Pieces:
         """What the intervals before nodes are made of."""
-        return Pieces(self.piece_node, self.piece_ns, self.links.nodes)
+        return Pieces(self.piece_at, self.piece_ns)
 
     @cached_property
     def early_ns(self) -> Int64Array | None:
@@ -107,6 +107,10 @@ class Graph:
         """Operations whose launching call waits."""
         launch = self.links.launch
         return np.flatnonzero((launch >= 0) & pick(self.costs.waits, launch, False))
+
+    def of_pieces(self, nodes: BoolArray) -> BoolArray:
+        """The pieces of intervals before these nodes (a mask), a mask."""
+        return np.repeat(nodes, np.diff(self.piece_at))
 
     def pieces_of(self, cause: Cause) -> BoolArray:
         """The pieces of intervals of this cause, a mask."""

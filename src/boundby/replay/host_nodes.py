@@ -47,6 +47,7 @@ NONE = -1
 ALTERNATE_FRACTION = 0.05
 
 NEVER = np.iinfo(np.int64).min // 2
+LONGEST_PIECE_NS = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class HostNodes:
     follows: Int32Array  # the node of another chain that woke this one; NONE
     follow_lag_ns: Int64Array
     piece_node: Int32Array
-    piece_ns: Int64Array
+    piece_ns: Int32Array
     piece_cause: Int8Array
     piece_region: Int32Array
 
@@ -274,7 +275,7 @@ def _outside_calls(timeline: Timeline, thread: Int64Array, time: Int64Array) -> 
 @dataclass(frozen=True)
 class _Pieces:
     node: Int32Array
-    ns: Int64Array
+    ns: Int32Array
     cause: Int8Array
     region: Int32Array
 
@@ -284,7 +285,7 @@ def _pieces(
 ) -> _Pieces:
     """The interval before each node, cut by what the host did and where: dispatch first, then its own code or sleep."""
     parts: list[tuple[Any, ...]] = [
-        (np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int32))
+        (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int32))
     ]
     linked = unique(np.concatenate((wakeups.thread, wakeups.waker)))
     for number in unique(thread).tolist():
@@ -308,8 +309,9 @@ def _cut_pieces(
     asleep: IntervalSet,
     compiling: IntervalSet,
     members: npt.NDArray[np.intp],
-) -> tuple[Int32Array, Int64Array, Int8Array, Int32Array]:
-    """Node, nanoseconds, cause and region of the pieces of the intervals before these nodes of a thread, in order."""
+) -> tuple[Int32Array, Int32Array, Int8Array, Int32Array]:
+    """Node, nanoseconds, cause and region of the pieces of the intervals before these nodes of a thread, in order. A
+    piece that 32 bits do not hold is several."""
     ends = joined([timeline.calls.end_ns[timeline.calls.rows_of(int(member))] for member in members])
     ends = ends if len(members) == 1 else np.sort(ends)
     rows = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
@@ -344,7 +346,11 @@ def _cut_pieces(
         np.stack((column, column), axis=1)[kept] for column in (rows[row].astype(np.int32), region.astype(np.int32))
     ]
     named = np.stack((np.full(len(row), int(Cause.CUDA_API)), cause), axis=1)[kept].astype(np.int8)
-    return both[0], ns[kept], named, both[1]
+    times = -(-ns[kept] // LONGEST_PIECE_NS)
+    part = np.repeat(np.arange(len(times)), times)
+    left: Int64Array = ns[kept][part]
+    left[np.cumsum(times) - 1] -= (times - 1) * LONGEST_PIECE_NS  # what comes last
+    return both[0][part], np.minimum(left, LONGEST_PIECE_NS).astype(np.int32), named[part], both[1][part]
 
 
 def _interval(pieces: _Pieces, start: Int64Array, free_from: Int64Array) -> Int64Array:

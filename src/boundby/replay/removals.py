@@ -95,7 +95,7 @@ class Scope:
         if calls is not None and graph.call_row is not None:
             nodes = pick(calls, graph.call_row, False)
         rows = self.no_operations if operations is None else self.of_operations(operations)
-        return Scope(self.of_nodes(nodes), rows, lambda: self.of_picked(pick(nodes, graph.piece_node, False)))
+        return Scope(self.of_nodes(nodes), rows, lambda: self.of_picked(graph.of_pieces(nodes)))
 
 
 def window_scope(graph: Graph, low: int, high: int) -> Scope:
@@ -105,14 +105,14 @@ def window_scope(graph: Graph, low: int, high: int) -> Scope:
     operations = (start + np.maximum(graph.costs.duration_ns, 1) > low) & (start < high)
     if operations.all() and graph.links.launch.min(initial=0) >= 0:
         # Nothing is tied to the clock: what came before counts, too.
-        nodes, pieces = np.ones(graph.links.nodes, bool), len(graph.piece_node)
+        nodes, pieces = np.ones(graph.links.nodes, bool), len(graph.piece_ns)
         return Scope(nodes, operations, lambda: np.ones(pieces, bool), is_everything=True, is_whole=True)
     launch = graph.links.launch[operations & (start >= low)]
     launch = launch[launch >= 0]
     begin = int(graph.links.node_begin_ns[launch].min()) if len(launch) else low
     calls = (graph.links.node_begin_ns >= begin) & (graph.links.node_begin_ns < high)
     after = calls & (graph.links.node_begin_ns > begin)
-    return Scope(calls, operations, lambda: after[graph.piece_node], is_everything=True)
+    return Scope(calls, operations, lambda: graph.of_pieces(after), is_everything=True)
 
 
 @dataclass(frozen=True)

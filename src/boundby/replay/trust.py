@@ -23,6 +23,7 @@ from boundby.model.arrays import (
     is_in,
     median,
     narrow,
+    places,
     ranked,
     scattered,
     unique,
@@ -51,7 +52,8 @@ class Open:
     """Nanoseconds that may be gone once the device is done sooner, per node or operation of a graph."""
 
     sleep_ns: Int64Array  # of the interval before each node: asleep, for no known reason, while the device worked
-    starved_ns: Int64Array  # asleep while the device idled
+    asleep: npt.NDArray[np.intp]  # nodes before which their thread slept
+    slept_ns: Int64Array  # before each of these: asleep for no known reason, whether the device worked or idled
     lag_ns: Int64Array  # from the end of what each call waited for to its return, beyond what that takes
     call_ns: Int64Array  # of calls that wait for nothing known, while the device worked; allocations may always do
     delay_ns: Int64Array  # in which the device idled although the operation was ready
@@ -66,10 +68,10 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     links, costs = graph.links, graph.costs
     device_of_node = _devices_of_nodes(graph)
     end = links.node_begin_ns
-    asleep = graph.pieces_of(Cause.HOST_BLOCKED)
-    of_sleep, ns = graph.piece_node[asleep], graph.piece_ns[asleep]
+    asleep = np.flatnonzero(graph.pieces_of(Cause.HOST_BLOCKED))
+    of_sleep, ns = places(graph.piece_at, asleep, side="right") - 1, graph.piece_ns[asleep].astype(np.int64)
     first = np.flatnonzero(np.append(True, of_sleep[1:] != of_sleep[:-1])[: len(of_sleep)])
-    sleeps = of_sleep[first].astype(np.intp)
+    sleeps = of_sleep[first]
     slept = np.add.reduceat(ns, first) if len(first) else ns
     del of_sleep, ns, first
     long_calls, usual_ns = _long_calls(graph)
@@ -90,7 +92,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     length = end[sleeps] - begin
     share = np.where(length > 0, worked / np.maximum(length, 1), 0.0)
     sleep_ns = (slept * share).astype(np.int64)
-    starved_ns = narrow(np.where(device_of_node[sleeps] >= 0, slept - sleep_ns, 0))
+    starved_ns = np.where(device_of_node[sleeps] >= 0, slept - sleep_ns, 0)
     wait_inside_ns = compact(_waits_inside(timeline, graph))
     syncs = np.flatnonzero(graph.syncs)
     lag_ns = np.where(costs.waits[syncs], np.maximum(costs.wait_lag_ns[syncs] - MOST_RETURN_NS, 0), 0)
@@ -108,7 +110,8 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
         held_up.append(_held_up(device, low, np.concatenate((until, links.start_ns[comm] + wait_inside_ns[comm]))))
     return Open(
         sleep_ns=scattered(links.nodes, sleeps, sleep_ns),
-        starved_ns=scattered(links.nodes, sleeps, starved_ns),
+        asleep=sleeps,
+        slept_ns=narrow(sleep_ns + starved_ns),
         lag_ns=scattered(links.nodes, syncs, lag_ns),
         call_ns=scattered(links.nodes, np.concatenate((syncs, calls)), call_ns),
         delay_ns=scattered(links.operations, late, delay),
@@ -171,6 +174,12 @@ def _held_up(device: DeviceTimeline, low: Int64Array, high: Int64Array) -> float
     return float((within >= HELD_UP * np.maximum(np.diff(edges), 1)).mean())
 
 
+def _rows(ns: Int64Array) -> tuple[npt.NDArray[np.intp], Int64Array]:
+    """Where a column holds anything, and what."""
+    rows = np.flatnonzero(ns)
+    return rows, ns[rows]
+
+
 def find_doubts(timeline: Timeline, graph: Graph, found: Open) -> dict[int, tuple[Doubt, ...]]:
     """By device index: what of its window the replay had to take as it was, largest first."""
     return {device.index: tuple(_doubts(timeline, graph, found, device)) for device in timeline.devices}
@@ -179,27 +188,29 @@ def find_doubts(timeline: Timeline, graph: Graph, found: Open) -> dict[int, tupl
 def _doubts(timeline: Timeline, graph: Graph, found: Open, device: DeviceTimeline) -> Iterator[Doubt]:
     links, table = graph.links, timeline.trace.operations
     window = max(device.high_ns - device.low_ns, 1)
-    kinds: dict[str, tuple[Int64Array, Int32Array, Int64Array, bool]] = {
-        "delays": (found.delay_ns, graph.device, links.start_ns, True),
-        "collectives": (found.wait_inside_ns, graph.device, links.start_ns, True),
-        "contradictions": (graph.contradictions.by_ns, graph.device, links.start_ns, True),
-        "sleeps": (found.sleep_ns + found.starved_ns, found.device_of_node, links.node_begin_ns, False),
-        "lags": (found.lag_ns, found.device_of_node, links.node_begin_ns, False),
-        "calls": (found.call_ns, found.device_of_node, links.node_begin_ns, False),
+    start, begin = (graph.device, links.start_ns, True), (found.device_of_node, links.node_begin_ns, False)
+    kinds: dict[str, tuple[npt.NDArray[np.intp], Int64Array, Int32Array, Int64Array, bool]] = {
+        "delays": (*_rows(found.delay_ns), *start),
+        "collectives": (*_rows(found.wait_inside_ns), *start),
+        "contradictions": (*_rows(graph.contradictions.by_ns), *start),
+        "sleeps": (found.asleep, found.slept_ns, *begin),
+        "lags": (*_rows(found.lag_ns), *begin),
+        "calls": (*_rows(found.call_ns), *begin),
     }
     doubts = []
-    for kind, (length, of_device, time, is_operation) in kinds.items():
-        rows = np.flatnonzero(length)
-        rows = rows[(of_device[rows] == device.index) & (length[rows] > 0)]
-        rows = rows[(time[rows] < device.high_ns) & (time[rows] + length[rows] > device.low_ns)]
-        share = min(float(length[rows].sum()) / window, 1.0)
+    for kind, (rows, length, of_device, times, is_operation) in kinds.items():
+        time = times[rows]
+        kept = (of_device[rows] == device.index) & (length > 0) & (time < device.high_ns)
+        kept &= time + length > device.low_ns
+        rows, length, time = rows[kept], length[kept], time[kept]
+        share = min(float(length.sum()) / window, 1.0)
         if share < LEAST_DOUBT:
             continue
         lane = table.stream[rows] if is_operation else links.chain[rows].astype(np.int64)
         lanes, place = ranked(lane)
-        worst = int(lanes[np.bincount(place, length[rows]).argmax()])
+        worst = int(lanes[np.bincount(place, length).argmax()])
         told = worst if is_operation else timeline.trace.threads[worst].tid
-        rows = rows[lane == worst]
-        span = Window(int(time[rows].min()), int((time[rows] + length[rows]).max()))
+        mine = lane == worst
+        span = Window(int(time[mine].min()), int((time[mine] + length[mine]).max()))
         doubts.append(Doubt(kind, share, told if is_operation else None, None if is_operation else told, span))
     yield from sorted(doubts, key=lambda doubt: (-doubt.share, doubt.kind))
