@@ -16,7 +16,7 @@ from boundby.trace.vocabulary.cuda import (
     plain_name,
 )
 from boundby.trace.vocabulary.os import blocked_on
-from boundby.trace.vocabulary.ranges import but_for_lone_numbers, fold_name, fold_names, told_without_numbers
+from boundby.trace.vocabulary.ranges import Shapes, fold_name, fold_names
 
 CALLS = {
     CallClass.SYNC: "cudaDeviceSynchronize_v3020 cudaStreamSynchronize_v3020 cudaStreamSynchronize_ptsz_v7000 "
@@ -152,9 +152,9 @@ def test_many_names_fold_as_each_does(names: list[str]) -> None:
 @given(NAMES)
 @settings(max_examples=300)
 def test_what_names_tell_does_not_hang_on_numbers(names: list[str]) -> None:
-    assert told_without_numbers(names, is_compile_range) == [is_compile_range(name) for name in names]
+    assert Shapes.of(names).told(is_compile_range) == [is_compile_range(name) for name in names]
 
 
 def test_numbers_of_their_own_do_not_tell_names_apart() -> None:
     names = ["step 7", "step 12", "c10::add", "c11::add", "fusion_3", "[1, 2]", "[33, 4]"]
-    assert but_for_lone_numbers(names) == ["step 0", "c10::add", "c11::add", "fusion_3", "[0, 0]"]
+    assert Shapes.of(names).but_for_lone_numbers() == ["step 0", "[0, 0]", "c10::add", "c11::add", "fusion_3"]

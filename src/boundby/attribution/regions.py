@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array, factorize, pick, rows_of, unique
+from boundby.model.arrays import Int32Array, Int64Array, factorize, pick, rows_of, unique
 from boundby.model.nesting import depths, latest_open, nest
 from boundby.model.records import dataclass
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.ranges import fold_names
 
 ROOT = 0
 #: Ranges that lie deeper, or in so many of their own name, count to the range that they lie in: recursion makes no
@@ -199,21 +198,29 @@ def _process_wide(trace: Trace) -> dict[int, StepFunction]:
     return found
 
 
+def _numbered(labels: Sequence[str]) -> tuple[Int32Array, list[str]]:
+    """Which of the distinct labels each is, and those, ascending."""
+    distinct = sorted(set(labels))
+    place = {label: number for number, label in enumerate(distinct)}
+    return np.array([place[label] for label in labels], np.int32), distinct
+
+
 def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) -> Regions:
     """One region per (parent region, domain, folded name), level by level from the outermost ranges."""
     ranges = trace.ranges
-    used = unique(ranges.name)
-    texts = [trace.names[number] for number in used.tolist()]
-    labels = fold_names(texts) if fold else texts
+    used, shapes = trace.range_names
+    which, label_texts = shapes.folded() if fold else _numbered(shapes.names)
     if trace.cut_names:
-        labels = [
-            f"{label} (cut)" if text in trace.cut_names else label for text, label in zip(texts, labels, strict=True)
-        ]
-    index = {label: number for number, label in enumerate(sorted(set(labels)))}
+        labels = [label_texts[number] for number in which.tolist()]
+        which, label_texts = _numbered(
+            [
+                f"{label} (cut)" if text in trace.cut_names else label
+                for text, label in zip(shapes.names, labels, strict=True)
+            ]
+        )
     label_of_name = np.zeros(len(trace.names) + 1, np.int64)
-    label_of_name[used] = [index[label] for label in labels]
+    label_of_name[used] = which
     label = label_of_name[ranges.name]
-    label_texts = sorted(index)
     depth = depths(parent)
     of_range = np.zeros(len(ranges), np.int64)
     taken: set[tuple[int, int]] = set()

@@ -3,8 +3,6 @@ hands over code, lie in a range that compiles, or are slept through while a comp
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from boundby.correlation.correlate import Calls
@@ -13,7 +11,7 @@ from boundby.model.intervals import EMPTY, IntervalSet, intersect, union
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.compilers import COMPILERS, hands_over_code, is_compile_range, is_compiler_process
 from boundby.trace.vocabulary.cuda import plain_name
-from boundby.trace.vocabulary.ranges import told_without_numbers
+from boundby.trace.vocabulary.ranges import Shapes
 
 # The smallest kernels take NVRTC and ptxas longer; what is shorter is a lookup in a cache, or dispatch.
 LEAST_COMPILE_NS = 5_000_000
@@ -26,8 +24,12 @@ class Compilations:
 
     def __init__(self, trace: Trace, calls: Calls) -> None:
         self._trace, self._calls = trace, calls
-        self._hands_over = _names(trace, calls.name, lambda name: hands_over_code(plain_name(name)))
-        self._is_range = _names(trace, trace.ranges.name, is_compile_range)
+        called = unique(calls.name)
+        called = called[called >= 0]
+        texts = Shapes.of([trace.names[number] for number in called.tolist()])
+        self._hands_over = _mask(trace, called, texts.told(lambda name: hands_over_code(plain_name(name))))
+        used_by_ranges, shapes = trace.range_names
+        self._is_range = _mask(trace, used_by_ranges, shapes.told(is_compile_range))
         columns = (trace.operations.name, trace.ranges.name, trace.api.name) if self._hands_over.any() else ()
         used = {number for column in columns for number in unique(column).tolist() if number >= 0}
         self._names_a_compiler = any(pattern.search(trace.names[number]) for number in used for _, pattern in COMPILERS)
@@ -76,10 +78,8 @@ class Compilations:
         return union(np.concatenate(begin), np.concatenate(end)) if len(begin) > 1 else EMPTY
 
 
-def _names(trace: Trace, used: Int32Array, matches: Callable[[str], bool]) -> BoolArray:
-    """Mask over names, with an entry for -1, no name."""
+def _mask(trace: Trace, names: Int32Array, which: list[bool]) -> BoolArray:
+    """Mask over all names, with an entry for -1, no name."""
     mask = np.zeros(len(trace.names) + 1, bool)
-    numbers = unique(used)
-    numbers = numbers[numbers >= 0]
-    mask[numbers] = told_without_numbers([trace.names[number] for number in numbers.tolist()], matches)
+    mask[names] = which
     return mask

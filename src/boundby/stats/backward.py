@@ -24,7 +24,9 @@ def backward_kernels(timeline: Timeline) -> Int:
     sequence number of the operator that made them; of several such operators, the one begun last before the node."""
     trace, tree = timeline.trace, timeline.ownership.regions
     ranges, total = trace.ranges, np.zeros(len(tree), np.int64)
-    named = [number for number, name in enumerate(trace.names) if "Backward" in name or name.startswith(BACKWARD)]
+    used, shapes = trace.range_names
+    may_be = np.array(["Backward" in shape or shape.startswith(BACKWARD) for shape in shapes.distinct], bool)
+    named = used[may_be[shapes.of_name]].tolist() if may_be.any() else []
     is_node_name = np.zeros(len(trace.names) + 1, bool)
     is_node_name[[number for number in named if _NODE.match(trace.names[number])]] = True
     is_node = is_node_name[ranges.name]

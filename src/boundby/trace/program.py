@@ -16,7 +16,6 @@ from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.ranges import but_for_lone_numbers
 
 T = TypeVar("T")
 
@@ -117,7 +116,7 @@ _JULIA = expression(r"^julia\b|(?:^|[\\/])julia(?:[\d.]*)(?=$|\s)|\bjulia_|CuDev
 def program_of(trace: Trace) -> Program:
     """What wrote the program. Threads and processes count where they call CUDA; all do where none does."""
     kernels = _texts(trace, unique(trace.operations.name))
-    ranges = but_for_lone_numbers(_texts(trace, unique(trace.ranges.name)))
+    ranges = trace.range_names[1].but_for_lone_numbers()
     callers = unique(trace.api.thread)
     chosen = unique(trace.process_of_thread[callers]).tolist() if len(callers) else range(len(trace.processes))
     processes = [trace.processes[number] for number in chosen]

@@ -40,7 +40,7 @@ from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_cal
 from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
 from boundby.trace.vocabulary.os import sleep_kind
 from boundby.trace.vocabulary.python import sleep_kind_of_frame
-from boundby.trace.vocabulary.ranges import is_library
+from boundby.trace.vocabulary.ranges import Shapes, is_library
 
 NO_CORRELATION = 0  # CUPTI numbers calls from 1; managed-memory migrations carry 0
 
@@ -518,6 +518,13 @@ class Trace:
         """The process of each thread of a column, as above."""
         known = thread[:1] if is_even(thread) else thread
         return compact(np.broadcast_to(pick(self.process_of_thread, known, -1), thread.shape))
+
+    @cached_property
+    def range_names(self) -> tuple[Int32Array, Shapes]:
+        """The names that ranges have: indexes into ``names``, ascending, and their texts and shapes."""
+        used = unique(self.ranges.name)
+        used = used[used >= 0]
+        return used, Shapes.of([self.names[number] for number in used.tolist()])
 
     @cached_property
     def in_library(self) -> BoolArray:

@@ -100,10 +100,14 @@ def _range_names(raw: Raw, indexes: Indexes) -> Int32Array:
     if len(inline) and indexes.database.has("NVTX_EVENTS", "text"):
         number, texts = indexes.database.texts_of("NVTX_EVENTS", "text", only=IS_RANGE)
         number = number[raw["row"][inline]]
-        distinct, first = np.unique(number, return_index=True)  # in order of first sight, as rows would be added
+        first = np.full(len(texts) + 1, len(number))  # where each stands first; the last is for what has no text
+        first[number[::-1]] = np.arange(len(number))[::-1]
+        used = np.flatnonzero(first < len(number))
+        used = used[np.argsort(first[used])]  # in order of first sight, as rows would be added
         places = np.zeros(len(texts) + 1, np.int32)
-        for which in distinct[np.argsort(first)].tolist():
-            places[which] = indexes.pool.add((texts[which] if which >= 0 else "") or "(unnamed)")
+        places[used] = indexes.pool.add_all(
+            [text or "(unnamed)" for text in map([*texts, ""].__getitem__, used.tolist())]
+        )
         names = names.copy()
         names[inline] = places[number]
     return names

@@ -9,7 +9,7 @@ import numpy as np
 from boundby.model.arrays import Int32Array, Int64Array, is_even, translated, unique
 from boundby.model.records import dataclass
 from boundby.readers.nsys.database import MISSING, Database, as_text
-from boundby.readers.sanitize import bounded
+from boundby.readers.sanitize import LONGEST_NAME, bounded
 from boundby.trace.tables import Process, Thread
 
 _LOW_24 = 0xFFFFFF
@@ -97,6 +97,13 @@ class NamePool:
     def add(self, text: str) -> int:
         """The index of a text, new or known."""
         return self._index.setdefault(bounded(text), len(self._index))
+
+    def add_all(self, texts: Sequence[str]) -> list[int]:
+        """The index of each text."""
+        index = self._index
+        if max(map(len, texts), default=0) > LONGEST_NAME:
+            texts = [bounded(text) for text in texts]
+        return [index.setdefault(text, len(index)) for text in texts]
 
     def add_ids(self, database: Database, ids: Int64Array, *, unknown: str = "(unnamed)") -> Int32Array:
         """Indexes for StringIds ids. An id without a text, or MISSING, becomes ``unknown``."""

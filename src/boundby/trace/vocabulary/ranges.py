@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+import numpy as np
+
+from boundby.model.arrays import Int32Array
 from boundby.model.expressions import expression
 
 # PyTorch's emit_nvtx and nsys --pytorch append these to operator names: ", seq = 893, op_id = 7, sizes = [[...]]".
@@ -44,19 +47,58 @@ _ANY_NUMBER = "0"
 Told = TypeVar("Told")
 
 
+class Shapes(NamedTuple):
+    """Names, and what they are but for the numbers at the ends of their words: of a million names most differ in these
+    only, and what does not ask for them is asked once of each shape."""
+
+    names: Sequence[str]
+    of_name: Int32Array  # which shape each name has
+    distinct: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> Shapes:
+        """The shapes of names, in order of first sight."""
+        known: dict[str, int] = {}
+        numbers = [known.setdefault(shape, len(known)) for shape in without_numbers(names)] if names else []
+        return cls(names, np.array(numbers, np.int32), tuple(known))
+
+    def of_shapes(self, which: Sequence[int]) -> list[str]:
+        """The names that have these shapes."""
+        wanted = np.zeros(len(self.distinct), bool)
+        wanted[list(which)] = True
+        return [self.names[number] for number in np.flatnonzero(wanted[self.of_name]).tolist()] if which else []
+
+    def told(self, tells: Callable[[str], Told]) -> list[Told]:
+        """What ``tells`` says of each name, where it does not ask which number stands at the end of a word."""
+        told = [tells(shape) for shape in self.distinct]
+        return [told[shape] for shape in self.of_name.tolist()]
+
+    def folded(self) -> tuple[Int32Array, list[str]]:
+        """Which folded name (`fold_name`) each name has, and all of these, ascending."""
+        of_shape = [fold_name(shape) for shape in self.distinct]
+        by_name = [_ANY_NUMBER in name for name in of_shape]  # a number is left, which may be another
+        folded = {
+            number: fold_name(self.names[number])
+            for number in np.flatnonzero(np.array(by_name, bool)[self.of_name] if by_name else []).tolist()
+        }
+        labels = sorted({*folded.values(), *(name for name, left in zip(of_shape, by_name, strict=True) if not left)})
+        place = {label: number for number, label in enumerate(labels)}
+        of_name = np.array([place.get(name, 0) for name in of_shape], np.int32)[self.of_name]
+        of_name[list(folded)] = [place[label] for label in folded.values()]
+        return of_name, labels
+
+    def but_for_lone_numbers(self) -> list[str]:
+        """The distinct names where those that differ in numbers which are words of their own count as one."""
+        are_lone = [len(_NUMBER.findall(shape)) == len(_LONE_NUMBER.findall(shape)) for shape in self.distinct]
+        lone = [shape for shape, is_lone in zip(self.distinct, are_lone, strict=True) if is_lone]
+        others = self.of_shapes([number for number, is_lone in enumerate(are_lone) if not is_lone])
+        return list(dict.fromkeys([*lone, *without_numbers(others, _LONE_NUMBER)]))
+
+
 def fold_names(names: Sequence[str]) -> list[str]:
-    """``fold_name`` of each. Of a million names most differ in their numbers only: these are looked at once."""
-    shapes = without_numbers(names)
-    folded = {shape: fold_name(shape) for shape in set(shapes)}
-    known = {shape: name for shape, name in folded.items() if _ANY_NUMBER not in name}  # none of its numbers is left
-    return [known[shape] if shape in known else fold_name(name) for name, shape in zip(names, shapes, strict=True)]
-
-
-def told_without_numbers(names: Sequence[str], tells: Callable[[str], Told]) -> list[Told]:
-    """What ``tells`` says of each name, where it does not ask which number stands at the end of a word."""
-    shapes = without_numbers(names)
-    told = {shape: tells(shape) for shape in set(shapes)}
-    return [told[shape] for shape in shapes]
+    """``fold_name`` of each."""
+    which, labels = Shapes.of(names).folded()
+    return [labels[number] for number in which.tolist()]
 
 
 def without_numbers(names: Sequence[str], number: re.Pattern[str] = _NUMBER) -> list[str]:
@@ -65,11 +107,6 @@ def without_numbers(names: Sequence[str], number: re.Pattern[str] = _NUMBER) -> 
     if text.isascii() and text.count("\n") == len(names) - 1:
         return number.sub(_ANY_NUMBER, text).split("\n")
     return [number.sub(_ANY_NUMBER, name) if name.isascii() else name for name in names]
-
-
-def but_for_lone_numbers(names: Sequence[str]) -> list[str]:
-    """The distinct names, in order, where those that differ in numbers which are words of their own count as one."""
-    return list(dict.fromkeys(without_numbers(names, _LONE_NUMBER)))
 
 
 #: How the ranges that PyTorch's autograd engine opens around each node of the backward pass begin.
