@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,22 @@ from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.feeders import FEEDING, is_held_by_input, started_processes, workers
-from boundby.evidence.hotspots import UNKNOWN, Hotspot, hottest
+from boundby.evidence.hotspots import UNKNOWN, Hotspot, are_sampled, hottest
 from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
-from boundby.model.arrays import group_sums, in_order, is_any, largest, pick, ranked, unique
+from boundby.model.arrays import (
+    group_counts,
+    group_sums,
+    in_order,
+    into_groups,
+    is_any,
+    is_even,
+    largest,
+    pick,
+    ranked,
+    thin,
+    unique,
+)
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, union
@@ -78,11 +91,30 @@ class HostPieces:
     kind: Int  # Idleness
     regions: Int  # by region of the tree: the user's own one around it
 
+    @cached_property
+    def length_ns(self) -> Int:
+        return self.end_ns - self.start_ns
+
+    @cached_property
+    def total_of_region(self) -> Int:
+        """By region of the tree: the time of its pieces."""
+        return group_sums(self.region, self.length_ns, len(self.regions))
+
     def of_kind(self, kind: Idleness) -> Rows:
         return np.flatnonzero(self.kind == kind)
 
     def total_ns(self, rows: Rows) -> int:
-        return int((self.end_ns[rows] - self.start_ns[rows]).sum())
+        return int(self.length_ns[rows].sum())
+
+    def threads_of(self, rows: Rows) -> list[int]:
+        """The threads of these pieces, ascending."""
+        found: list[int] = unique(self.thread[: len(rows[:1])] if is_even(self.thread) else self.thread[rows]).tolist()
+        return found
+
+    def of_thread(self, rows: Rows, thread: int) -> Rows:
+        """Those of these pieces that are a thread's."""
+        mine: Rows = rows if is_even(self.thread) else rows[self.thread[rows] == thread]
+        return mine
 
     def intervals(self, rows: Rows) -> IntervalSet:
         return union(self.start_ns[rows], self.end_ns[rows])
@@ -123,7 +155,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
     joined = known[0] if len(known) == 1 else [np.concatenate(column) for column in zip(*known, strict=True)]
     order = in_order(joined[0], joined[1], joined[4])
     start, end, cause, region, thread, call = (column[order] for column in joined)
-    region = regions[region]
+    region, thread = regions[region], thin(thread)
     messages = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)[region]
     kind = np.where((cause == Cause.CPU) & ~messages, Idleness.WORK, Idleness.WAIT)
     if context.timeline.devices:  # else there is no next launch that could be late
@@ -151,10 +183,11 @@ def _of_threads(context: RuleContext, users: Int) -> list[list[Int]]:
         parts = account.segments
         of_host = is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED))
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
-        chosen = [column[of_host].astype(np.int64) for column in own]
+        kept = slice(None) if of_host.all() else of_host
+        chosen = [column[kept].astype(np.int64, copy=False) for column in own]
         start, end, _, region, _ = chosen
-        begins = np.ones(len(start), bool)
-        begins[1:] = (start[1:] != end[:-1]) | (users[region[1:]] != users[region[:-1]])
+        begins, of_user = np.ones(len(start), bool), users[region]
+        begins[1:] = (start[1:] != end[:-1]) | (of_user[1:] != of_user[:-1])
         stretch = np.cumsum(begins) + taken
         found.append([*chosen, NOTHING - stretch])
         taken = int(stretch.max(initial=taken))
@@ -247,22 +280,35 @@ def _fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> B
 def places(context: RuleContext, rows: Rows) -> list[Place]:
     """The pieces by region, most time first: every region that holds enough by itself, and one place for the rest."""
     pieces = host_pieces(context)
-    length = pieces.end_ns - pieces.start_ns
-    total = np.zeros(len(context.tree), np.int64)
-    np.add.at(total, pieces.region[rows], length[rows])
+    region = pieces.region[rows]
+    total = group_sums(region, pieces.length_ns[rows], len(context.tree))
     large = np.flatnonzero(total >= context.least_ns)
     large = large[np.lexsort((large, -total[large]))][:MOST_PLACES]
-    rest = rows[~np.isin(pieces.region[rows], large)]
-    by_region = [place_at(context, region, rows[pieces.region[rows] == region]) for region in large.tolist()]
+    group_of_region = np.full(len(context.tree), len(large), np.int32)  # the last: the rest
+    group_of_region[large] = np.arange(len(large))
+    group = group_of_region[region]
+    count = group_counts(group, len(large) + 1)
+    *of_large, rest = np.split(into_groups(group, rows, count), np.cumsum(count)[:-1])
+    by_region = [place_at(context, one, mine) for one, mine in zip(large.tolist(), of_large, strict=True)]
     if pieces.total_ns(rest) >= context.least_ns:
-        by_region.append(place_at(context, context.place(pieces.region[rest], length[rest]), rest))
+        by_region.append(place_at(context, context.place(pieces.region[rest], pieces.length_ns[rest]), rest))
     return by_region
 
 
 def place_at(context: RuleContext, region: int, rows: Rows, parts: tuple[Place, ...] = ()) -> Place:
     """These pieces as one place."""
     pieces = host_pieces(context)
-    return Place(region, rows, pieces.total_ns(rows), len(unique(pieces.call[rows])), parts)
+    return Place(region, rows, pieces.total_ns(rows), len(_stretches(pieces, rows)[0]), parts)
+
+
+def _stretches(pieces: HostPieces, rows: Rows) -> tuple[Int, Int]:
+    """The distinct ``call`` of pieces, ascending, and which of these each has."""
+    call = pieces.call[rows]
+    if len(call) and not (call[1:] > call[:-1]).any():  # stretches of one thread, in order of time
+        changes = np.append(True, call[1:] != call[:-1])
+        distinct = call[changes][::-1]
+        return distinct, len(distinct) - np.cumsum(changes)
+    return ranked(call)
 
 
 @once
@@ -281,11 +327,11 @@ def saving(context: RuleContext, place: Place) -> SavingNs:
     """What the program would save without these stretches of work and sleep: of all such time in the region, where the
     pieces are most of it, else of the intervals that they lie in."""
     pieces = host_pieces(context)
-    inside = unique(pieces.region[place.rows])  # several, where places are told as one
-    whole = pieces.total_ns(np.flatnonzero(np.isin(pieces.region, inside)))
+    inside = np.zeros(len(pieces.regions), bool)
+    inside[pieces.region[place.rows]] = True  # several, where places are told as one
     causes = host_causes(pieces, place.rows)
-    if place.total_ns >= MOST_OF * whole:
-        replayed = context.saving(causes, regions=np.isin(pieces.regions, inside))
+    if place.total_ns >= MOST_OF * int(pieces.total_of_region[inside].sum()):
+        replayed = context.saving(causes, regions=inside[pieces.regions])
     else:
         replayed = context.saving(causes, calls=ending_calls(pieces, place.rows))
     low, high = replayed or (0, place.total_ns)
@@ -295,7 +341,8 @@ def saving(context: RuleContext, place: Place) -> SavingNs:
 
 def host_causes(pieces: HostPieces, rows: Rows) -> list[str]:
     """Keys of the causes that these pieces have."""
-    return [cause.key for cause in (Cause.CPU, Cause.HOST_BLOCKED) if (pieces.cause[rows] == cause).any()]
+    causes = pieces.cause[rows]
+    return [cause.key for cause in (Cause.CPU, Cause.HOST_BLOCKED) if (causes == cause).any()]
 
 
 def ending_calls(pieces: HostPieces, rows: Rows) -> Rows:
@@ -311,8 +358,8 @@ def slept_on(context: RuleContext, rows: Rows) -> dict[str, int]:
 
 def _slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str, int]:
     slept_ns: dict[str, int] = {}
-    for thread in unique(pieces.thread[rows]).tolist():
-        of_thread = rows[pieces.thread[rows] == thread]
+    for thread in pieces.threads_of(rows):
+        of_thread = pieces.of_thread(rows, thread)
         for kind, asleep in sleeps_of(context.trace, thread).items():
             if inside := int(Coverage(asleep).within(pieces.start_ns[of_thread], pieces.end_ns[of_thread]).sum()):
                 slept_ns[kind] = slept_ns.get(kind, 0) + inside
@@ -322,8 +369,10 @@ def _slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str,
 def hot_functions(context: RuleContext, rows: Rows, threads: Iterable[int] | None = None) -> tuple[Hotspot, ...]:
     """The sampled functions in which the host was meanwhile: the program's own Python ones, else the innermost that
     are no plumbing. ``threads`` None: those of the pieces."""
+    if not are_sampled(context.trace):
+        return ()
     pieces = host_pieces(context)
-    chosen = sorted(set(unique(pieces.thread[rows]).tolist()) if threads is None else set(threads))
+    chosen = sorted(set(pieces.threads_of(rows)) if threads is None else set(threads))
     inside = pieces.intervals(rows)
     for level in ("python", "user"):
         spots = hottest(context.trace, chosen, inside, limit=MOST_HOTSPOTS, level=level)
@@ -347,9 +396,8 @@ def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]
     """The longest intervals between two calls, each with all its pieces together, and the call that ended it.
     ``does``: what the host does there, as the title says it (``sleeps``)."""
     pieces = host_pieces(context)
-    calls, index = ranked(pieces.call[rows])
-    length, start = np.zeros(len(calls), np.int64), np.full(len(calls), np.iinfo(np.int64).max)
-    np.add.at(length, index, (pieces.end_ns - pieces.start_ns)[rows])
+    calls, index = _stretches(pieces, rows)
+    length, start = group_sums(index, pieces.length_ns[rows], len(calls)), np.full(len(calls), np.iinfo(np.int64).max)
     np.minimum.at(start, index, pieces.start_ns[rows])
     found = []
     for number in largest(length, 3, start).tolist():

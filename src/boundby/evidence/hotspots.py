@@ -68,6 +68,16 @@ def short_symbol(symbol: str) -> str:
     return short if len(short) <= LONGEST_SYMBOL else f"...{short[3 - LONGEST_SYMBOL :]}"
 
 
+def are_sampled(trace: Trace) -> bool:
+    """Whether `hottest` can find anything."""
+    if len(trace.python_frames):
+        return True
+    if not (trace.captured.backtraces or trace.captured.python_stacks):
+        return False
+    rows = [trace.backtraces.load().rows(source) for source in (StackSource.PYTHON, StackSource.SAMPLE)]
+    return any(one.stop > one.start for one in rows)
+
+
 def hottest(
     trace: Trace,
     threads: int | Iterable[int] | None,

@@ -13,12 +13,14 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from boundby.evidence.context import Bool, RuleContext
+from boundby.evidence.context import Bool, RuleContext, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
 from boundby.evidence.wait_chains import wait_chain
+from boundby.model.arrays import group_sums
 from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, Cause
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
@@ -304,17 +306,24 @@ def of_threads(
     return tuple(made)
 
 
+@once
+def _time_of_threads(context: RuleContext) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Of each thread of a trace without GPU work, its id and its time by region."""
+    return [
+        (
+            context.trace.threads[account.thread].tid,
+            group_sums(account.segments.region, account.segments.end_ns - account.segments.start_ns, len(context.tree)),
+        )
+        for account in context.timeline.threads
+    ]
+
+
 def _told_of(context: RuleContext, item: Finding) -> set[int]:
     """Ids of the threads that a finding in a trace without GPU work is about: where its region's time is."""
     if not item.region:
         return {context.trace.threads[account.thread].tid for account in context.timeline.threads}
     inside = context.regions_under(item.region)
-    held = {
-        context.trace.threads[account.thread].tid: int(
-            (account.segments.end_ns - account.segments.start_ns)[inside[account.segments.region]].sum()
-        )
-        for account in context.timeline.threads
-    }
+    held = {tid: int(by_region[inside].sum()) for tid, by_region in _time_of_threads(context)}
     return {tid for tid, ns in held.items() if ns and 2 * ns >= max(held.values())}
 
 

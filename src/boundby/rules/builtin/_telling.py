@@ -13,7 +13,7 @@ from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
 from boundby.evidence.hotspots import Hotspot
 from boundby.evidence.initialization import progress_at
-from boundby.model.arrays import Int64Array, factorize, unique
+from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, contains
 from boundby.model.step_function import NOTHING
@@ -91,9 +91,11 @@ def asleep_share(context: RuleContext, place: Place) -> float:
 def preempted_ns(context: RuleContext, place: Place) -> int:
     """For how long of a place its threads could run and wait for a core."""
     pieces, total = host_pieces(context), 0
-    for thread in unique(pieces.thread[place.rows]).tolist():
-        rows = place.rows[pieces.thread[place.rows] == thread]
-        waits = Coverage(context.timeline.host_state.evidence(thread).preempted)
+    for thread in pieces.threads_of(place.rows):
+        preempted = context.timeline.host_state.evidence(thread).preempted
+        if not len(preempted.start):
+            continue
+        rows, waits = pieces.of_thread(place.rows, thread), Coverage(preempted)
         total += int(waits.within(pieces.start_ns[rows], pieces.end_ns[rows]).sum())
     return total
 
@@ -108,7 +110,7 @@ def is_early(context: RuleContext, place: Place) -> bool:
     if not context.timeline.devices:
         return False
     pieces = host_pieces(context)
-    length = (pieces.end_ns - pieces.start_ns)[place.rows]
+    length = pieces.length_ns[place.rows]
     early = progress_at(context, pieces.start_ns[place.rows]) < EARLY
     return context.trace.captured.kernels and int(length[early].sum()) >= MOST_IS_EARLY * int(length.sum())
 
@@ -119,7 +121,7 @@ def files_opened(context: RuleContext, place: Place) -> int:
     pieces, calls = host_pieces(context), context.trace.os_calls
     opens = context.named(calls.name, _OPENS.match)
     number = 0
-    for thread in unique(pieces.thread[place.rows]).tolist():
+    for thread in pieces.threads_of(place.rows):
         rows = np.flatnonzero(opens & (calls.thread == thread))
         number += int((contains(pieces.intervals(place.rows), calls.start_ns[rows]) >= 0).sum())
     return number if number >= MANY_FILES else 0
@@ -177,7 +179,7 @@ def where_and_when(context: RuleContext, place: Place) -> str:
     ``: 617 ms in 2 places: LOAD 600 ms, FIT 17.0 ms``."""
     if not place.parts:
         between = neighbours(context, place.rows) if place.region == ROOT else ""
-        threads = len(unique(host_pieces(context).thread[place.rows]))
+        threads = len(host_pieces(context).threads_of(place.rows))
         together = f", {threads} threads together" if threads > 1 and len(context.timeline.devices) > 1 else ""
         return f"{f' {between}' if between else ''}: {times(place)}{together}"
     named = [f"{_name(context, part)} {duration(part.total_ns)}" for part in place.parts[:MOST_NAMED]]
@@ -189,7 +191,7 @@ def where_and_when(context: RuleContext, place: Place) -> str:
 
 
 def _name(context: RuleContext, place: Place) -> str:
-    if len(unique(host_pieces(context).region[place.rows])) > 1:
+    if not is_even(host_pieces(context).region[place.rows]):
         return "smaller ones"
     path = context.path(place.region)
     return "/".join(path[-2:]) or neighbours(context, place.rows) or "outside of all ranges"

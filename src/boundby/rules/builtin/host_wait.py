@@ -9,7 +9,6 @@ import numpy as np
 from boundby.evidence.collectives import MESSAGE_NAME, Late, Sender, latecomer, sender
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, places, slept_on
-from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range, percent
@@ -126,10 +125,13 @@ def _gil_share(context: RuleContext, rows: Rows) -> float:
     trace, pieces = context.trace, host_pieces(context)
     if not trace.captured.backtraces:
         return 0.0
-    stacks, calls, inside = trace.backtraces.load(), trace.os_calls, Coverage(pieces.intervals(rows))
+    stacks, calls = trace.backtraces.load(), trace.os_calls
     is_gil = np.array([name in GIL_FUNCTIONS for name in stacks.names] or [False], bool)
+    if not is_gil.any():
+        return 0.0
+    inside = Coverage(pieces.intervals(rows))
     waited, of_gil = 0, 0
-    for thread in unique(pieces.thread[rows]).tolist():
+    for thread in pieces.threads_of(rows):
         events = stacks.rows(StackSource.OS, thread)
         of_thread = calls.rows_of(thread)
         call = of_thread.start + np.searchsorted(calls.start_ns[of_thread], stacks.events.start_ns[events])

@@ -111,6 +111,13 @@ def _are_cores_taken(context: RuleContext, runs: list[Worker]) -> bool:
     return waits_ns > CORES_TAKEN * (waits_ns + runs_ns)
 
 
+def _workers_beside(context: RuleContext, place: Place) -> list[Worker]:
+    """Who computed meanwhile, where context switches tell."""
+    if not len(context.trace.schedule):
+        return []
+    return workers(context, host_pieces(context).intervals(place.rows))
+
+
 def _host_input(context: RuleContext) -> Iterator[Match]:
     """The GPU idles while the program waits for its next batch."""
     pieces, captured = host_pieces(context), context.trace.captured
@@ -118,7 +125,7 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
         raise CannotCheckError("the trace holds no NVTX ranges that show where input is fetched")
     for place in places(context, pieces.of_kind(Idleness.INPUT)):
         asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
-        others = workers(context, pieces.intervals(place.rows))
+        others = _workers_beside(context, place)
         threads = [thread for one in others for thread in one.threads]
         evidence: dict[str, object] = {}
         if len(asleep):
@@ -170,7 +177,7 @@ def _between_steps(context: RuleContext) -> Iterator[Match]:
         spots = hot_functions(context, place.rows)
         does = "sleeps" if sleeping > 0.5 else "computes" if is_seen(context) else "computes or sleeps"
         hot = f" in {spots[0].short_symbol}" if spots and sleeping <= 0.5 else ""
-        others = workers(context, pieces.intervals(place.rows))
+        others = _workers_beside(context, place)
         yield match(
             context,
             place,
