@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,7 @@ from boundby.model.arrays import (
     largest,
     pick,
     ranked,
+    spread,
     thin,
     unique,
 )
@@ -86,9 +88,9 @@ class HostPieces:
     end_ns: Int
     cause: npt.NDArray[np.int8]
     region: Int  # the innermost that is the user's, no operator
-    thread: Int
+    thread: npt.NDArray[np.integer]
     call: Int
-    kind: Int  # Idleness
+    kind: npt.NDArray[np.int8]  # Idleness
     regions: Int  # by region of the tree: the user's own one around it
 
     @cached_property
@@ -141,7 +143,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
     """All pieces, each with the rule that speaks of it. CannotCheckError where nothing tells what the host did."""
     if not len(context.calls) and context.timeline.devices:
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows what the host did")
-    columns: list[list[Int]] = [[np.empty(0, np.int64)] * 6]
+    columns: list[list[npt.NDArray[Any]]] = [[np.empty(0, np.int64)] * 6]
     for device in context.timeline.devices:
         parts = device.segments
         of_host = is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED)) & (parts.thread >= 0)
@@ -156,8 +158,9 @@ def host_pieces(context: RuleContext) -> HostPieces:
     order = in_order(joined[0], joined[1], joined[4])
     start, end, cause, region, thread, call = (column[order] for column in joined)
     region, thread = regions[region], thin(thread)
-    messages = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)[region]
-    kind = np.where((cause == Cause.CPU) & ~messages, Idleness.WORK, Idleness.WAIT)
+    is_message = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)
+    messages = is_message[region] if is_message.any() else spread(False, len(region), np.bool_)
+    kind = np.where((cause == Cause.CPU) & ~messages, np.int8(Idleness.WORK), np.int8(Idleness.WAIT))
     if context.timeline.devices:  # else there is no next launch that could be late
         _, stretch = ranked(call)
         lengths = group_sums(stretch, end - start, int(stretch.max(initial=-1)) + 1)
@@ -168,7 +171,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
         kind[is_phase[stretch]] = Idleness.PHASE
         kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
     kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
-    pieces = HostPieces(start, end, cause.astype(np.int8), region, thread, call, kind, regions)
+    pieces = HostPieces(start, end, cause.astype(np.int8, copy=False), region, thread, call, kind, regions)
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
     kind[_fed_by_processes(context, pieces, np.flatnonzero(others))] = Idleness.INPUT
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
@@ -176,7 +179,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
     return pieces
 
 
-def _of_threads(context: RuleContext, users: Int) -> list[list[Int]]:
+def _of_threads(context: RuleContext, users: Int) -> list[list[npt.NDArray[Any]]]:
     """Start, end, cause, region, thread and stretch of what the annotated threads do, for each of them."""
     found, taken = [], 0
     for account in context.timeline.threads:
@@ -184,7 +187,7 @@ def _of_threads(context: RuleContext, users: Int) -> list[list[Int]]:
         of_host = is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED))
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
         kept = slice(None) if of_host.all() else of_host
-        chosen = [column[kept].astype(np.int64, copy=False) for column in own]
+        chosen = [column[kept] for column in own]
         start, end, _, region, _ = chosen
         begins, of_user = np.ones(len(start), bool), users[region]
         begins[1:] = (start[1:] != end[:-1]) | (of_user[1:] != of_user[:-1])
@@ -258,6 +261,8 @@ def _fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> B
             continue
         if any(one.is_process and one.busy >= FEEDING for one in workers(context, pieces.intervals(inside))):
             fed[waits[pieces.region[waits] == region]] = True
+    if not len(context.calls):
+        return fed
     # A long stretch inside a range of the program is a phase, which the range names.
     is_named = (pieces.kind[rows] == Idleness.PHASE) & (pieces.region[rows] != ROOT)
     waits = rows[(pieces.call[rows] >= 0) & ~is_named]
@@ -298,17 +303,28 @@ def places(context: RuleContext, rows: Rows) -> list[Place]:
 def place_at(context: RuleContext, region: int, rows: Rows, parts: tuple[Place, ...] = ()) -> Place:
     """These pieces as one place."""
     pieces = host_pieces(context)
-    return Place(region, rows, pieces.total_ns(rows), len(_stretches(pieces, rows)[0]), parts)
+    return Place(region, rows, pieces.total_ns(rows), _count_stretches(pieces.call[rows]), parts)
 
 
-def _stretches(pieces: HostPieces, rows: Rows) -> tuple[Int, Int]:
-    """The distinct ``call`` of pieces, ascending, and which of these each has."""
-    call = pieces.call[rows]
-    if len(call) and not (call[1:] > call[:-1]).any():  # stretches of one thread, in order of time
-        changes = np.append(True, call[1:] != call[:-1])
-        distinct = call[changes][::-1]
-        return distinct, len(distinct) - np.cumsum(changes)
-    return ranked(call)
+def _count_stretches(call: Int) -> int:
+    """How many different intervals pieces lie in, by the call that ends each."""
+    if _is_descending(call):
+        return int(np.count_nonzero(call[1:] != call[:-1])) + 1
+    return len(unique(call))
+
+
+def _stretches(call: Int) -> tuple[Int, Int]:
+    """The different intervals, ascending, and which of them each piece lies in."""
+    if not _is_descending(call):
+        return ranked(call)
+    changes = np.append(True, call[1:] != call[:-1])
+    distinct = call[changes][::-1]
+    return distinct, len(distinct) - np.cumsum(changes)
+
+
+def _is_descending(call: Int) -> bool:
+    """True for the stretches of one thread, in order of time."""
+    return len(call) > 0 and not (call[1:] > call[:-1]).any()
 
 
 @once
@@ -396,7 +412,7 @@ def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]
     """The longest intervals between two calls, each with all its pieces together, and the call that ended it.
     ``does``: what the host does there, as the title says it (``sleeps``)."""
     pieces = host_pieces(context)
-    calls, index = _stretches(pieces, rows)
+    calls, index = _stretches(pieces.call[rows])
     length, start = group_sums(index, pieces.length_ns[rows], len(calls)), np.full(len(calls), np.iinfo(np.int64).max)
     np.minimum.at(start, index, pieces.start_ns[rows])
     found = []

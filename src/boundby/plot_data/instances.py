@@ -6,7 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, group_counts, group_sums, in_order, into_groups, narrow, quantile, unique
+from boundby.model.arrays import (
+    Int64Array,
+    group_counts,
+    group_sums,
+    in_order,
+    into_groups,
+    narrow,
+    quantile,
+    spread,
+    unique,
+)
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import InstanceSeries, Spread
 from boundby.stats.instances import instance_lengths
@@ -32,8 +42,10 @@ def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSer
     rows = np.flatnonzero(timeline.counted_ranges)
     region = regions.of_range[rows]
     host = (ranges.end_ns - ranges.start_ns)[rows]
-    launched = timeline.projected_end_ns[rows] >= timeline.projected_start_ns[rows]
-    projected = np.where(launched, timeline.projected_end_ns[rows] - timeline.projected_start_ns[rows], -1)
+    projected = spread(-1, len(rows))
+    if len(timeline.trace.operations):
+        launched = timeline.projected_end_ns[rows] >= timeline.projected_start_ns[rows]
+        projected = np.where(launched, timeline.projected_end_ns[rows] - timeline.projected_start_ns[rows], -1)
     count = group_counts(region, len(regions))
     time = group_sums(region, np.maximum(host, projected), len(regions))
     several = np.flatnonzero(count >= 2)

@@ -25,11 +25,14 @@ def instance_lengths(timeline: Timeline, rows: npt.NDArray[np.intp]) -> Int:
     the host runs ahead, no longer than from the end of the one before to its own.
     """
     ranges = timeline.trace.ranges
-    host = ranges.end_ns[rows] - ranges.start_ns[rows]
-    first, last = timeline.projected_start_ns[rows], timeline.projected_end_ns[rows]
-    launched = last >= first  # elsewhere both are the ends of the number range, whose difference overflows
-    length = np.where(launched, np.maximum(host, np.where(launched, last, 0) - np.where(launched, first, 0)), host)
-    length[1:] = np.clip(np.diff(np.where(launched, last, ranges.end_ns[rows])), 0, length[1:])
+    end = ranges.end_ns[rows]
+    length = end - ranges.start_ns[rows]
+    if len(timeline.trace.operations):
+        first, last = timeline.projected_start_ns[rows], timeline.projected_end_ns[rows]
+        launched = last >= first  # elsewhere both are the ends of the number range, whose difference overflows
+        work = np.where(launched, last, 0) - np.where(launched, first, 0)
+        length, end = np.where(launched, np.maximum(length, work), length), np.where(launched, last, end)
+    length[1:] = np.clip(np.diff(end), 0, length[1:])
     return length
 
 

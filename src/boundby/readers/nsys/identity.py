@@ -98,11 +98,16 @@ class NamePool:
         """The index of a text, new or known."""
         return self._index.setdefault(bounded(text), len(self._index))
 
-    def add_all(self, texts: Sequence[str]) -> list[int]:
+    def add_all(self, texts: Sequence[str]) -> Sequence[int]:
         """The index of each text."""
         index = self._index
         if max(map(len, texts), default=0) > LONGEST_NAME:
             texts = [bounded(text) for text in texts]
+        numbers = range(len(index), len(index) + len(texts))
+        new = dict(zip(texts, numbers, strict=True))
+        if len(new) == len(texts) and index.keys().isdisjoint(new):  # mostly so, and sooner done all at once
+            index.update(new)
+            return numbers
         return [index.setdefault(text, len(index)) for text in texts]
 
     def add_ids(self, database: Database, ids: Int64Array, *, unknown: str = "(unnamed)") -> Int32Array:
