@@ -54,7 +54,10 @@ def scattered(count: int, rows: npt.NDArray[np.intp], values: npt.NDArray[Scalar
 
 def is_even(column: npt.NDArray[Any]) -> bool:
     """Whether it holds one value throughout; not if it holds none."""
-    return bool(len(column) and column[0] == column[-1] and (_is_told_even(column) or not (column != column[0]).any()))
+    if not len(column) or column[0] != column[-1]:
+        return False
+    first = column[:_SAMPLED]  # what is not even mostly shows there
+    return _is_told_even(column) or not ((first != column[0]).any() or (column != column[0]).any())
 
 
 def _is_told_even(column: npt.NDArray[Any]) -> bool:
@@ -316,9 +319,8 @@ def _distinct(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.intp]
 def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.intp]]:
     """Distinct rows of equally long columns, shape (k, columns) in ascending order, and each row's index in them."""
     size = len(columns[0])
-    code = np.zeros(size, np.int64)
     if size == 0:
-        return np.empty((0, len(columns)), np.int64), code
+        return np.empty((0, len(columns)), np.int64), np.zeros(0, np.int64)
     if len(columns) == 1:
         found, index = ranked(columns[0])
         return found.astype(np.int64)[:, None], index
@@ -343,6 +345,7 @@ def factorize(*columns: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.ND
         place = np.empty(len(order), np.intp)
         place[order] = np.arange(len(order))
         return rows[order], pick(place, index, 0)
+    code = np.zeros(size, np.int64)
     for column in columns:
         found, index = ranked(column)
         code = code * len(found) + index

@@ -394,6 +394,7 @@ class _AtOnce:
         self._most = AT_ONCE if _is_wide() else SOME
         self._left: dict[str, Int64Array | None] = {}  # by column
         self._passes: dict[str, list[ByteArray]] = {}  # by column (of costs, "waits" and "pieces"), for eight each
+        self._marked: dict[str, tuple[BoolArray, int]] = {}  # what comes to that, once it is known of which passes
         self._pieces: Pieces | None = None
         self._unlimited = 0
 
@@ -416,12 +417,21 @@ class _AtOnce:
         return True
 
     def _mark(self, name: str, where: BoolArray) -> None:
-        """The next pass is one of those in which there is less of a column in these places."""
-        block, bit = divmod(len(self.members), 8)
-        own = where.view(np.uint8) * np.uint8(1 << bit)  # shifting takes 25 times as long
-        passes = self._passes.setdefault(name, [])
-        passes += [np.zeros(0, np.uint8)] * (block + 1 - len(passes))
-        passes[block] = np.bitwise_or(passes[block], own, out=own) if len(passes[block]) else own
+        """The next pass is one of those in which there is less of a column in these places. Neighbours often share
+        them."""
+        known, bits = self._marked.get(name, (where, 0))
+        if known is not where:
+            self._note(name)
+            bits = 0
+        self._marked[name] = where, bits | 1 << len(self.members)
+
+    def _note(self, name: str) -> None:
+        where, bits = self._marked.pop(name)
+        passes = self._passes.setdefault(name, [np.zeros(0, np.uint8)] * 2)
+        for block in (0, 1):
+            if of_block := bits >> 8 * block & 255:
+                own = where.view(np.uint8) * np.uint8(of_block)  # shifting takes 25 times as long
+                passes[block] = np.bitwise_or(passes[block], own, out=own) if len(passes[block]) else own
 
     def _less_of(self, costs: Costs, name: str) -> Less | None:
         column, measured = costs.column(name), getattr(self.measured, name)
@@ -435,12 +445,13 @@ class _AtOnce:
         self, links: Links, order: Int32Array, slots: tuple[Int32Array, Int32Array, int], windows: Windows
     ) -> list[Spans]:
         """All in one pass."""
+        for name in [*self._marked]:
+            self._note(name)
         lanes, (node_slot, row_slot, places) = len(links.lane_first), slots
         pieces = self._pieces or Pieces(np.zeros(0, np.int32), np.zeros(0, np.int32))
         measured = {**{name: getattr(self.measured, name) for name in COSTS}, "waits": None, "pieces": pieces.ns}
         columns = [
-            (column, self._left.get(name), *self._passes.get(name, []), None, None)[:4]
-            for name, column in measured.items()
+            (column, self._left.get(name), *self._passes.get(name, (None, None))) for name, column in measured.items()
         ]
         at_once = next(size for size in (FEW, SOME, AT_ONCE) if len(self.members) <= size)
         shape = windows.size, at_once

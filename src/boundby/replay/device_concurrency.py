@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, ranked, spread, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, as_rows, ranked, spread, unique
 from boundby.native.forward import FIRST_KERNEL
 from boundby.replay.graph import Graph
 from boundby.replay.streams import SWITCH_LIMIT_NS
@@ -48,7 +48,7 @@ def find_concurrency(trace: Trace, stream: Int64Array) -> Concurrency:
     lane = np.full(count, -1, np.int32)
     bounds: list[tuple[int, int]] = []
     for device in unique(table.device).tolist():
-        rows = np.flatnonzero(table.device == device)
+        rows = as_rows(table.device == device)
         keys, inverse = ranked(stream[rows])
         if len(keys) > 1:
             lane[rows] = inverse + len(bounds)

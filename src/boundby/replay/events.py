@@ -81,7 +81,8 @@ def read_points(timeline: Timeline) -> Points:
     calls, trace = timeline.calls, timeline.trace
     rows = trace.stream_points
     command_of_name = np.full(len(trace.names) + 1, int(Command.OTHER), np.int8)
-    numbers = unique(calls.name[calls.name >= 0])
+    numbers = unique(calls.name)
+    numbers = numbers[numbers >= 0]
     command_of_name[numbers] = [int(command_of(trace.names[number])) for number in numbers.tolist()]
     command = command_of_name[calls.name]
     known = as_rows(calls.of_point >= 0)

@@ -117,8 +117,12 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     if len(of_wake):
         high[of_wake] = np.maximum(np.minimum(until, start), np.minimum(free_from, start))[of_wake]
     pieces = _pieces(timeline, np.minimum(free_from, high), high, thread, wakeups, told)
+    interval_ns = start - free_from
+    if high is not start:
+        interval_ns = np.minimum(interval_ns, 0) + np.maximum(high - free_from, 0)
     if not (timeline.trace.captured.osrt or len(timeline.trace.python_frames)):
-        pieces = _elastic(timeline, chain, start, end, row[order] >= 0, follows, lag, pieces)
+        pieces, gone = _elastic(timeline, chain, start, end, row[order] >= 0, follows, lag, pieces)
+        interval_ns -= group_sums(gone.node, gone.ns, count)
     return HostNodes(
         chain=chain.astype(np.int32, copy=False),
         thread=thread.astype(np.int32, copy=False),
@@ -126,7 +130,7 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
         end_ns=end,
         call=None if isinstance(order, slice) and count == len(calls) else row[order].astype(np.int32),
         kind=kind[order],
-        interval_ns=_interval(pieces, start, free_from),
+        interval_ns=interval_ns,
         follows=compact(follows),
         follow_lag_ns=compact(lag),
         piece_node=pieces.node,
@@ -182,11 +186,11 @@ def _elastic(
     follows: Int32Array,
     lag: Int64Array,
     pieces: _Pieces,
-) -> _Pieces:
+) -> tuple[_Pieces, _Pieces]:
     """Where only context switches tell of sleeps, a thread beside the leading one that slept is taken to have waited
     for it: it goes on a measured time after the call of that one before. So does the leading one that wakes just as
     another falls asleep, if one of the two sleeps at any time. Fills ``follows`` and ``lag``; returns the
-    pieces that are left."""
+    pieces that are left, and those that are gone."""
     slept = np.zeros(len(chain), bool)
     slept[pieces.node[pieces.cause == Cause.HOST_BLOCKED]] = True
     tied = np.zeros(len(chain), bool)
@@ -204,8 +208,8 @@ def _elastic(
         good &= slept[np.minimum(place + 1, high - 1)] & (end[place] >= np.append(0, end)[back])
         follows[back[good]], lag[back[good]] = place[good], since[good]
         tied[back[good]] = True
-    left = ~(tied[pieces.node] & (pieces.cause == Cause.HOST_BLOCKED))
-    return _Pieces(pieces.node[left], pieces.ns[left], pieces.cause[left], pieces.region[left])
+    gone = tied[pieces.node] & (pieces.cause == Cause.HOST_BLOCKED)
+    return pieces.of(~gone), pieces.of(gone)
 
 
 def _alternate(timeline: Timeline, one: int, other: int) -> bool:
@@ -279,6 +283,9 @@ class _Pieces:
     cause: Int8Array
     region: Int32Array
 
+    def of(self, which: BoolArray) -> _Pieces:
+        return _Pieces(self.node[which], self.ns[which], self.cause[which], self.region[which])
+
 
 def _pieces(
     timeline: Timeline, low: Int64Array, high: Int64Array, thread: Int64Array, wakeups: Wakeups, told: Wakeups
@@ -351,13 +358,6 @@ def _cut_pieces(
     left: Int64Array = ns[kept][part]
     left[np.cumsum(times) - 1] -= (times - 1) * LONGEST_PIECE_NS  # what comes last
     return both[0][part], np.minimum(left, LONGEST_PIECE_NS).astype(np.int32), named[part], both[1][part]
-
-
-def _interval(pieces: _Pieces, start: Int64Array, free_from: Int64Array) -> Int64Array:
-    interval: Int64Array = start - free_from
-    np.minimum(interval, 0, out=interval)
-    interval += group_sums(pieces.node, pieces.ns, len(interval))
-    return interval
 
 
 def as_steps(intervals: IntervalSet) -> StepFunction:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model import stage
-from boundby.model.arrays import BoolArray, Int64Array, as_rows, factorize, group_sums, narrow, unique
+from boundby.model.arrays import BoolArray, Int64Array, as_rows, factorize, group_sums, is_even, narrow, unique
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import union
 from boundby.model.records import replace
@@ -469,6 +469,9 @@ class Predictor:
         by side; and for how long kernels of several did at once, all the slower for it."""
         table, found = self.timeline.trace.operations, []
         for rows in self._rows:
+            if is_even(table.process[rows]):
+                found.append((0, 0))
+                continue
             process, start, end = table.process[rows], table.start_ns[rows], table.end_ns[rows]
             kernels = table.kind[rows] <= OpKind.GRAPH
             own = [kernels & (process == number) for number in unique(process[kernels]).tolist()]

@@ -129,7 +129,9 @@ def _reconciled_waits(links: Links, costs: Costs, start: Int64Array, end: Int64A
     """What calls wait for, where that was done when they returned (give or take the error of the clocks)."""
     waiting = np.flatnonzero(links.wait_at[1:] > links.wait_at[:-1])
     who = np.repeat(waiting, links.wait_at[waiting + 1] - links.wait_at[waiting])
-    done = np.where(links.waits_for_start[who], start[links.wait_for], end[links.wait_for])
+    done = end[links.wait_for]
+    if links.waits_for_start.any():
+        done = np.where(links.waits_for_start[who], start[links.wait_for], done)
     slack = links.node_end_ns[who] - done
     good = slack >= -MOST_CLOCK_ERROR_NS
     lag = costs.wait_lag_ns.copy()

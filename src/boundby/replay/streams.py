@@ -50,7 +50,9 @@ class StreamQueues:
         self._order = np.arange(count)[in_order(self.key, launched, table.end_ns)]
         self._low = int(launched.min()) if count else 0
         self._stride = (int(launched.max()) - self._low + 2) if count else 2
-        self._sorted = self.key[self._order] * self._stride + (launched[self._order] - self._low)
+        self._sorted = launched[self._order] - self._low
+        if self.count > 1:
+            self._sorted += self.key[self._order] * self._stride
 
     def tail(self, key: Int64Array, time: Int64Array) -> Int64Array:
         """The last operation launched on each stream before each instant; NONE without one."""
@@ -63,7 +65,9 @@ class StreamQueues:
     def _find(self, key: Int64Array, time: Int64Array, step: int) -> Int64Array:
         if self.count == 0:
             return np.full(len(key), NONE, np.int64)
-        wanted = key * self._stride + np.clip(time - self._low, 0, self._stride - 1)
+        wanted = np.clip(time - self._low, 0, self._stride - 1)
+        if self.count > 1:
+            wanted += key * self._stride
         place = places(self._sorted, wanted) + step
         found = self._order[np.clip(place, 0, len(self._order) - 1)]
         good = (place >= 0) & (place < len(self._order)) & (key >= 0) & (self.key[found] == key)

@@ -146,9 +146,9 @@ def _devices_of_nodes(graph: Graph) -> Int32Array:
 def gap_before(device: DeviceTimeline, start: Int64Array) -> Int64Array:
     """How long the device had idled when each of these began."""
     idle = device.gaps.intervals
-    gap = contains(idle, start - 1)
-    if len(idle.start) == 0:
+    if len(idle.start) == 0 or len(start) == 0:
         return np.zeros(len(start), np.int64)
+    gap = contains(idle, start - 1)
     return np.where(gap >= 0, (idle.end - idle.start)[gap], 0)
 
 

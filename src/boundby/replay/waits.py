@@ -104,11 +104,12 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     who, what = who[order], what[order]
     at = offsets(who, len(calls))
     waiting = at[1:] > at[:-1]
-    usual = _usual_launch(timeline, waiting)
+    length = end - start
+    usual = _usual_launch(timeline, length, waiting)
     slot, queue_slot_lag, held = _queue_slots(timeline, queues, usual)
-    lag, cost = _lags(timeline, Edges(who, what), by_start, held, usual)
+    lag, cost = _lags(timeline, length, Edges(who, what), by_start, held, usual)
     if not holds.all():
-        cost = np.where(holds, cost, end - start)
+        cost = np.where(holds, cost, length)
     slot, lag_ns = compact(slot), compact(queue_slot_lag)
     return Waits(at.astype(np.int32), what, holds & waiting, by_start, lag, cost, slot, lag_ns, held, is_open)
 
@@ -338,21 +339,19 @@ def _queue_limit(depth: Int64Array, is_stuck: BoolArray) -> int:
     return most if most >= LEAST_QUEUE and again >= LEAST_PLATEAU else max(USUAL_QUEUE_LIMIT, most)
 
 
-def _usual_launch(timeline: Timeline, waiting: BoolArray) -> int:
-    """How long a launch takes that waits for nothing."""
+def _usual_launch(timeline: Timeline, length: Int64Array, waiting: BoolArray) -> int:
+    """How long a launch takes that waits for nothing; ``length``: of all calls."""
     launches = (timeline.calls.kind == CallClass.LAUNCH) & ~timeline.host_state.queue_full & ~waiting
-    length = (timeline.calls.end_ns - timeline.calls.start_ns)[launches]
-    return int(median(length)) if len(length) else USUAL_ARRIVAL_NS
+    return int(median(length[launches])) if launches.any() else USUAL_ARRIVAL_NS
 
 
 def _lags(
-    timeline: Timeline, edges: Edges, by_start: BoolArray, held: BoolArray, usual: int
+    timeline: Timeline, length: Int64Array, edges: Edges, by_start: BoolArray, held: BoolArray, usual: int
 ) -> tuple[Int64Array, Int64Array]:
     """From the end of what each call waited for to its return, and its own time without the wait."""
     table, calls = timeline.trace.operations, timeline.calls
     start, end, kind = calls.start_ns, calls.end_ns, calls.kind
     who, what = edges
-    length = end - start
     cost = np.where(held, np.minimum(length, usual), length) if held.any() else length.copy()
     lag = np.zeros(len(calls), np.int64)
     sync = kind == CallClass.SYNC
