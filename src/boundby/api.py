@@ -289,7 +289,7 @@ class Analysis:
         try:
             with self.in_time("asking what to do first", _FOUND):
                 return (
-                    first_responses.of_devices(context, predictor, found, devices),
+                    first_responses.of_devices(context, predictor, found, devices, self.options.arguments()),
                     first_responses.of_threads(context, found, threads),
                     first_responses.of_regions(context, found, regions),
                     (),
@@ -376,7 +376,7 @@ def what_if(
 ) -> tuple[list[Answer], str | None]:
     """What each scenario would leave of each device's window, and why that is not to be trusted (None: it is).
 
-    ``scenarios`` are names of `SCENARIOS`, ``kernels=2`` (twice as fast), ``kernel:GLOB=3``, ``copies=K``,
+    ``scenarios`` are names of `SCENARIOS`, ``kernels=2`` (twice as fast), ``kernel:NAME=3``, ``copies=K``,
     ``comm=K``, ``cpu=K``, ``copies_overlapped``, ``comm_overlapped``, or several joined by ``+``. The option
     ``region`` limits the change to regions that match the glob, with all that lies in them; other options, progress
     and errors are those of ``analyze``.

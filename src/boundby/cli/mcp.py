@@ -110,7 +110,7 @@ def what_if(report: str, scenario: str, region: str | None = None) -> str:
     """How long the program would take after a change, by replay (JSON).
 
     scenario: no_sync, no_launch_overhead, infinite_gpu, copies_free, cpu_free, input_free, comm_free, init_free,
-    infinite_host, kernels=2, kernel:GLOB=2, copies=2, comm=2, cpu=2, or several joined by +. region: only in there.
+    infinite_host, kernels=2, kernel:NAME=2, copies=2, comm=2, cpu=2, or several joined by +. region: only in there.
     """
     from dataclasses import asdict
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray
+from boundby.model.arrays import BoolArray, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
@@ -16,6 +16,7 @@ from boundby.replay.predictor import Predictor, Range, Step
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
 from boundby.results.report import CONFIDENCES
 from boundby.trace.tables import OpKind
+from boundby.trace.vocabulary.kernels import kernel_label
 
 _FASTER = expression(r"^(kernels|copies|comm|cpu|kernel:(?P<glob>.+))=(?P<factor>-?\d+(?:\.\d+)?)$")
 #: A range narrower than this part of the window leaves nothing open that matters.
@@ -23,7 +24,7 @@ OPEN_SHARE = 0.02
 OVERLAPPED = {"copies_overlapped": "copies_free", "comm_overlapped": "comm_free"}
 
 FORMS = (
-    f"{', '.join(SCENARIOS)}, {', '.join(OVERLAPPED)}, kernels=K, kernel:GLOB=K, copies=K, comm=K, cpu=K "
+    f"{', '.join(SCENARIOS)}, {', '.join(OVERLAPPED)}, kernels=K, kernel:NAME=K, copies=K, comm=K, cpu=K "
     "(K times faster), or several joined by +"
 )
 
@@ -174,8 +175,17 @@ def _operations(predictor: Predictor, kind: str, glob: str | None) -> BoolArray:
         return table.is_communication
     if glob is None:
         return (table.kind <= OpKind.GRAPH) & ~table.is_communication
-    wanted = np.array([fnmatch.fnmatchcase(name, glob) or glob in name for name in trace.names], bool)
-    named: BoolArray = (table.kind == OpKind.KERNEL) & wanted[table.name]
-    if not named.any():
-        raise SelectionError(f"No kernel matches {glob!r}.", "Give a part of its name, or a glob such as '*gemm*'.")
+    is_kernel = table.kind == OpKind.KERNEL
+    used = [number for number in unique(table.name[is_kernel]).tolist() if number >= 0]
+    # A whole name is that kernel and no other, as reports name it or in full.
+    wanted = [number for number in used if glob in (trace.names[number], kernel_label(trace.names[number]))]
+    wanted = wanted or [
+        number for number in used if fnmatch.fnmatchcase(trace.names[number], glob) or glob in trace.names[number]
+    ]
+    named: BoolArray = is_kernel & np.isin(table.name, wanted)
+    if not wanted:
+        raise SelectionError(
+            f"No kernel matches {glob!r}.",
+            "Give its name as reports show it, a part of it, or a glob such as '*gemm*'.",
+        )
     return named

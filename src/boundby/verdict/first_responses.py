@@ -89,6 +89,7 @@ class Subject:
     findings: tuple[Finding, ...]
     part: Part
     device: int = -1  # its place among the devices; of a region -1
+    options: str = ""  # what makes a command look at the same part of the report
 
     @property
     def is_part(self) -> bool:
@@ -108,6 +109,11 @@ class Subject:
         return self.part.id if isinstance(self.part, DeviceReport) else -1
 
     @property
+    def device_index(self) -> int:
+        """As rows of operations name it."""
+        return self.context.timeline.devices[self.device].index
+
+    @property
     def is_in_graphs(self) -> bool:
         """Most of the work runs in graphs that were recorded as one operation each."""
         graphs = self.part.graphs
@@ -118,7 +124,7 @@ class Subject:
         return shlex.quote(self.context.trace.path)
 
     def what_if(self, scenario: str) -> str:
-        return f"boundby what-if {self.report_name} -s '{scenario}'"
+        return f"boundby what-if {self.report_name} -s {_quoted(scenario)}{self.options}"
 
     @cached_property
     def kernels(self) -> Bool:
@@ -171,7 +177,7 @@ class Subject:
         saving = None if self.is_part else self.context.saving_by_speed(rows, least, most)
         if saving is None and not self.is_part:
             return Told(f"{_NO_REPLAY} ({because})")
-        return Told(because, saving, command=self.what_if(scenario) if saving else "")
+        return Told(because, saving, command=self.what_if(scenario) if saving and scenario else "")
 
 
 def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, ...]]:
@@ -238,12 +244,23 @@ def _notes(subject: Subject) -> Iterator[str]:
 
 
 def of_devices(
-    context: RuleContext, predictor: Predictor | None, findings: Sequence[Finding], devices: Sequence[DeviceReport]
+    context: RuleContext,
+    predictor: Predictor | None,
+    findings: Sequence[Finding],
+    devices: Sequence[DeviceReport],
+    options: str = "",
 ) -> tuple[DeviceReport, ...]:
-    """Devices with their cards and first responses."""
+    """Devices with their cards and first responses. ``options``: of commands, see `AnalysisOptions.arguments`."""
     made = []
     for place, device in enumerate(devices):
-        subject = Subject(context=context, predictor=predictor, findings=tuple(findings), part=device, device=place)
+        subject = Subject(
+            context=context,
+            predictor=predictor,
+            findings=tuple(findings),
+            part=device,
+            device=place,
+            options=options,
+        )
         cards, told = responses(subject)
         made.append(replace(device, cards=cards, first_responses=told))
     return tuple(made)
@@ -391,13 +408,18 @@ def _better_kernels(subject: Subject) -> Told | None:
     of_label = context.names_where(
         context.operations.name[subject.kernels], lambda name: kernel_label(name) == top[0].name
     )
-    rows = subject.kernels & of_label[context.operations.name]
+    alike = subject.kernels & of_label[context.operations.name]
+    own = subject.kernels if subject.is_part else subject.kernels & (context.operations.device == subject.device_index)
+    rows = alike & own
     if not rows.any():
         return found
-    share = int(work.duration_ns[rows].sum()) / subject.kernel_ns
+    share = int(work.duration_ns[rows].sum()) / max(int(work.duration_ns[own].sum()), 1)
     name = kernel_name(context, int(np.flatnonzero(rows)[0]))
     because = f"if {name}, {percent(share)} of kernel time, ran {KERNEL_LEAST:g} to {KERNEL_MOST:g} times as fast"
-    told = subject.speed(rows, KERNEL_LEAST, KERNEL_MOST, because, f"kernel:{name.split(' ')[0]}={KERNEL_MOST:g}")
+    # A plus would join two scenarios; and a scenario makes it faster on other GPUs, too.
+    is_asked = "+" not in name and rows.sum() == alike.sum()
+    asked = f"kernel:{name}={KERNEL_MOST:g}" if is_asked else ""
+    told = subject.speed(rows, KERNEL_LEAST, KERNEL_MOST, because, asked)
     if told.action:
         return told
     if found and re.search(rf"(?<!\w){re.escape(top[0].name)}(?!\w)", f"{found.because} {found.action}"):
@@ -412,7 +434,7 @@ def _bigger_gpu(subject: Subject) -> Told | None:
     if subject.is_part or not isinstance(subject.part, DeviceReport):
         return None
     context = subject.context
-    name, index = subject.part.name, context.timeline.devices[subject.device].index
+    name, index = subject.part.name, subject.device_index
     multiprocessors = context.trace.gpu_facts[index].multiprocessors if context.trace.gpu_facts else 0
     today = find_gpu(name, multiprocessors or None)
     if today is None:
@@ -474,7 +496,12 @@ def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> To
     )
     if subject.is_in_graphs:
         low, because = 0, f"{because}, if it is kernels that take the graphs' time"
-    return Told(because, (low, high), command=subject.what_if(f"kernels={least:.2f}"), rank=BOUGHT)
+    return Told(because, (low, high), rank=BOUGHT)
+
+
+def _quoted(scenario: str) -> str:
+    """For a shell, always in quotes."""
+    return f"'{scenario}'" if "'" not in scenario else shlex.quote(scenario)
 
 
 def _article(name: str) -> str:
@@ -522,7 +549,7 @@ def _larger_batch(subject: Subject) -> Told | None:
     saving = None if whole is None else (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST))
     because = f"the median kernel takes {duration(median)}; a batch twice as large halves the launches for each item"
     because = because if saving else f"no number: {because}"
-    return Told(because, saving, command=subject.what_if("no_launch_overhead"))
+    return Told(because, saving)
 
 
 def _fewer(subject: Subject) -> Told | None:
@@ -629,7 +656,8 @@ def _own_work(subject: Subject) -> Told | None:
     rest_ns = max(told.saving_ns[1] - phase.saving_ns[1], 0)
     if rest_ns < subject.context.least_ns:
         return Told("hardly any of the host's own work lies outside of the phase told on its own", applies=False)
-    return told._replace(saving_ns=(0, rest_ns), because=f"{told.because}, beside the phase told on its own")
+    because = f"{told.because}, beside the phase told on its own"
+    return told._replace(saving_ns=(0, rest_ns), because=because, command="")  # which leaves out less than what-if
 
 
 def _overlap(subject: Subject) -> Told | None:
@@ -642,7 +670,14 @@ def _overlap(subject: Subject) -> Told | None:
     if busy_ns < subject.context.least_ns:
         return Told(f"the device works for {duration(busy_ns)}: nothing can hide behind that", applies=False)
     told = subject.replayed("cpu_free", "no more of the host's own work can hide behind the device's than that takes")
-    return told if told.saving_ns is None else told._replace(saving_ns=(0, min(told.saving_ns[1], busy_ns)))
+    return _limited(told, busy_ns)
+
+
+def _limited(told: Told, most_ns: int) -> Told:
+    """Between nothing and so much, of which no scenario knows."""
+    if told.saving_ns is None or told.saving_ns[1] <= most_ns:
+        return told
+    return told._replace(saving_ns=(0, most_ns), command="")
 
 
 def _threads(subject: Subject) -> Told | None:
@@ -720,8 +755,7 @@ def _overlap_copies(subject: Subject) -> Told | None:
     if subject.is_part:
         return None
     told = subject.replayed("copies_overlapped", "copies beside the kernels, as long as they take")
-    most_ns = min(subject.part.time[cause.key] for cause in (Cause.GPU_COMPUTE, Cause.GPU_COPY))
-    return told if told.saving_ns is None else told._replace(saving_ns=(0, min(told.saving_ns[1], most_ns)))
+    return _limited(told, min(subject.part.time[cause.key] for cause in (Cause.GPU_COMPUTE, Cause.GPU_COPY)))
 
 
 def _larger_pieces(subject: Subject) -> Told | None:
@@ -890,7 +924,7 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
             because=f"launched work waits {percent(share)} of the time: for a stream, an event, or clocks that wake up",
             needs="a timeline: Perfetto, or the Nsight Systems window",
             caution="no change to the program is known to remove it",
-            command=f"boundby analyze {subject.report_name} -o timeline.pftrace",
+            command=f"boundby analyze {subject.report_name} -o timeline.pftrace{subject.options}",
         )
     yield from _capture(subject.context)
 
