@@ -24,9 +24,11 @@ from boundby.model.arrays import (
     compact,
     group_sums,
     in_order,
+    joined,
     narrow,
     pick,
     places,
+    running_maximum,
     spread,
     unique,
 )
@@ -379,11 +381,11 @@ def _waits_of(context: TraceContext, thread: int) -> _Waits:
     calls, parts = context.calls, []
     for member in context.logical_threads.members(thread).tolist():
         blocked, rows = context.host_state.blocked(member), calls.rows_of(member)
-        call = rows.start + places(calls.start_ns[rows], blocked.start, side="right") - 1
-        parts.append((blocked.start, blocked.end, call.astype(np.int64), np.full(len(call), member, np.int64)))
-    start, end, call, of_thread = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    order = np.argsort(start, kind="stable")
-    return _Waits(start[order], end[order], np.maximum.accumulate(end[order]), call[order], of_thread[order])
+        call = places(calls.start_ns[rows], blocked.start, side="right") + (rows.start - 1)
+        parts.append((blocked.start, blocked.end, call, np.full(len(call), member, np.int64)))
+    start, end, call, of_thread = (joined(columns) for columns in zip(*parts, strict=True))
+    order = in_order(start)
+    return _Waits(start[order], end[order], running_maximum(end[order]), call[order], of_thread[order])
 
 
 def _longest_waits(context: TraceContext, waits: _Waits, gaps: _Dividing) -> tuple[Int64Array, Int64Array]:

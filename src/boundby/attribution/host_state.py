@@ -17,6 +17,7 @@ from boundby.model.arrays import (
     blank,
     compact,
     is_any,
+    marked,
     median,
     pick,
     places,
@@ -71,9 +72,10 @@ class HostState:
         self._idle: dict[int, IntervalSet] = {}
         self._compiling: dict[int, IntervalSet] = {}
         self._compilations = Compilations(trace, calls)
-        self._waits_until = _implicit_waits(trace, calls)
+        copies = _pageable_rows(trace, calls)
+        self._waits_until = _implicit_waits(trace, calls, copies)
         self._stalls = compact(stalled_allocations(calls, self._busy_of, trace))
-        self.copies_pageable = compact(_pageable_copies(trace, calls))
+        self.copies_pageable = compact(marked(calls.of_operation[copies], len(calls)))
         self.queue_full = compact(_queue_full(trace, calls))
 
     def evidence(self, thread: int) -> CpuEvidence:
@@ -204,7 +206,8 @@ class HostState:
         start, end = calls.start_ns[rows], calls.end_ns[rows]
         evidence = self.evidence(thread)
         asleep = evidence.asleep
-        dispatch_end = np.minimum(end + DISPATCH_LIMIT_NS, np.append(start[1:], np.iinfo(np.int64).max))
+        dispatch_end = end + DISPATCH_LIMIT_NS
+        np.minimum(dispatch_end[:-1], start[1:], out=dispatch_end[:-1])
         shown = EMPTY if evidence.shown is None else evidence.shown
         is_silent = evidence.shown is not None or not evidence.is_known
         elsewhere = subtract(self._partner_took_over(thread, start, end), shown) if is_silent else EMPTY
@@ -264,23 +267,16 @@ def _pageable_rows(trace: Trace, calls: Calls) -> npt.NDArray[np.intp]:
     """Operations that copy from or to pageable memory and whose call is known."""
     operations = trace.operations
     copies = np.flatnonzero(operations.kind == OpKind.MEMCPY)
-    return copies[operations.is_pageable[copies] & (calls.of_operation[copies] != NOTHING)] if len(copies) else copies
+    is_joined: BoolArray = calls.of_operation[copies] != NOTHING
+    return copies[operations.take(copies).is_pageable & is_joined]
 
 
-def _pageable_copies(trace: Trace, calls: Calls) -> npt.NDArray[np.bool_]:
-    """Calls that copy from or to pageable memory."""
-    found = np.zeros(len(calls), bool)
-    found[calls.of_operation[_pageable_rows(trace, calls)]] = True
-    return found
-
-
-def _implicit_waits(trace: Trace, calls: Calls) -> Int64Array:
+def _implicit_waits(trace: Trace, calls: Calls, copies: npt.NDArray[np.intp]) -> Int64Array:
     """Per call: until when it may wait for the device before doing its own work; its start if it does not.
 
-    A call that copies from or to pageable memory waits for what was launched before, then copies. The copy is
-    the device's time, not a wait.
+    A call that copies from or to pageable memory (``copies``: operations) waits for what was launched before, then
+    copies. The copy is the device's time, not a wait.
     """
-    copies = _pageable_rows(trace, calls)
     if not len(copies):
         return calls.start_ns
     until: Int64Array = calls.start_ns.copy()

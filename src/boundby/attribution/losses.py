@@ -265,11 +265,14 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
     the host until that has ended, as copies do that are like those on record that do, or like none on record.
     """
     table, points = trace.operations, trace.stream_points
-    holds = _may_hold(trace, calls)
+    without = np.flatnonzero(calls.of_operation < 0)
+    without = without[table.correlation[without] != NO_CORRELATION]
+    holds = _may_hold(trace, calls)[without] if len(without) else np.empty(0, bool)
     api_process = trace.process_of(trace.api.thread)
     dark, fractions, of_waits = [], [], []
     for number in range(len(trace.processes)):
-        orphans = (table.process == number) & (calls.of_operation < 0) & (table.correlation != NO_CORRELATION)
+        of_process = table.process[without] == number
+        orphans = without[of_process]
         waits = (points.process == number) & (points.correlation > 0) & ~points.is_record
         syncs = waits & (calls.of_point < 0)
         wanted = np.concatenate((table.correlation[orphans], points.correlation[syncs]))
@@ -284,7 +287,7 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
         alone = len(unique(trace.api.thread[ours])) == 1
         ended = np.append(_EVER, np.maximum.accumulate((trace.api.end_ns if alone else trace.api.start_ns)[ours]))
         starts = np.append(np.minimum.accumulate(trace.api.start_ns[ours][::-1])[::-1], trace.span_ns[1])
-        until = np.where(holds[orphans], table.end_ns[orphans], table.start_ns[orphans])
+        until = np.where(holds[of_process], table.end_ns[orphans], table.start_ns[orphans])
         begun = np.append(until, np.full(int(syncs.sum()), _NEVER))
         low = np.maximum(ended[place], trace.span_ns[0])
         is_last = place == len(ours)  # whatever else was called then is not on record either
@@ -293,7 +296,7 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
         within = (place > 0) & ~is_last  # one before or after all calls on record held up none of them
         lost = int(within.sum())
         fractions.append(lost / max(lost + seen + int(((points.process == number) & ~syncs).sum()), 1))
-        of_waits.append(int(within[int(orphans.sum()) :].sum()) / max(int(waits.sum()), 1))
+        of_waits.append(int(within[len(orphans) :].sum()) / max(int(waits.sum()), 1))
     return tuple(dark), tuple(fractions), tuple(of_waits)
 
 

@@ -63,6 +63,8 @@ from boundby.trace.vocabulary.cuda import CallClass, is_device_wide
 
 # Of fewer instances none is a step that an end can cut: a program's one phase begins and ends where it likes.
 LEAST_INSTANCES = 3
+# Operations that tell of a healthy clock that nothing of it is unshown.
+_TELLING = 1_000
 
 
 @dataclass(frozen=True)
@@ -361,28 +363,39 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
     shifts: dict[int, ClockShift] = {}
     start, end = operations.start_ns, operations.end_ns
     # Copies to the host that return when the data are there.
-    holding = (operations.kind == OpKind.MEMCPY) & (operations.direction == Direction.DTOH)
-    if len(calls) and holding.any():
-        holding &= operations.is_pageable | (pick(calls.kind, calls.of_operation, -1) == CallClass.BLOCKING_COPY)
+    holding = np.flatnonzero((operations.kind == OpKind.MEMCPY) & (operations.direction == Direction.DTOH))
+    if len(holding):
+        holding = holding[calls.of_operation[holding] >= 0]
+        is_blocking = calls.kind[calls.of_operation[holding]] == CallClass.BLOCKING_COPY
+        holding = holding[operations.take(holding).is_pageable | is_blocking]
+    is_joined_at_all = calls.of_operation >= 0
     for device in unique(operations.device).tolist():
         mine = operations.device == device
-        is_joined = mine & (calls.of_operation >= 0)
-        joined_rows = as_rows(is_joined)
+        joined_rows = as_rows(mine & is_joined_at_all)
         call, begun = calls.of_operation[joined_rows], start[joined_rows]
         shift = NO_SHIFT
         if len(call):
-            holds = np.flatnonzero(is_joined & holding)
+            holds = holding[mine[holding]]
             late = end[holds] - calls.end_ns[calls.of_operation[holds]]
             late = np.concatenate((late, _after_waits(trace, calls, mine)))
             shift = estimate_shift(begun, calls.launched_ns[joined_rows], late)
-            quickest_ns = int((begun - pick(calls.end_ns, call, 0)).min()) + shift.shift_ns
-            if quickest_ns > MOST_LATENCY_NS and len(call) >= LEAST_LAUNCHED:
-                shift = replace(shift, unshown_ns=quickest_ns)
+            if len(call) >= LEAST_LAUNCHED:
+                shift = replace(shift, unshown_ns=_unshown_ns(begun, calls, call, shift.shift_ns))
         shifts[device] = shift
         if shift.shift_ns:
             start = np.where(mine, start + shift.shift_ns, start)
             end = np.where(mine, end + shift.shift_ns, end)
     return replace(trace, operations=replace(operations, start_ns=start, end_ns=end)), shifts
+
+
+def _unshown_ns(begun: Int64Array, calls: Calls, call: npt.NDArray[np.integer], shift_ns: int) -> int:
+    """How long after its call's end the quickest operation begins, where that is longer than any latency, else 0: with
+    a healthy clock some operations are enough to tell."""
+    for some in (slice(0, _TELLING), slice(None)):
+        quickest_ns = int((begun[some] - pick(calls.end_ns, call[some], 0)).min()) + shift_ns
+        if quickest_ns <= MOST_LATENCY_NS:
+            return 0
+    return quickest_ns
 
 
 def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int64Array:

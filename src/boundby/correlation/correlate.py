@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +28,7 @@ from boundby.model.arrays import (
     rows_of,
     shared,
 )
-from boundby.model.library import core, int64, run
+from boundby.model.library import core, integers, run
 from boundby.model.records import dataclass
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -86,12 +87,9 @@ def correlate(trace: Trace) -> Calls:
     call_process = trace.process_of(api.thread)
     operations, points = trace.operations, trace.stream_points
 
-    def owner(process: npt.NDArray[np.int32], correlation: Int64Array) -> npt.NDArray[np.int64]:
-        call: npt.NDArray[Any] = _join(process, correlation, api.correlation, call_process, launches)
-        return narrow(call if root is None else pick(root, call, -1))
-
-    of_operation = owner(operations.process, operations.correlation)
-    of_point = owner(points.process, points.correlation)
+    wanted = (operations.process, operations.correlation), (points.process, points.correlation)
+    joined = _join(wanted, api.correlation, call_process, launches)
+    of_operation, of_point = (narrow(row if root is None else pick(root, row, -1)) for row in joined)
     start, end, thread, name = start[rows], api.end_ns[rows], api.thread[rows], api.name[rows]
     first = _first_loads(trace, of_operation, start, end, kind, name, call_process[rows], thread)
     return Calls(
@@ -116,37 +114,45 @@ def _outermost(start: Int64Array, end: Int64Array, thread: npt.NDArray[Any]) -> 
 
 
 def _join(
-    wanted_process: npt.NDArray[np.int32],
-    wanted_correlation: Int64Array,
+    wanted: Sequence[tuple[Int32Array, Int64Array]],
     correlation: Int64Array,
     process: Int64Array,
     launches: BoolArray,
-) -> npt.NDArray[np.integer]:
-    """For each wanted (process, correlation id) the API row that has them, or -1. Launch-class rows win ties."""
-    if len(correlation) == 0 or len(wanted_correlation) == 0:
-        return np.full(len(wanted_correlation), -1, np.int64)
-    stride = int(max(correlation.max(), wanted_correlation.max())) + 1
+) -> list[npt.NDArray[Any]]:
+    """For each wanted (process, correlation id) of some tables the API row that has them, or -1. Launch-class rows win
+    ties."""
+    if len(correlation) == 0:
+        return [np.full(len(number), -1, np.int64) for _, number in wanted]
+    stride = max(int(number.max(initial=0)) for number in (correlation, *(number for _, number in wanted))) + 1
     is_sole = is_even(process) and process[0] == 0
-    key = correlation.astype(np.int64) if is_sole else process * stride + correlation
+    key = integers(correlation) if is_sole else process * stride + correlation
     low, high = bounds(key)
     is_dense = low >= 0 and high <= _DENSE * len(key)  # numbers that run on: a table instead of a search
+    found: list[npt.NDArray[Any]] = []
     if is_dense and core() is not None:
-        found, room = np.empty(len(wanted_correlation), np.int32), np.empty(high + 1, np.int32)
-        asks = np.ascontiguousarray(wanted_process, np.int32), int64(wanted_correlation), len(found)
-        run("boundby_join", key, launches, len(key), high, room, *asks, NO_CORRELATION, stride, found)
+        row_of = np.empty(high + 1, np.int32)
+        run("boundby_numbered", key, key.itemsize, launches, len(key), high, row_of)
+        for of_process, number in wanted:
+            found.append(np.empty(len(number), np.int32))
+            known = integers(number)
+            asks = np.ascontiguousarray(of_process, np.int32), known, known.itemsize, len(known)
+            run("boundby_join", row_of, high, *asks, NO_CORRELATION, stride, found[-1])
         return found
-    wanted = wanted_process.astype(np.int64) * stride + wanted_correlation
-    asked = (wanted_correlation != NO_CORRELATION) & (wanted_process >= 0)
     if is_dense:
         row_of = np.full(high + 2, -1, np.int64)
         for chosen in (~launches, launches):
             rows = np.flatnonzero(chosen)[::-1]
             row_of[key[rows]] = rows  # the last write wins: launches, of those the first row
-        return row_of[np.where(asked & (wanted >= 0) & (wanted <= high), wanted, high + 1)]
-    order = np.lexsort((np.arange(len(key)), ~launches, key))
-    place = np.minimum(places(key[order], wanted, side="left"), len(key) - 1)
-    row = order[place]
-    return np.where((key[row] == wanted) & asked, row, -1)
+    else:
+        order = np.lexsort((np.arange(len(key)), ~launches, key))
+    for of_process, number in wanted:
+        asked, of_key = (number != NO_CORRELATION) & (of_process >= 0), of_process.astype(np.int64) * stride + number
+        if is_dense:
+            found.append(row_of[np.where(asked & (of_key >= 0) & (of_key <= high), of_key, high + 1)])
+            continue
+        row = order[np.minimum(places(key[order], of_key, side="left"), len(key) - 1)]
+        found.append(np.where((key[row] == of_key) & asked, row, -1))
+    return found
 
 
 def _first_loads(

@@ -101,12 +101,90 @@ typedef struct {
 typedef struct {
     Idle *idle;
     int64_t raws, pieces, asleep, is_full;
+    int64_t is_direct, synced; /* no wait delayed the gap's launch; how much of it is in sync all the same */
     int64_t state_near, block_near, wait_near, reach_near;
 } Pass;
 
+static int64_t region_at(Idle *idle, int64_t range) {
+    return range >= 0 && range < idle->ranges ? idle->region_of_range[range] : 0;
+}
+
+static void write_piece(Pass *p, int64_t start, int64_t end, int64_t cause, int64_t region, int64_t owner) {
+    Idle *idle = p->idle;
+    if (end <= start) return;
+    if (p->pieces >= idle->room) {
+        p->is_full = 1;
+        return;
+    }
+    idle->piece_start[p->pieces] = start;
+    idle->piece_end[p->pieces] = end;
+    idle->piece_cause[p->pieces] = (int8_t)cause;
+    idle->piece_region[p->pieces] = (int32_t)region;
+    idle->piece_thread[p->pieces++] = (int32_t)idle->owner_thread[owner];
+}
+
+/* A piece with its region: the one known, else the one open on its thread, cut where that changes. */
+static void own(Pass *p, int64_t start, int64_t end, int64_t cause, int64_t region, int64_t owner) {
+    Idle *idle = p->idle;
+    if (end <= start) return;
+    if (region != NOTHING) {
+        write_piece(p, start, end, cause, region, owner);
+        return;
+    }
+    const int64_t *time = (const int64_t *)(intptr_t)idle->owner_times[owner];
+    const int64_t *range = (const int64_t *)(intptr_t)idle->owner_ranges[owner];
+    int64_t steps = idle->owner_steps[owner], near = place(time, steps, start, 1, idle->owner_near[owner]);
+    for (;; near++) {
+        int64_t until = near < steps && time[near] < end ? time[near] : end;
+        write_piece(p, start, until, cause, region_at(idle, near > 0 ? range[near - 1] : NOTHING), owner);
+        start = until;
+        if (start == end) break;
+    }
+    idle->owner_near[owner] = near;
+}
+
+/* The longest wait that delayed a gap's launch, of equals the latest, into ``blamed``; the region in which it began. No
+   wait at all: ``is_direct``. */
+static int64_t blame(Pass *p, int64_t gap, int64_t since, int64_t until) {
+    Idle *idle = p->idle;
+    int64_t most = 0, longest = NOTHING;
+    int64_t stop = p->wait_near = place(idle->wait_start, idle->waits, until, 0, p->wait_near);
+    int64_t first = p->reach_near = place(idle->wait_reach, idle->waits, since, 1, p->reach_near);
+    p->is_direct = first >= stop;
+    if (first < stop - idle->latest_waits) first = stop - idle->latest_waits;
+    for (int64_t wait = first; wait < stop; wait++) {
+        int64_t from = idle->wait_start[wait] > since ? idle->wait_start[wait] : since;
+        int64_t to = idle->wait_end[wait] < until ? idle->wait_end[wait] : until;
+        if (to - from > 0 && to - from >= most) {
+            most = to - from;
+            longest = wait;
+        }
+    }
+    idle->blamed[gap] = NOTHING;
+    if (longest == NOTHING) return NOTHING;
+    idle->blamed[gap] = (int32_t)idle->wait_call[longest];
+    int64_t begin = idle->wait_start[longest], owner = idle->wait_owner[longest];
+    const int64_t *time = (const int64_t *)(intptr_t)idle->owner_times[owner];
+    int64_t near = place(time, idle->owner_steps[owner], begin, 1, idle->owner_near[owner]);
+    return region_at(idle, near > 0 ? ((const int64_t *)(intptr_t)idle->owner_ranges[owner])[near - 1] : NOTHING);
+}
+
+static int64_t blocked_until(Pass *p, int64_t now) {
+    Idle *idle = p->idle;
+    int64_t near = p->block_near = place(idle->block_start, idle->blocks, now, 1, p->block_near);
+    int64_t over = near > 0 ? idle->block_end[near - 1] - now : 0;
+    return idle->block_before[near] - (over > 0 ? over : 0);
+}
+
+/* A piece of the gap, to be owned once the wait that is to blame is known to cost it something, or at once. */
 static void add_raw(Pass *p, int64_t start, int64_t end, int64_t state, int64_t owner, int64_t region) {
     Idle *idle = p->idle;
     if (end <= start) return;
+    if (p->is_direct) {
+        if (state == idle->sync) p->synced += end - start;
+        own(p, start, end, state, region, owner);
+        return;
+    }
     if (p->raws >= idle->raw_room) {
         p->is_full = 1;
         return;
@@ -157,75 +235,6 @@ static void host_pieces(Pass *p, int64_t start, int64_t end) {
     p->state_near = near;
 }
 
-static int64_t region_at(Idle *idle, int64_t range) {
-    return range >= 0 && range < idle->ranges ? idle->region_of_range[range] : 0;
-}
-
-static void write_piece(Pass *p, int64_t start, int64_t end, int64_t cause, int64_t region, int64_t owner) {
-    Idle *idle = p->idle;
-    if (end <= start) return;
-    if (p->pieces >= idle->room) {
-        p->is_full = 1;
-        return;
-    }
-    idle->piece_start[p->pieces] = start;
-    idle->piece_end[p->pieces] = end;
-    idle->piece_cause[p->pieces] = (int8_t)cause;
-    idle->piece_region[p->pieces] = (int32_t)region;
-    idle->piece_thread[p->pieces++] = (int32_t)idle->owner_thread[owner];
-}
-
-/* A piece with its region: the one known, else the one open on its thread, cut where that changes. */
-static void own(Pass *p, int64_t start, int64_t end, int64_t cause, int64_t region, int64_t owner) {
-    Idle *idle = p->idle;
-    if (end <= start) return;
-    if (region != NOTHING) {
-        write_piece(p, start, end, cause, region, owner);
-        return;
-    }
-    const int64_t *time = (const int64_t *)(intptr_t)idle->owner_times[owner];
-    const int64_t *range = (const int64_t *)(intptr_t)idle->owner_ranges[owner];
-    int64_t steps = idle->owner_steps[owner], near = place(time, steps, start, 1, idle->owner_near[owner]);
-    for (;; near++) {
-        int64_t until = near < steps && time[near] < end ? time[near] : end;
-        write_piece(p, start, until, cause, region_at(idle, near > 0 ? range[near - 1] : NOTHING), owner);
-        start = until;
-        if (start == end) break;
-    }
-    idle->owner_near[owner] = near;
-}
-
-/* The longest wait that delayed a gap's launch, of equals the latest, into ``blamed``; the region in which it began. */
-static int64_t blame(Pass *p, int64_t gap, int64_t since, int64_t until) {
-    Idle *idle = p->idle;
-    int64_t most = 0, longest = NOTHING;
-    int64_t stop = p->wait_near = place(idle->wait_start, idle->waits, until, 0, p->wait_near);
-    int64_t first = p->reach_near = place(idle->wait_reach, idle->waits, since, 1, p->reach_near);
-    if (first < stop - idle->latest_waits) first = stop - idle->latest_waits;
-    for (int64_t wait = first; wait < stop; wait++) {
-        int64_t from = idle->wait_start[wait] > since ? idle->wait_start[wait] : since;
-        int64_t to = idle->wait_end[wait] < until ? idle->wait_end[wait] : until;
-        if (to - from > 0 && to - from >= most) {
-            most = to - from;
-            longest = wait;
-        }
-    }
-    idle->blamed[gap] = NOTHING;
-    if (longest == NOTHING) return NOTHING;
-    idle->blamed[gap] = (int32_t)idle->wait_call[longest];
-    int64_t begin = idle->wait_start[longest], owner = idle->wait_owner[longest];
-    const int64_t *time = (const int64_t *)(intptr_t)idle->owner_times[owner];
-    int64_t near = place(time, idle->owner_steps[owner], begin, 1, idle->owner_near[owner]);
-    return region_at(idle, near > 0 ? ((const int64_t *)(intptr_t)idle->owner_ranges[owner])[near - 1] : NOTHING);
-}
-
-static int64_t blocked_until(Pass *p, int64_t now) {
-    Idle *idle = p->idle;
-    int64_t near = p->block_near = place(idle->block_start, idle->blocks, now, 1, p->block_near);
-    int64_t over = near > 0 ? idle->block_end[near - 1] - now : 0;
-    return idle->block_before[near] - (over > 0 ? over : 0);
-}
-
 /* Pieces of every gap, the waits that are to blame for it. 0; NOTHING where room was wanting. */
 EXPORT int64_t boundby_idle(Idle *idle) {
     Pass pass = {.idle = idle}, *p = &pass;
@@ -238,11 +247,12 @@ EXPORT int64_t boundby_idle(Idle *idle) {
         int64_t host_end = launched < start ? start : launched > end ? end : launched;
         int64_t arrive_end = (launched < end ? launched : end) + idle->launch_limit;
         arrive_end = arrive_end < host_end ? host_end : arrive_end > end ? end : arrive_end;
-        p->raws = 0;
+        p->raws = p->synced = 0;
+        int64_t waiting = blame(p, gap, since, delayed), budget = 0;
+        if (!p->is_direct) budget = blocked_until(p, delayed) - blocked_until(p, since);
         host_pieces(p, start, host_end);
         add_raw(p, host_end, arrive_end, idle->cuda_api, 0, region);
-        int64_t waiting = blame(p, gap, since, delayed), budget = blocked_until(p, delayed) - blocked_until(p, since);
-        idle->cost[gap] = 0;
+        idle->cost[gap] = p->synced;
         for (int64_t raw = 0; raw < p->raws; raw++)
             if (idle->raw_state[raw] == idle->sync) budget -= idle->raw_end[raw] - idle->raw_start[raw];
         for (int64_t raw = 0; raw < p->raws; raw++) {
@@ -299,17 +309,18 @@ static inline void write_number(void *column, int64_t width, int64_t row, int32_
    0 where there is time between two of them, or time that is in two. */
 EXPORT int64_t boundby_weave(const Side *one, const Side *other, int64_t *bounds, int8_t *cause, void *region,
                              int64_t region_width, void *thread, int64_t thread_width) {
-    int64_t left = 0, right = 0;
-    for (int64_t place = 0; place < one->count + other->count; place++) {
-        int is_left = right == other->count || (left < one->count && one->start[left] <= other->start[right]);
-        const Side *side = is_left ? one : other;
-        int64_t row = is_left ? left++ : right++;
-        if (place && bounds[place] != side->start[row]) return 0;
-        bounds[place] = side->start[row];
-        bounds[place + 1] = side->end[row];
-        cause[place] = side->cause[row];
-        write_number(region, region_width, place, side->region[row]);
-        write_number(thread, thread_width, place, side->thread[row]);
+    const Side a = *one, b = *other; /* bytes that are written could be theirs, if they were not copies */
+    int64_t left = 0, right = 0, size = a.count + b.count, until = 0;
+    for (int64_t place = 0; place < size; place++) {
+        int is_left = right == b.count || (left < a.count && a.start[left] <= b.start[right]);
+        int64_t row = is_left ? left++ : right++, start = is_left ? a.start[row] : b.start[row];
+        if (place && until != start) return 0;
+        bounds[place] = start;
+        until = is_left ? a.end[row] : b.end[row];
+        cause[place] = is_left ? a.cause[row] : b.cause[row];
+        write_number(region, region_width, place, is_left ? a.region[row] : b.region[row]);
+        write_number(thread, thread_width, place, is_left ? a.thread[row] : b.thread[row]);
     }
+    if (size) bounds[size] = until;
     return 1;
 }

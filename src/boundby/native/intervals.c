@@ -346,20 +346,26 @@ EXPORT int64_t boundby_nest(const int64_t *start, const int64_t *end, int64_t co
     return found;
 }
 
-/* The first row of each number (of a process and its call) among launches or, where there is none, among other calls;
-   ``row_of``: room for all numbers up to the highest. Then of each number wanted that row, -1 without one. */
-EXPORT int64_t boundby_join(const int64_t *key, const uint8_t *launches, int64_t count, int64_t high, int32_t *row_of,
-                            const int32_t *process, const int64_t *correlation, int64_t wanted, int64_t none,
-                            int64_t stride, int32_t *found) {
+/* The first row of each number (of a process and its call, so many bytes each) among launches or, where there is none,
+   among other calls; -1 without one. ``row_of``: room for all numbers up to the highest. */
+EXPORT int64_t boundby_numbered(const void *key, int64_t width, const uint8_t *launches, int64_t count, int64_t high,
+                                int32_t *row_of) {
     for (int64_t place = 0; place <= high; place++) row_of[place] = -1;
     for (int64_t row = 0; row < count; row++) {
-        if (key[row] < 0 || key[row] > high) return -1;
-        int64_t known = row_of[key[row]];
-        if (known < 0 || (launches[row] && !launches[known])) row_of[key[row]] = (int32_t)row;
+        int64_t number = element(key, width, row);
+        if (number < 0 || number > high) return -1;
+        int64_t known = row_of[number];
+        if (known < 0 || (launches[row] && !launches[known])) row_of[number] = (int32_t)row;
     }
+    return count;
+}
+
+/* Of each number wanted that row. */
+EXPORT int64_t boundby_join(const int32_t *row_of, int64_t high, const int32_t *process, const void *correlation,
+                            int64_t width, int64_t wanted, int64_t none, int64_t stride, int32_t *found) {
     for (int64_t row = 0; row < wanted; row++) {
-        int64_t number = process[row] * stride + correlation[row];
-        int is_asked = correlation[row] != none && process[row] >= 0 && number >= 0 && number <= high;
+        int64_t told = element(correlation, width, row), number = process[row] * stride + told;
+        int is_asked = told != none && process[row] >= 0 && number >= 0 && number <= high;
         found[row] = is_asked ? row_of[number] : -1;
     }
     return wanted;

@@ -188,8 +188,14 @@ static void plan(const leaves_t *l, layout_t *y, const uint8_t *body) {
   for (int64_t output = 0; output < l->outputs; output++) {
     int64_t type = y->type[output], is_number = type != ABSENT && type != ZERO && type != ONE;
     if (l->is_even[output] && is_number) {
-      y->even_at[y->evens] = y->at[output];
-      y->even_mask[y->evens++] = ~(uint64_t)0 >> (64 - 8 * y->size[output]);
+      uint64_t mask = ~(uint64_t)0 >> (64 - 8 * y->size[output]);
+      int64_t behind = y->evens ? y->at[output] - y->even_at[y->evens - 1] : -1; /* seen with the one before? */
+      if (behind >= 0 && behind + y->size[output] <= 8) {
+        y->even_mask[y->evens - 1] |= mask << 8 * behind;
+      } else {
+        y->even_at[y->evens] = y->at[output];
+        y->even_mask[y->evens++] = mask;
+      }
     } else if (!l->is_even[output]) {
       y->other_at[y->others] = is_number ? y->at[output] : 0;
       y->shift[y->others] = is_number ? 64 - 8 * y->size[output] : 0;

@@ -198,8 +198,8 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
         table, idle = device.operations.table, device.gaps.intervals
         start, end = timeline.projected_start_ns, timeline.projected_end_ns
         if len(table) < len(timeline.trace.operations):
-            launched = timeline.launch_range
-            start, end = project(timeline.trace, timeline.calls, regions, launched, device.operations.rows)
+            rows_here = device.operations.rows
+            start, end = project(timeline.trace, timeline.calls, regions, timeline.launch_range, rows_here)
         low, high = np.maximum(start[rows], device.low_ns), np.minimum(end[rows], device.high_ns)
         host_low = np.maximum(ranges.start_ns[rows], device.low_ns)
         host_high = np.minimum(ranges.end_ns[rows], device.high_ns)

@@ -72,8 +72,14 @@ def _series(timeline: Timeline, rows: npt.NDArray[np.intp], start: Int, duration
     regions = timeline.ownership.regions
     region = regions.of_range[rows]
     count = group_counts(region, len(regions))
-    by_time = in_order(start, duration)
-    return Series(into_groups(region[by_time], duration[by_time], count), np.append(0, np.cumsum(count)))
+    first = np.append(0, np.cumsum(count))
+    begun, grouped = into_groups(region, start, count), into_groups(region, duration, count)
+    is_late = begun[1:] > begun[:-1]
+    is_late[first[1:-1][(first[1:-1] > 0) & (first[1:-1] < len(begun))] - 1] = True  # the first of a region
+    if not is_late.all():
+        by_time = in_order(start, duration)
+        grouped = into_groups(region[by_time], duration[by_time], count)
+    return Series(grouped, first)
 
 
 def _evenly(count: int, kept: int) -> npt.NDArray[np.intp]:

@@ -48,12 +48,17 @@ def read_events(database: Database, what: str, since_ns: int | None = None) -> R
     tables, columns = EVENTS[what]
     only: Only | None = None
     if what == RANGES:
-        only = IS_RANGE  # marks, categories and payload schemas are no intervals
+        only = (IS_RANGE[0], (*IS_RANGE[1], _DOMAIN_CREATE))  # marks, categories and payload schemas are no intervals
     elif since_ns is not None:  # a call before may have launched what ran before, too
         only = Since("end" if "end" in columns and what != CALLS else "start", since_ns)
     parts = [database.columns(table, ("start", "globalTid", *columns), only=only) for table in tables]
     raw = {column: joined([part[column] for part in parts]) for column in parts[0]}
     if what == RANGES:
+        is_range = raw[IS_RANGE[0]] != _DOMAIN_CREATE
+        if is_range.all():
+            _DOMAINS[database] = {}  # none is created
+        else:
+            raw = {column: values[is_range] for column, values in raw.items()}
         raw["row"] = np.arange(len(raw["start"]))
         if since_ns is not None:
             kept = (raw["end"] >= since_ns) | (raw["end"] == MISSING)

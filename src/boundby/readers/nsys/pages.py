@@ -159,7 +159,9 @@ class PageReader:
                     capacity = int(_MORE * begin / part) + 2 * most_rows  # what is not written to is not taken
                     columns = _grown(columns, capacity, begin, alike)
                     ask = replace(ask, values=_addresses(columns), capacity=capacity)
-                found = replace(ask, count=len(some)).read()
+                if ask.count != len(some):  # as for the last ones
+                    ask = replace(ask, count=len(some))
+                found = ask.read()
                 if found is Found.NO_TEXT_ROOM:
                     ask = _with_more_room(ask)
                 elif found is Found.NO_ROOM:  # for a column that was even so far
@@ -182,7 +184,7 @@ class PageReader:
                     else:
                         kept = is_any(asked, only[1])
                     state[At.ROWS] = begin + np.count_nonzero(kept)
-                    for column in new:
+                    for column in new if state[At.ROWS] < begin + len(kept) else ():
                         column[: state[At.ROWS] - begin] = column[kept]
         if texts is not None:
             ends = ask.text_end[: state[At.TEXTS]].tolist()
