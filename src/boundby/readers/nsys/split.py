@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, is_any
+import numpy as np
+
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, is_any, is_even, spread
 from boundby.readers.nsys.arrow_stream import ArrowFile, NotPlainError
 from boundby.readers.nsys.database import Connection, Database
 from boundby.readers.nsys.host_tables import IS_RANGE
@@ -60,7 +62,12 @@ class SplitExport(Database):
         names = self._columns[TABLE]
         kept = self._kept(only)
         read = {column: self._events.integers(names[column.lower()]) for column in present}
-        return read if kept is None else {column: values[kept] for column, values in read.items()}
+        if kept is None:
+            return read
+        rows = int(np.count_nonzero(kept))
+        return {
+            column: spread(int(values[0]), rows) if is_even(values) else values[kept] for column, values in read.items()
+        }
 
     def texts_of(self, table: str, column: str, *, only: Only | None = None) -> tuple[Int32Array, list[str]]:
         if table != TABLE:
@@ -73,13 +80,19 @@ class SplitExport(Database):
         """Mask of the rows that are wanted; None: all are."""
         if only is None:
             return None
+        if only == IS_RANGE:
+            return self._is_range
         values = self._events.integers(self._columns[TABLE][only[0].lower()])
         return values >= only.least if isinstance(only, Since) else is_any(values, only[1])
 
     @cached_property
+    def _is_range(self) -> BoolArray:
+        return is_any(self._events.integers(IS_RANGE[0]), IS_RANGE[1])
+
+    @cached_property
     def _others(self) -> sqlite3.Connection:
         """The rows that are no ranges, for queries."""
-        others = ~is_any(self._events.integers(IS_RANGE[0]), IS_RANGE[1])
+        others = ~self._is_range
         names = [name for name, column in self._events.columns.items() if column.is_told]
         memory = sqlite3.connect(":memory:")
         memory.execute(f"CREATE TABLE {TABLE} ({', '.join(names)})")
