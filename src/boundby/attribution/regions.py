@@ -58,9 +58,8 @@ class Regions:
 
     @cached_property
     def range_depth(self) -> npt.NDArray[np.integer]:
-        """In how many ranges each range lies: in 16 bits where they hold it, which are sorted most quickly."""
-        depth = depths(self.range_parent)
-        return depth.astype(np.int16) if int(depth.max(initial=0)) < 1 << 15 else depth
+        """In how many ranges each range lies."""
+        return _narrow_depths(self.range_parent)
 
     @cached_property
     def _levels(self) -> list[npt.NDArray[np.intp]]:
@@ -205,6 +204,12 @@ def _numbered(labels: Sequence[str]) -> tuple[Int32Array, list[str]]:
     return np.array([place[label] for label in labels], np.int32), distinct
 
 
+def _narrow_depths(parent: npt.NDArray[np.int64]) -> npt.NDArray[np.integer]:
+    """`depths`, in 16 bits where they hold it, which are sorted most quickly."""
+    depth = depths(parent)
+    return depth.astype(np.int16) if int(depth.max(initial=0)) < 1 << 15 else depth
+
+
 def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) -> Regions:
     """One region per (parent region, domain, folded name), level by level from the outermost ranges."""
     ranges = trace.ranges
@@ -221,7 +226,7 @@ def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) ->
     label_of_name = np.zeros(len(trace.names) + 1, np.int64)
     label_of_name[used] = which
     label = label_of_name[ranges.name]
-    depth = depths(parent)
+    depth = _narrow_depths(parent)
     of_range = np.zeros(len(ranges), np.int64)
     taken: set[tuple[int, int]] = set()
     parents, names, domains, levels = [NOTHING], [""], [""], [0]
@@ -243,7 +248,7 @@ def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) ->
             taken.add((region, text))
             names.append(f"{label_texts[text]} [{trace.domains[domain]}]" if is_taken else label_texts[text])
             levels.append(level + 1)
-    return Regions(
+    regions = Regions(
         parent=np.array(parents, np.int64),
         name=tuple(names),
         domain=tuple(domains),
@@ -251,3 +256,5 @@ def _name_regions(trace: Trace, parent: npt.NDArray[np.int64], *, fold: bool) ->
         of_range=of_range,
         range_parent=parent,
     )
+    vars(regions)["range_depth"] = depth
+    return regions

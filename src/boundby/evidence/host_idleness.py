@@ -294,7 +294,10 @@ def places(context: RuleContext, rows: Rows) -> list[Place]:
     group = group_of_region[region]
     count = group_counts(group, len(large) + 1)
     *of_large, rest = np.split(into_groups(group, rows, count), np.cumsum(count)[:-1])
-    by_region = [place_at(context, one, mine) for one, mine in zip(large.tolist(), of_large, strict=True)]
+    by_region = [
+        Place(one, mine, int(total[one]), _count_stretches(pieces.call[mine]))
+        for one, mine in zip(large.tolist(), of_large, strict=True)
+    ]
     if pieces.total_ns(rest) >= context.least_ns:
         by_region.append(place_at(context, context.place(pieces.region[rest], pieces.length_ns[rest]), rest))
     return by_region
