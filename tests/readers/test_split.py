@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import boundby
 from boundby.capture import export
-from boundby.capture.export import export_sqlite, export_to_temporary
+from boundby.capture.export import all_but, export_sqlite, export_to_temporary
 from boundby.capture.locate import Nsys
 from boundby.model.arrays import MISSING
 from boundby.model.errors import SelectionError
@@ -20,7 +21,7 @@ from boundby.readers.nsys.arrow_stream import ArrowFile, NotPlainError
 from boundby.readers.nsys.columnar import open_database
 from boundby.readers.nsys.database import Database
 from boundby.readers.nsys.memory import FIXED_BYTES, cut_to_fit
-from boundby.readers.nsys.split import SplitExport, columns_beside, is_readable
+from boundby.readers.nsys.split import TABLES, SplitExport, columns_beside, is_readable
 from boundby.readers.room import Room
 from boundby.results import saved
 from tests.support.nsys import capture
@@ -76,16 +77,16 @@ def test_columns_are_read_as_pyarrow_reads_them(batches: int, tmp_path: Path) ->
 def test_what_is_not_plain_is_not_read(tmp_path: Path) -> None:
     rows = table()
     whole = write(rows, tmp_path / "whole.arrow")
-    assert is_readable(whole)
-    assert not is_readable(tmp_path / "none.arrow")
-    assert not is_readable(write(rows, tmp_path / "packed.arrow", compression="zstd"))
-    assert not is_readable(write(rows.drop_columns(["textId"]), tmp_path / "fewer.arrow"))
+    assert is_readable(whole, "NVTX_EVENTS")
+    assert not is_readable(tmp_path / "none.arrow", "NVTX_EVENTS")
+    assert not is_readable(write(rows, tmp_path / "packed.arrow", compression="zstd"), "NVTX_EVENTS")
+    assert not is_readable(write(rows.drop_columns(["textId"]), tmp_path / "fewer.arrow"), "NVTX_EVENTS")
     texts = rows["text"].combine_chunks().dictionary_encode()
-    assert not is_readable(write(rows.set_column(8, "text", texts), tmp_path / "dictionary.arrow"))
+    assert not is_readable(write(rows.set_column(8, "text", texts), tmp_path / "dictionary.arrow"), "NVTX_EVENTS")
     written = whole.read_bytes()
     for end in range(0, len(written) - 1, 7):  # the mark at the end is missing
         (tmp_path / "cut.arrow").write_bytes(written[:end])
-        assert not is_readable(tmp_path / "cut.arrow")
+        assert not is_readable(tmp_path / "cut.arrow", "NVTX_EVENTS")
 
 
 def test_damage_never_leads_out_of_the_file(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_split_export_gives_the_same_report(
     monkeypatch.setattr(export, "LEAST_SPLIT_BYTES", 0)
     fractions: list[float | None] = []
     with export_to_temporary(report, nsys, progress=fractions.append) as part:
-        assert columns_beside(part).is_file()
+        assert all(columns_beside(part, table).is_file() for table in TABLES)
         with open_database(part, report) as split, open_database(whole, report) as one:
             assert type(split) is SplitExport
             assert split.tables == one.tables
@@ -153,9 +154,19 @@ def told(path: Path, **options: Any) -> dict[str, Any]:
 def test_another_nsys_exports_the_whole(nsys: Nsys, ranges_report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that writes columns of another kind, or none."""
     monkeypatch.setattr(export, "LEAST_SPLIT_BYTES", 0)
-    monkeypatch.setattr(export, "is_readable", lambda _: False)
+    monkeypatch.setattr(export, "is_readable", lambda *_: False)
     with export_to_temporary(ranges_report, nsys) as exported:
-        assert not columns_beside(exported).exists()
+        assert not any(columns_beside(exported, table).exists() for table in TABLES)
         with open_database(exported, ranges_report) as database:
             assert type(database) is Database
             assert database.holds("NVTX_EVENTS")
+
+
+def test_patterns_match_all_names_but_some() -> None:
+    patterns = all_but(TABLES).split(",")
+    chance = random.Random(2)
+    names = {name[:end] + extra for name in TABLES for end in range(len(name) + 1) for extra in ("", "S", "_X", "T_E")}
+    names |= {"".join(chance.choices("NVTXOSR_ES", k=chance.randrange(1, 12))) for _ in range(500)}
+    names |= {"CUPTI_ACTIVITY_KIND_KERNEL", "META_DATA_CAPTURE", "NVTX_PAYLOAD_SCHEMAS", "OSRT_CALLCHAINS", "StringIds"}
+    for name in names - {""}:
+        assert any(re.fullmatch(pattern, name) for pattern in patterns) == (name not in TABLES), name

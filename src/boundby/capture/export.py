@@ -1,8 +1,8 @@
 """Turn a report (``.nsys-rep``, ``.qdrep``, ``.qdstrm``) into SQLite, through the real ``nsys export``.
 
-nsys writes a table of columns for less than half the cost of an SQLite table. So NVTX_EVENTS of a large report, the
-largest table of a program without a GPU, is exported as one, beside an SQLite file with all other tables
-(`boundby.readers.nsys.split` reads both as one), where nobody but boundby is to read it.
+nsys writes a table of columns for less than half the cost of an SQLite table. So the largest tables of the host are
+exported as such from a large report, beside an SQLite file with all other tables (`boundby.readers.nsys.split` reads
+both as one), where nobody but boundby is to read them.
 
 The report is never changed, and a file appears at the destination only when it is whole: nsys writes to a
 folder of its own beside it, and what it wrote is checked, for nsys can fail and still leave with status 0.
@@ -15,7 +15,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from boundby.capture.child import Finished, Progress, run_child
@@ -23,7 +23,7 @@ from boundby.capture.failure import admits_failure, export_error, import_error, 
 from boundby.capture.folder import cannot_write
 from boundby.capture.locate import Nsys
 from boundby.model.errors import InputError, OutputError, ToolError
-from boundby.readers.nsys.split import TABLE, columns_beside, is_readable
+from boundby.readers.nsys.split import TABLES, columns_beside, is_readable
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 STREAM_MAGIC = b"Nsight Systems Stream"
@@ -34,8 +34,6 @@ _HEADER_BYTES = 100
 LEAST_SPLIT_BYTES = 2_000_000
 #: The first nsys that knows ``--type=arrowdir``.
 _WRITES_COLUMNS = (2023, 4)
-# Patterns for ``--tables`` that all names but this one match: a name differs in some letter, or goes on.
-_OTHER_TABLES = ",".join([*(f"^{TABLE[:place]}[^{TABLE[place]}].*$" for place in range(len(TABLE))), f"^{TABLE}..*$"])
 _COLUMNS_SHARE = 0.8  # of the time of both parts
 
 
@@ -77,14 +75,14 @@ def export_to_temporary(report: Path, nsys: Nsys, *, progress: Progress | None =
     is quicker."""
     with _work_folder(Path(tempfile.gettempdir())) as work:
         destination = work / f"{Path(report).stem}.sqlite"
-        is_split = _export_columns(Path(report), columns_beside(destination), nsys, work, progress)
-        tables, begin = (_OTHER_TABLES, _COLUMNS_SHARE) if is_split else (None, 0.0)
+        is_split = _export_columns(Path(report), destination, nsys, work, progress)
+        tables, begin = (all_but(TABLES), _COLUMNS_SHARE) if is_split else (None, 0.0)
         yield export_sqlite(report, destination, nsys, progress=_from(progress, begin, 1.0), tables=tables)
 
 
 def _export_columns(report: Path, destination: Path, nsys: Nsys, work: Path, progress: Progress | None) -> bool:
-    """Export NVTX_EVENTS as columns. False: this is not worth it, or did not succeed (what is wrong with a report, the
-    export of the rest tells), or there is no such table."""
+    """Export `TABLES` as columns beside ``destination``. False: this is not worth it, or did not succeed (what is wrong
+    with a report, the export of the rest tells), or there are no such tables."""
     try:
         is_large = report.stat().st_size >= LEAST_SPLIT_BYTES
     except OSError:
@@ -92,14 +90,27 @@ def _export_columns(report: Path, destination: Path, nsys: Nsys, work: Path, pro
     if not is_large or nsys.version_tuple < _WRITES_COLUMNS or report.suffix.lower() == ".qdstrm":
         return False
     folder = work / "columns"
-    command = _command(report, folder, nsys, "arrowdir", f"^{TABLE}$")
+    command = _command(report, folder, nsys, "arrowdir", ",".join(f"^{table}$" for table in TABLES))
     finished = _run(command, work, _from(progress, 0.0, _COLUMNS_SHARE))
-    written = folder / f"{TABLE}.arrow"
-    is_written = not admits_failure(finished) and is_readable(written)
-    if is_written:
-        written.rename(destination)
+    written = {table: file for table in TABLES if (file := folder / f"{table}.arrow").is_file()}
+    is_written = bool(written) and not admits_failure(finished)
+    is_written = is_written and all(is_readable(file, table) for table, file in written.items())
+    for table, file in written.items() if is_written else ():
+        file.rename(columns_beside(destination, table))
     shutil.rmtree(folder, ignore_errors=True)
     return is_written
+
+
+def all_but(tables: Iterable[str]) -> str:
+    """Patterns for ``--tables`` that all names but these match: such as differ in a letter, end sooner or go on."""
+    known = set(tables)
+    begins = sorted({table[:length] for table in known for length in range(len(table) + 1)})
+    patterns = [f"^{begin}$" for begin in begins if begin and begin not in known]
+    for begin in begins:
+        longer = [table for table in known if table != begin and table.startswith(begin)]
+        following = "".join(sorted({table[len(begin)] for table in longer}))
+        patterns.append(f"^{begin}[^{following}].*$" if following else f"^{begin}..*$")
+    return ",".join(patterns)
 
 
 def _from(progress: Progress | None, begin: float, end: float) -> Progress | None:

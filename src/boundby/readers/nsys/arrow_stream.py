@@ -36,6 +36,10 @@ class _Column(NamedTuple):
     first: int  # of these among those of a batch
 
     @property
+    def is_integer(self) -> bool:
+        return self.kind in (_INTEGER, _TRUTH)
+
+    @property
     def is_told(self) -> bool:
         """Whether what it holds is read here."""
         return self.kind != _FLOAT
@@ -67,7 +71,7 @@ class ArrowFile:
     def integers(self, name: str) -> Int64Array:
         """A column of integers or truth values, MISSING where there is none; of one value it takes no memory."""
         column = self.columns[name]
-        if column.kind not in (_INTEGER, _TRUTH):
+        if not column.is_integer:
             raise NotPlainError(f"{name} holds no integers")
         place = list(self.columns).index(name)
         parts = [self._integers(batch, column, place) for batch in self._batches]

@@ -24,7 +24,7 @@ from boundby.readers.nsys.arrow_stream import ArrowFile
 from boundby.readers.nsys.database import Database, explain, open_readonly
 from boundby.readers.nsys.host_tables import IS_RANGE
 from boundby.readers.nsys.pages import Only
-from boundby.readers.nsys.split import SplitExport, columns_beside
+from boundby.readers.nsys.split import TABLES, SplitExport, columns_beside
 
 
 class ColumnFolder(Database):
@@ -151,8 +151,9 @@ def open_database(path: Path, shown: Path) -> Iterator[Database]:
             yield folder
         return
     with open_readonly(path) as connection:
-        beside = columns_beside(path)
-        yield SplitExport(connection, shown, ArrowFile(beside)) if beside.is_file() else Database(connection, shown)
+        beside = {table: file for table in TABLES if (file := columns_beside(path, table)).is_file()}
+        files = {table: ArrowFile(file) for table, file in beside.items()}
+        yield SplitExport(connection, shown, files) if files else Database(connection, shown)
 
 
 def _pyarrow() -> Any:

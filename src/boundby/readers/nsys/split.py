@@ -1,67 +1,73 @@
-"""An nsys SQLite export whose NVTX_EVENTS lies beside it in a column file (``--type arrowdir``), which nsys writes for
-less than half the cost. `boundby.capture.export` makes such exports of large reports for itself, in a temporary folder.
-"""
+"""An nsys SQLite export whose largest host tables lie beside it in column files (``--type arrowdir``), which nsys
+writes for less than half the cost. `boundby.capture.export` makes such exports of large reports for itself, in a
+temporary folder."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, is_any, is_even, spread
+from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_any, is_even, spread
 from boundby.readers.nsys.arrow_stream import ArrowFile, NotPlainError
 from boundby.readers.nsys.database import Connection, Database
 from boundby.readers.nsys.host_tables import IS_RANGE
 from boundby.readers.nsys.pages import Only, Since
 
-TABLE = "NVTX_EVENTS"
-#: What columns a file must have to stand for the table, and what they hold.
-_NUMBERS, _TEXTS = ("start", "end", "eventType", "globalTid", "textId", "domainId"), ("text",)
+#: The tables that may lie in files of their own, and the columns of each that must hold integers, or texts.
+TABLES = {
+    "NVTX_EVENTS": (("start", "end", "eventType", "globalTid", "textId", "domainId"), ("text",)),
+    "OSRT_API": (("start", "end", "globalTid", "nameId", "callchainId"), ()),
+    "SCHED_EVENTS": (("start", "globalTid", "isSchedIn"), ()),
+}
+_QUERIED = "NVTX_EVENTS"
 
 
-def columns_beside(export: Path) -> Path:
-    """Where the column file of an export's NVTX_EVENTS lies, if it has one."""
-    return export.with_name(f"{export.name}.{TABLE}.arrow")
+def columns_beside(export: Path, table: str) -> Path:
+    """Where the column file of an export's table lies, if it has one."""
+    return export.with_name(f"{export.name}.{table}.arrow")
 
 
-def is_readable(file: Path) -> bool:
+def is_readable(file: Path, table: str) -> bool:
     """Whether a column file is whole and of a kind that is read here."""
+    integers, texts = TABLES[table]
     try:
         columns = ArrowFile(file).columns
     except (NotPlainError, OSError):
         return False
-    return {*_NUMBERS, *_TEXTS} <= columns.keys()
+    return {*integers, *texts} <= columns.keys() and all(columns[name].is_integer for name in integers)
 
 
 class SplitExport(Database):
     """See `Database`, in whose place it is used. Queries of NVTX_EVENTS, none of which asks for ranges, go to a table
-    in memory, which is filled for the first of them."""
+    in memory, which is filled for the first of them; no other of these tables is queried."""
 
-    def __init__(self, connection: Connection, path: Path, events: ArrowFile) -> None:
+    def __init__(self, connection: Connection, path: Path, files: Mapping[str, ArrowFile]) -> None:
+        self._files = files
         super().__init__(connection, path)
-        self._events = events
-        self.tables |= {TABLE}
-        self.known_rows = {TABLE: events.rows}
-        self._columns[TABLE] = {name.lower(): name for name in events.columns}
+        self.tables |= files.keys()
+        self.known_rows = {table: file.rows for table, file in files.items()}
+        for table, file in files.items():
+            self._columns[table] = {name.lower(): name for name in file.columns}
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
-        if re.search(rf"\b{TABLE}\b", sql):
+        if _QUERIED in self._files and re.search(rf"\b{_QUERIED}\b", sql):
             return self._others.execute(sql, parameters)
         return super().rows(sql, parameters)
 
     def holds(self, table: str) -> bool:
-        return self._events.rows > 0 if table == TABLE else super().holds(table)
+        return self.known_rows[table] > 0 if table in self._files else super().holds(table)
 
     def _integers(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
-        if table != TABLE:
+        if table not in self._files:
             return super()._integers(table, present, only)
-        names = self._columns[TABLE]
-        kept = self._kept(only)
-        read = {column: self._events.integers(names[column.lower()]) for column in present}
+        names = self._columns[table]
+        kept = self._kept(table, only)
+        read = {column: self._files[table].integers(names[column.lower()]) for column in present}
         if kept is None:
             return read
         rows = int(np.count_nonzero(kept))
@@ -70,33 +76,33 @@ class SplitExport(Database):
         }
 
     def texts_of(self, table: str, column: str, *, only: Only | None = None) -> tuple[Int32Array, list[str]]:
-        if table != TABLE:
+        if table not in self._files:
             return super().texts_of(table, column, only=only)
-        number, texts = self._events.texts(self._columns[TABLE][column.lower()])
-        kept = self._kept(only)
+        number, texts = self._files[table].texts(self._columns[table][column.lower()])
+        kept = self._kept(table, only)
         return number if kept is None else number[kept], texts
 
-    def _kept(self, only: Only | None) -> BoolArray | None:
+    def _kept(self, table: str, only: Only | None) -> BoolArray | None:
         """Mask of the rows that are wanted; None: all are."""
         if only is None:
             return None
         if only == IS_RANGE:
             return self._is_range
-        values = self._events.integers(self._columns[TABLE][only[0].lower()])
-        return values >= only.least if isinstance(only, Since) else is_any(values, only[1])
+        values = self._files[table].integers(self._columns[table][only[0].lower()])
+        return (values >= only.least) | (values == MISSING) if isinstance(only, Since) else is_any(values, only[1])
 
     @cached_property
     def _is_range(self) -> BoolArray:
-        return is_any(self._events.integers(IS_RANGE[0]), IS_RANGE[1])
+        return is_any(self._files[_QUERIED].integers(IS_RANGE[0]), IS_RANGE[1])
 
     @cached_property
     def _others(self) -> sqlite3.Connection:
-        """The rows that are no ranges, for queries."""
-        others = ~self._is_range
-        names = [name for name, column in self._events.columns.items() if column.is_told]
+        """The rows of NVTX_EVENTS that are no ranges, for queries."""
+        file, others = self._files[_QUERIED], ~self._is_range
+        names = [name for name, column in file.columns.items() if column.is_told]
         memory = sqlite3.connect(":memory:")
-        memory.execute(f"CREATE TABLE {TABLE} ({', '.join(names)})")
-        values = [self._events.some(name, others) for name in names] if others.any() else [[] for _ in names]
+        memory.execute(f"CREATE TABLE {_QUERIED} ({', '.join(names)})")
+        values = [file.some(name, others) for name in names] if others.any() else [[] for _ in names]
         places = ", ".join("?" * len(names))
-        memory.executemany(f"INSERT INTO {TABLE} VALUES ({places})", zip(*values, strict=True))
+        memory.executemany(f"INSERT INTO {_QUERIED} VALUES ({places})", zip(*values, strict=True))
         return memory
