@@ -146,7 +146,8 @@ def host_pieces(context: RuleContext) -> HostPieces:
     columns: list[list[npt.NDArray[Any]]] = [[np.empty(0, np.int64)] * 6]
     for device in context.timeline.devices:
         parts = device.segments
-        of_host = is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED)) & (parts.thread >= 0)
+        of_host = np.flatnonzero(is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED)))
+        of_host = of_host[parts.thread[of_host] >= 0]
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
         chosen = [column[of_host].astype(np.int64) for column in own]
         columns.append([*chosen, _next_call(context, device, chosen[1])])
@@ -234,12 +235,12 @@ def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
     """
     calls, leaders = context.calls, context.timeline.logical_threads.leader
     following = np.full(len(end), NOTHING, np.int64)
-    leader = leaders[calls.thread]
     launch = pick(calls.of_operation, device.gaps.operation[device.gaps.at(end - 1)], NOTHING)
-    wanted = pick(leader, launch, NOTHING)
+    wanted = pick(leaders, pick(calls.thread, launch, NOTHING), NOTHING)
     for number in unique(wanted[wanted >= 0]).tolist():
-        rows = np.flatnonzero(leader == number)
-        rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
+        of_threads = [calls.rows_of(thread) for thread in np.flatnonzero(leaders == number).tolist()]
+        rows = np.concatenate([np.arange(mine.start, mine.stop) for mine in of_threads])
+        rows = rows[in_order(calls.start_ns[rows])]
         chosen = wanted == number
         following[chosen] = np.append(rows, NOTHING)[np.searchsorted(calls.start_ns[rows], end[chosen], side="left")]
     return following

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_NS
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import is_any, median, unique
+from boundby.model.arrays import in_order, is_any, marked, median, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
@@ -81,8 +81,9 @@ def progress_at(context: RuleContext, start_ns: Int) -> npt.NDArray[np.float64]:
     if not len(start_ns):
         return np.empty(0, np.float64)
     calls = context.calls
-    launches = unique(calls.of_operation[device_work(context).is_kernel & (calls.of_operation >= 0)])
-    launched_ns = np.sort(calls.start_ns[launches])
+    launches = np.flatnonzero(marked(calls.of_operation[device_work(context).is_kernel], len(calls)))
+    launched_ns = calls.start_ns[launches]
+    launched_ns = launched_ns[in_order(launched_ns)]
     return np.asarray(np.searchsorted(launched_ns, start_ns) / max(len(launched_ns), 1), np.float64)
 
 

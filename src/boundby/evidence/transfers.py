@@ -8,9 +8,9 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import Bool, Rows, RuleContext, once
+from boundby.evidence.context import Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import compact, unique
+from boundby.model.arrays import compact, is_any, scattered, unique
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.trace.tables import Direction, MemoryKind, OpKind
@@ -63,18 +63,20 @@ class Transfers:
 def transfers(context: RuleContext) -> Transfers:
     """All copies of a trace."""
     work, table = device_work(context), context.operations
-    to_device, to_host = table.direction == Direction.HTOD, table.direction == Direction.DTOH
-    host = np.where(to_device, table.source, np.where(to_host, table.target, np.int8(MemoryKind.UNKNOWN)))
-    copies = work.in_window & (table.kind == OpKind.MEMCPY) & (to_device | to_host) & (table.bytes >= LEAST_BYTES)
+    rows = np.flatnonzero(is_any(table.direction, (Direction.HTOD, Direction.DTOH)))
+    host = np.where(table.direction[rows] == Direction.HTOD, table.source[rows], table.target[rows]).astype(np.int8)
+    hosts = scattered(len(table), rows, host)
+    is_copy = work.in_window[rows] & (table.kind[rows] == OpKind.MEMCPY) & (table.bytes[rows] >= LEAST_BYTES)
+    rows, host = rows[is_copy], host[is_copy]
     part = np.zeros(len(table), np.int8)
-    part[copies & (host == MemoryKind.PINNED)] = Transfer.PINNED
-    part[copies & (host == MemoryKind.PAGEABLE)] = Transfer.PAGEABLE
-    returning, count = _returning(context, copies & (table.bytes >= RETURN_BYTES))
+    part[rows[host == MemoryKind.PINNED]] = Transfer.PINNED
+    part[rows[host == MemoryKind.PAGEABLE]] = Transfer.PAGEABLE
+    returning, count = _returning(context, rows[table.bytes[rows] >= RETURN_BYTES])
     part[returning] = Transfer.RETURNS
-    return Transfers(compact(part), compact(host.astype(np.int8)), count)
+    return Transfers(compact(part), compact(hosts), count)
 
 
-def _returning(context: RuleContext, large: Bool) -> tuple[Rows, int]:
+def _returning(context: RuleContext, rows: Rows) -> tuple[Rows, int]:
     """Copies of one size that go to the host and back again and again, and how often they come back.
 
     A copy to the device counts as coming back if it begins after one to the host has ended and before the host could
@@ -82,7 +84,6 @@ def _returning(context: RuleContext, large: Bool) -> tuple[Rows, int]:
     way out are not among them: those have to be.
     """
     work, table = device_work(context), context.operations
-    rows = np.flatnonzero(large)
     columns = (table.bytes, table.process, table.device)
     rows = rows[np.lexsort((rows, table.start_ns[rows], *(column[rows] for column in columns)))]
     new = np.any([np.diff(column[rows], prepend=-1) != 0 for column in columns], axis=0)

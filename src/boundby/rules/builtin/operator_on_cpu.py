@@ -9,7 +9,7 @@ import numpy as np
 from boundby.evidence.context import CannotCheckError, RuleContext, once
 from boundby.evidence.context import Rows as RowsOf
 from boundby.evidence.operators import is_operator
-from boundby.model.arrays import unique
+from boundby.model.arrays import marked
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, union
@@ -34,14 +34,12 @@ def operators_on_cpu(context: RuleContext) -> RowsOf:
     ranges = trace.ranges
     named = np.array([is_operator(name) and bool(_COMPUTES.match(name.partition(",")[0])) for name in tree.name], bool)
     chosen = named[tree.of_range] if len(ranges) else np.empty(0, bool)
-    calls = context.timeline.call_range
-    busy = np.zeros(len(ranges), bool)
-    inside = unique(calls[calls >= 0].astype(np.int64))
+    busy = marked(context.timeline.call_range, len(ranges))
+    inside = np.flatnonzero(busy)
     while len(inside):  # what holds a CUDA call, directly or further in, works with the device
-        busy[inside] = True
-        above = tree.range_parent[inside]
-        inside = unique(above[(above >= 0)])
-        inside = inside[~busy[inside]]
+        above = marked(tree.range_parent[inside], len(ranges))
+        inside = np.flatnonzero(above & ~busy)
+        busy |= above
     chosen &= ~busy
     parent = tree.range_parent[np.flatnonzero(chosen)]
     outer = np.zeros(len(ranges), bool)

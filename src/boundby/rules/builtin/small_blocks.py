@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.kernels import WARP
+from boundby.model.arrays import pick
 from boundby.model.causes import Cause
 from boundby.model.units import count, counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
@@ -18,7 +19,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     work = device_work(context)
     if work.busy_kernels_ns < context.least_ns:
         return
-    if not (work.threads.table > 0).any() or not (work.threads[work.is_kernel] > 0).any():
+    if not (work.is_kernel & pick(work.threads.table > 0, work.threads.number, False)).any():
         raise CannotCheckError("the trace holds no launch shapes")
     kernels = KernelSet(
         context,

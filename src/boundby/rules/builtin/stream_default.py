@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
-from boundby.model.arrays import pick, ranked, unique
+from boundby.model.arrays import is_even, pick, ranked, unique
 from boundby.model.intervals import Coverage, union
 from boundby.model.records import dataclass
 from boundby.model.units import count, duration
@@ -43,6 +43,8 @@ class Held:
 def _held(context: RuleContext, device: int, process: int) -> Held | None:
     """None where there are not both sides, or where they do run at once."""
     table, calls = context.operations, context.calls
+    if is_even(table.stream):
+        return None  # not both sides
     of_process = (table.device == device) & (table.process == process) & device_work(context).in_window
     rows = np.flatnonzero(of_process & (table.kind != OpKind.MIGRATION))
     default, independent = _roles(context, process, table.stream[rows])

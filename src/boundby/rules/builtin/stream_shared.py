@@ -21,8 +21,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
     calls, table, work = context.calls, context.operations, device_work(context)
     if not len(calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows which thread launched what")
+    leader_of = context.timeline.logical_threads.leader
+    if len(unique(leader_of[unique(calls.thread)])) < 2:
+        return
     rows = np.flatnonzero(work.is_kernel & (calls.of_operation >= 0))
-    leader = context.timeline.logical_threads.leader[calls.thread[calls.of_operation[rows]]]
+    leader = leader_of[calls.thread[calls.of_operation[rows]]]
     if len(unique(leader)) < 2:
         return
     if not (work.blocks[rows] > 0).any() or not (work.multiprocessors[rows] > 0).any():

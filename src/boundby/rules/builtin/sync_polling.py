@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from boundby.evidence.context import Bool, Rows, RuleContext
+from boundby.evidence.context import Rows, RuleContext
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import expand
@@ -26,8 +26,9 @@ _QUERY = expression(r"^cu(?:da)?(?:Event|Stream)Query$")
 def check(context: RuleContext) -> Iterator[Match]:
     calls = context.calls
     is_query = context.named(calls.name, lambda name: _QUERY.match(cuda_name(name)))
-    chosen = is_query & context.in_windows(calls.start_ns)
-    first, last = _runs(chosen, calls.thread, calls.start_ns, calls.end_ns)
+    rows = np.flatnonzero(is_query)
+    rows = rows[context.in_windows(calls.start_ns[rows])]
+    first, last = _runs(rows, calls.thread, calls.start_ns, calls.end_ns)
     long = (last - first + 1) >= RULE.threshold(context, "calls")
     first, last = first[long], last[long]
     took = calls.end_ns[last] - calls.start_ns[first]
@@ -65,9 +66,8 @@ def check(context: RuleContext) -> Iterator[Match]:
     )
 
 
-def _runs(chosen: Bool, thread: npt.NDArray[np.int32], start_ns: Int, end_ns: Int) -> tuple[Rows, Rows]:
-    """First and last row of each run of chosen calls with no other call of the thread between, and no long pause."""
-    rows = np.flatnonzero(chosen)
+def _runs(rows: Rows, thread: npt.NDArray[np.int32], start_ns: Int, end_ns: Int) -> tuple[Rows, Rows]:
+    """First and last row of each run of these calls with no other call of the thread between, and no long pause."""
     if len(rows) == 0:
         return rows, rows
     breaks = (np.diff(rows) != 1) | (np.diff(thread[rows]) != 0)
