@@ -18,6 +18,7 @@ from boundby.evidence.operators import Operators, operators_of
 from boundby.model.arrays import group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
+from boundby.model.step_function import NOTHING
 from boundby.model.units import count, duration
 from boundby.replay import Savings
 from boundby.results.report import DeviceReport, Example, RegionReport, WhatIf
@@ -248,8 +249,8 @@ class RuleContext:
 
     def call_totals(self, rows: Rows) -> list[tuple[str, int, int]]:
         """Name, number and nanoseconds of each kind among these calls, longest first."""
-        numbers, of_call = ranked(self.calls.name[rows])
-        counts = np.bincount(of_call, minlength=len(numbers))
+        numbers, of_call = ranked(pick(self.calls.name, rows, NOTHING))
+        counts = group_counts(of_call, len(numbers))
         times_ns = group_sums(of_call, self.call_ns(rows), len(numbers))
         total: dict[str, tuple[int, int]] = {}  # names differ by version suffixes
         for number, times, ns in zip(numbers.tolist(), counts.tolist(), times_ns.tolist(), strict=True):

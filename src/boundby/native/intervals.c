@@ -505,7 +505,7 @@ EXPORT int64_t boundby_heaviest(const int64_t *first, int64_t groups, int64_t co
                                 const int64_t *start, const int64_t *end, int64_t size, int64_t *total, int64_t *found,
                                 int64_t *until, int64_t *covered) {
     for (int64_t group = 0; group < groups; group++) {
-        int64_t stop = group + 1 < groups ? first[group + 1] : count, best = -1, last = INT64_MIN, sum = 0;
+        int64_t stop = group + 1 < groups ? first[group + 1] : count, best = -1, most = -1, last = INT64_MIN, sum = 0;
         if (first[group] < 0 || first[group] >= stop || stop > count) return -1;
         for (int64_t row = first[group]; row < stop; row++) {
             int64_t one = element(value, width, row), length = end[row] - start[row];
@@ -515,10 +515,10 @@ EXPORT int64_t boundby_heaviest(const int64_t *first, int64_t groups, int64_t co
             if (end[row] > last) last = end[row];
         }
         for (int64_t row = first[group]; row < stop; row++) {
-            int64_t one = element(value, width, row);
-            if (best < 0 || total[one] > total[best] || (total[one] == total[best] && one < best)) best = one;
+            int64_t one = element(value, width, row), own = total[one];
+            total[one] = 0; /* another row of this value changes nothing */
+            if (best < 0 || own > most || (own == most && one < best)) best = one, most = own;
         }
-        for (int64_t row = first[group]; row < stop; row++) total[element(value, width, row)] = 0;
         found[group] = best;
         until[group] = last;
         covered[group] = sum;

@@ -8,18 +8,18 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import (
     Int64Array,
+    as_rows,
     group_counts,
     group_sums,
     in_order,
     into_groups,
     narrow,
     quantile,
-    spread,
     unique,
 )
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import InstanceSeries, Spread
-from boundby.stats.instances import instance_lengths
+from boundby.stats.instances import lengths_of, projected
 from boundby.structure.steps import count_warm_up
 
 # Regions with a series of their own: those with the most time.
@@ -39,44 +39,34 @@ Rows = npt.NDArray[np.intp]
 def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSeries, ...]:
     """A series for every region with at least two instances, most time first."""
     ranges, regions = timeline.trace.ranges, timeline.ownership.regions
-    rows = np.flatnonzero(timeline.counted_ranges)
-    region = regions.of_range[rows]
-    host = (ranges.end_ns - ranges.start_ns)[rows]
-    projected = spread(-1, len(rows))
-    if len(timeline.trace.operations):
-        launched = timeline.projected_end_ns[rows] >= timeline.projected_start_ns[rows]
-        projected = np.where(launched, timeline.projected_end_ns[rows] - timeline.projected_start_ns[rows], -1)
+    rows = as_rows(timeline.counted_ranges)
+    region, start, end = regions.of_range[rows], ranges.start_ns[rows], ranges.end_ns[rows]
+    host, is_open = end - start, ranges.is_open[rows]
+    device, over = projected(timeline, rows, end)
     count = group_counts(region, len(regions))
-    time = group_sums(region, np.maximum(host, projected), len(regions))
+    time = group_sums(region, np.maximum(host, device), len(regions))
     several = np.flatnonzero(count >= 2)
     chosen = several[np.lexsort((several, -time[several]))][:MOST_REGIONS]
     most = max(MOST_INSTANCES // max(len(chosen), 1), LEAST_INSTANCES)
-    by_time = in_order(ranges.start_ns[rows])
-    order = into_groups(region[by_time], np.arange(len(rows))[by_time], count)
+    by_time = in_order(start)
+    order = into_groups(region[by_time], np.arange(len(start))[by_time], count)
     stop = np.cumsum(count)[chosen]
     bounds = np.stack((stop - count[chosen], stop), axis=1)
-    is_closed = ~ranges.is_open
-    is_any_open = not is_closed.all()
-    return tuple(
-        _series(
-            index.one(number),
-            ranges.start_ns[rows[mine]],
-            host[mine],
-            projected[mine],
-            count_warm_up(instance_lengths(timeline, rows[mine][is_closed[rows[mine]]] if is_any_open else rows[mine])),
-            most,
-        )
-        for number, mine in zip(chosen.tolist(), [order[low:high] for low, high in bounds.tolist()], strict=True)
-    )
+    found, is_any_open = [], bool(is_open.any())
+    for number, mine in zip(chosen.tolist(), [order[low:high] for low, high in bounds.tolist()], strict=True):
+        closed = mine[~is_open[mine]] if is_any_open else mine
+        warm = count_warm_up(lengths_of(host[closed], device[closed], over[closed]))
+        found.append(_series(index.one(number), start[mine], host[mine], device[mine], warm, most))
+    return tuple(found)
 
 
 def _series(
-    region: int, start: Int64Array, host: Int64Array, projected: Int64Array, warm: int, most: int
+    region: int, start: Int64Array, host: Int64Array, device: Int64Array, warm: int, most: int
 ) -> InstanceSeries:
-    shown = _thin(np.maximum(host, projected), most)
-    launched = projected >= 0
+    shown = _thin(np.maximum(host, device), most)
+    launched = device >= 0
     usual = np.sort(narrow(host[warm:]))  # half as wide, they take half as long
-    usual_projected = np.sort(narrow(projected[warm:][launched[warm:]]))
+    usual_projected = np.sort(narrow(device[warm:][launched[warm:]]))
     return InstanceSeries(
         region=region,
         count=len(host),
@@ -85,7 +75,7 @@ def _series(
         index=shown.astype(np.int64),
         start_ns=start[shown],
         host_ns=host[shown],
-        projected_ns=projected[shown],
+        projected_ns=device[shown],
         host_median_ns=_middle(usual),
         projected_median_ns=_middle(usual_projected) if len(usual_projected) else None,
         host=_spread(usual),

@@ -286,6 +286,8 @@ def asleep_for_nobody(timeline: Timeline, thread: int, low: int, high: int) -> i
 
 def _of_account(timeline: Timeline, segments: Segments, cause: Cause, of: Callable[[int], IntervalSet]) -> Int:
     total = np.zeros(len(timeline.ownership.regions), np.int64)
+    if not segments.by_cause()[cause]:
+        return total
     own = np.flatnonzero(segments.cause == cause)
     for thread in unique(segments.thread[own]).tolist():
         if thread < 0 or not len((spans := of(thread)).start):

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import group_counts, in_order, into_groups
+from boundby.model.arrays import group_counts, in_order, into_groups, spread
 from boundby.model.records import dataclass
 from boundby.results.report import Instances
 
@@ -26,13 +26,23 @@ def instance_lengths(timeline: Timeline, rows: npt.NDArray[np.intp]) -> Int:
     """
     ranges = timeline.trace.ranges
     end = ranges.end_ns[rows]
-    length = end - ranges.start_ns[rows]
-    if len(timeline.trace.operations):
-        first, last = timeline.projected_start_ns[rows], timeline.projected_end_ns[rows]
-        launched = last >= first  # elsewhere both are the ends of the number range, whose difference overflows
-        work = np.where(launched, last, 0) - np.where(launched, first, 0)
-        length, end = np.where(launched, np.maximum(length, work), length), np.where(launched, last, end)
-    length[1:] = np.clip(np.diff(end), 0, length[1:])
+    return lengths_of(end - ranges.start_ns[rows], *projected(timeline, rows, end))
+
+
+def projected(timeline: Timeline, rows: slice | npt.NDArray[np.intp], end: Int) -> tuple[Int, Int]:
+    """Of these ranges, which end then, how long their work on the device lasted, -1 for those that launched none; and
+    when each was over, its work with it."""
+    if not len(timeline.trace.operations):
+        return spread(-1, len(end)), end
+    first, last = timeline.projected_start_ns[rows], timeline.projected_end_ns[rows]
+    launched = last >= first  # elsewhere both are the ends of the number range, whose difference overflows
+    return np.where(launched, last - first, -1), np.where(launched, last, end)
+
+
+def lengths_of(host: Int, device: Int, over: Int) -> Int:
+    """`instance_lengths`, from how long each was open and worked on the device (else -1), and when it was over."""
+    length = np.maximum(host, device)
+    length[1:] = np.clip(np.diff(over), 0, length[1:])
     return length
 
 
