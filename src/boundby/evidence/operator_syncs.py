@@ -126,7 +126,8 @@ TO_DEVICE = OperatorSync(
 
 # In the order in which `sync-operator` teaches them.
 EVERY = (NONZERO, UNIQUE, BOOLEAN_INDEX, ITEM, TO_HOST, TO_DEVICE, REPEAT, BINCOUNT, EQUAL, LINALG)
-_BY_NAME = {name: one for one in EVERY for name in one.operators if one not in (TO_HOST, TO_DEVICE)}
+_NAMED = tuple(one for one in EVERY if one is not TO_HOST and one is not TO_DEVICE)
+_BY_NAME = {name: one for one in _NAMED for name in one.operators}
 _COPIES = frozenset(TO_HOST.operators)
 
 
