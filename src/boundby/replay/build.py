@@ -6,7 +6,6 @@ import numpy as np
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
-from boundby.model import heap
 from boundby.model.arrays import (
     Int32Array,
     Int64Array,
@@ -69,7 +68,6 @@ def _put_together(timeline: Timeline) -> Graph:
         held_until(table, device, SWITCH_LIMIT_NS),
     )
     del crossed, begin, before
-    heap.give_back()
     nodes = find_host_nodes(timeline)
     on_node, launch = _on_nodes(nodes, waits), calls.of_operation.astype(np.int32, copy=False)
     region, loads = timeline.call_region, calls.is_first_load

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model import heap
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, in_order, pick
 from boundby.model.records import replace
 from boundby.native.forward import NEVER, NONE, Costs, Links, Pass, Spans, Windows, find_late, forward, in_turns, spans
@@ -23,7 +22,6 @@ def calibrate(graph: Graph) -> Graph:
 
     What is unexplained of operations is a cost of its own; that of nodes is the host's own time, wherever it goes.
     """
-    heap.give_back()
     graph = replace(graph, order=_measured_order(graph))
     graph.links.check(graph.order)
     if len(graph.links.lane_first):
