@@ -121,6 +121,8 @@ class HostState:
         calls, rows = self._calls, self._calls.rows_of(thread)
         start, end = calls.start_ns[rows], calls.end_ns[rows]
         held = self.copies_pageable[rows] | self.queue_full[rows]
+        if not held.any():
+            return self.blocked(thread)
         waits = intersect(union(start[held], end[held]), self._busy_of(self._trace.threads[thread].process))
         blocked = self.blocked(thread)
         return union(np.concatenate((blocked.start, waits.start)), np.concatenate((blocked.end, waits.end)))

@@ -144,7 +144,7 @@ def _work_of_calls(trace: Trace, calls: Calls) -> npt.NDArray[np.int8]:
 
 def _used(calls: Calls) -> list[int]:
     """The names that calls have."""
-    return [number for number in unique(calls.name).tolist() if number >= 0]
+    return [number for number in calls.names.tolist() if number >= 0]
 
 
 def _expected(trace: Trace, calls: Calls, work: npt.NDArray[np.int8]) -> BoolArray:

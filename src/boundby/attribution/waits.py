@@ -57,8 +57,12 @@ def wait_table(context: TraceContext, gaps: Iterable[Gaps]) -> CallWaits:
     blocked, held, idle = [*nothing], [*nothing], [*nothing]
     for thread in unique(calls.thread).tolist():
         rows = calls.rows_of(thread)
-        for found, waits in ((blocked, host_state.blocked(thread)), (held, host_state.waiting(thread))):
-            pieces = overlay(waits, IntervalSet(calls.start_ns[rows], calls.end_ns[rows]))
+        waits, waiting = host_state.blocked(thread), host_state.waiting(thread)
+        for found, times in ((blocked, waits), (held, waiting)):
+            if found is held and times is waits:  # no call holds it besides
+                found.append(blocked[-1])
+                continue
+            pieces = overlay(times, IntervalSet(calls.start_ns[rows], calls.end_ns[rows]))
             found.append((pieces.right + rows.start, pieces.end - pieces.start))
     for each in gaps:
         blamed: npt.NDArray[np.intp] = np.flatnonzero(each.wait >= 0)

@@ -24,7 +24,7 @@ class Compilations:
 
     def __init__(self, trace: Trace, calls: Calls) -> None:
         self._trace, self._calls = trace, calls
-        called = unique(calls.name)
+        called = calls.names
         called = called[called >= 0]
         texts = Shapes.of([trace.names[number] for number in called.tolist()])
         self._hands_over = _mask(trace, called, texts.told(lambda name: hands_over_code(plain_name(name))))

@@ -27,6 +27,7 @@ from boundby.model.arrays import (
     ranked,
     rows_of,
     shared,
+    unique,
 )
 from boundby.model.library import core, integers, run
 from boundby.model.records import dataclass
@@ -63,6 +64,11 @@ class Calls:
     def launched_ns(self) -> Int64Array:
         """Per operation: when its call was made; 0 without one. Until `forget`."""
         return pick(self.start_ns, self.of_operation, 0)
+
+    @cached_property
+    def names(self) -> Int32Array:
+        """The distinct names, ascending."""
+        return unique(self.name)
 
     def forget(self) -> None:
         """Keep no longer what can be worked out again."""

@@ -170,6 +170,8 @@ def _active_threads(trace: Trace) -> list[int]:
 
 
 def _within(time: Int, spans: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+    if len(time) and len(spans) == 1 and time.min() >= spans[0][0] and time.max() <= spans[0][1]:
+        return np.ones(len(time), bool)
     inside = np.zeros(len(time), bool)
     for low, high in spans:
         inside |= (time >= low) & (time <= high)
