@@ -9,13 +9,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from boundby.attribution.losses import filled
 from boundby.attribution.timeline import Timeline, build_timeline, select
-from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, step_region
+from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, skipped_steps
 from boundby.capture.folder import command_of
 from boundby.capture.handover import typed_command
 from boundby.model import heap
-from boundby.model.arrays import MISSING
+from boundby.model.arrays import MISSING, unique
 from boundby.model.errors import OutOfTimeError, SelectionError
 from boundby.model.records import replace
 from boundby.model.scenarios import SCENARIOS
@@ -567,12 +569,8 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int, late: Sequence[
     if problem is not None:
         warnings.append(TraceWarning("backtraces-damaged", f"Backtraces count as not captured: {problem}"))
         captured = replace(captured, backtraces=False, python_stacks=False)
-    regions = timeline.ownership.regions
-    steps = step_region(timeline) if skip_first else None
-    if steps is not None and timeline.window.range_glob is None:
-        path = "/".join(regions.path(steps))
-        total = int((regions.of_range == steps).sum())
-        warnings.insert(0, TraceWarning("skipped-first", f"The first {skip_first} of {total} {path} were left out."))
+    if skip_first:
+        warnings.insert(0, TraceWarning("skipped-first", _left_out(timeline, skip_first)))
     return TraceSummary(
         path=trace.path,
         source=trace.source,
@@ -585,6 +583,18 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int, late: Sequence[
         not_recorded=trace.not_recorded,
         duration_ns=trace.span_ns[1] - trace.span_ns[0],
     )
+
+
+def _left_out(timeline: Timeline, skip_first: int) -> str:
+    """How many steps of which were left out, of each process."""
+    steps = skipped_steps(timeline.window, timeline)
+    regions = timeline.ownership.regions
+    found = unique(np.concatenate([regions.of_range[rows] for rows in steps.values()])).tolist()
+    name = "/".join(regions.path(found[0])) if len(found) == 1 else timeline.window.range_glob
+    sizes = sorted(map(len, steps.values()))
+    each = f"{sizes[0]:,}" if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,}"
+    of_each = f" in each of {len(steps):,} processes" if len(steps) > 1 else ""
+    return f"The first {skip_first} of {each} {name} were left out{of_each}."
 
 
 def _silent(stage: str, fraction: float | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from boundby.api import Analysis
 from boundby.attribution.timeline import build_timeline, select
 from boundby.attribution.windows import parse_window
 from boundby.model.errors import SelectionError
@@ -43,6 +44,32 @@ def test_skipped_instances_are_not_counted() -> None:
     timeline = build_timeline(steps().trace(), parse_window("gpu", 2))
     assert (timeline.devices[0].low_ns // US, timeline.devices[0].high_ns // US) == (220, 460)
     assert int(timeline.counted_ranges.sum()) == 3
+
+
+def ranks() -> Program:
+    """Two processes with a device each and three steps; the first one's first step takes ten times as long."""
+    program = Program(threads=2, processes=2, devices=2)
+    for rank, first in ((0, 1000), (1, 100)):
+        begin = 0
+        for length in (first, 100, 100):
+            program.push(begin * US, (begin + 90) * US if length == 100 else 990 * US, "step", thread=rank)
+            call = program.api((begin + 10) * US, (begin + 15) * US, "cudaLaunchKernel", thread=rank)
+            program.kernel((begin + 20) * US, (begin + 60) * US, call, device=rank)
+            begin += length
+    return program
+
+
+def test_the_first_instances_of_each_process_are_skipped() -> None:
+    """Of ranks that start at different times each has its own first steps, and only they are left out."""
+    timeline = build_timeline(ranks().trace(), parse_window("gpu", 1))
+    assert [(device.low_ns // US, device.high_ns // US) for device in timeline.devices] == [(1020, 1160), (120, 260)]
+    assert int(timeline.counted_ranges.sum()) == 4  # the long first one of rank 0 runs beside all of rank 1's
+    report = Analysis(ranks().trace(), skip_first=1).report
+    assert [(region.path, region.instances) for region in report.regions if region.path] == [(("step",), 4)]
+    warning = next(item for item in report.trace.warnings if item.code == "skipped-first")
+    assert warning.message == "The first 1 of 3 step were left out in each of 2 processes."
+    with pytest.raises(SelectionError, match="only 3 instances in any process"):
+        build_timeline(ranks().trace(), parse_window("gpu", 3))
 
 
 @pytest.mark.parametrize(

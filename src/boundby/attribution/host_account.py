@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
@@ -36,12 +38,16 @@ class ThreadAccount:
         return self.covered.total
 
 
-def account_threads(context: TraceContext, low: int, high: int) -> tuple[ThreadAccount, ...]:
-    """Accounts of all threads with ranges; without any range, of every process's main thread over the window."""
+def account_threads(
+    context: TraceContext, low_ns: int, high: int, begins: Mapping[int, int]
+) -> tuple[ThreadAccount, ...]:
+    """Accounts of all threads with ranges; without any range, of every process's main thread over the window.
+    ``begins``: the processes for which it begins otherwise."""
     trace = context.trace
     annotated = unique(trace.ranges.thread).tolist()
     accounts = []
     for thread in annotated or _main_threads(trace):
+        low = begins.get(trace.threads[thread].process, low_ns)
         rows = trace.ranges.thread == thread
         covered = clip(union(trace.ranges.start_ns[rows], trace.ranges.end_ns[rows]), low, high)
         if not annotated:

@@ -94,6 +94,15 @@ class DeviceTimeline:
 
 
 @dataclass(frozen=True)
+class Span:
+    """A window on the host's clock, and whose events belong to it: those of processes that work on its device."""
+
+    low_ns: int
+    high_ns: int
+    threads: npt.NDArray[np.bool_]  # of Trace.threads
+
+
+@dataclass(frozen=True)
 class Timeline(TraceContext):
     """Everything the account knows."""
 
@@ -109,6 +118,11 @@ class Timeline(TraceContext):
     def waits(self) -> CallWaits:
         """How long each call waited for the devices, and what that cost."""
         return wait_table(self, (device.gaps for device in self.devices))
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """The windows: of the devices, or without GPU work of the threads."""
+        return _spans(self.trace, self.devices, self.threads)
 
     @property
     def total_ns(self) -> int:
@@ -217,8 +231,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         threads = account_threads(context, *host_window(window, context))
     start, end = project(trace, calls, ownership.regions, context.launch_range)
     calls.forget()
-    spans = [(device.low_ns, device.high_ns) for device in devices]
-    counted = _counted(trace, window, start, end, spans or [(t.low_ns, t.high_ns) for t in threads])
+    counted = _counted(trace, window, start, end, _spans(trace, devices, threads))
     return Timeline(
         **{part.name: getattr(context, part.name) for part in fields(context)},
         devices=tuple(devices),
@@ -421,8 +434,20 @@ def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
+def _spans(trace: Trace, devices: Sequence[DeviceTimeline], threads: Sequence[ThreadAccount]) -> list[Span]:
+    process = trace.process_of_thread
+    if not devices:
+        return [Span(one.low_ns, one.high_ns, process == process[one.thread]) for one in threads]
+    working = [unique(device.operations.table.process) for device in devices]
+    anywhere = np.isin(process, np.concatenate(working))  # a process that uses no device is counted with all
+    return [
+        Span(device.low_ns, device.high_ns, np.isin(process, own) | ~anywhere)
+        for device, own in zip(devices, working, strict=True)
+    ]
+
+
 def _counted(
-    trace: Trace, window: Window, start: Int64Array, end: Int64Array, spans: list[tuple[int, int]]
+    trace: Trace, window: Window, start: Int64Array, end: Int64Array, spans: list[Span]
 ) -> npt.NDArray[np.bool_]:
     """Instances that belong to the windows: all by default; in a chosen window those whose device work (or,
     without any, whose host interval) overlaps it."""
@@ -433,6 +458,6 @@ def _counted(
     low = np.where(launched, start, ranges.start_ns)
     high = np.where(launched, end, ranges.end_ns)
     counted = np.zeros(len(ranges), bool)
-    for first, last in spans:
-        counted |= (high > first) & (low < last)
+    for span in spans:
+        counted |= (high > span.low_ns) & (low < span.high_ns) & pick(span.threads, ranges.thread, True)
     return counted

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.projection import project
 from boundby.attribution.regions import ROOT, Regions
-from boundby.model.arrays import Int64Array, as_rows, group_counts, is_any
+from boundby.model.arrays import Int64Array, as_rows, group_counts, is_any, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
@@ -98,7 +98,7 @@ def device_window(
         rows = matching_ranges(context.trace, context.ownership.regions, window.range_glob or "*")
         low, high = _hull(context, operations, rows)
     if window.skip_first:
-        low = max(low, _after_first(window, context, operations, low, high))
+        low = max(low, _after_first(window, context, operations))
     return (low, high) if low < high else None
 
 
@@ -109,8 +109,8 @@ def empty_window() -> SelectionError:
     )
 
 
-def host_window(window: Window, context: TraceContext) -> tuple[int, int]:
-    """The window of a trace without GPU work."""
+def host_window(window: Window, context: TraceContext) -> tuple[int, int, dict[int, int]]:
+    """The window of a trace without GPU work, and where it begins in processes whose first instances are left out."""
     trace, ownership = context.trace, context.ownership
     low, high = trace.span_ns
     if window.kind == "span":
@@ -119,12 +119,16 @@ def host_window(window: Window, context: TraceContext) -> tuple[int, int]:
     elif window.kind == "nvtx":
         rows = matching_ranges(trace, ownership.regions, window.range_glob or "*")
         low, high = int(trace.ranges.start_ns[rows].min()), int(trace.ranges.end_ns[rows].max())
+    begins = {}
     if window.skip_first:
-        rows = _step_ranges(window, context, low, high)
-        low = int(trace.ranges.start_ns[rows[window.skip_first]])
+        ranges, skipped = trace.ranges, window.skip_first
+        begins = {
+            process: max(low, int(ranges.start_ns[rows[skipped]] if len(rows) > skipped else ranges.end_ns[rows[-1]]))
+            for process, rows in skipped_steps(window, context).items()
+        }
     if low >= high:
         raise empty_window()
-    return low, high
+    return low, high, begins
 
 
 def matching_ranges(trace: Trace, regions: Regions, glob: str) -> npt.NDArray[np.intp]:
@@ -172,12 +176,18 @@ def _projected(context: TraceContext, operations: DeviceOperations) -> tuple[Int
     return project(context.trace, context.calls, regions, context.launch_range, operations.rows)
 
 
-def _after_first(window: Window, context: TraceContext, operations: DeviceOperations, low: int, high: int) -> int:
-    """Where the first instance that counts begins on the device."""
-    rows = _step_ranges(window, context, low, high)
-    chosen = rows[window.skip_first]
+def _after_first(window: Window, context: TraceContext, operations: DeviceOperations) -> int:
+    """Where what counts begins on the device: after the first instances of every process that works on it."""
+    steps, ranges = skipped_steps(window, context), context.trace.ranges
     start, end = _projected(context, operations)
-    return int(start[chosen]) if end[chosen] > start[chosen] else int(context.trace.ranges.start_ns[chosen])
+    launched = end > start
+    start, end = np.where(launched, start, ranges.start_ns), np.where(launched, end, ranges.end_ns)
+    own = steps.keys() & set(unique(operations.table.process).tolist())
+    skipped = window.skip_first
+    return max(
+        int(start[rows[skipped]] if len(rows) > skipped else end[rows[-1]])
+        for rows in (steps[process] for process in own or steps)
+    )
 
 
 def step_region(context: TraceContext) -> int | None:
@@ -202,35 +212,56 @@ def step_candidates(context: TraceContext) -> list[Candidate]:
     ]
 
 
-def _step_ranges(window: Window, context: TraceContext, low: int, high: int) -> npt.NDArray[np.intp]:
-    """The instances that ``skip_first`` counts, in order: of the named range, else of the program's steps."""
-    trace, regions = context.trace, context.ownership.regions
-    ranges = trace.ranges
-    if window.range_glob is not None:
-        rows = matching_ranges(trace, regions, window.range_glob)
-    else:
-        if len(ranges) == 0:
-            raise SelectionError(
-                "The report holds no NVTX ranges, so there are no instances to skip.",
-                "Choose the window by time instead: --window START:END.",
-            )
-        best = step_region(context)
-        if best is None:
-            likely = likely_steps(step_candidates(context))
-            if not likely:
-                raise SelectionError(
-                    "No range repeats, so there are no steps to skip.", "Choose the window by time instead."
-                )
-            raise SelectionError(
-                "No range is plainly the program's step, so none can be skipped.",
-                f"Name it with --window nvtx:NAME; candidates: {', '.join(likely)}.",
-            )
-        inside = (ranges.end_ns > low) & (ranges.start_ns < high)
-        rows = np.flatnonzero((regions.of_range == best) & inside)
+def skipped_steps(window: Window, context: TraceContext) -> dict[int, npt.NDArray[np.intp]]:
+    """The instances whose first ones ``skip_first`` leaves out, in order of time, by process: of the named range,
+    else of the program's steps, from the process's first GPU work (or the start of the chosen span) on."""
+    ranges = context.trace.ranges
+    rows = _step_ranges(window, context)
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
-    if len(rows) <= window.skip_first:
+    process = context.trace.process_of_thread[ranges.thread[rows]]
+    found = {number: rows[process == number] for number in unique(process).tolist()}
+    if window.range_glob is None:
+        found = {number: _since(window, context, number, own) for number, own in found.items()}
+    found = {number: own for number, own in found.items() if len(own)}
+    most = max(map(len, found.values()), default=0)
+    if most <= window.skip_first:
+        only = f"There are only {most} instances"
+        of_each = " in any process" if len(found) > 1 else ""
         raise SelectionError(
-            f"There are only {len(rows)} instances, so the first {window.skip_first} cannot be skipped.",
+            f"{only}{of_each}, so the first {window.skip_first} cannot be skipped.",
             "Skip fewer instances with --skip-first.",
         )
-    return rows
+    return found
+
+
+def _since(window: Window, context: TraceContext, process: int, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Those of these ranges of a process that lie, in part at least, in what is looked at of it."""
+    trace = context.trace
+    start, end = trace.ranges.start_ns[rows], trace.ranges.end_ns[rows]
+    if window.kind == "span":
+        low, high = window.low_ns, window.high_ns
+        return rows[(end > (-np.inf if low is None else low)) & (start < (np.inf if high is None else high))]
+    work = trace.operations.start_ns[trace.operations.process == process]
+    return rows[end > work.min()] if window.kind == "gpu" and len(work) else rows
+
+
+def _step_ranges(window: Window, context: TraceContext) -> npt.NDArray[np.intp]:
+    """All instances of the named range, else of the program's steps."""
+    trace, regions = context.trace, context.ownership.regions
+    if window.range_glob is not None:
+        return matching_ranges(trace, regions, window.range_glob)
+    if len(trace.ranges) == 0:
+        raise SelectionError(
+            "The report holds no NVTX ranges, so there are no instances to skip.",
+            "Choose the window by time instead: --window START:END.",
+        )
+    best = step_region(context)
+    if best is not None:
+        return np.flatnonzero(regions.of_range == best)
+    likely = likely_steps(step_candidates(context))
+    if not likely:
+        raise SelectionError("No range repeats, so there are no steps to skip.", "Choose the window by time instead.")
+    raise SelectionError(
+        "No range is plainly the program's step, so none can be skipped.",
+        f"Name it with --window nvtx:NAME; candidates: {', '.join(likely)}.",
+    )

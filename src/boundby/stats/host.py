@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from boundby.attribution.host_account import sample_period
 from boundby.attribution.segments import Segments
-from boundby.attribution.timeline import DeviceTimeline, Timeline
+from boundby.attribution.timeline import DeviceTimeline, Span, Timeline
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import lifetime, sleeps_of
 from boundby.model.arrays import (
@@ -112,9 +112,10 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
     cpu, cpu_of, active, threads = (np.zeros(size, np.int64) for _ in range(4))
     own_os = {what: np.zeros(size, np.int64) for what in SLEEPS}
     spans = _spans(timeline)
+    bounds = [trace.span_ns, *((span.low_ns, span.high_ns) for span in spans)]
     calls = _calls_by_region(timeline, calls_in_windows(timeline))
     window_calls, window_ns = shown.by_group(size)
-    low, high = min(trace.span_ns[0], *(s[0] for s in spans)), max(trace.span_ns[1], *(s[1] for s in spans))
+    low, high = min(first for first, _ in bounds), max(last for _, last in bounds)
     active_of: dict[int, Coverage] = {}
     for thread in _active_threads(trace):
         _count_os_calls(timeline, thread, spans, own_os)
@@ -151,17 +152,16 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
 def calls_in_windows(timeline: Timeline, *, of_devices: bool = False) -> slice | npt.NDArray[np.intp]:
     """Rows of the calls that regions count: with their instances, of which some begin before the first GPU work.
     ``of_devices``: only those that start in a device's window, as sums of the window count them."""
-    windows = [(device.low_ns, device.high_ns) for device in timeline.devices] if of_devices else []
-    return as_rows(_within(timeline.calls.start_ns, windows or _spans(timeline)))
+    spans = timeline.spans if of_devices and timeline.devices else _spans(timeline)
+    return as_rows(_within(timeline.calls.start_ns, timeline.calls.thread, spans))
 
 
-def _spans(timeline: Timeline) -> list[tuple[int, int]]:
+def _spans(timeline: Timeline) -> list[Span]:
     """The windows on the host's clock; everything, where the default window is analysed."""
     window, trace = timeline.window, timeline.trace
-    if window.kind in ("gpu", "all") and not window.skip_first:
-        return [trace.span_ns]
-    pairs = [(device.low_ns, device.high_ns) for device in timeline.devices]
-    return pairs or [(account.low_ns, account.high_ns) for account in timeline.threads] or [trace.span_ns]
+    if (window.kind in ("gpu", "all") and not window.skip_first) or not timeline.spans:
+        return [Span(*trace.span_ns, np.ones(len(trace.threads), bool))]
+    return timeline.spans
 
 
 def _active_threads(trace: Trace) -> list[int]:
@@ -169,12 +169,15 @@ def _active_threads(trace: Trace) -> list[int]:
     return sorted({*unique(trace.api.thread).tolist(), *unique(trace.ranges.thread).tolist()})
 
 
-def _within(time: Int, spans: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    if len(time) and len(spans) == 1 and time.min() >= spans[0][0] and time.max() <= spans[0][1]:
+def _within(time: Int, thread: npt.NDArray[np.integer] | int, spans: list[Span]) -> npt.NDArray[np.bool_]:
+    """Whether each event, of its thread, begins in a window that it belongs to."""
+    one = spans[0]
+    if len(time) and len(spans) == 1 and one.threads.all() and time.min() >= one.low_ns and time.max() <= one.high_ns:
         return np.ones(len(time), bool)
     inside = np.zeros(len(time), bool)
-    for low, high in spans:
-        inside |= (time >= low) & (time <= high)
+    for span in spans:
+        here = (time >= span.low_ns) & (time <= span.high_ns)
+        inside |= here if span.threads.all() else here & span.threads[thread]
     return inside
 
 
@@ -191,7 +194,7 @@ def _calls_by_region(timeline: Timeline, rows: slice | npt.NDArray[np.intp]) -> 
     return number, total, syncs, blocked_ns
 
 
-def _count_os_calls(timeline: Timeline, thread: int, spans: list[tuple[int, int]], own: dict[str, Int]) -> None:
+def _count_os_calls(timeline: Timeline, thread: int, spans: list[Span], own: dict[str, Int]) -> None:
     """Add a thread's sleeps to the regions of its own ranges; a thread that only borrows a range adds nothing."""
     evidence, ranges = timeline.host_state.evidence(thread), timeline.trace.ranges
     for what, asleep in sleeps_of(timeline.trace, thread).items():
@@ -199,7 +202,7 @@ def _count_os_calls(timeline: Timeline, thread: int, spans: list[tuple[int, int]
             asleep = intersect(asleep, evidence.asleep)
         row = timeline.ownership.ranges_at(thread, asleep.start)
         mine = (row >= 0) & (ranges.thread[np.maximum(row, 0)] == thread) if len(ranges) else row >= 0
-        mine &= _within(asleep.start, spans)
+        mine &= _within(asleep.start, thread, spans)
         np.add.at(own[what], timeline.ownership.region_of(row[mine]), (asleep.end - asleep.start)[mine])
 
 
