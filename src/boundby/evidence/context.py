@@ -166,8 +166,14 @@ class RuleContext:
         return self.savings.faster(_mask(operations, len(self.operations)), least, most)
 
     def account_saving(self, cause: Cause, region: int = ROOT) -> SavingNs:
-        """Where replay cannot tell: between nothing and the account's time of an idle cause."""
-        return 0, self.time_ns(cause, region)
+        """Where replay cannot tell: between nothing and the account's time of an idle cause, on the device with most
+        of it, since devices run side by side."""
+        inside = self.subtree(region)
+        of_each = (
+            int((one.end_ns - one.start_ns)[(one.cause == cause) & inside[one.region]].sum())
+            for one in (device.segments for device in self.timeline.devices)
+        )
+        return 0, max(of_each, default=self.time_ns(cause, region))
 
     def path(self, region: int) -> tuple[str, ...]:
         """Names of a region, outermost first; () for the root."""

@@ -88,7 +88,7 @@ class Launches:
         if replayed is not None:
             return replayed
         share = len(self.rows(part)) / max(len(self.part), 1)
-        return 0, round(share * min(context.time_ns(Cause.CUDA_API), context.longest_window_ns))
+        return 0, round(share * context.account_saving(Cause.CUDA_API)[1])
 
 
 @once

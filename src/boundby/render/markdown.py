@@ -101,7 +101,7 @@ def _responses(report: Report) -> str:
         rows = [
             (
                 escape(one.title),
-                escape(sentences.saves_of(one, account.whole_ns).removeprefix("saves ")),
+                escape(sentences.saves_of(one, account.set_against_ns).removeprefix("saves ")),
                 escape(one.because),
                 command(one.command),
             )
@@ -160,7 +160,7 @@ def _devices(devices: Sequence[Account]) -> str:
 def _account(account: Account, *, folded: bool = False) -> str:
     lines = [f"### {escape(str(account.headline))}", ""]
     lines += [" ".join(escape(text) for text in (*account.told, *account.doubts)), ""]
-    if told := sentences.first(account.responses, account.whole_ns):
+    if told := sentences.first(account.responses, account.set_against_ns):
         lines += [f"**First:** {escape(told)}", ""]
     if not account.parts:
         return "\n".join([*lines, "No time in the window."])

@@ -107,7 +107,7 @@ def _in_full(account: Account, face: Face) -> list[Text]:
 
 def _first(account: Account, face: Face) -> list[Text]:
     """``First: ... saves X-Y``, and the step as code: at most four lines, so that a command can be copied."""
-    told = sentences.first(account.responses, account.whole_ns)
+    told = sentences.first(account.responses, account.set_against_ns)
     if not told:
         return []
     style = "bold green" if face.color else STRONG

@@ -95,7 +95,7 @@ def _in_full(account: Account, face: Face) -> list[Text]:
     lines = headline(replace(account, name=face.fit(account.name, face.width // 2)).headline, face)
     for text in account.told:
         lines += face.wrapped(text)
-    if told := sentences.first(account.responses, account.whole_ns):
+    if told := sentences.first(account.responses, account.set_against_ns):
         lines += face.wrapped(told, first=Text("First: ", style=STRONG))
     parts = account.parts
     if not parts:
@@ -296,7 +296,7 @@ def _cards(report: Report, face: Face) -> list[list[Text]]:
         if account.responses:
             lines.append(face.heading(f"{account.name}: FIRST RESPONSES"))
         for rank, response in enumerate(account.responses, 1):
-            told = sentences.saves_of(response, account.whole_ns)
+            told = sentences.saves_of(response, account.set_against_ns)
             saves = f": {told}" if told else ""
             lines += face.wrapped(f"{clean(response.title)}{saves}", first=face.line((f"{rank:>2} ", STRONG)))
             lines += face.wrapped(clean(response.because), indent=FINDING_INDENT, style=DIM)

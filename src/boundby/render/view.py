@@ -34,6 +34,7 @@ class Account:
     verdict: Verdict
     time: Mapping[str, int]  # ns by cause
     whole_ns: int
+    set_against_ns: int  # what savings are told as shares of
     meanings: Mapping[str, str]  # of its causes
     gpu_name: str = ""
     utilization: float | None = None  # of a device
@@ -104,12 +105,14 @@ class Account:
 def accounts(report: Report) -> tuple[Account, ...]:
     """Of the devices; then of the host's threads, the busiest first."""
     alone = {(item.device, item.scenario): item.predicted_ns for item in report.what_if}
+    whole_ns = longest_window(report)
     devices = (
         Account(
             name=sentences.gpu(device),
             verdict=device.verdict,
             time=device.time,
             whole_ns=device.window_ns,
+            set_against_ns=whole_ns,
             meanings=sentences.meanings([device]),
             gpu_name=device.name,
             utilization=device.gpu_utilization,
@@ -129,6 +132,7 @@ def accounts(report: Report) -> tuple[Account, ...]:
             verdict=thread.verdict,
             time=thread.time,
             whole_ns=thread.total_ns,
+            set_against_ns=whole_ns,
             meanings=HOST_MEANING,
             note=sentences.blocked_on(thread.blocked_on),
             responses=thread.first_responses,
