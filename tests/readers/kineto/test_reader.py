@@ -112,6 +112,7 @@ def test_hip_calls_are_their_cuda_twins(tmp_path: Path) -> None:
     )
     report = boundby.analyze(made.write(tmp_path / "hip.json"))
     assert (report.devices[0].id, report.devices[0].name) == (9, "AMD Instinct MI300X")
+    assert [gpu.id for gpu in report.trace.gpus] == [9]  # of another numbering: which of the list is idle is not known
     assert report.devices[0].sync.count == 1
 
 

@@ -119,7 +119,8 @@ def _gpus(top: dict[str, Any], ids: Int64Array) -> Gpus:
     alike = next(iter(told.values())) if len(set(names.values())) == 1 else {}
     used = unique(ids).tolist()
     info = [GpuInfo(number, names.get(number) or str(alike.get("name") or f"GPU {number}")) for number in used]
-    info += [GpuInfo(number, names[number], used=False) for number in sorted(set(told) - set(used))]
+    if set(used) <= set(told):  # else nobody knows which of the list these are, and so which do nothing
+        info += [GpuInfo(number, names[number], used=False) for number in sorted(set(told) - set(used))]
     facts = tuple(_facts(told.get(gpu.id, alike)) for gpu in info)
     return Gpus(tuple(info), facts, {gpu.id: place for place, gpu in enumerate(info)})
 

@@ -156,7 +156,8 @@ def read_gpus(database: Database, operations: Raw) -> Gpus:
     shown = {place: (place[1] if one_to_one else gpu) for place, gpu in physical.items()}
     meant = {shown[place]: gpu for place, gpu in physical.items()}
     ids = sorted(meant)
-    rest = sorted(set(names) - set(physical.values()))
+    # Where one that works is not listed, ids are of another numbering, and nobody knows which of the list do nothing.
+    rest = sorted(set(names) - set(physical.values())) if set(physical.values()) <= set(names) else []
     used = tuple(GpuInfo(number, names.get(meant[number], f"GPU {meant[number]}")) for number in ids)
     return Gpus(
         info=(*used, *(GpuInfo(gpu, names[gpu], used=False) for gpu in rest)),
