@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import boundby
+from boundby.model.records import replace
 from boundby.render.sentences import phases
+from boundby.results.report import Phase, Window
 from boundby.simulate.engine import simulate
 from boundby.simulate.export import to_export
 from boundby.simulate.machine import Machine
-from boundby.simulate.program import US, Launch, Loop, Range, Work, program
+from boundby.simulate.program import US, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.script import realise
+from boundby.verdict.phases import change_of
 
 
 @pytest.mark.parametrize(("first_us", "bounds"), [(60_000, ["cpu", "gpu_compute"]), (100, [])])
@@ -24,4 +28,35 @@ def test_what_follows_the_first_steps(first_us: int, bounds: list[str], tmp_path
     [device] = boundby.analyze(path).devices
     assert device.verdict.bound == ("cpu" if bounds else "gpu_compute")
     assert [phase.bound for phase in device.phases] == bounds
-    assert ("after that" in phases(device)) is bool(bounds)
+    assert bool(phases(device)) is bool(bounds)
+
+
+@pytest.mark.parametrize("slow_steps", [8, 60])
+def test_it_is_told_when_the_program_changes(slow_steps: int, tmp_path: Path) -> None:
+    """The cut lies where the program changes, wherever in the window that is, and each side has its own verdict."""
+    slow = [Work(2_000 * US), Launch("a", 20 * US)]
+    fast = [Launch("a", 300 * US), Launch("b", 300 * US)]
+    made = program(Loop(slow_steps, slow), Loop(60, fast))
+    path = to_export(simulate(realise(made, Machine()))).write(tmp_path / "made.sqlite", "2023")
+    analysis = boundby.Analysis(path)
+    [device] = analysis.report.devices
+    before, after = device.phases
+    assert (before.bound, after.bound) == ("cpu", "gpu_compute")
+    kernels = analysis.trace.operations
+    first = int(kernels.start_ns[np.flatnonzero(kernels.end_ns - kernels.start_ns > 200 * US)[0]])
+    assert abs(after.window.start_ns - first) <= 0.01 * device.window_ns
+    assert phases(device).startswith(f"The program changes at {after.window.start_ns / 1e9:.3f} s")
+
+
+def test_no_time_is_told_where_work_changes_bit_by_bit(tmp_path: Path) -> None:
+    """Host work that gets shorter step by step, as kernels get longer, changes at no time: only halves differ."""
+    steps = [
+        Loop(1, [Work((2_000 - 20 * number) * US), Launch("a", 20 * number * US), Sync()]) for number in range(1, 100)
+    ]
+    path = to_export(simulate(realise(program(*steps), Machine()))).write(tmp_path / "made.sqlite", "2023")
+    analysis = boundby.Analysis(path)
+    assert change_of(analysis.timeline.devices[0]) is None
+    [device] = analysis.devices
+    parts = (Phase(Window(0, 500), "cpu", "high", 1), Phase(Window(500, 1000), "gpu_compute", "high", 1))
+    told = phases(replace(device, phases=parts))
+    assert told.startswith("The program changes: CPU bound in its first half (until 0.000 s")

@@ -10,7 +10,16 @@ from boundby.model.causes import BOUND_LABEL, MEANING, SHORT_LABEL, WITHOUT
 from boundby.model.records import dataclass
 from boundby.model.scenarios import scenario_label
 from boundby.render.text import clean, file_name
-from boundby.results.report import DeviceReport, FirstResponse, RegionReport, Report, ThreadReport, Verdict, WhatIf
+from boundby.results.report import (
+    DeviceReport,
+    FirstResponse,
+    Phase,
+    RegionReport,
+    Report,
+    ThreadReport,
+    Verdict,
+    WhatIf,
+)
 
 IN_RANGES = 0.9  # of the host's time: ranges that cover less of it are told to do so
 NOTHING = "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
@@ -150,15 +159,24 @@ def confidence(verdict: Verdict) -> str:
 
 
 def phases(device: DeviceReport) -> str:
-    """``The program changes: CPU bound at first, GPU-compute bound from 12.4 s on.``; empty where it does not."""
+    """``The program changes at 12.4 s: CPU bound before, GPU-compute bound after.``; empty where it does not."""
     if len(device.phases) < 2:
         return ""
     first, second = device.phases[0], device.phases[-1]
-    one, other = (BOUND_LABEL.get(phase.bound, phase.bound) for phase in (first, second))
+    labels = {**BOUND_LABEL, "unknown": "no verdict"}
+    one, other = (labels.get(phase.bound, phase.bound) for phase in (first, second))
     at = f"{second.window.start_ns / 1e9:.3f} s on the trace's clock"
+    is_half = abs(_length(first) - _length(second)) <= 1
     if one == other:
-        return f"The program changes: {one} both until {at} and after it, but not over the whole."
-    return f"The program changes: {one} until {at}, {other} after that."
+        parts = "both halves" if is_half else "both parts"
+        return f"The program is not of one piece: {one} in {parts} (until {at}, and after it), but not over the whole."
+    if is_half:  # it may change anywhere in them
+        return f"The program changes: {one} in its first half (until {at}), {other} in its second."
+    return f"The program changes at {at}: {one} before, {other} after."
+
+
+def _length(phase: Phase) -> int:
+    return phase.window.end_ns - phase.window.start_ns
 
 
 def because(verdict: Verdict) -> str:

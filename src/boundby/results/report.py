@@ -539,8 +539,8 @@ class DeviceReport(_WithCopies):
         tuple[Phase, ...],
         LATER,
         NO_COLUMN,
-        "Where the halves of the window, or what follows its first steps, are not bound by the same as the whole: the "
-        "two parts, each with its verdict. Else empty.",
+        "Where what lies before and after a change, the halves of the window, or what follows its first steps are not "
+        "bound by the same as the whole: the two parts, each with its verdict. Else empty.",
     ] = ()
     doubts: Annotated[
         tuple[Doubt, ...],

@@ -1,11 +1,13 @@
-"""Whether a program changes: where the halves of a window, or what follows its first steps, are not bound by the same
-as the whole, the parts have verdicts of their own."""
+"""Whether a program changes: where what lies before and after a change, the halves of a window, or what follows its
+first steps are not bound by the same as the whole, the parts have verdicts of their own."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline, part_of
 from boundby.attribution.windows import step_region
@@ -22,9 +24,14 @@ ALIKE = 0.03
 LEAST_OPERATIONS = 5
 # Where the cut lies in a gap of so much of a part, a replay of its operations knows nothing of it: its account decides.
 MOST_AT_EDGES = 0.05
+# The account over time, in which a change is looked for, is of so many pieces; neither part is shorter than this share.
+PIECES, LEAST_PART = 64, 0.1
+# A change moves a cause's share by so much, and at least this part of that within so much of the window around it.
+CHANGES, AT_ONCE, NEAR = 0.1, 0.5, 1 / 16
 # A program of fewer steps is told by its halves alone.
 LEAST_STEPS = 4
 
+Float64Array = npt.NDArray[np.float64]
 Describe = Callable[[Timeline, DeviceTimeline, dict[str, int] | None], Case]
 
 
@@ -36,8 +43,8 @@ def find_phases(
     predictor: Predictor | None,
     case_of: Describe,
 ) -> tuple[Phase, ...]:
-    """The halves of the device's window, each with its verdict, if one has another than the whole; else its first steps
-    and the rest, if that has another; else nothing.
+    """What lies before and after the device's work changes, each with its verdict, if one has another than the whole;
+    else so its halves; else its first steps and the rest, if that has another; else nothing.
 
     ``case_of`` describes a part of the window, as `whole` describes all of it. The replay is that of the whole trace.
     """
@@ -45,7 +52,42 @@ def find_phases(
         return ()
     middle, rest = (device.low_ns + device.high_ns) // 2, _after_first_steps(timeline, device)
     describe = (timeline, device, whole, verdict, predictor, case_of)
-    return _parts(middle, *describe, either=True) or (_parts(rest, *describe) if rest is not None else ())
+    for cut_ns in filter(None, (change_of(device), middle)):
+        if found := _parts(cut_ns, *describe, either=True):
+            return found
+    return _parts(rest, *describe) if rest is not None else ()
+
+
+def change_of(device: DeviceTimeline) -> int | None:
+    """Where the device's account changes most: the cut that best parts the causes' shares, if they change right there.
+    None: nowhere, or bit by bit."""
+    low, high = float(device.low_ns), float(device.high_ns)
+    piece = (high - low) / PIECES
+    cut = _best_cut(device, np.linspace(low, high, PIECES + 1))
+    near = np.linspace(max(cut - piece, low), min(cut + piece, high), PIECES + 1)
+    cut = _best_cut(device, np.concatenate(([low], near[1:-1], [high])))
+    if min(cut - low, high - cut) < LEAST_PART * (high - low):
+        return None
+    moved = np.abs(_shares(device, low, cut) - _shares(device, cut, high)).max()
+    width = NEAR * (high - low)
+    before, after = _shares(device, max(low, cut - width), cut), _shares(device, cut, min(high, cut + width))
+    return round(cut) if moved >= CHANGES and np.abs(before - after).max() >= AT_ONCE * moved else None
+
+
+def _best_cut(device: DeviceTimeline, edges: Float64Array) -> float:
+    """The one of these times, from the window's start to its end, before and after which the causes' shares differ most
+    for the lengths of both: what is left of their variance is least."""
+    pieces = [device.segments.between(round(a), round(b)).by_cause() for a, b in itertools.pairwise(edges.tolist())]
+    until_ns = np.cumsum(pieces, axis=0, dtype=np.float64)
+    length, whole = (edges[1:-1] - edges[0])[:, None], edges[-1] - edges[0]
+    differ = until_ns[:-1] / length - (until_ns[-1] - until_ns[:-1]) / (whole - length)
+    gain = (differ**2).sum(axis=1) * (length * (whole - length))[:, 0]
+    return float(edges[1:-1][np.argmax(gain)])
+
+
+def _shares(device: DeviceTimeline, low: float, high: float) -> Float64Array:
+    shares: Float64Array = device.segments.between(round(low), round(high)).by_cause() / max(high - low, 1)
+    return shares
 
 
 def _after_first_steps(timeline: Timeline, device: DeviceTimeline) -> int | None:
@@ -91,7 +133,7 @@ def _parts(
     if predictor is not None:
         for number, part in enumerate(parts):
             of_part = Predictor(part, predictor.graph)
-            if of_part.rest_ns[0] < MOST_AT_EDGES * of_part.measured_ns[0]:
+            if of_part.rest_ns[0] < MOST_AT_EDGES * of_part.measured_ns[0] and of_part.unreliable is None:
                 cases[number] = case_of(part, part.devices[0], savings_by_cause(of_part)[device.index])
     verdicts = [judge(case) for case in cases]
     told = [part for part in (verdicts if either else verdicts[1:]) if part.bound != "unknown"]
