@@ -128,13 +128,15 @@ def test_pinning_is_no_code_that_is_loaded() -> None:
 
 @pytest.mark.parametrize("saved", [0, 200 * MS])
 def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPatch, saved: int) -> None:
-    chain = Chain((), 0, (Link("cudaStreamSynchronize", 10, 50 * MS, 0),))
+    chain = Chain((), 0, (Link("cudaStreamSynchronize", 10, 50 * MS, 0, untold=2, untold_ns=7 * MS),))
     monkeypatch.setattr(first_responses, "wait_chain", lambda _: chain)
     of = subject()
     context = SimpleNamespace(least_ns=MS, regions=(), saving=lambda _: (saved, saved))
     (note,) = first_responses._notes(replace(of, context=context))  # type: ignore[arg-type]
     assert ("costs nothing" in note) is (saved == 0)
     assert ("cost 200 ms" in note) is (saved > 0)
+    told = "blocks the host for 50.0 ms in 10 calls, not counting 7.00 ms for copies or before memory is freed"
+    assert told in note  # as tables of calls, which count these as well, can be checked against it
 
 
 def test_steps_of_operators_repeat(tmp_path: Path) -> None:

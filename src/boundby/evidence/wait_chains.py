@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext, once
-from boundby.evidence.waits import kinds_of_waits, largest_kinds, waits_of
+from boundby.evidence.waits import kinds_of_waits, largest_kinds, untold_waits, waits_of
 from boundby.model.arrays import unique
 from boundby.model.records import dataclass
 from boundby.model.units import duration
@@ -32,6 +32,8 @@ class Link:
     waits: int
     held_ns: int
     saved_ns: int
+    untold: int = 0  # others of this name, which wait for a copy, or after which memory is freed
+    untold_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def wait_chain(context: RuleContext) -> Chain:
     [whole] = _saved(context, [list(every.values())])
     if whole < context.least_ns:  # none costs anything: the largest may be worth saying so
         harmless = [name for name in largest if held[name] >= STANDS * context.longest_window_ns]
-        return Chain((), whole, tuple(Link(name, len(kinds[name]), held[name], 0) for name in harmless))
+        return Chain((), whole, tuple(_harmless(context, name, kinds[name]) for name in harmless))
     links: list[Link] = []
     gone: list[Rows] = []
     alone: dict[str, int] = {}
@@ -86,7 +88,12 @@ def wait_chain(context: RuleContext) -> Chain:
         for name in largest
         if held[name] >= STANDS * context.longest_window_ns and alone[name] < COSTS * context.longest_window_ns
     ]
-    return Chain(tuple(links), whole, tuple(Link(name, len(kinds[name]), held[name], 0) for name in harmless))
+    return Chain(tuple(links), whole, tuple(_harmless(context, name, kinds[name]) for name in harmless))
+
+
+def _harmless(context: RuleContext, name: str, rows: Rows) -> Link:
+    held_ns, others = waits_of(context).held_ns, untold_waits(context).get(name, rows[:0])
+    return Link(name, len(rows), int(held_ns[rows].sum()), 0, len(others), int(held_ns[others].sum()))
 
 
 def _saved(context: RuleContext, selections: Sequence[Sequence[Rows]]) -> list[int]:

@@ -70,6 +70,10 @@ class WaitKind(IntEnum):
     TAKEN_OVER = 6  # a release right after it would wait instead: no rule
 
 
+#: Waits that no rule on waits speaks of.
+UNTOLD = (WaitKind.COPY, WaitKind.TAKEN_OVER)
+
+
 @dataclass(frozen=True)
 class Waits:
     """Columns of waits, in order of their calls. ``call`` is a row of ``context.calls``."""
@@ -255,8 +259,16 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) 
 @once
 def kinds_of_waits(context: RuleContext) -> dict[str, Rows]:
     """Waits (rows of `Waits`) that rules speak of, by what they are called: by the operator or the call."""
+    return _by_name(context, np.flatnonzero(~is_any(waits_of(context).kind, UNTOLD)))
+
+
+def untold_waits(context: RuleContext) -> dict[str, Rows]:
+    """The other ones, by the same names."""
+    return _by_name(context, np.flatnonzero(is_any(waits_of(context).kind, UNTOLD)))
+
+
+def _by_name(context: RuleContext, rows: Rows) -> dict[str, Rows]:
     waits = waits_of(context)
-    rows = np.flatnonzero(~is_any(waits.kind, (WaitKind.COPY, WaitKind.TAKEN_OVER)))
     kinds, of_row = factorize(waits.operator[rows], context.calls.name[waits.call[rows]])
     told = [
         plain_name(context.trace.names[name]) if operator == NOTHING else EVERY[operator].label

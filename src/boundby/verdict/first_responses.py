@@ -25,7 +25,7 @@ from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, Cause
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.records import dataclass, replace
-from boundby.model.units import count, duration, percent, size
+from boundby.model.units import count, duration, percent, plural, size
 from boundby.replay.predictor import Predictor, Step
 from boundby.replay.questions import answer
 from boundby.replay.removals import Faster
@@ -221,7 +221,11 @@ def _notes(subject: Subject) -> Iterator[str]:
     chain, saved = wait_chain(subject.context), subject.context.saving(("sync",))
     most_ns = 0 if saved is None else sum(saved) // 2
     for link in chain.harmless[:2]:
-        held = f"{link.name} blocks the host for {duration(link.held_ns)}"
+        beside = f", not counting {duration(link.untold_ns)} for copies or before memory is freed"
+        held = (
+            f"{link.name} blocks the host for {duration(link.held_ns)} in {plural(link.waits, 'call')}"
+            f"{beside if link.untold_ns else ''}"
+        )
         if not chain.links and most_ns >= subject.context.least_ns:  # copies hold the host instead
             yield (
                 f"{held}: without these waits alone the program takes as long, since it then waits elsewhere, as in"
