@@ -156,7 +156,12 @@ def test_what_is_lost_is_not_idle(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "run.sqlite") as export:
         (middle,) = export.execute("SELECT AVG(start) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
         export.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start > ?", (middle,))
-    (note,) = [item for item in api.analyze(tmp_path / "run.sqlite").findings if item.rule == "trace-incomplete"]
+    report = api.analyze(tmp_path / "run.sqlite")
+    (note,) = [item for item in report.findings if item.rule == "trace-incomplete"]
+    reading = {check.name: check.reading for check in report.devices[0].checklist}
+    assert "not on record whether it works" in reading["GPU utilization"]
+    assert "of them work may be missing" in reading["Gaps"]
+    assert "what is not on record included" in window(report)
     assert "launches are on record without their work" in note.title
     assert "idle" not in note.title
 

@@ -243,7 +243,8 @@ def window(report: Report) -> str:
     longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
     span = units.duration(longest.window_ns)
     if report.analysis.window == "gpu":
-        text = f"{span} from first to last GPU work"
+        lost = ", what is not on record included" if _lacks_records(longest) else ""
+        text = f"{span} from first to last GPU work{lost}"
     elif report.analysis.window == "all":
         text = f"{span}, the whole trace"
     else:

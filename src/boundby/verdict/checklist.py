@@ -51,7 +51,10 @@ def _gpu_utilization(signs: Signs) -> Check:
     busy = signs.case.share(*BUSY_CAUSES)
     # A device left alone: the host computes instead, or it sleeps itself.
     rests = signs.cpu_utilization is not None and signs.cpu_utilization < LOW_UTILIZATION
-    if busy > HIGH_UTILIZATION:
+    unseen = signs.part(_unseen_ns(signs))
+    if busy <= HIGH_UTILIZATION and unseen >= LEAST_SAVING:
+        reading, points_to = f"at least: for {percent(unseen)} of the time it is not on record whether it works", None
+    elif busy > HIGH_UTILIZATION:
         reading, points_to = "over 90 %: the device is the limit", busiest(signs.case.time).key
     elif busy < NEAR_ZERO:
         reading, points_to = "near 0: the device hardly works", "host_blocked" if rests else "cpu"
@@ -60,6 +63,11 @@ def _gpu_utilization(signs: Signs) -> Check:
     else:
         reading, points_to = "80 to 90 %: moderate", None
     return Check("GPU utilization", percent(busy), reading, points_to)
+
+
+def _unseen_ns(signs: Signs) -> int:
+    """For how long the device may work without a record of it."""
+    return sum(signs.case.lost_work.values())
 
 
 def _cpu_utilization(signs: Signs) -> Check:
@@ -85,7 +93,9 @@ def _gaps(signs: Signs) -> Check:
     if not gaps.count:
         return Check("Gaps", value, "none", None)
     mean = duration(gaps.total_ns / gaps.count)
-    return Check("Gaps", value, f"mean {mean}, longest {duration(gaps.longest_ns)}", None)
+    unseen_ns = min(_unseen_ns(signs), gaps.total_ns)
+    beside = f"; in {duration(unseen_ns)} of them work may be missing" if signs.part(unseen_ns) >= LEAST_SAVING else ""
+    return Check("Gaps", value, f"mean {mean}, longest {duration(gaps.longest_ns)}{beside}", None)
 
 
 def _api_calls(signs: Signs) -> Check:
