@@ -88,7 +88,10 @@ def _sync(case: Case, decision: Decision) -> str:
 
 def _cuda_api(case: Case, _: Decision) -> str:
     rate = f", {case.api.per_ms:.3g} calls per ms" if case.api.per_ms else ""
-    return f"GPU idle {percent(case.share(Cause.CUDA_API))} while the host launches{rate}, busy {_busy(case)}"
+    inside_ns = max(case.api.in_window[1] - case.sync.blocked_ns, 0)  # the rest is what a program does between calls
+    inside = "" if case.is_part else f" (in CUDA calls {percent(min(inside_ns / case.window_ns, 1.0))} of the time)"
+    idle = f"GPU idle {percent(case.share(Cause.CUDA_API))} while the host prepares and makes launches"
+    return f"{idle}{inside}{rate}, busy {_busy(case)}"
 
 
 def _cpu(case: Case, _: Decision) -> str:
