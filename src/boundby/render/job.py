@@ -59,7 +59,7 @@ def headline(job: JobReport) -> str:
     if job.missing:
         ranks = f"{len(job.ranks) + len(job.missing)} ranks, of which {len(job.ranks)} are here,"
     if verdict.bound == "unknown":
-        return f"It is not known what bounds the job of {ranks}: {clean(verdict.because)}."
+        return f"It is not known what bounds the job of {ranks.rstrip(',')}: {clean(verdict.because)}."
     return f"The job of {ranks} is {bound}: {clean(verdict.because)}."
 
 

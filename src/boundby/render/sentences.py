@@ -53,7 +53,8 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headlin
     """The verdict as the first sentence anybody reads."""
     verb = "are" if plural else "is"
     if verdict.bound == "unknown" and verdict.why_not:
-        return Headline("The trace ", "CANNOT TELL", f" what {subject} {verb} bound by.", "unknown")
+        within = f"all {subject[4:]}" if subject.startswith("All ") else subject
+        return Headline("The trace ", "CANNOT TELL", f" what {within} {verb} bound by.", "unknown")
     if verdict.bound == "unknown":
         return Headline(f"{subject} {'have' if plural else 'has'} ", "NO DOMINANT CAUSE", ".", "unknown")
     if verdict.bound == "mixed" and verdict.mixed_of:

@@ -91,7 +91,8 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
             f"CUDA calls stop on record {duration(case.silent_ns)} before the end, while ranges go on",
         )
     if case.operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
-        yield 1, f"only {case.operations} GPU operations"
+        number = plural(case.operations, "GPU operation")
+        yield 1, f"only {number}" if case.operations else "no GPU operation of its own"
     if (unshown := _unshown(case, decision)) is not None:
         yield 2, f"the device hardly idles here for {SHORT_LABEL[unshown.key]}: what it would save lies elsewhere"
     for saving in decision.savings:

@@ -75,7 +75,8 @@ def why_not(case: Case, decision: Decision) -> str | None:
     if decision.bound == "unknown":
         return None if case.is_part else _waiting(case, decision)  # nothing is claimed
     if not case.is_part and 0 < case.operations < LEAST_OPERATIONS:
-        return f"{plural(case.operations, 'GPU operation')} give no verdict. Capture more of the program"
+        gives = "gives" if case.operations == 1 else "give"
+        return f"{plural(case.operations, 'GPU operation')} {gives} no verdict. Capture more of the program"
     if case.stretched is not None:
         return case.stretched
     if case.calls_lost_fraction >= MANY_CALLS_LOST and decision.host_limit_fraction is None:
