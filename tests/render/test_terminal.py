@@ -171,6 +171,8 @@ def test_notes_have_a_heading_of_their_own() -> None:
     only = terminal.render(replace(report, findings=(note, note)), width=100)
     assert "No finding worth 1 % of the time (39 rules looked); 2 notes." in only
     assert "\nNOTES (2) " in only
+    part = replace(report, findings=(), analysis=AnalysisSummary(rules_checked=39, region_glob="step*"))
+    assert "No finding in regions step*; 39 rules looked at the whole program." in terminal.render(part, width=100)
     assert "FINDINGS" not in only
 
 

@@ -49,12 +49,16 @@ def nothing_found(report: Report) -> str:
     was found, or nobody looked."""
     if not report.analysis.rules_checked or any(item.severity != NOTE for item in report.findings):
         return ""
+    glob = report.analysis.region_glob
+    where = f" in regions {clean(glob)}" if glob is not None else ""  # others may have some
     least = "0.1 %" if report.analysis.show_all else "1 %"
     rules, notes = units.plural(report.analysis.rules_checked, "rule"), len(report.findings)
     if notes:
-        return f"No finding worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
+        return f"No finding{where} worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
     if not report.devices:
-        return f"No finding: {rules} looked at the host's threads; most look for what keeps a GPU waiting."
+        return f"No finding{where}: {rules} looked at the host's threads; most look for what keeps a GPU waiting."
+    if where:
+        return f"No finding{where}; {rules} looked at the whole program."
     return f"No finding: {rules} looked, and none knows a change that would save {least} of the time."
 
 
