@@ -129,15 +129,23 @@ def warm_share(context: RuleContext) -> tuple[float, list[str]]:
     return int(time.sum()) / max(context.window_ns, 1), list(dict.fromkeys(named))
 
 
-def rest_window(context: RuleContext) -> str | None:
-    """The value of ``--window`` that shows the largest region beside warm-up; None where there is none."""
+def rest_region(context: RuleContext) -> int | None:
+    """The largest region beside warm-up; None where there is none."""
     tree, warm = context.tree, warm_regions(context)
     around = tree.accumulate(warm.astype(np.int64)) > 0  # and those that hold warm-up
     time = context.figures.inclusive.sum(axis=1)
     rows = np.flatnonzero(~around & (time > 0))
     if not len(rows):
         return None
-    best = int(rows[np.lexsort((rows, tree.depth[rows], -time[rows]))][0])
+    return int(rows[np.lexsort((rows, tree.depth[rows], -time[rows]))][0])
+
+
+def rest_window(context: RuleContext) -> str | None:
+    """The value of ``--window`` that shows it."""
+    tree, best = context.tree, rest_region(context)
+    if best is None:
+        return None
+    around = tree.accumulate(warm_regions(context).astype(np.int64)) > 0
     same = np.array([name == tree.name[best] for name in tree.name], bool)
     name = "/".join(tree.path(best)) if bool((same & around).any()) else tree.name[best]
     return f"'nvtx:{name}'"

@@ -192,6 +192,20 @@ def test_warm_up_before_the_window_is_not_told() -> None:
     assert not found(first, later, Sync(), rule="warm-up")
 
 
+def test_no_command_is_recommended_that_fails(tmp_path: Path) -> None:
+    """Where no region is plainly the step, the one whose first instances are left out is named."""
+    first = Range("fit 0", [Work(40 * MS), Launch("relu", 500 * US), Sync()])
+    later = Loop(20, [Range("fit {i}", [Launch("relu", 500 * US), Sync()])])
+    other = Loop(21, [Range("score {i}", [Launch("gemm", 500 * US), Sync()])])
+    path = tmp_path / "run.sqlite"
+    write_export(simulate(realise(program(Launch("relu", 10 * US), first, later, other), Machine(), 0)), path)
+    (item,) = [one for one in analyze(path).findings if one.rule == "warm-up"]
+    command = item.advice[0].partition("boundby analyze ")[2]
+    assert command == "--window 'nvtx:fit *' --skip-first 1"
+    left = analyze(path, window="nvtx:fit *", skip_first=1)
+    assert [region.instances for region in left.regions if region.path == ("fit *",)] == [20]
+
+
 def test_warm_up_names_no_mean() -> None:
     first = Range("step 0", [Work(30 * MS), Launch("relu", 500 * US), Sync()])
     later = Loop(20, [Range("step {i}", [Launch("relu", 500 * US), Work(100 * US), Sync()])])

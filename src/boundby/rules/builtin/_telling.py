@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from boundby.attribution.regions import ROOT
+from boundby.attribution.windows import step_region
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
@@ -23,8 +24,8 @@ from boundby.trace.vocabulary.ranges import fold_name
 
 #: Of a thread that sleeps in a call which only lets time pass.
 ON_PURPOSE = (
-    "The program sleeps on purpose (sleep, nanosleep): polling with a pause costs the GPU that pause. Wait for an "
-    "event instead"
+    "The program sleeps on purpose (sleep, nanosleep): if it polls like that, what it waits for is seen late by up to "
+    "the pause. Wait for an event instead"
 )
 
 # More places than this are counted, not named.
@@ -140,13 +141,20 @@ def early_advice(context: RuleContext, files: int, *, is_known: bool) -> tuple[s
     """What to do about what comes once, at first calls. ``files``: so many are opened; ``is_known``: functions are."""
     once = "a longer run does not pay it again: run each shape once before what counts, and keep the process alive"
     if files:
-        what = context.program.pick("code and data are loaded", torch="imports", python="imports")
-        first = f"It lies before most of the kernels, and {count(files)} files are opened there: {what}. So {once}"
+        what = context.program.pick("loading code or data does", torch="imports do", python="imports do")
+        opened = f"{count(files)} files are opened there, as {what}"
+        first = f"It lies before most of the kernels, and {opened}: most likely {once}"
     elif is_known:
         first = f"It lies before most of the kernels, so most likely it is a cost of first calls, and {once}"
     else:
         first = f"{unseen_advice(context)}. It lies before most of the kernels: if it is a cost of first calls, {once}"
-    return first, "The rest without it: boundby analyze --window START:END, or --skip-first K"
+    return first, f"The rest without it: boundby analyze {rest_options(context)}"
+
+
+def rest_options(context: RuleContext) -> str:
+    """How the start is left out; steps can be skipped only where a region is plainly the program's step."""
+    skip = "" if step_region(context.timeline) is None else ", or --skip-first K"
+    return f"--window START:END{skip}"
 
 
 def fold(context: RuleContext, places: list[Place], key: Callable[[Place], Key]) -> Iterator[tuple[Place, Key]]:

@@ -76,7 +76,7 @@ def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     return (
         *first,
         "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the GPU",
-        "If it happens once and the real run is long, leave it out of the picture: --window nvtx:NAME or --skip-first",
+        "If it happens once and the real run is long, leave it out of the picture: --window nvtx:NAME, or START:END",
     )
 
 

@@ -28,6 +28,7 @@ from boundby.rules.builtin._telling import (
     is_early,
     match,
     preempted_ns,
+    rest_options,
     unseen_advice,
     where_and_when,
     while_idle,
@@ -119,7 +120,7 @@ def _warm_advice(context: RuleContext) -> tuple[str, ...]:
     rest = rest_window(context)
     return (
         "It happens once, before what counts, and later steps do not pay for it. Look at the rest: boundby analyze "
-        + (f"--window {rest}" if rest else "--window START:END, or --skip-first K"),
+        + (f"--window {rest}" if rest else rest_options(context)),
     )
 
 

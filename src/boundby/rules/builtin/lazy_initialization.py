@@ -14,6 +14,7 @@ from boundby.evidence.host_idleness import Idleness, ending_calls, examples, hos
 from boundby.evidence.initialization import (
     call_evidence,
     init_saving,
+    rest_region,
     rest_window,
     setup_calls,
     warm_regions,
@@ -26,6 +27,7 @@ from boundby.model.expressions import expression
 from boundby.model.records import dataclass, replace
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
+from boundby.rules.builtin._telling import rest_options
 from boundby.rules.rule import Match, Rule
 from boundby.trace.program import Kind
 from boundby.trace.vocabulary.cuda import CallClass
@@ -33,6 +35,8 @@ from boundby.trace.vocabulary.cuda import CallClass
 _COMPILES = expression(r"cuLink|nvrtc|nvJitLink")
 # If the longest call of each process holds so much, it happens once in each.
 _ONCE_SHARE = 0.8
+# What comes after the warm-up pays again if so much of it is initialization.
+PAYS_AGAIN = 0.1
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ _RUNTIME = (
 def _in_warm_up(context: RuleContext, _: _Part, match: Match) -> Match:
     """What lies in regions that are warm-up by name: the program does already what could be advised."""
     share, names = warm_share(context)
-    rest = rest_window(context)
+    rest, again = rest_window(context), _init_share(context, rest_region(context))
     shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return replace(
         match,
@@ -130,13 +134,21 @@ def _in_warm_up(context: RuleContext, _: _Part, match: Match) -> Match:
             **match.evidence,
             "warm_up_of_window_fraction": round(share, 4),
             "warm_up_regions": names[:10],
+            "initialization_in_the_rest_fraction": round(again, 4),
         },
         advice=(
-            "The program warms up already, so this costs later steps nothing. Look at the rest: boundby analyze "
-            + (f"--window {rest}" if rest else "--window START:END, or --skip-first K"),
+            "The program warms up already. Look at the rest"
+            + (", which pays for such calls, too" if again >= PAYS_AGAIN else "")
+            + f": boundby analyze {f'--window {rest}' if rest else rest_options(context)}",
         ),
         severity="note",
     )
+
+
+def _init_share(context: RuleContext, region: int | None) -> float:
+    """Of a region's account; 0 where there is no region."""
+    time = context.figures.inclusive[region] if region is not None else np.zeros(len(Cause), np.int64)
+    return int(time[Cause.INIT]) / max(int(time.sum()), 1)
 
 
 def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:

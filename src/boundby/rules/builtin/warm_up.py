@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import numpy as np
 
+from boundby.attribution.windows import step_region
 from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import warm_regions
 from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
@@ -51,7 +53,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             },
             saving_ns=None,
             advice=(
-                f"Look at the steady state: boundby analyze --skip-first {item.warm_up}",
+                f"Look at the steady state: boundby analyze {_skip(context, item)}",
                 f"When timing, run a few first, wait for the GPU ({wait}), then start the clock",
                 *(loading if setup >= excess / 4 else []),
             ),
@@ -59,6 +61,13 @@ def _check(context: RuleContext) -> Iterator[Match]:
             severity="note",
             instances=item.warm_up,
         )
+
+
+def _skip(context: RuleContext, item: Repeated) -> str:
+    """Options that leave these instances out; where they are not plainly the program's steps, they are named."""
+    path = "/".join(context.path(item.region))
+    named = "" if step_region(context.timeline) == item.region else f"--window {shlex.quote(f'nvtx:{path}')} "
+    return f"{named}--skip-first {item.warm_up}"
 
 
 def _shrinks(item: Repeated) -> bool:
