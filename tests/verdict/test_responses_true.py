@@ -14,8 +14,10 @@ from boundby.evidence.wait_chains import Chain, Link
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import IntervalSet
 from boundby.model.records import replace
+from boundby.render.sentences import window
 from boundby.results.report import DeviceReport, Finding, Report
 from boundby.rules.builtin import input as input_rules
+from boundby.rules.builtin._telling import ON_PURPOSE
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
@@ -117,7 +119,22 @@ def test_a_program_that_warms_up_is_not_told_to() -> None:
     told = first_responses._warm_up(subject(warm))
     assert told is not None
     assert told.saving_ns is None
-    assert "warms up already" in told.because
+    assert told.title == "Look at what comes after the warm-up"
+    assert told.because.startswith("90 % of the window is set-up and warm-up by name")
+
+
+@pytest.mark.parametrize(
+    ("rule", "advice", "title"),
+    [
+        ("host-input", "more workers", ""),  # as the page calls it, for a batch
+        ("host-input", ON_PURPOSE, "Wait for an event instead of sleeping"),
+        ("host-wait", "MPI_Irecv before the kernels", "Shorten what the launching thread waits for"),
+    ],
+)
+def test_only_a_wait_for_a_batch_is_called_one(rule: str, advice: str, title: str) -> None:
+    told = first_responses._workers(subject(finding(rule, advice, saving_ns=(0, MS))))
+    assert told is not None
+    assert told.title == title
 
 
 def test_pinning_is_no_code_that_is_loaded() -> None:

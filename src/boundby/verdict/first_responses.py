@@ -31,6 +31,7 @@ from boundby.replay.questions import answer
 from boundby.replay.removals import Faster
 from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, RegionReport, ThreadReport
 from boundby.rules.builtin import builtin
+from boundby.rules.builtin._telling import ON_PURPOSE
 from boundby.rules.rule import Rule
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, kernel_label
@@ -43,7 +44,7 @@ from boundby.verdict.signs import Part, card
 REGION_SHARE, MOST_REGIONS = 0.03, 16
 # A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
 KERNEL_LEAST, KERNEL_MOST = 1.25, 2.0
-# A batch a third larger saves a quarter of the launches, one twice as large half of them.
+# A third more work in each saves a quarter of the launches, twice as much half of them.
 BATCH_LEAST, BATCH_MOST = 0.25, 0.5
 SMALL_KERNEL_NS = 10_000  # longer ones are no matter of launching, and take longer for a larger batch
 SMALL_PIECE = 4 << 20  # bytes: from this on a copy reaches the link's rate
@@ -306,7 +307,14 @@ def of_threads(
         titles = {remedy.id: remedy.title for page in pages for remedy in page.remedies}
         numbered = [item for item in mine if item.saving_ns][:3]
         best = [
-            _of_finding(item, "finding", "", title=titles.get(_OF_THREAD.get(item.rule, ""), "")) for item in numbered
+            _of_finding(
+                item,
+                "finding",
+                "",
+                title=_title_of_sleep(item.rule, next(iter(item.advice), ""))
+                or titles.get(_OF_THREAD.get(item.rule, ""), ""),
+            )
+            for item in numbered
         ]
         told = {_OF_THREAD.get(item.rule) for item in numbered}
         taught = [
@@ -551,7 +559,7 @@ def _larger_batch(subject: Subject) -> Told | None:
         return Told(f"the median kernel takes {duration(median)}: it would grow with the batch", applies=False)
     whole = subject.context.saving(("cuda_api",))
     saving = None if whole is None else (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST))
-    because = f"the median kernel takes {duration(median)}; a batch twice as large halves the launches for each item"
+    because = f"the median kernel takes {duration(median)}; twice the work in each launch needs half as many of them"
     because = because if saving else f"no number: {because}"
     return Told(because, saving)
 
@@ -696,11 +704,23 @@ def _threads(subject: Subject) -> Told | None:
 
 # Input
 
+# Where the wait is not, or not for certain, for a batch.
+_SHORTER_WAIT = "Shorten what the launching thread waits for"
+
+
+def _title_of_sleep(rule: str, advice: str) -> str:
+    """What to call the response to a wait that a rule found; empty: as the page does, for a batch."""
+    if advice == ON_PURPOSE:
+        return "Wait for an event instead of sleeping"
+    return _SHORTER_WAIT if rule == "host-wait" else ""
+
 
 def _workers(subject: Subject) -> Told | None:
     if found := subject.found("host-input", "host-wait", "input-between-steps"):
-        return found
-    return subject.replayed("input_free", "if the launching thread never slept while the device idles")
+        rule = found.command.removeprefix("boundby explain ")
+        return found._replace(title=_title_of_sleep(rule, found.action))
+    told = subject.replayed("input_free", "if the launching thread never slept while the device idles")
+    return told._replace(title=_SHORTER_WAIT)
 
 
 def _prefetch(subject: Subject) -> Told | None:
@@ -825,8 +845,11 @@ def _warm_up(subject: Subject) -> Told | None:
         return found
     for item in subject.findings:
         if item.rule == "lazy-initialization" and "warm_up_of_window_fraction" in item.evidence and not subject.is_part:
-            because = "the program warms up already, and later steps do not pay for it: what comes after counts"
-            return Told(because, action=item.advice[0], command=f"boundby explain {item.rule}", rank=FOUND)
+            share = item.evidence["warm_up_of_window_fraction"]
+            part = f"{percent(share)} of the window" if isinstance(share, float) else "part of the window"
+            because = f"{part} is set-up and warm-up by name, which a longer run does not pay again"
+            command, title = f"boundby explain {item.rule}", "Look at what comes after the warm-up"
+            return Told(because, action=item.advice[0], command=command, rank=FOUND, title=title)
     return subject.replayed("init_free", "what a program that has warmed up no longer pays")
 
 

@@ -42,9 +42,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
         pace += f", {duration(repeating.between_ns)} of host time each"
     small = repeating.small_share or 0.0
     communicates = bool(context.operations.is_communication.any())
+    more = context.program.pick("more work in each", torch="a larger batch", jax="a larger batch")
     batch = (
-        f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: a "
-        "larger batch costs them next to nothing",
+        f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: "
+        f"{more} costs them next to nothing",
     )
     yield repeating.match(
         f"{count(len(repeating))} launches repeat, in {_sequences(found, len(repeating))}: one CUDA graph launch could "
