@@ -134,7 +134,7 @@ def _finding(item: Finding, most: Mapping[str, int]) -> Json:
 
 
 def _region(region: RegionReport, most: Mapping[str, int]) -> Json:
-    saving = region.verdict.saving_ns
+    saving = region.max_saving_ns
     return {
         "path": shorten(region_name(region.path), most["text"]),
         "share": round(region.share, 3),

@@ -150,7 +150,7 @@ def _devices(devices: Sequence[Account]) -> str:
             f"`{letters(segments(device.time), SMALL_BAR)}`",
             units.percent(device.utilization),
             units.duration(device.whole_ns),
-            units.duration(device.verdict.saving_ns) if device.verdict.saving_ns is not None else "",
+            units.duration(device.max_saving_ns) if device.max_saving_ns is not None else "",
         )
         for device in devices
     ]

@@ -194,7 +194,7 @@ def _telling(rows: Sequence[Row]) -> list[Row]:
 def _weight(region: RegionReport, sort: str) -> float:
     """What regions are sorted by: ``max``, ``idle`` or ``instances``."""
     if sort == "max":
-        return region.verdict.saving_ns or 0
+        return region.max_saving_ns or 0
     if sort == "idle":
         return sum(ns for key, ns in region.time.items() if not key.startswith("gpu_"))
     return region.instances

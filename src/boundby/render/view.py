@@ -44,6 +44,7 @@ class Account:
     cards: tuple[Card, ...] = ()
     responses: tuple[FirstResponse, ...] = ()
     exposed_by_waits_ns: int | None = None
+    max_saving_ns: int | None = None
     runner_up_alone_ns: int | None = None  # the window without the runner-up alone, by replay
 
     @property
@@ -97,8 +98,8 @@ class Account:
 
     @property
     def saves(self) -> str:
-        """A share of the whole; empty where nothing can be told."""
-        saving = self.verdict.saving_ns
+        """A share of the whole, as the headline tells it; empty where nothing can be told."""
+        saving = self.max_saving_ns
         return units.percent(saving / self.whole_ns) if saving is not None and self.whole_ns else ""
 
 
@@ -122,6 +123,7 @@ def accounts(report: Report) -> tuple[Account, ...]:
             cards=device.cards,
             responses=device.first_responses,
             exposed_by_waits_ns=device.exposed_by_waits_ns,
+            max_saving_ns=device.max_saving_ns,
             runner_up_alone_ns=alone.get((device.id, SCENARIO_OF_CAUSE.get(device.verdict.runner_up or "", ""))),
         )
         for device in report.devices
@@ -211,7 +213,7 @@ class Row:
 
     @property
     def saves(self) -> str:
-        saving = self.region.verdict.saving_ns
+        saving = self.region.max_saving_ns
         return units.duration(saving) if saving is not None and self.is_judged else ""
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class Counterfactuals:
     device: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by device index
     following: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by device index, its best cause gone too
     region: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by region, summed over devices
+    alone: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by region, while all else stays as it ran
     predicted_ns: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # windows by device index and scenario
     between: Mapping[int, Mapping[str, Range]] = field(default_factory=dict)  # how short and how long these may be
     doubts: Mapping[int, tuple[Doubt, ...]] = field(default_factory=dict)  # by device index
@@ -80,12 +82,14 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
     _ask_everywhere(predictor, held)
     predicted = _scenarios(predictor, held)
     device = savings_by_cause(predictor, held)
+    region, alone = _regions(predictor, inclusive, held, held_ns)
     return Counterfactuals(
         device=device,
         following={
             index: _following(predictor, position, device[index], held) for position, index in enumerate(device)
         },
-        region=_regions(predictor, inclusive, held, held_ns),
+        region=region,
+        alone=alone,
         predicted_ns=predicted,
         between=_ranges(predictor, predicted, held),
         doubts=predictor.doubts,
@@ -96,7 +100,7 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
 
 def _undelayed(predictor: Predictor, inclusive: Int64Array, held: set[Cause], held_ns: FloatArray) -> Undelayed:
     last = (predictor.undelayed,)
-    return Undelayed(savings_by_cause(predictor, held, last), _regions(predictor, inclusive, held, held_ns, last))
+    return Undelayed(savings_by_cause(predictor, held, last), _regions(predictor, inclusive, held, held_ns, last)[0])
 
 
 def savings_by_cause(
@@ -172,20 +176,25 @@ def _ranges(
 
 def _regions(
     predictor: Predictor, inclusive: Int64Array, held: set[Cause], held_ns: FloatArray, last: tuple[Step, ...] = ()
-) -> dict[int, dict[str, int]]:
-    """Savings inside each region that matters. ``held_ns``: see `held_by_region`; ``last``: see `savings_by_cause`."""
+) -> tuple[dict[int, dict[str, int]], dict[int, dict[str, int]]]:
+    """Savings inside each region that matters, by cause: once its waits are gone, and of each cause alone.
+    ``held_ns``: see `held_by_region`; ``last``: see `savings_by_cause`, with which none is asked alone."""
     timeline = predictor.timeline
-    at_most = _most_everywhere(predictor, held, last)
+    at_most, alone_at_most = _most_everywhere(predictor, held, last)
+    least = LEAST_SAVED_SHARE * timeline.total_ns
+    may_alone = set() if last else {cause for cause, ns in alone_at_most.items() if ns >= least}
     filled = filled_regions(predictor.graph, predictor.everywhere, len(inclusive))
     alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
     first: dict[int, int] = {}
-    waiting: dict[int, tuple[Scope, set[Cause]]] = {}
+    waiting: dict[int, _Asked] = {}
     found: dict[int, dict[str, int]] = {}
+    found_alone: dict[int, dict[str, int]] = {}
 
     def replay() -> None:
         saved = _region_savings(predictor, list(waiting.values()), last)
-        for number, by_cause in zip(waiting, saved, strict=True):  # no more than the same cause saves everywhere
+        for number, (by_cause, alone) in zip(waiting, saved, strict=True):  # no more than the same cause everywhere
             found[number] = {key: min(ns, at_most.get(Cause[key.upper()], 0)) for key, ns in by_cause.items()}
+            found_alone[number] = {key: min(ns, alone_at_most[Cause[key.upper()]]) for key, ns in alone.items()}
         waiting.clear()
 
     for number in _regions_that_matter(timeline, inclusive):
@@ -194,12 +203,16 @@ def _regions(
         if first[number] != number:
             continue
         worth = _worth_replaying(held_ns[inside], int(inclusive[number].sum()))
-        worth = {cause for cause in worth if at_most.get(cause, 0) >= LEAST_SAVED_SHARE * timeline.total_ns}
-        if len(worth) + sum(len(causes) for _, causes in waiting.values()) > ASKED_TOGETHER:
+        has_waits = Cause.SYNC in worth  # else each cause alone saves as much as without them
+        worth = {cause for cause in worth if at_most.get(cause, 0) >= least}
+        alone = worth & may_alone - {Cause.SYNC} if has_waits else set[Cause]()
+        if len(worth) + len(alone) + sum(each.questions for each in waiting.values()) > ASKED_TOGETHER:
             replay()
-        waiting[number] = predictor.scope(regions=inside), worth
+        waiting[number] = _Asked(predictor.scope(regions=inside), worth, alone)
     replay()
-    return {number: found[one] for number, one in first.items()}
+    return {number: found[one] for number, one in first.items()}, {
+        number: found_alone[one] for number, one in first.items()
+    }
 
 
 def _worth_replaying(held_ns: FloatArray, total_ns: int) -> set[Cause]:
@@ -208,40 +221,56 @@ def _worth_replaying(held_ns: FloatArray, total_ns: int) -> set[Cause]:
     return {cause for cause, ns in held if ns > 0 and ns >= CAUSE_SHARE * total_ns}
 
 
-def _most_everywhere(predictor: Predictor, held: set[Cause], last: tuple[Step, ...]) -> dict[Cause, int]:
+def _most_everywhere(
+    predictor: Predictor, held: set[Cause], last: tuple[Step, ...]
+) -> tuple[dict[Cause, int], dict[Cause, int]]:
     """What removing each cause saves everywhere, from the program as it ran or as it would without waits, whichever
-    is more: removing it in a region only saves hardly more than that."""
+    is more, and from the program as it ran: removing it in a region only saves hardly more than that."""
     no_waits = Step(Without(("sync",)), predictor.everywhere)
     measured = predictor.windows(*last) if last else predictor.measured_ns
     waitless = predictor.windows(no_waits, *last)
     gone = {cause: Step(Without((cause.key,)), predictor.everywhere) for cause in held}
     predictor.ask(*((*steps, *last) for step in gone.values() for steps in ((step,), (no_waits, step))))
-    return {
-        cause: max(
-            most_saved(measured, predictor.windows(gone[cause], *last)),
-            most_saved(waitless, predictor.windows(no_waits, gone[cause], *last)),
-        )
-        for cause in held
-    }
+    alone = {cause: most_saved(measured, predictor.windows(gone[cause], *last)) for cause in held}
+    then = {cause: most_saved(waitless, predictor.windows(no_waits, gone[cause], *last)) for cause in held}
+    return {cause: max(alone[cause], then[cause]) for cause in held}, alone
+
+
+class _Asked(NamedTuple):
+    """Of one region: the causes that are removed there once its waits are gone, and those that are alone, too."""
+
+    scope: Scope
+    worth: set[Cause]
+    alone: set[Cause]
+
+    @property
+    def questions(self) -> int:
+        return len(self.worth) + len(self.alone)
 
 
 def _region_savings(
-    predictor: Predictor, asked: Sequence[tuple[Scope, set[Cause]]], last: tuple[Step, ...]
-) -> list[dict[str, int]]:
+    predictor: Predictor, asked: Sequence[_Asked], last: tuple[Step, ...]
+) -> list[tuple[dict[str, int], dict[str, int]]]:
     """Savings of removals of these causes inside one region only, for each of several: its waits, and every other cause
-    once its waits are gone. Of several devices, which run at the same time, the one that saves most."""
+    once its waits are gone; then of those that are asked alone. Of several devices, which run at the same time, the one
+    that saves most."""
     measured = predictor.windows(*last) if last else predictor.measured_ns
-    questions: dict[tuple[int, Cause], tuple[Step, ...]] = {}
-    for number, (scope, worth) in enumerate(asked):
+    questions: dict[tuple[int, Cause, bool], tuple[Step, ...]] = {}
+    for number, (scope, worth, alone) in enumerate(asked):
         no_waits = Step(Without(("sync",)), scope)
-        for cause in sorted(worth):
-            also = () if cause == Cause.SYNC else (Step(Without((cause.key,)), scope),)
-            questions[number, cause] = (no_waits, *also, *last)
+        causes: list[Cause] = [cause for cause in sorted(worth) if cause != Cause.SYNC]
+        gone: dict[Cause, Step] = {cause: Step(Without((cause.key,)), scope) for cause in causes}
+        if Cause.SYNC in worth:
+            questions[number, Cause.SYNC, False] = (no_waits, *last)
+        questions |= {(number, cause, False): (no_waits, step, *last) for cause, step in gone.items()}
+        questions |= {(number, cause, True): (gone[cause], *last) for cause in sorted(alone)}
     windows = dict(zip(questions, predictor.ask(*questions.values()), strict=True))
-    saved = [dict.fromkeys((cause.key for cause in REMOVABLE), 0) for _ in asked]
-    for (number, cause), left in windows.items():
-        before = measured if cause == Cause.SYNC else windows.get((number, Cause.SYNC), measured)
-        saved[number][cause.key] = most_saved(before, left)
+    saved = [(dict.fromkeys((cause.key for cause in REMOVABLE), 0), dict[str, int]()) for _ in asked]
+    for (number, cause, is_alone), left in windows.items():
+        before = measured
+        if not is_alone and cause != Cause.SYNC:
+            before = windows.get((number, Cause.SYNC, False), measured)
+        saved[number][is_alone][cause.key] = most_saved(before, left)
     return saved
 
 

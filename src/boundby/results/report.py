@@ -558,6 +558,13 @@ class DeviceReport(_WithCopies):
     graphs: Annotated[Kernels | None, UNWRITTEN] = None  # CUDA graphs traced as one operation each; None: none were
 
     @property
+    def max_saving_ns(self) -> int | None:
+        """What the program as it ran would save without the bound alone; where that was not replayed, what the verdict
+        says."""
+        saving, without = self.verdict.saving_ns, self.verdict.without_ns
+        return saving if saving is None or without is None else self.window_ns - without
+
+    @property
     @derived(after="window", is_key=False)
     def window_ns(self) -> int:
         """Length of the window."""
@@ -646,6 +653,18 @@ class RegionReport(_WithCopies):
         Natural, LATER, NO_COLUMN, "Kernel time of the backward pass of this region's operators, by sequence numbers."
     ] = 0
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
+    most_saved_ns: Annotated[
+        Natural | None,
+        LATER,
+        NO_COLUMN,
+        "The most that removing its bound there would save, of the program as it ran or once its waits are gone, or in"
+        " a region below it that one's bound; null where nothing can be told.",
+    ] = None
+
+    @property
+    def max_saving_ns(self) -> int | None:
+        """``most_saved_ns``; of results that lack it, what the verdict says."""
+        return self.verdict.saving_ns if self.most_saved_ns is None else self.most_saved_ns
 
     @property
     @derived(after="path", is_key=False)

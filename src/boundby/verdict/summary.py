@@ -36,6 +36,7 @@ from boundby.results.report import (
     Syncs,
     ThreadReport,
     Top,
+    Verdict,
     WhatIf,
     Window,
 )
@@ -416,7 +417,13 @@ def regions(
         stage.check()
         if region == ROOT or total[region] >= least:
             reports[region] = _region(shared, region, reports.get(int(tree.parent[region])))
-    return tuple(reports.values())
+    # What a part of a region saves, the region does: children stand after their parents.
+    most = {region: report.most_saved_ns for region, report in reports.items()}
+    for region in reversed(reports):
+        parent = int(tree.parent[region])
+        if region != ROOT and parent in most and most[region] is not None:
+            most[parent] = max(most[region] or 0, most[parent] or 0)
+    return tuple(replace(report, most_saved_ns=most[region]) for region, report in reports.items())
 
 
 @dataclass(frozen=True)
@@ -459,6 +466,23 @@ class _Shared:
         if region == ROOT and len(self.timeline.devices) == 1:
             return by.device.get(self.timeline.devices[0].index)
         return by.region.get(region)
+
+    def most_saved_ns(self, region: int, verdict: Verdict, time: Mapping[Cause, int]) -> int | None:
+        """What removing its bound there saves at most, as it ran (`boundby what-if --region`) or once nothing waits."""
+        if verdict.saving_ns is None:
+            return None
+        bounds = verdict.mixed_of or (verdict.bound,)
+        found = [verdict.saving_ns]
+        if not self.replayed.unreliable:
+            alone = self.replayed.alone.get(region, {})
+            found += [alone.get(bound, 0) for bound in bounds]
+        if self.replayed.region and region != ROOT and verdict.decided_by == "account":  # too small to be replayed
+            found += [time[Cause[bound.upper()]] for bound in bounds]
+        if not self.replayed.unreliable and region == ROOT:
+            for device in self.timeline.devices:
+                left = [self.replayed.alone_ns(device.index, bound) for bound in bounds]
+                found += [device.high_ns - device.low_ns - left_ns for left_ns in left if left_ns is not None]
+        return max(found)
 
 
 def _region(shared: _Shared, region: int, parent: RegionReport | None) -> RegionReport:
@@ -519,12 +543,13 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         launches_lost=int(figures.missing.lost[region]),
         calls_lost_fraction=shared.calls_lost_fraction,
     )
+    verdict = judge(case)
     return RegionReport(
         path=tree.path(region),
         domain=tree.domain[region],
         instances=case.instances,
         share=case.window_ns / timeline.total_ns if timeline.total_ns else 0.0,
-        verdict=judge(case),
+        verdict=verdict,
         time=_by_key(case.time),
         time_exclusive=_by_key(_time(figures.exclusive[region])),
         host=_whole(timeline.total_ns) if is_root else _distribution(figures.host_spread, region),
@@ -543,6 +568,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         work=figures.works[region],
         memory=figures.memory[region],
         backward_kernels_ns=int(figures.backward_kernels_ns[region]),
+        most_saved_ns=shared.most_saved_ns(region, verdict, case.time),
         **activity,
     )
 
