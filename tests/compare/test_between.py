@@ -13,7 +13,7 @@ from boundby.model.errors import SelectionError
 from boundby.render.comparison.sentences import finding_figures, headline
 from boundby.results import saved
 from boundby.results.comparison import FindingChange
-from boundby.results.report import AnalysisSummary, NotChecked, Report
+from boundby.results.report import AnalysisSummary, NotChecked, Report, Top
 from boundby.rules.builtin import builtin
 from boundby.trace.facts import Captured
 from tests.compare import pairs
@@ -250,7 +250,48 @@ def test_what_is_told_of_a_place_around_is_one_matter() -> None:
         for one in (was, now)
     )
     [item] = compare(before, after).findings
-    assert (item.status, item.region_before, item.trend) == ("remains", ("step",), None)
+    assert (item.status, item.region_before, item.trend) == ("remains", ("step",), "worse")
+    [item] = compare(after, before).findings
+    assert (item.status, item.region_before, item.trend) == ("remains", ("step", "forward"), "improved")
+    whole, half = replace(was, saving_ns=(30, 300)), replace(now, saving_ns=(20, 200))
+    parts = half, replace(half, region=("step", "backward"))
+    split = compare(replace(before, findings=(whole,)), replace(after, findings=parts)).findings
+    assert [item.trend for item in split if item.status == "remains"] == [None]
+
+
+def test_what_costs_the_same_and_would_save_more_is_no_worse() -> None:
+    was = replace(reports.sample().findings[0], saving_ns=(10, 100), evidence={"total_ns": 500})
+    base = pairs.made_of(pairs.region("step"))
+    was = replace(was, region=("step",))
+    before, after = (replace(base, findings=(one,)) for one in (was, replace(was, saving_ns=(30, 300))))
+    [item] = compare(before, after).findings
+    assert (item.trend, item.is_cost_alike) == (None, True)
+    assert finding_figures(item).endswith("it costs about what it did")
+
+
+def test_programs_that_share_nothing_did_not_change() -> None:
+    before = pairs.run(pairs.training(gemm_ns=500_000, reads=1))
+    kernels = replace(before.devices[0].kernels, top=(Top("another", 1, 1),))
+    after = replace(
+        before,
+        trace=replace(before.trace, command=None),
+        devices=(replace(before.devices[0], kernels=kernels),),
+        regions=before.regions[:1],
+    )
+    found = compare(before, after)
+    assert "program" in {doubt.code for doubt in found.doubts}
+    assert headline(found.devices[0], found).startswith("Another program: ")
+    same = compare(before, replace(after, devices=before.devices))
+    assert same.is_one_program
+
+
+def test_what_no_range_owns_has_a_row() -> None:
+    before = pairs.run(pairs.training(gemm_ns=500_000, reads=1))
+    found = compare(before, before)
+    assert found.outside is not None
+    assert found.outside.before is not None
+    tops = [item.before.total_ns for item in found.regions if item.before is not None and len(item.path) == 1]
+    assert found.outside.before.total_ns + sum(tops) == found.before.total_ns
 
 
 def test_a_part_of_a_change_saves_what_is_gone_of_the_device_s_work() -> None:
@@ -270,7 +311,9 @@ def test_the_credit_is_what_the_cause_has_less_and_is_shared() -> None:
     assert [(item.status, item.cause, item.together) for item in found] == [("resolved", "sync", 2)] * 2
     assert {item.measured_ns for item in found} == {20_000_000}
     assert {item.cause_ns for item in found} == {6_000_000}
-    assert finding_figures(found[1]) == "promised 10.0-100 us, sync time there: -6.00 ms (of 2 findings together)"
+    assert finding_figures(found[1]) == (
+        "promised 10.0-100 us, below 1 % of the window now, sync time there: -6.00 ms (of 2 findings together)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_compare_takes_reports_saved_results_and_folders(
 ) -> None:
     assert call("compare", runs[before], runs["slow"], "-q") == 0
     out = capfd.readouterr().out
-    assert "GPU 0 is slower" in out
+    assert "The program is slower" in out
     assert "3 slower, 2 without a significant change" in out
 
 

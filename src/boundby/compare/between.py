@@ -31,14 +31,16 @@ def compare(before: Report, after: Report, *, steps: str | None = None) -> Compa
     pair = _steps(matches, steps)
     regions = _regions(matches)
     devices = _devices(before, after, pair)
+    matched = any(item.path and item.before is not None and item.after is not None for item in regions)
     return Comparison(
         before=_side(before),
         after=_side(after),
         devices=tuple(devices),
         regions=tuple(regions),
         findings=tuple(findings(before, after, regions)),
+        outside=_outside(before, after, _runs(pair)),
         predictions=tuple(changes.predictions(before.what_if, devices, regions, [item.id for item in before.devices])),
-        doubts=tuple(doubts(before, after, pair)),
+        doubts=tuple(doubts(before, after, pair, matched)),
         steps=pair[1].path if pair else None,
     )
 
@@ -77,9 +79,7 @@ def _side(report: Report) -> Side:
 
 def _devices(before: Report, after: Report, steps: tuple[Part, Part] | None) -> list[DeviceChange]:
     """Devices by id where both have the same ones, else in order; without GPU work the threads together."""
-    runs = (1, 1)
-    if steps is not None and steps[0].instances != steps[1].instances and min(part.instances for part in steps):
-        runs = (steps[0].instances, steps[1].instances)
+    runs = _runs(steps)
     is_per_step = runs != (1, 1)
     if not before.devices and not after.devices:
         hosts = _host(before, runs[0]), _host(after, runs[1])
@@ -99,6 +99,28 @@ def _devices(before: Report, after: Report, steps: tuple[Part, Part] | None) -> 
             )
         )
     return result
+
+
+def _runs(steps: tuple[Part, Part] | None) -> tuple[int, int]:
+    """How many steps each run took, where that differs; else each is one run."""
+    if steps is not None and steps[0].instances != steps[1].instances and min(part.instances for part in steps):
+        return steps[0].instances, steps[1].instances
+    return 1, 1
+
+
+def _outside(before: Report, after: Report, runs: tuple[int, int]) -> RegionChange | None:
+    """What no range owns, in both."""
+    accounts = []
+    for report, times in zip((before, after), runs, strict=True):
+        root = next((region for region in report.regions if not region.path), None)
+        if root is None or len(report.regions) == 1:
+            return None
+        own = root.time_exclusive
+        accounts.append(
+            Account(name="(no range)", instances=times, total_ns=sum(own.values()), time=own, verdict=root.verdict)
+        )
+    one, other = accounts
+    return RegionChange(before=one, after=other, domain="", matched_by=None, similarity=1.0, significance=_NOT_TESTED)
 
 
 def _missing(before: Sequence[Coverage], after: Sequence[Coverage], total_ns: int) -> str | None:

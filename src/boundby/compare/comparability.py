@@ -26,12 +26,14 @@ _DECIDES = ("cuda_api", "osrt", "cpu_scheduling", "cpu_samples")
 _TELLING = ("clock-skew", "graph-level", "max-memory")
 
 
-def doubts(before: Report, after: Report, steps: tuple[Part, Part] | None) -> list[Doubt]:
-    """Everything that differs beside the program itself, in the order of how much it spoils."""
+def doubts(before: Report, after: Report, steps: tuple[Part, Part] | None, matched: bool = True) -> list[Doubt]:
+    """Everything that differs beside the program itself, in the order of how much it spoils. ``matched``: some region
+    of the one is in the other."""
     return [
         *_devices(before, after),
         *_windows(before, after),
         *_commands(before, after),
+        *_programs(before, after, matched),
         *_captures(before, after),
         *_steps(steps),
         *_found(before, after),
@@ -80,6 +82,19 @@ def _commands(before: Report, after: Report) -> Iterator[Doubt]:
     elif (one is None) != (other is None):
         which = "earlier" if one is None else "later"
         yield Doubt("command-unknown", f"What ran is not recorded in the {which} report.")
+
+
+def _programs(before: Report, after: Report, matched: bool) -> Iterator[Doubt]:
+    """Nothing that both do: no region, and no kernel of those with most time."""
+    one, other = before.trace.command, after.trace.command
+    if matched or (one is not None and one == other):
+        return
+    kernels = [{top.name for device in report.devices for top in device.kernels.top} for report in (before, after)]
+    if kernels[0] and kernels[1] and not kernels[0] & kernels[1]:
+        yield Doubt(
+            "program",
+            "Two programs: no region is in both, and no kernel of those with most time. What differs is no change.",
+        )
 
 
 def _captures(before: Report, after: Report) -> Iterator[Doubt]:

@@ -42,7 +42,11 @@ def findings(before: Report, after: Report, regions: Sequence[RegionChange]) -> 
         around = [(n, one) for n, one in gone if n not in pairs and one.rule == now.rule and _is_nested(one, now)]
         if around:
             number, earlier = around[_most_alike(now, [item for _, item in around])]
-            pairs[number] = _kept(earlier, now)
+            became = _remains(earlier, now, _times(_region_of(earlier, renamed)))
+            parts = [one for one in left if one.rule == now.rule and _is_nested(earlier, one)]
+            if became.trend == "improved" and not _is_less(earlier, parts):  # it was told in parts now
+                became = replace(became, trend=None)
+            pairs[number] = became
     left = [item for item in left if not any(item is change.finding for change in pairs.values())]
     gone = [(number, item) for number, item in gone if number not in pairs]
     for now in [item for item in left if _folded(item.region) not in known]:
@@ -82,6 +86,12 @@ def _is_nested(one: Finding, other: Finding) -> bool:
     return inner[: len(outer)] == outer
 
 
+def _is_less(was: Finding, parts: Sequence[Finding]) -> bool:
+    """Whether all of these together would save less than that by a quarter or more, as far as that is told."""
+    now_ns = sum(one.saving_ns[1] for one in parts if one.saving_ns)
+    return was.saving_ns is None or SAME_AT_MOST * now_ns < was.saving_ns[1]
+
+
 def _most_alike(finding: Finding, later: Sequence[Finding]) -> int:
     """Of several of one rule in one place, the one that says the same with other figures; else the first."""
     said = _FIGURE.sub("#", finding.title)
@@ -97,17 +107,19 @@ def _promises_no_more(now: Finding, was: Finding) -> bool:
 def _remains(was: Finding, now: Finding, times: float) -> FindingChange:
     """``times``: the place ran so many times as often before; costs are compared for as many runs."""
     costs = _costs(was, now)
-    trend = None
+    trend, is_cost_alike = None, False
     if costs is not None and costs[0] > 0:
         ratio = costs[1] * times / costs[0]
         evidence = _evidence(was, now)
         if evidence is not None and evidence[0] > 0 and ratio > 1:  # what it costs is as before: only others went
-            ratio = min(ratio, max(evidence[1] * times / evidence[0], 1.0))
+            cost = max(evidence[1] * times / evidence[0], 1.0)
+            is_cost_alike = cost <= SAME_AT_MOST < ratio
+            ratio = min(ratio, cost)
         trend = "improved" if ratio < 1 / SAME_AT_MOST else "worse" if ratio > SAME_AT_MOST else None
-    return _kept(was, now, trend)
+    return _kept(was, now, trend, is_cost_alike)
 
 
-def _kept(was: Finding, now: Finding, trend: str | None = None) -> FindingChange:
+def _kept(was: Finding, now: Finding, trend: str | None = None, is_cost_alike: bool = False) -> FindingChange:
     return FindingChange(
         status="remains",
         finding=now,
@@ -116,6 +128,7 @@ def _kept(was: Finding, now: Finding, trend: str | None = None) -> FindingChange
         title_before=was.title,
         region_before=was.region,
         trend=trend,
+        is_cost_alike=is_cost_alike,
     )
 
 

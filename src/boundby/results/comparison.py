@@ -155,8 +155,14 @@ class FindingChange:
     trend: Annotated[
         str | None,
         OneOf(("improved", "worse")),
-        "Remains: where what it can save (else what it costs) changed by a quarter or more.",
+        "Remains: where what it can save (else what it costs) changed by a quarter or more; worse only where it costs"
+        " more as well.",
     ] = None
+    is_cost_alike: Annotated[
+        bool,
+        LATER,
+        "Remains: it would save more by a quarter or more, and costs about what it did, as where others are gone.",
+    ] = False
     cause: Annotated[str | None, "Resolved: the cause that the rule's remedy takes away."] = None
     cause_ns: Annotated[
         int | None, "Resolved: by how much that cause became shorter there, for as many instances as before."
@@ -206,15 +212,22 @@ class Comparison(Saved, Viewed):
         "Every region of either report, depth first as in the later one, those that are gone last.",
     ]
     findings: Annotated[tuple[FindingChange, ...], "What became of findings."] = ()
+    outside: Annotated[
+        RegionChange | None,
+        LATER,
+        "What no range owns, as if it were a region; per step where devices are. Null where neither has ranges.",
+    ] = None
     predictions: Annotated[
         tuple[Prediction, ...], "Predictions made on the earlier run, set against what the later one measured."
     ] = ()
 
     @property
     def is_one_program(self) -> bool:
-        """False where neither the command nor any region is the same: then nothing became faster or slower."""
+        """False where neither the command nor any region is the same, or nothing at all: then nothing became faster or
+        slower."""
+        codes = {doubt.code for doubt in self.doubts}
         matched = any(item.path and item.before is not None and item.after is not None for item in self.regions)
-        return matched or not any(doubt.code == "command" for doubt in self.doubts)
+        return "program" not in codes and (matched or "command" not in codes)
 
 
 def _change(before: Account | None, after: Account | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL
@@ -14,6 +14,7 @@ from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.findings import NOTE, saves_range
 from boundby.render.sentences import bound_word, each_time, gpus
 from boundby.render.text import clean, file_name, part_name, region_name
+from boundby.render.view import NO_RANGE
 from boundby.results.comparison import (
     Account,
     Comparison,
@@ -49,7 +50,7 @@ def change(fraction: float | None) -> str:
 
 
 def headline(device: DeviceChange, comparison: Comparison) -> str:
-    """``GPU 0 is 19.2 times as fast: 1.43 s instead of 27.4 s (-95 %).``"""
+    """``The program is 19.2 times as fast: 1.43 s instead of 27.4 s (-95 %).``"""
     one, other = device.before, device.after
     if one is None or other is None:
         found = one or other
@@ -62,10 +63,12 @@ def headline(device: DeviceChange, comparison: Comparison) -> str:
     if device.why_not is not None:
         return f"Whether {clean(other.name)} is faster is not known: {clean(device.why_not)}.{_steps_told(comparison)}"
     if not comparison.is_one_program:
-        return f"{clean(other.name)}, in another program: {times}."
+        old, new = units.duration(one.each_ns), units.duration(other.each_ns)
+        return f"Another program: {clean(other.name)} took {new}, {clean(one.name)} {old} before."
+    subject = "The program" if len(comparison.devices) == 1 else f"On {clean(other.name)} the program"
     if 0 < abs(device.change or 0) < ONE_RUN and not _is_significant(comparison):
-        return f"{clean(other.name)} takes as long as before, as far as one run of each tells: {times}."
-    return f"{clean(other.name)} {_speed(device.change)}: {times}."
+        return f"{subject} takes as long as before, as far as one run of each tells: {times}."
+    return f"{subject} {_speed(device.change)}: {times}."
 
 
 def _is_significant(comparison: Comparison) -> bool:
@@ -314,7 +317,10 @@ def regions(comparison: Comparison, top: int | None = None, sort: str = "time") 
             least = sorted(weights, reverse=True)[most - 1]
         shown = [item for item, weight in zip(named, weights, strict=True) if weight >= least][: top or len(named)]
         rows = [_row(item, shown) for item in shown]
-    return rows, _left_out(len(named) - len(rows), most) if len(rows) < len(named) else ""
+    left_out = len(named) - len(rows)
+    if comparison.outside is not None and _weight(comparison.outside, comparison) >= MIN_SHARE:
+        rows.append(replace(_row(comparison.outside, ()), name=NO_RANGE, instances="", bounds=""))
+    return rows, _left_out(left_out, most) if left_out else ""
 
 
 def _row(item: RegionChange, shown: Sequence[RegionChange]) -> RegionRow:
@@ -386,9 +392,10 @@ def finding_figures(item: FindingChange) -> str:
     """What it was, what was promised and what came of it, in one phrase."""
     old, new = item.saving_before_ns, item.saving_after_ns
     if item.status == "remains":
-        return "; ".join(filter(None, (_was(item), _still_saves(old, new))))
+        alike = "it costs about what it did" if item.is_cost_alike else ""
+        return "; ".join(filter(None, (_was(item), _still_saves(old, new), alike)))
     if item.status == "resolved":
-        promised = f"promised {saves_range(old)}" if old else ""
+        promised = f"promised {saves_range(old)}, below 1 % of the window now" if old else ""
         return ", ".join(filter(None, (promised, _credit(item))))
     saving = new or old
     return f"would save {saves_range(saving)}" if saving else ""
