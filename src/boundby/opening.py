@@ -9,10 +9,13 @@ from os import PathLike
 from pathlib import Path
 
 from boundby.capture.folder import cycles_of, find_in_folder, is_run, not_recorded, rank_of
+from boundby.model.errors import UserError
 from boundby.model.records import replace
 from boundby.readers import read_trace
+from boundby.readers.files import first_bytes
 from boundby.readers.nsys import export_kind
 from boundby.readers.room import Room
+from boundby.results.write import SQLITE_MAGIC
 from boundby.trace.facts import JobPlace, TraceWarning
 from boundby.trace.tables import Trace
 
@@ -79,13 +82,20 @@ def _file_of(path: Path) -> tuple[Path, str, tuple[TraceWarning, ...]]:
     return file, str(file), (TraceWarning("folder", text),)
 
 
+def _is_export(path: Path) -> bool:
+    try:
+        return first_bytes(path).startswith(SQLITE_MAGIC)
+    except UserError:
+        return False
+
+
 @contextlib.contextmanager
 def _as_sqlite(
     path: Path, nsys: str | PathLike[str] | None, progress: Progress, *, keep_export: bool
 ) -> Iterator[tuple[Path, str]]:
     """The report as an SQLite export and what it was: itself, or made from it by a real nsys."""
     kind = REPORT_KINDS.get(path.suffix.lower())
-    if kind is None:
+    if kind is None or (path.is_file() and _is_export(path)):  # whatever it is called
         yield path, "nsys-sqlite"
         return
     from boundby.capture.export import export_sqlite, export_to_temporary

@@ -94,6 +94,13 @@ def test_format_outweighs_the_suffix_and_a_dash_is_stdout(boundby: Boundby, repo
     json.loads(boundby("analyze", report, "-o", "-", "--format", "json").out)
 
 
+def test_a_name_that_asks_for_another_format_is_told(boundby: Boundby, report: Path, tmp_path: Path) -> None:
+    ran = boundby("analyze", report, "--format", "markdown", "-o", tmp_path / "x.json")
+    assert ran.code == 0
+    assert "will hold markdown, as --format asks, not json" in ran.err
+    assert boundby("analyze", report, "--format", "json", "-o", tmp_path / "y.json").err == ""
+
+
 def test_an_output_that_cannot_be_written_is_known_before_the_hard_work(
     boundby: Boundby, analysis: StandIn, report: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import click
@@ -71,3 +73,12 @@ def test_what_shows_a_result_shows_it_alike(path: tuple[str, ...]) -> None:
         or len(path) > 1
         or {"--top", "--sort"} <= set(options)
     )
+
+
+def test_what_agents_read_first_holds_commands_that_parse() -> None:
+    text = (DOCS.parent / "llms.txt").read_text(encoding="utf-8")
+    found = [shlex.split(line)[1:] for line in re.findall(r"^- `(boundby [^`]*)`", text, re.MULTILINE)]
+    assert len(found) > 5
+    for name, *words in found:
+        if name in commands():
+            commands()[name].make_context(name, [word for word in words if word != "..."])

@@ -12,6 +12,7 @@ from boundby.compare.quantities import QUANTITIES, listing
 from boundby.model.errors import InputError, UserError
 from boundby.results.gate import GateResult
 from boundby.results.report import Coverage, Report
+from boundby.simulate.program import MS, Launch, Loop, Range, Sync, Work, program
 from boundby.trace.facts import TraceWarning
 from tests.compare import pairs
 from tests.support import reports
@@ -301,3 +302,14 @@ def test_no_step_is_guessed() -> None:
     with pytest.raises(UserError, match=r"plainly the program's step") as caught:
         held("sync.per_step < 5", report=replace(report, regions=few))
     assert "candidates: step" in str(caught.value.next_step)
+
+
+def test_the_time_of_a_step_says_what_passes_between_two() -> None:
+    """A loop that waits for input between its steps keeps a limit of the step's own time."""
+    waits = pairs.run(program(Loop(10, [Work(8 * MS), Range("step {i}", [Launch("k", 2 * MS), Sync()])])))
+    (told,) = gate.check([gate.parse("step.time < 4 ms")], waits).limits
+    assert told.kept
+    assert "more pass for each outside of it" in told.message
+    steady = pairs.run(program(Loop(10, [Range("step {i}", [Launch("k", 2 * MS), Sync()])])))
+    (told,) = gate.check([gate.parse("step.time < 4 ms")], steady).limits
+    assert "outside" not in told.message

@@ -20,6 +20,8 @@ from tests.support import golden
 from tests.support.alter import alter
 from tests.support.bad_files import MAKERS, good
 
+SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+
 LONGEST_SENTENCE = 160
 
 
@@ -146,3 +148,25 @@ def entry(name: str, error: UserError, path: Path) -> list[str]:
     for long, short in shown.items():
         text = [line.replace(long, short) for line in text]
     return text
+
+
+def test_an_empty_trace_of_the_profiler_is_no_matter_of_nsys(tmp_path: Path) -> None:
+    (tmp_path / "empty.json").touch()
+    with pytest.raises(InputError) as caught:
+        read_trace(tmp_path / "empty.json")
+    assert "nsys" not in f"{caught.value} {caught.value.next_step}"
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", '["a"]', "[[1], 2]"])
+def test_json_that_is_no_trace_is_json(text: str, tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text(text)
+    with pytest.raises(InputError, match="is a JSON file without the events of a trace"):
+        read_trace(tmp_path / "list.json")
+
+
+def test_an_export_that_is_called_a_report_is_read(tmp_path: Path) -> None:
+    """It needs no nsys."""
+    named = tmp_path / "renamed.nsys-rep"
+    named.write_bytes(SAMPLE.read_bytes())
+    found = boundby.analyze(named, nsys=tmp_path / "no nsys")
+    assert [device.time for device in found.devices] == [device.time for device in boundby.analyze(SAMPLE).devices]

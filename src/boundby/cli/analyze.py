@@ -16,7 +16,7 @@ from boundby.cli.console import View
 from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
 from boundby.model.records import dataclass
 from boundby.options import AnalysisOptions
-from boundby.render.formats import FORMATS, Format, format_of
+from boundby.render.formats import BY_SUFFIX, FORMATS, Format, format_of
 
 if TYPE_CHECKING:
     from boundby.api import Analysis
@@ -75,6 +75,8 @@ def analyze(
     if output is not None and len(reports) > 1 and not output.suffix and not output.exists():
         output.mkdir(parents=True)  # a new folder for the results of several reports
     target = Target(_format(format_name, output, reports), output, save, reports)
+    if output is not None and not output.is_dir() and not view.quiet:
+        _tell_format(target.format, output)
     _check(target)
     return _run(options, target, view)
 
@@ -95,6 +97,14 @@ def _format(name: str | None, output: Path | None, reports: Sequence[Path]) -> F
     if name is None and output is not None and not output.is_dir() and len(reports) == 1:
         name = format_of(output)
     return FORMATS[name or "terminal"]
+
+
+def _tell_format(chosen: Format, output: Path) -> None:
+    """Where a file's name asks for another format than the one it gets."""
+    suffix = output.suffix.lower()
+    if suffix in BY_SUFFIX and suffix not in chosen.suffixes:
+        text = f"boundby: {output} will hold {chosen.name}, as --format asks, not {BY_SUFFIX[suffix]}, as its name does"
+        click.echo(text, err=True)
 
 
 def _check(target: Target) -> None:

@@ -36,6 +36,8 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 STEP = "step"
+#: More than this part of a step passes outside of steps: a limit of its time does not hold the program's pace.
+OUTSIDE_SHARE = 0.10
 _NS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
 _BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _UNITS: Mapping[str, Mapping[str, float]] = {
@@ -215,7 +217,22 @@ def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: R
     regions = _regions(report, limit.scope, steps)
     read = definition.of_region
     values = {"/".join(region.path): read(region) for region in regions} if read is not None else {}
-    return _judge(limit, values, _absent(limit, report), _records(report))
+    result = _judge(limit, values, _absent(limit, report), _records(report))
+    is_of_steps = limit.quantity == "time" and steps is not None and [region.path for region in regions] == [steps.path]
+    between_ns = _between_ns(report, regions[0]) if is_of_steps else 0.0
+    if values and between_ns > 0:
+        text = f"{result.message.removesuffix('.')}; {shown(between_ns, 'ns')} more pass for each outside of it."
+        result = replace(result, message=text)
+    return result
+
+
+def _between_ns(report: Report, region: RegionReport) -> float:
+    """What passes outside of the steps, for each of them; 0 where that is little."""
+    whole = sum(device.window_ns for device in report.devices)
+    if not region.instances or not region.total_ns:
+        return 0.0
+    outside = (whole - region.total_ns) / region.instances
+    return outside if outside >= OUTSIDE_SHARE * region.total_ns / region.instances else 0.0
 
 
 def _regions(report: Report, scope: str, steps: RegionReport | None) -> list[RegionReport]:

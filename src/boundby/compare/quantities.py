@@ -128,7 +128,8 @@ def _device_changes(comparison: Comparison) -> Mapping[str, Number]:
 QUANTITIES: dict[str, Quantity] = {
     "time": Quantity(
         "ns",
-        "the account's time per instance (hidden work: the host's); without a region, the whole window",
+        "the account's time per instance, from its begin to its end: not what passes between two (hidden work: the"
+        " host's); without a region, the whole window",
         of_region=_time_each,
         of_whole=_devices(_window),
     ),

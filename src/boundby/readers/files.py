@@ -11,6 +11,10 @@ from boundby.model.errors import InputError
 _READS = "boundby reads .nsys-rep and .qdrep reports, .sqlite files exported from them, and traces of torch.profiler."
 _EXPORT = "Give the report it was made from, or export that as SQLite: nsys export --type sqlite REPORT.nsys-rep"
 
+PROFILE_AGAIN = (
+    "Copy it again, or let the profiler write it again: export_chrome_trace must finish before the program ends."
+)
+
 # (first bytes, what the file is, next step)
 _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (b"NVIDIA Tegra Profiler Report", "is an nsys report, not an export", "Rename it so that it ends in .nsys-rep."),
@@ -74,6 +78,8 @@ def first_bytes(path: Path, count: int = 100) -> bytes:
             "Write it to a file first, and name that.",
         )
     if status.st_size == 0:
+        if path.name.lower().endswith((".json", ".json.gz")):
+            raise InputError(f"{path} is empty: the profiler or the copy did not finish.", PROFILE_AGAIN)
         raise InputError(f"{path} is empty: the export or the copy did not finish.", export_again(path))
     try:
         with path.open("rb") as file:

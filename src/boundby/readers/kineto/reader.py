@@ -6,6 +6,7 @@ neither its text nor its events as Python objects are ever in memory as a whole.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from boundby.model.errors import InputError
 from boundby.native.events import Events, EventScanner, NotJsonError
+from boundby.readers.files import PROFILE_AGAIN as _COPY_AGAIN
 from boundby.readers.kineto import GZIP, GZIP_WINDOW, tables
 from boundby.readers.room import Room
 from boundby.trace.tables import Trace
@@ -22,9 +24,8 @@ Progress = Callable[[str, float | None], None]
 _PIECE = 1 << 22
 #: Text of a trace is some 10 to 40 times its packed size. What is made to fill memory is a thousand times as long.
 MOST_UNPACKED, _MOST_RATIO = 1 << 30, 200
-_COPY_AGAIN = (
-    "Copy it again, or let the profiler write it again: export_chrome_trace must finish before the program ends."
-)
+#: A file of JSON that is no trace is looked at as a whole up to so many bytes.
+_MOST_LOOKED_AT = 1 << 20
 
 
 def read(path: Path, *, name: str | None, source: str, progress: Progress, room: Room | None = None) -> Trace:  # noqa: ARG001
@@ -38,7 +39,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
             scanner.feed(piece)
         events = scanner.finish()
     except NotJsonError as error:
-        raise _broken(shown, error) from None
+        raise _no_trace(shown) if _is_json(path) else _broken(shown, error) from None
     _check(shown, events)
     return tables.build(events, shown, str(name or path))
 
@@ -95,7 +96,22 @@ def _check(shown: Path, events: Events) -> None:
             f"{shown} holds no event of the PyTorch profiler: no operator, annotation, call or kernel was recorded.",
             "Profile a part of the program that does something, and call the profiler's step() in its loop.",
         )
-    raise InputError(
+    raise _no_trace(shown)
+
+
+def _is_json(path: Path) -> bool:
+    """Whether a file is whole JSON, of whatever kind."""
+    try:
+        if path.stat().st_size <= _MOST_LOOKED_AT:
+            json.loads(path.read_bytes())
+            return True
+    except (OSError, ValueError, RecursionError):
+        pass
+    return False
+
+
+def _no_trace(shown: Path) -> InputError:
+    return InputError(
         f"{shown} is a JSON file without the events of a trace.",
         "Name a trace that torch.profiler wrote (export_chrome_trace), a .nsys-rep report or its .sqlite export.",
     )
