@@ -22,6 +22,7 @@ from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import MS, US, Instruction, Launch, Loop, Range, Sync, Work, program
+from boundby.trace.program import Kind, Program
 from boundby.verdict import first_responses, patterns
 from boundby.verdict.first_responses import Subject, Told
 from tests.rules.builtin.harness import Source, as_torch, findings
@@ -34,7 +35,7 @@ def analyzed(folder: Path, *body: Instruction) -> Report:
 
 def subject(*found: Finding, **time: int) -> Subject:
     part = SimpleNamespace(time={cause.key: 0 for cause in CAUSES} | time, memcpy={})
-    context = SimpleNamespace(least_ns=MS)
+    context = SimpleNamespace(least_ns=MS, program=Program(Kind.TORCH, "torch"))
     return Subject(context=context, predictor=None, findings=found, part=part)  # type: ignore[arg-type]
 
 
@@ -135,6 +136,14 @@ def test_only_a_wait_for_a_batch_is_called_one(rule: str, advice: str, title: st
     told = first_responses._workers(subject(finding(rule, advice, saving_ns=(0, MS))))
     assert told is not None
     assert told.title == title
+
+
+def test_nothing_is_said_of_batches_where_nothing_tells_of_any() -> None:
+    context = SimpleNamespace(least_ns=MS, program=Program(Kind.DIRECTIVES))
+    of = replace(subject(finding("host-wait", "MPI_Irecv", saving_ns=(0, MS))), context=context)  # type: ignore[arg-type]
+    asked = first_responses._ASKED["host_blocked"]
+    assert [name for name, ask in asked.items() if ask(of) is not None] == ["workers"]
+    assert first_responses._fused_optimizer(of) is None
 
 
 def test_pinning_is_no_code_that_is_loaded() -> None:

@@ -574,7 +574,9 @@ def _fewer(subject: Subject) -> Told | None:
 def _fused_optimizer(subject: Subject) -> Told | None:
     if found := subject.found("unfused-optimizer"):
         return found
-    return None if subject.is_part else Told("no optimizer that updates tensor by tensor was found", applies=False)
+    if subject.is_part or not subject.context.program.is_python:  # others have no optimizer
+        return None
+    return Told("no optimizer that updates tensor by tensor was found", applies=False)
 
 
 def _compiled_loop(subject: Subject) -> Told | None:
@@ -723,8 +725,14 @@ def _workers(subject: Subject) -> Told | None:
     return told._replace(title=_SHORTER_WAIT)
 
 
+def _has_batches(subject: Subject) -> bool:
+    """Whether anything tells of batches: a program that only sleeps may wait for a message, or a lock."""
+    inputs = ("host-input", "input-between-steps")
+    return subject.context.program.is_python or any(map(subject.tells, inputs))
+
+
 def _prefetch(subject: Subject) -> Told | None:
-    if subject.is_part:
+    if subject.is_part or not _has_batches(subject):
         return None
     for item in subject.findings:
         busy = item.evidence.get("worker_processes_cpu_utilization_fraction")
@@ -741,15 +749,17 @@ def _persistent(subject: Subject) -> Told | None:
     starts = [item for item in subject.findings if item.advice and "persistent_workers" in item.advice[0]]
     if found := replace(subject, findings=tuple(starts)).found("host-phase"):
         return found
-    return None if subject.is_part else Told("no number: the trace does not tell where epochs begin")
+    if subject.is_part or not _has_batches(subject):
+        return None
+    return Told("no number: the trace does not tell where epochs begin")
 
 
 def _pinned_input(subject: Subject) -> Told | None:
-    return _pageable(subject, "pageable-copy", "sync-pageable-copy")
+    return _pageable(subject, "pageable-copy", "sync-pageable-copy") if _has_batches(subject) else None
 
 
 def _decode(subject: Subject) -> Told | None:
-    if subject.is_part or not isinstance(subject.part, DeviceReport):
+    if subject.is_part or not isinstance(subject.part, DeviceReport) or not _has_batches(subject):
         return None
     busy = subject.part.gpu_utilization
     return Told(
