@@ -21,8 +21,10 @@ import numpy as np
 
 import boundby
 from boundby.api import Analysis
+from boundby.model.arrays import Int64Array
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE
 from boundby.model.errors import UserError
+from boundby.model.intervals import clip
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.engine import replay
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
@@ -67,14 +69,19 @@ def broken(analysis: Analysis) -> Iterator[str]:
         for name, lengths in windows.items():
             if lengths[position] > length + slack:
                 yield f"{name} lengthens by {(lengths[position] - length) / length:.1%}"
-        told = predicted[predictor.devices[position].index]
+        device = predictor.devices[position]
+        told = predicted[device.index]
         least = min(told[name] for name in HOST)
+        lows = {name: list(lengths) for name, lengths in windows.items()}
         for item in analysis.what_if:
+            if item.device != predictor.timeline.trace.gpus[device.index].id:
+                continue
             if not (item.low_ns or 0) <= item.predicted_ns <= (item.high_ns or 0):
                 yield f"the range of {item.scenario} does not hold its prediction"
+            lows[item.scenario][position] = min(item.low_ns or 0, lows[item.scenario][position])
         if told["infinite_host"] > least:
             yield f"infinite_host is longer than a part of it by {told['infinite_host'] - least} ns"
-        yield from _too_short(predictor, position, windows)
+        yield from _too_short(predictor, position, lows)
         yield from _overlapped(predictor, position, windows)
         yield from _slightly_faster(predictor, position)
 
@@ -104,21 +111,29 @@ def _overlapped(predictor: Predictor, position: int, windows: dict[str, list[int
     lanes = links.lane[rows]
     if len(rows) == 0:
         return
-    work = np.bincount(lanes + 1, graph.costs.duration_ns[rows])
+    duration_ns = _inside_ns(predictor, position)
+    work = np.bincount(lanes + 1, duration_ns[rows])
     busiest = int(work.argmax()) - 1
     excludes = links.excludes.reshape(links.kinds, links.kinds)
     beside = np.unique(links.kind[rows[lanes == busiest]])
     beside_none = np.asarray(excludes[:, beside].all(axis=1))
     alone = (lanes == busiest) | beside_none[links.kind[rows]]
     others = lanes[alone & (lanes != busiest)]
-    least = int(graph.costs.duration_ns[rows[lanes == busiest]].sum())
+    least = int(duration_ns[rows[lanes == busiest]].sum())
     if len(others):  # of the others, the busiest one: they may run beside each other
         own = alone & (lanes != busiest)
-        least += int(np.bincount(lanes[own], graph.costs.duration_ns[rows[own]]).max())
-    least = min(least, device.busy.total)
+        least += int(np.bincount(lanes[own], duration_ns[rows[own]]).max())
+    least = min(least, clip(device.busy, device.low_ns, device.high_ns).total)
     for name in HOST:
         if windows[name][position] < least * (1 - SLACK):
             yield f"{name} needs {least - windows[name][position]} ns of overlap that was not shown to be possible"
+
+
+def _inside_ns(predictor: Predictor, position: int) -> Int64Array:
+    """How long each operation takes inside of a device's window."""
+    start, device = predictor.graph.links.start_ns, predictor.devices[position]
+    end = start + predictor.graph.costs.duration_ns
+    return np.maximum(np.minimum(end, device.high_ns) - np.maximum(start, device.low_ns), 0)
 
 
 def _too_short(predictor: Predictor, position: int, windows: dict[str, list[int]]) -> Iterator[str]:
@@ -133,9 +148,10 @@ def _too_short(predictor: Predictor, position: int, windows: dict[str, list[int]
     operations = predictor.timeline.trace.operations
     _, stream = np.unique(np.stack((operations.process, operations.stream)), axis=1, return_inverse=True)
     inside = predictor.everywhere.operations & (graph.device == device.index)
+    duration_ns = _inside_ns(predictor, position)
     for name, lengths in windows.items():
         left = inside & ~removed.get(name, np.zeros(len(inside), bool))
-        work = np.bincount(stream.reshape(-1)[left], graph.costs.duration_ns[left]) if left.any() else np.zeros(1)
+        work = np.bincount(stream.reshape(-1)[left], duration_ns[left]) if left.any() else np.zeros(1)
         if lengths[position] < work.max() * (1 - SLACK):
             yield f"{name} is shorter than its busiest stream by {work.max() - lengths[position]:.0f} ns"
 
@@ -144,7 +160,8 @@ def _slightly_faster(predictor: Predictor, position: int) -> Iterator[str]:
     graph, device = predictor.graph, predictor.devices[position]
     length = predictor.measured_ns[position]
     kernels = (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
-    if device.busy.total < BUSY * length or graph.costs.duration_ns[kernels].sum() < BUSY * length:
+    busy_ns = clip(device.busy, device.low_ns, device.high_ns).total
+    if busy_ns < BUSY * length or _inside_ns(predictor, position)[kernels].sum() < BUSY * length:
         return
     left = predictor.windows(Step(Faster(kernels, 1.02), predictor.everywhere))[position]
     if not 0.008 <= 1 - left / length <= 0.03:

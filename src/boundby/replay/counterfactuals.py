@@ -15,7 +15,7 @@ from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.native.forward import AT_ONCE
 from boundby.replay.predictor import Predictor, Range, Step, most_saved
-from boundby.replay.removals import Scope, Without, filled_regions, held_by_region
+from boundby.replay.removals import Scope, Without
 from boundby.results.report import Doubt
 
 # Regions below this share of the window are not replayed: they cannot save more than they hold.
@@ -76,8 +76,7 @@ class Filled:
 
 def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactuals:
     """Replay the trace without each cause. ``inclusive`` is the account by region, shape (regions, causes)."""
-    regions = len(predictor.timeline.ownership.regions)
-    held_ns = held_by_region(predictor.graph, predictor.everywhere, regions)
+    held_ns = predictor.held_ns()
     held = _worth_replaying(held_ns, 0)
     _ask_everywhere(predictor, held)
     predicted = _scenarios(predictor, held)
@@ -109,8 +108,7 @@ def savings_by_cause(
     """Savings by device index and cause: see `Counterfactuals`. ``held``: the causes that there is anything of;
     ``last``: changes that are made to all that is compared."""
     if held is None:
-        regions = len(predictor.timeline.ownership.regions)
-        held = _worth_replaying(held_by_region(predictor.graph, predictor.everywhere, regions), 0)
+        held = _worth_replaying(predictor.held_ns(), 0)
     no_waits = Step(Without(("sync",)), predictor.everywhere)
     gone = {cause: Step(Without((cause.key,)), predictor.everywhere) for cause in held}
     predictor.ask((no_waits, *last), *((no_waits, gone[cause], *last) for cause in gone if cause != Cause.SYNC))
@@ -161,7 +159,9 @@ def _ranges(
     found: dict[int, dict[str, Range]] = {index: {} for index in predicted}
     for scenario in SCENARIOS.values():
         lengths = [by_scenario[scenario.key] for by_scenario in predicted.values()]
-        ranges = [Range(length, length) for length in lengths]
+        ranges = [
+            Range(length, length, floor_ns=floor) for length, floor in zip(lengths, predictor.floors_ns, strict=True)
+        ]
         if keys & set(scenario.causes):
             ranges = predictor.between(lengths, Step(Without(scenario.causes), predictor.everywhere))
         for index, between in zip(predicted, ranges, strict=True):
@@ -178,12 +178,12 @@ def _regions(
     predictor: Predictor, inclusive: Int64Array, held: set[Cause], held_ns: FloatArray, last: tuple[Step, ...] = ()
 ) -> tuple[dict[int, dict[str, int]], dict[int, dict[str, int]]]:
     """Savings inside each region that matters, by cause: once its waits are gone, and of each cause alone.
-    ``held_ns``: see `held_by_region`; ``last``: see `savings_by_cause`, with which none is asked alone."""
+    ``held_ns``: see `Predictor.held_ns`; ``last``: see `savings_by_cause`, with which none is asked alone."""
     timeline = predictor.timeline
     at_most, alone_at_most = _most_everywhere(predictor, held, last)
     least = LEAST_SAVED_SHARE * timeline.total_ns
     may_alone = set() if last else {cause for cause, ns in alone_at_most.items() if ns >= least}
-    filled = filled_regions(predictor.graph, predictor.everywhere, len(inclusive))
+    filled = predictor.filled()
     alike: dict[bytes, int] = {}  # what lies in a region, and the first that holds just that
     first: dict[int, int] = {}
     waiting: dict[int, _Asked] = {}
@@ -216,7 +216,7 @@ def _regions(
 
 
 def _worth_replaying(held_ns: FloatArray, total_ns: int) -> set[Cause]:
-    """Causes of which regions (rows of `held_by_region`) hold enough that removing them can save anything."""
+    """Causes of which regions (rows of `Predictor.held_ns`) hold enough that removing them can save anything."""
     held = zip(REMOVABLE, held_ns.sum(axis=0).tolist(), strict=True)
     return {cause for cause, ns in held if ns > 0 and ns >= CAUSE_SHARE * total_ns}
 

@@ -13,15 +13,26 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model import stage
-from boundby.model.arrays import BoolArray, Int64Array, as_rows, factorize, group_sums, is_even, narrow, unique
+from boundby.model.arrays import (
+    BoolArray,
+    FloatArray,
+    Int64Array,
+    as_rows,
+    factorize,
+    group_sums,
+    is_even,
+    narrow,
+    unique,
+)
 from boundby.model.causes import REMOVABLE, Cause
-from boundby.model.intervals import union
+from boundby.model.intervals import clip, union
 from boundby.model.records import replace
 from boundby.model.units import percent
 from boundby.native.forward import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows
 from boundby.replay.build import build_graph
 from boundby.replay.engine import replay_otherwise, replay_spans, run_ahead_ns
 from boundby.replay.graph import Graph
+from boundby.replay.margins import Margins, find_margins
 from boundby.replay.removals import (
     Change,
     Faster,
@@ -30,7 +41,10 @@ from boundby.replay.removals import (
     WithoutOpen,
     absent,
     changed_ns,
+    filled_regions,
+    held_by_region,
     is_removal,
+    saved_ns,
     window_scope,
 )
 from boundby.replay.trust import Open, find_doubts, find_open, gap_before
@@ -76,6 +90,12 @@ class Range(NamedTuple):
     low_ns: int
     high_ns: int
     is_order_open: bool = False  # much hangs on which stream's work comes first, or who wakes whom, which is not known
+    floor_ns: int = 0  # the busiest stream that is left, no more than is predicted
+
+    @property
+    def least_ns(self) -> int:
+        """The low end as it is told: the work that is left takes its time, however little is known of all else."""
+        return max(self.low_ns, self.floor_ns)
 
     @property
     def confidence(self) -> str:
@@ -114,7 +134,7 @@ class _Length(NamedTuple):
     """Of a device's window, as replayed."""
 
     ns: int
-    floor_ns: int  # the busiest of its streams, if that can be more
+    floor_ns: int  # the busiest of its streams, if the work in it can be shorter
     later_ns: int  # by how much later it ends
 
 
@@ -151,8 +171,8 @@ class Predictor:
         ]
         self._stream = narrow(factorize(timeline.trace.operations.process, timeline.trace.operations.stream)[1])
         self._streams = [self._stream[rows] for rows in self._rows]
-        self._floors_ns: list[int] = []
-        self._floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
+        self.floors_ns: list[int] = []
+        self.floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
         self._ends_ns = [int(end[rows].max(initial=0)) for rows in self._rows]
         self._windows = Windows(np.full(len(start), NONE, np.int32), len(self.devices))
         self._kept: list[slice] = []
@@ -161,10 +181,17 @@ class Predictor:
             self._kept.append(slice(begin, begin + len(outside.row)))
             self._windows.of[rows] = number
             self._windows.of[outside.row] = -2 - np.arange(begin, begin + len(outside.row))
-        # What the window holds before its first and after its last operation is not the device's to change.
+        # What the window holds before its first and after its last operation follows from the account.
         spans = self._windows.spans(start, end)
-        spans_ns = self._spans_ns(spans)
-        self.rest_ns = [length_ns - span_ns for length_ns, span_ns in zip(self.measured_ns, spans_ns, strict=True)]
+        bounds = self._bounds_ns(spans)
+        self.rest_ns = [
+            length_ns - max(last - first, 0) for length_ns, (first, last) in zip(self.measured_ns, bounds, strict=True)
+        ]
+        self._margins: dict[int, Margins] = {
+            number: find_margins(timeline, device, *bounds[number])
+            for number, device in enumerate(self.devices)
+            if self.rest_ns[number]
+        }
         low, high = min(device.low_ns for device in self.devices), max(device.high_ns for device in self.devices)
         self.everywhere = window_scope(self.graph, low, high)
         self._known: dict[Name, list[int]] = {}
@@ -216,19 +243,41 @@ class Predictor:
     @cached_property
     def _absent(self) -> Collection[str]:
         """Causes of which there is nothing."""
-        return absent(self.graph, self.everywhere)
+        of_margins = {Cause(cause).key for found in self._margins.values() for cause in unique(found.cause).tolist()}
+        return absent(self.graph, self.everywhere) - of_margins
+
+    def held_ns(self) -> FloatArray:
+        """How much of each of REMOVABLE there is to remove in each region, shape (regions, causes)."""
+        regions = len(self.timeline.ownership.regions)
+        held_ns = held_by_region(self.graph, self.everywhere, regions)
+        return held_ns + sum(margins.by_region(regions) for margins in self._margins.values())
+
+    def filled(self) -> BoolArray:
+        """Which regions hold anything that can be removed. Shape (regions,)."""
+        found = filled_regions(self.graph, self.everywhere, len(self.timeline.ownership.regions))
+        for margins in self._margins.values():
+            found[margins.region] = True
+        return found
+
+    def _margins_saved_ns(self, steps: Sequence[Step]) -> list[int]:
+        """By how much shorter these changes make what each window holds before and after its operations."""
+        return [
+            saved_ns(self._margins[number], steps) if number in self._margins else 0
+            for number in range(len(self.devices))
+        ]
 
     def _judged(self, steps: Sequence[Step], found: Sequence[_Length]) -> list[int]:
         """The windows of what was replayed, put right where it breaks a law."""
         is_less = all(is_removal(step.change) for step in steps)
-        lengths, begins_sooner = [], False
-        for measured, (length, floor, later) in zip(self.measured_ns, found, strict=True):
+        lengths, begins_sooner, margins_ns = [], False, self._margins_saved_ns(steps)
+        for number, (measured, (length, floor, later)) in enumerate(zip(self.measured_ns, found, strict=True)):
+            floor += self.rest_ns[number]
             self._note("shorter than its busiest stream", floor - length, measured)
             if is_less:
                 # What came before the window may let it begin sooner, and last longer: no work ends later.
                 self._note("longer than measured", min(length - measured, later), measured)
-            length = max(length, floor)
-            lengths.append(min(length, measured) if is_less else length)
+            left = max(length, floor) - margins_ns[number]
+            lengths.append(min(left, measured) if is_less else left)
             begins_sooner |= is_less and length > measured * (1 + MODEL_ERROR)
         if (name := self._name(steps)) is not None:
             self._known[name] = lengths
@@ -260,20 +309,19 @@ class Predictor:
         return [found[each] if isinstance(each, int) else each for each in known]
 
     def _length(self, found: Spans, duration_ns: Column) -> list[_Length]:
-        lengths = [rest_ns + span_ns for rest_ns, span_ns in zip(self.rest_ns, self._spans_ns(found), strict=True)]
         return [
             _Length(
-                length,
-                self._floor_below(length, duration_ns, number),
+                self.rest_ns[number] + span_ns,
+                self._floor_below(span_ns, duration_ns, number),
                 max(int(found.last[number]), *found.kept[self._kept[number], 1].tolist(), 0) - self._ends_ns[number],
             )
-            for number, length in enumerate(lengths)
+            for number, span_ns in enumerate(self._spans_ns(found))
         ]
 
-    def _floor_below(self, length: int, duration_ns: Column, number: int) -> int:
-        """`_floor_ns`, if it can be more than this length."""
+    def _floor_below(self, span_ns: int, duration_ns: Column, number: int) -> int:
+        """`_floor_ns`, if it can be more than the operations take from the first to the last."""
         if isinstance(duration_ns, Less):
-            return 0 if length >= self._floors_ns[number] else self._floor_ns(duration_ns.column, number)
+            return 0 if span_ns >= self.floors_ns[number] else self._floor_ns(duration_ns.column, number)
         return self._floor_ns(duration_ns, number)
 
     def _costs(self, steps: Sequence[Step]) -> Costs:
@@ -384,7 +432,7 @@ class Predictor:
         loading = LOADING_ERROR * float(costs.call_ns[loads].sum() if loads.any() else 0)
         # Beyond what follows it does not matter how much has changed.
         most_ns = max(*(MODEL_ERROR * ns + loading for ns in predicted_ns), LEAST_BOUND * max(self.measured_ns))
-        changed_ns = self._changed_ns(costs, most_ns)
+        changed_ns, margins_ns = self._changed_ns(costs, most_ns), self._margins_saved_ns(steps)
         ranges = []
         for position, predicted in enumerate(predicted_ns):
             measured, rows = self.measured_ns[position], self._rows[position]
@@ -407,7 +455,7 @@ class Predictor:
             # Its work's time holds turns, too.
             is_order_open |= is_shared and changed_ns[position] > LEAST_BOUND * measured
             if self._shares_room and not self.graph.takes_turns:  # by what rule they share it is not known
-                is_order_open |= abs(measured - predicted) > LEAST_BOUND * measured
+                is_order_open |= abs(measured - margins_ns[position] - predicted) > LEAST_BOUND * measured
             low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open
             if self._shares_room:  # more overlap than was measured may not be possible
                 high = max(high, min(busy, measured))
@@ -416,16 +464,17 @@ class Predictor:
             if not is_of_kernels and is_shared:
                 low = min(low, predicted - SHARED_DELAYS * delays_ns - turned_ns)
             high += max(int((measured - high) * min(CHANCE * self._dropped, 1.0)), 0)
-            error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position]))
-            if is_of_kernels or not is_shared:  # else kernels had a share, too
-                low = max(low - error, min(predicted, self._floor_ns(costs.duration_ns, position)))
+            error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position] + margins_ns[position]))
+            floor = self._floor_ns(costs.duration_ns, position)
+            if is_of_kernels or not is_shared:  # else kernels had a share, too: how much is open
+                low = max(low - error, min(predicted, floor))
             high = max(min(high + error, max(measured, predicted)), predicted)
-            ranges.append(Range(max(low, 0), high, is_order_open))
+            ranges.append(Range(max(low, 0), high, is_order_open, min(predicted, floor)))
         return ranges
 
     @cached_property
     def _busy_ns(self) -> list[int]:
-        return [device.busy.total for device in self.devices]
+        return [clip(device.busy, device.low_ns, device.high_ns).total for device in self.devices]
 
     def _allocated_otherwise_ns(self, steps: Sequence[Step], is_waitless: bool) -> list[int] | None:
         """The windows if allocations of which it is open whether they wait do not where they are taken to, and do where
@@ -444,7 +493,8 @@ class Predictor:
             waits = np.where(graph.wait_is_open & ~taken & steps[-1].scope.nodes, self.open.call_ns, 0)
             costs = costs.changed(call_ns=np.maximum(costs.call_ns - waits, 0))
         [found] = replay_spans(graph, [costs], self._windows)
-        return [rest_ns + span_ns for rest_ns, span_ns in zip(self.rest_ns, self._spans_ns(found), strict=True)]
+        parts = zip(self.rest_ns, self._spans_ns(found), self._margins_saved_ns(steps), strict=True)
+        return [rest_ns + span_ns - saved for rest_ns, span_ns, saved in parts]
 
     def _otherwise_ns(self, costs: Costs) -> list[int]:
         """By how much longer each device's window is where streams take turns by rules that the measured times do not
@@ -525,23 +575,27 @@ class Predictor:
     def _floor_ns(self, duration_ns: Int64Array, number: int) -> int:
         """The busiest stream of a device if operations take so long: no window is shorter than the work that it holds
         one after the other."""
-        if duration_ns is self.graph.costs.duration_ns and number < len(self._floors_ns):
-            return self._floors_ns[number]
+        if duration_ns is self.graph.costs.duration_ns and number < len(self.floors_ns):
+            return self.floors_ns[number]
         streams, (row, before_ns, after_ns) = self._streams[number], self._outside[number]
         work_ns = group_sums(streams, duration_ns[self._rows[number]], int(self._stream.max(initial=0)) + 1)
         np.subtract.at(work_ns, self._stream[row], before_ns + after_ns)
         return int(work_ns.max())
 
     def _spans_ns(self, found: Spans) -> list[int]:
-        """From the first operation of each device to the end of the last one, without what lies outside of its
+        """From the first operation of each device to the end of the last one."""
+        return [max(last - first, 0) for first, last in self._bounds_ns(found)]
+
+    def _bounds_ns(self, found: Spans) -> list[tuple[int, int]]:
+        """When the first operation of each device begins and the last one has ended, without what lies outside of its
         window."""
-        spans_ns = []
+        bounds_ns = []
         for number, (_, before_ns, after_ns) in enumerate(self._outside):
             kept = found.kept[self._kept[number]]
             first = min(int(found.first[number]), int((kept[:, 0] + before_ns).min(initial=-NEVER)))
             last = max(int(found.last[number]), int((kept[:, 1] - after_ns).max(initial=NEVER)))
-            spans_ns.append(max(last - first, 0))
-        return spans_ns
+            bounds_ns.append((first, last))
+        return bounds_ns
 
     def next_bounds(self, *steps: Step, left_ns: Sequence[int] | None = None) -> list[str | None]:
         """What would save most on each device once these changes are made, everywhere: waits of what is left

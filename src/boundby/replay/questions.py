@@ -82,7 +82,7 @@ def answer(
                 device=predictor.timeline.trace.gpus[device.index].id,
                 baseline_ns=predictor.measured_ns[position],
                 predicted_ns=stay[position],
-                low_ns=max(between[position].low_ns, min(floor, stay[position])),
+                low_ns=max(between[position].least_ns, min(floor, stay[position])),
                 high_ns=between[position].high_ns,
                 confidence=_confidence(predictor, between[position], stay[position], position),
                 then_bound=then[position],

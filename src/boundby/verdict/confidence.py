@@ -90,7 +90,8 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
             1,
             f"CUDA calls stop on record {duration(case.silent_ns)} before the end, while ranges go on",
         )
-    if case.operations < FEW_OPERATIONS and decision.bound not in ("host_blocked", "cpu"):
+    hangs_on_few = case.operations < FEW_OPERATIONS and not case.is_outside(decision.bound)
+    if hangs_on_few and decision.bound not in ("host_blocked", "cpu"):
         number = plural(case.operations, "GPU operation")
         yield 1, f"only {number}" if case.operations else "no GPU operation of its own"
     if (unshown := _unshown(case, decision)) is not None:

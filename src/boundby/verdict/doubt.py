@@ -74,7 +74,7 @@ def why_not(case: Case, decision: Decision) -> str | None:
         return _hidden(case, decision)
     if decision.bound == "unknown":
         return None if case.is_part else _waiting(case, decision)  # nothing is claimed
-    if not case.is_part and 0 < case.operations < LEAST_OPERATIONS:
+    if not case.is_part and 0 < case.operations < LEAST_OPERATIONS and not case.is_outside(decision.bound):
         gives = "gives" if case.operations == 1 else "give"
         return f"{plural(case.operations, 'GPU operation')} {gives} no verdict. Capture more of the program"
     if case.stretched is not None:

@@ -131,6 +131,7 @@ def _device(
     records, missing = timeline.losses, timeline.losses.of_device(device.index)
     case = Case(
         time=_time(device.segments.by_cause()),
+        outside=_outside(device),
         host_active_ns=active or 0,
         operations=count,
         api=activity["api"],
@@ -177,6 +178,7 @@ def _device(
         return replace(
             case,
             time=_time(of_half.segments.by_cause()),
+            outside=_outside(of_half),
             host_active_ns=logical_thread_active(half, thread, low, high).total if thread is not None else 0,
             operations=int(of_half.is_inside.sum()),
             replayed=saved,
@@ -234,9 +236,9 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
     length, filled = device.high_ns - device.low_ns, replayed.filled
     predicted_ns, number = replayed.predicted_ns[device.index][scenario], timeline.trace.gpus[device.index].id
     between, other = replayed.between[device.index][scenario], predicted_ns
-    low, high, is_order_open = between
+    low, high, is_order_open, floor = between
     if filled is not None and device.index in filled.replayed.between:
-        other = filled.replayed.predicted_ns[device.index][scenario]
+        other = max(filled.replayed.predicted_ns[device.index][scenario], min(predicted_ns, floor))
         otherwise = filled.replayed.between[device.index][scenario]
         low, high = min(low, otherwise.low_ns), max(high, otherwise.high_ns)
     unknown = device.withheld.unsure_ns
@@ -247,11 +249,20 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
         slept_ns = max(length - replayed.predicted_ns[device.index][_SLEEP], 0)
         low, high = (low - slept_ns, high) if scenario == _WORK else (low, length)
     predicted_ns, other = min(predicted_ns, length), min(other, length)  # a removal never lengthens
-    between = Range(max(low - unknown, 0), max(min(high + unknown, length), predicted_ns, other), is_order_open)
+    low, high = max(low - unknown, 0), max(min(high + unknown, length), predicted_ns, other)
+    between = Range(low, high, is_order_open, min(predicted_ns, other, floor))
     is_little = int(device.withheld.work.length_ns.sum()) <= LITTLE * length
     told = other if is_little else predicted_ns
     confidence = CONFIDENCES[-1] if device.shift.unshown_ns else between.confidence
-    return WhatIf(scenario, told, length, number, between.low_ns, between.high_ns, confidence)
+    return WhatIf(scenario, told, length, number, between.least_ns, between.high_ns, confidence)
+
+
+def _outside(device: DeviceTimeline) -> dict[Cause, int]:
+    """The account of what a window holds before its first operation and after its last."""
+    gaps, total = device.gaps, np.zeros(len(CAUSES), np.int64)
+    for row in np.flatnonzero((gaps.start_ns == device.low_ns) | (gaps.end_ns == device.high_ns)).tolist():
+        total += device.segments.between(int(gaps.start_ns[row]), int(gaps.end_ns[row])).by_cause()
+    return _time(total)
 
 
 def _much_unwoken(timeline: Timeline, device: DeviceTimeline) -> bool:
