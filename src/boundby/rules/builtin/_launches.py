@@ -9,11 +9,12 @@ from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs,
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.interruptions import held_up_ns
 from boundby.evidence.launches import Launches, Part, launches
-from boundby.model.arrays import as_rows, factorize, group_counts, largest, median
+from boundby.model.arrays import as_rows, factorize, group_counts, largest, median, pick
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
+from boundby.model.units import percent
 from boundby.results.report import Example
-from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.builtin._operations import MOSTLY_INSIDE, KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
 
 # Launches that repeat in no fixed order are small-batch's, if most of their kernels are small, else launch-overhead's.
@@ -49,8 +50,11 @@ class LaunchSet:
     @property
     def region(self) -> int:
         """The region that made these launches, each counting alike."""
-        region = self.context.timeline.launch_region[self.kernels.at]
-        return self.context.place(region)
+        return self.context.place(self._regions)
+
+    @property
+    def _regions(self) -> npt.NDArray[np.integer]:
+        return self.context.timeline.launch_region[self.kernels.at]
 
     @property
     def cost_ns(self) -> int:
@@ -77,8 +81,12 @@ class LaunchSet:
         if self.small_share is not None:
             figures["small_grid_fraction"] = round(self.small_share, 4)
             figures["multiprocessors"] = self.multiprocessors
+        region = self.region
+        inside = float(pick(self.context.tree.subtree(region), self._regions, False).mean())
+        if inside < MOSTLY_INSIDE:
+            title += f"; {percent(inside)} of the launches lie in this region"
         return Match(
-            region=self.region,
+            region=region,
             title=title,
             evidence={**figures, **evidence},
             saving_ns=saving_ns,

@@ -160,9 +160,9 @@ def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:
     if sum(longest) >= _ONCE_SHARE * part.calls_ns:
         many = f" in each of {len(longest)} processes, {duration(sum(longest))} in all," if len(longest) > 1 else ""
         one = context.call_totals(part.rows)[0][0]
-        what, where = f"the first {one} takes {duration(max(longest))}{many} once, inside", ""
+        what, where, cost_ns = f"the first {one} takes {duration(max(longest))}{many} once, inside", "", max(longest)
     else:
-        what, where = "inside", f": {match.title}"
+        what, where, cost_ns = "inside", f": {match.title}", part.total_ns
     return replace(
         match,
         region=None,
@@ -175,6 +175,7 @@ def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:
         ),
         severity="low",  # the program cannot change it, and a longer run pays it once
         instances=len(part.rows),
+        cost_ns=cost_ns,  # processes run side by side
     )
 
 
