@@ -15,7 +15,7 @@ from boundby.attribution.regions import ROOT, Regions
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.correlate import Calls
 from boundby.evidence.operators import Operators, operators_of
-from boundby.model.arrays import group_counts, group_sums, largest, marked, pick, ranked, unique
+from boundby.model.arrays import MISSING, group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -117,6 +117,12 @@ class RuleContext:
     def least_ns(self) -> int:
         """What is below this cannot save enough to be told: do not ask for its saving."""
         return max(round((WORTH_SHARE_OF_ALL if self.show_all else WORTH_SHARE) * self.longest_window_ns), 1)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the window is a part of the program that somebody chose: what reaches beyond counts in part."""
+        window = self.timeline.window
+        return bool(self.timeline.devices) and (window.kind in ("span", "nvtx") or window.skip_first > 0)
 
     @property
     def is_replayed(self) -> bool:
@@ -239,9 +245,14 @@ class RuleContext:
         return int(rows[np.lexsort((rows, inclusive[rows], -self.tree.depth[rows]))][0])
 
     def call_ns(self, rows: Rows | int) -> Int:
-        """How long each of these calls took."""
+        """How long each of these calls took; of a window that cuts through the program, inside of it."""
         some = np.atleast_1d(rows)
-        length: Int = pick(self.calls.end_ns, some, 0) - pick(self.calls.start_ns, some, 0)
+        start, end = pick(self.calls.start_ns, some, 0), pick(self.calls.end_ns, some, 0)
+        if self.is_cut:
+            devices = self.timeline.devices
+            low, high = min(one.low_ns for one in devices), max(one.high_ns for one in devices)
+            start, end = np.clip(start, low, high), np.clip(end, low, high)
+        length: Int = end - start
         return length.reshape(np.shape(rows))
 
     @cached_property
@@ -272,7 +283,8 @@ class RuleContext:
     def call_examples(self, rows: Rows) -> tuple[Example, ...]:
         """The longest of these calls."""
         longest = rows[largest(self.call_ns(rows), MOST_EXAMPLES, rows)]
-        columns = self.calls.start_ns[longest], self.call_ns(longest), longest
+        low_ns = min((one.low_ns for one in self.timeline.devices), default=0) if self.is_cut else MISSING
+        columns = np.maximum(self.calls.start_ns[longest], low_ns), self.call_ns(longest), longest
         calls = zip(*(column.tolist() for column in columns), strict=True)
         return tuple(Example(start_ns, length_ns, self.call_name(call)) for start_ns, length_ns, call in calls)
 

@@ -21,7 +21,8 @@ from boundby.trace.vocabulary.kernels import kernel_label
 class DeviceWork:
     """Columns over the rows of ``trace.operations``. Shapes are 0 where they are not told."""
 
-    duration_ns: Int
+    duration_ns: Int  # of those in a window what lies in it
+    whole_ns: Int  # from start to end
     exposed_ns: Int  # of which no operation of a higher class, and no earlier one of its own class, covers
     in_window: Bool
     is_kernel: Bool  # that is not communication, in the window
@@ -54,7 +55,7 @@ class DeviceWork:
 def device_work(context: RuleContext) -> DeviceWork:
     """The columns of one trace."""
     trace, table = context.trace, context.operations
-    duration_ns = narrow(table.end_ns - table.start_ns)
+    whole_ns = duration_ns = narrow(table.end_ns - table.start_ns)
     in_window, exposed_ns = np.zeros(len(table), bool), np.zeros(len(table), duration_ns.dtype)
     computes = (table.kind <= OpKind.GRAPH) & ~table.is_communication
     for device in context.timeline.devices:
@@ -64,6 +65,8 @@ def device_work(context: RuleContext) -> DeviceWork:
         is_cut = bool((start < device.low_ns).any() or (end > device.high_ns).any())
         if is_cut:
             start, end = (np.clip(column, device.low_ns, device.high_ns) for column in (start, end))
+            duration_ns = duration_ns.copy() if duration_ns is whole_ns else duration_ns
+            duration_ns[at] = np.where(in_window[at], end - start, duration_ns[at])
         if bool((start[1:] >= end[:-1]).all()):  # nothing runs beside anything else
             exposed_ns[at] = end - start if is_cut else duration_ns[at]
             continue
@@ -84,6 +87,7 @@ def device_work(context: RuleContext) -> DeviceWork:
     shapes = trace.shapes
     return DeviceWork(
         duration_ns=duration_ns,
+        whole_ns=whole_ns,
         exposed_ns=shared(narrow(exposed_ns), duration_ns),
         in_window=in_window,
         is_kernel=computes & (table.kind == OpKind.KERNEL) & in_window,

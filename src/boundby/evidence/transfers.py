@@ -111,7 +111,7 @@ def _returning(context: RuleContext, rows: Rows) -> tuple[Rows, int]:
 def bandwidth_of(context: RuleContext, rows: Rows) -> float:
     """Bytes over time of these copies, in GB/s; 0 without any."""
     work, table = device_work(context), context.operations
-    total = int(work.duration_ns[rows].sum())
+    total = int(work.whole_ns[rows].sum())
     return float(table.bytes[rows].sum()) / total if total else 0.0
 
 

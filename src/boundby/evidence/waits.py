@@ -119,6 +119,9 @@ def waits_of(context: RuleContext) -> Waits:
     rows = as_rows(((held_ns > 0) | (idle_ns > 0)) & context.in_windows(start_ns))
     call, (blocked_ns, held_ns, idle_ns) = every.rows[rows], every.ns[:, rows]
     kind, incident, operator, copied = _kinds(context, call, blocked_ns, held_ns)
+    high_ns = max((device.high_ns for device in context.timeline.devices), default=0)
+    beyond_ns = np.maximum(context.calls.end_ns[call] - high_ns, 0) if context.is_cut else 0  # it waits to its end
+    blocked_ns, held_ns = np.maximum(blocked_ns - beyond_ns, 0), np.maximum(held_ns - beyond_ns, 0)
     return Waits(
         call=(rows_of_calls := narrow(call)),
         idle_ns=narrow(idle_ns),

@@ -75,6 +75,17 @@ class OperationSet:
         return int(self.duration_ns.sum())
 
     @property
+    def whole_ns(self) -> int:
+        """The same, with what lies outside of the window."""
+        return int(device_work(self.context).whole_ns[self.at].sum())
+
+    @property
+    def took(self) -> str:
+        """How long that is, and what lies in the window where some of them reach beyond."""
+        inside = f", {duration(self.total_ns)} of that in the window" if self.whole_ns > self.total_ns else ""
+        return f"{duration(self.whole_ns)}{inside}"
+
+    @property
     def exposed_ns(self) -> int:
         """The time in which they run and nothing that counts before them does."""
         return int(device_work(self.context).exposed_ns[self.at].sum())
@@ -87,9 +98,12 @@ class OperationSet:
     def examples(self) -> tuple[Example, ...]:
         """The longest of them."""
         longest = self.rows[largest(self.duration_ns, MOST_EXAMPLES, self.rows)]
-        start_ns, length_ns = self.context.operations.start_ns, device_work(self.context).duration_ns
+        table, length_ns = self.context.operations, device_work(self.context).duration_ns
+        low_ns = {device.index: device.low_ns for device in self.context.timeline.devices}
+        begins = (max(int(table.start_ns[row]), low_ns[int(table.device[row])]) for row in longest)
         return tuple(
-            Example(int(start_ns[row]), int(length_ns[row]), self.name_of(int(row))) for row in longest.tolist()
+            Example(begin_ns, int(length_ns[row]), self.name_of(row))
+            for begin_ns, row in zip(begins, longest.tolist(), strict=True)
         )
 
     def name_of(self, row: int) -> str:
@@ -242,7 +256,7 @@ class CopySet(OperationSet):
         """``16.8 MB host to device at 12.3 GB/s``."""
         table, one = self.context.operations, CopySet(self.context, np.array([row]))
         way = _WAY.get(Direction(int(table.direction[row])), "copy")
-        return f"{size(one.byte_count)} {way} at {bandwidth(one.byte_count / max(one.total_ns, 1) * 1e9)}"
+        return f"{size(one.byte_count)} {way} at {bandwidth(one.byte_count / max(one.whole_ns, 1) * 1e9)}"
 
     def evidence(self, **figures: object) -> dict[str, object]:
         """Counts, bytes, time, rate, the commonest size, how much of it no kernel hides, and these figures."""

@@ -10,7 +10,7 @@ from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, link_rate, transfers
 from boundby.model.causes import Cause
-from boundby.model.units import bandwidth, counted, duration, percent
+from boundby.model.units import bandwidth, counted, percent
 from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import Direction
@@ -40,7 +40,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _match(copies: CopySet, expected: float, link: str) -> Match:
     most = min(expected / copies.bytes_per_ns, RULE.threshold(copies.context, "most"))
     return copies.match(
-        f"{counted(len(copies), 'large pinned copy', 'large pinned copies')} ({duration(copies.total_ns)}) "
+        f"{counted(len(copies), 'large pinned copy', 'large pinned copies')} ({copies.took}) "
         f"{'reaches' if len(copies) == 1 else 'reach'} {bandwidth(copies.bytes_per_ns * 1e9)}, "
         f"{percent(copies.bytes_per_ns / expected)} of what {link} would carry",
         copies.evidence(

@@ -97,7 +97,7 @@ def _moved(migrations: CopySet) -> str:
     what = "of managed memory"
     return (
         f"{counted(len(migrations), f'migration {what} moves', f'migrations {what} move')} "
-        f"{size(migrations.byte_count)} in {duration(migrations.total_ns)}, "
+        f"{size(migrations.byte_count)} in {migrations.took}, "
         f"{size(migrations.byte_count / len(migrations))} at a time"
     )
 

@@ -11,7 +11,7 @@ from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, is_upload, link_rate, transfers
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
-from boundby.model.units import bandwidth, count, counted, duration, size
+from boundby.model.units import bandwidth, count, counted, size
 from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule, Threshold
 
@@ -80,7 +80,7 @@ def _outermost(context: RuleContext, region: npt.NDArray[np.integer]) -> Int:
 def _upload(copies: CopySet) -> Match:
     return copies.match(
         f"{counted(len(copies), 'copy uploads', 'copies upload')} {size(copies.byte_count)} from pageable memory in "
-        f"{duration(copies.total_ns)}, while no kernel runs",
+        f"{copies.took}, while no kernel runs",
         copies.evidence(is_upload=True),
         (0, copies.saving_without(Cause.GPU_COPY)[1]),
         copies.context.program.pick(_UPLOADS["cpp"], **_UPLOADS),
@@ -105,7 +105,7 @@ def _pinning(copies: CopySet) -> Match | None:
     once = f"{count(times)} of them are {size(common)} each: if their content does not change, upload it once"
     return copies.match(
         f"{counted(len(copies), f'copy {way} moves', f'copies {way} move')} {size(copies.byte_count)} in "
-        f"{duration(copies.total_ns)}, at {bandwidth(rate * 1e9)}{_ends(copies)}",
+        f"{copies.took}, at {bandwidth(rate * 1e9)}{_ends(copies)}",
         copies.evidence(is_upload=False, expected_from=source, assumed_speed_up=[least, round(most, 2)]),
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
         copies.saving_without(Cause.GPU_COPY, 1 - 1 / least, 1 - 1 / most),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from boundby.evidence.context import RuleContext
 from boundby.evidence.transfers import Transfer, transfers
 from boundby.model.causes import Cause
-from boundby.model.units import count, duration, size
+from boundby.model.units import count, size
 from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule, Threshold
 
@@ -29,7 +29,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     alike = times == len(copies) and at_a_time == round(at_a_time) > 1
     what = f"{round(at_a_time)} x {size(common)}" if alike else size(bytes_each_way)
     yield copies.match(
-        f"{what} go to the host and as much comes back, {count(returns)} times: {duration(copies.total_ns)} of copies",
+        f"{what} go to the host and as much comes back, {count(returns)} times: {copies.took} of copies",
         copies.evidence(
             is_without_first_in_and_last_out=True, returns=returns, bytes_each_way_and_time=round(bytes_each_way)
         ),
