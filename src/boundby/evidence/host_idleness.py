@@ -46,6 +46,7 @@ from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
+from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import Example
 from boundby.trace.program import Kind
 
@@ -354,9 +355,21 @@ def saving(context: RuleContext, place: Place) -> SavingNs:
         replayed = context.saving(causes, regions=inside[pieces.regions])
     else:
         replayed = context.saving(causes, calls=ending_calls(pieces, place.rows))
+        if replayed is not None and (behind_ns := pieces.total_ns(_behind_all_work(context, place.rows))):
+            replayed = round(replayed[0] + (1 - MODEL_ERROR) * behind_ns), replayed[1] + behind_ns
     low, high = replayed or (0, place.total_ns)
     # Host time that the GPU hides goes with the intervals as well; the finding speaks of the idle time only.
     return min(low, place.total_ns), min(high, place.total_ns)
+
+
+def _behind_all_work(context: RuleContext, rows: Rows) -> Rows:
+    """Those of these pieces that no device works after: no call ends them, and nothing hides them."""
+    gaps = [device.gaps for device in context.timeline.devices]
+    if not all(len(each) and each.operation[-1] < 0 for each in gaps):
+        return rows[:0]
+    last_ns = max(int(each.start_ns[-1]) for each in gaps)
+    behind: Rows = rows[host_pieces(context).start_ns[rows] >= last_ns]
+    return behind
 
 
 def host_causes(pieces: HostPieces, rows: Rows) -> list[str]:

@@ -55,6 +55,21 @@ def test_of_a_call_that_the_window_cuts_its_part_is_told() -> None:
     assert finding.saving_ns[1] <= 50 * MS
 
 
+def test_what_the_host_does_behind_all_work_is_saved() -> None:
+    """Between the steps, in the same place, it computes as well."""
+    program = Program()
+    for step in range(10):
+        at = step * 4 * MS
+        call = program.api(at, at + 5_000, "cudaLaunchKernel")
+        program.kernel(at + 10_000, at + MS, call)
+        program.api(at + 6_000, at + MS + 5_000, "cudaDeviceSynchronize")
+    program.api(80 * MS, 80 * MS + 1_000, "cudaGetDeviceCount")
+    finding = finding_of(program, "all", "host-phase")
+    assert "42.0 ms" in finding.title
+    assert finding.saving_ns is not None
+    assert 19 * MS <= finding.saving_ns[0] <= finding.saving_ns[1] <= 43 * MS
+
+
 def test_processes_side_by_side_save_no_more_than_one_of_them_takes() -> None:
     report = analysis_of("openacc_mpi_4_processes_4_gpus.sqlite").report
     finding = next(finding for finding in report.findings if "inside the message-passing library" in finding.title)
@@ -77,4 +92,4 @@ def test_launches_beyond_the_region_that_is_named_are_told() -> None:
     titles = [finding.title for finding in Analysis(program.trace(), show_all=True).report.findings]
     told = [title for title in titles if "tensor by tensor" in title]
     assert told
-    assert "92 % of them in this region" in told[0]
+    assert "92 % of the launches lie in this region" in told[0]
