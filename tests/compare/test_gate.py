@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from boundby.api import Analysis
 from boundby.compare import budget, gate
 from boundby.compare.between import compare
 from boundby.compare.quantities import QUANTITIES, listing
@@ -15,7 +16,9 @@ from boundby.results.report import Coverage, Report
 from boundby.simulate.program import MS, Launch, Loop, Range, Sync, Work, program
 from boundby.trace.facts import TraceWarning
 from tests.compare import pairs
+from tests.replay.test_replay import US
 from tests.support import reports
+from tests.support.program import Program
 
 
 def held(*texts: str, report: Report | None = None, before: Report | None = None, fails: bool = False) -> GateResult:
@@ -313,3 +316,25 @@ def test_the_time_of_a_step_says_what_passes_between_two() -> None:
     steady = pairs.run(program(Loop(10, [Range("step {i}", [Launch("k", 2 * MS), Sync()])])))
     (told,) = gate.check([gate.parse("step.time < 4 ms")], steady).limits
     assert "outside" not in told.message
+
+
+def test_a_step_is_what_all_threads_do_meanwhile() -> None:
+    """A thread that makes input copies beside the steps; what comes before the first belongs to none."""
+    program = Program(threads=2)
+    program.push(-1_000 * US, 2_000 * US, "input", thread=1)
+    for number in range(20):
+        setup = program.api((number - 100) * US, (number - 99) * US, "cudaMemcpyAsync")
+        program.copy((number - 90) * US, (number - 89) * US, setup)
+    for step in range(10):
+        base = step * 100 * US
+        program.push(base, base + 90 * US, f"step {step}")
+        call = program.api(base + 10 * US, base + 12 * US, "cudaLaunchKernel")
+        program.kernel(base + 20 * US, base + 60 * US, call)
+        for place in (30, 40, 50):
+            fed = program.api(base + place * US, base + (place + 5) * US, "cudaMemcpyAsync", thread=1)
+            program.copy(base + (place + 32) * US, base + (place + 33) * US, fed, stream=9)
+    report = Analysis(program.trace()).report
+    limits = [gate.parse("copies.per_step <= 1"), gate.parse("'step *'.copies.per_step == 0")]
+    (whole, inside) = gate.check(limits, report, steps="step *").limits
+    assert (whole.kept, inside.kept) == (False, True)
+    assert whole.message == "copies.per_step (all threads) of step * is 3."

@@ -333,7 +333,8 @@ def _distance(limit: Limit, item: Measured) -> tuple[float, str]:
 
 
 def _named(subject: str, limit: Limit) -> str:
-    return f"{limit.quantity} of {subject}" if subject else limit.quantity
+    threads = " (all threads)" if limit.scope is None and limit.quantity.endswith("per_step") else ""
+    return f"{limit.quantity}{threads} of {subject}" if subject else limit.quantity
 
 
 def _why_unknown(limit: Limit) -> str:

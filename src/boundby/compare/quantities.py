@@ -8,7 +8,7 @@ from boundby.model.causes import CAUSE_KEYS
 from boundby.model.records import dataclass
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.job import JobReport
-from boundby.results.report import SEVERITIES, DeviceReport, Finding, RegionReport, Report
+from boundby.results.report import SEVERITIES, DeviceReport, Finding, Meanwhile, RegionReport, Report
 
 Number = float | int | None
 
@@ -41,6 +41,23 @@ def _devices(read: Callable[[DeviceReport], Number]) -> Callable[[Report, Region
 def _steps(read: Callable[[RegionReport], Number]) -> Callable[[Report, RegionReport | None], Mapping[str, Number]]:
     """Of the region that is the program's step; nothing where there is none."""
     return lambda _, steps: {"/".join(steps.path): read(steps)} if steps is not None else {}
+
+
+def _per_step(
+    read: Callable[[RegionReport], int], all_of: Callable[[Meanwhile], int]
+) -> Callable[[Report, RegionReport | None], Mapping[str, Number]]:
+    """All that the program does from its first step to the end of its last, by steps: threads that make input, say,
+    work for the step outside of its ranges."""
+
+    def of_step(steps: RegionReport) -> Number:
+        found = steps.meanwhile
+        return _each(max(read(steps), all_of(found) if found is not None else 0), steps)
+
+    return _steps(of_step)
+
+
+def _copies(region: RegionReport) -> int:
+    return sum(copies.count for copies in region.memcpy.values())
 
 
 def _each(total: float, region: RegionReport) -> float | None:
@@ -125,6 +142,8 @@ def _device_changes(comparison: Comparison) -> Mapping[str, Number]:
     return {item.after.name: item.change for item in comparison.devices if item.after is not None}
 
 
+_PER_STEP = "without a region, per step, of all threads from the first step to the end of the last"
+
 QUANTITIES: dict[str, Quantity] = {
     "time": Quantity(
         "ns",
@@ -176,9 +195,9 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "sync.per_step": Quantity(
         "count",
-        "blocking syncs per instance; without a region, per step",
+        f"blocking syncs per instance; {_PER_STEP}",
         of_region=lambda region: _each(region.sync.count, region),
-        of_whole=_steps(lambda steps: _each(steps.sync.count, steps)),
+        of_whole=_per_step(lambda steps: steps.sync.count, lambda every: every.syncs),
     ),
     "sync.blocked": Quantity(
         "ns",
@@ -188,9 +207,9 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "api.per_step": Quantity(
         "count",
-        "CUDA calls per instance; without a region, per step",
+        f"CUDA calls per instance; {_PER_STEP}",
         of_region=lambda region: _each(region.api.calls, region),
-        of_whole=_steps(lambda steps: _each(steps.api.calls, steps)),
+        of_whole=_per_step(lambda steps: steps.api.calls, lambda every: every.api_calls),
     ),
     "api.per_ms": Quantity(
         "per_ms",
@@ -200,15 +219,15 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "kernels.per_step": Quantity(
         "count",
-        "kernels per instance; without a region, per step",
+        f"kernels per instance; {_PER_STEP}",
         of_region=lambda region: _each(region.kernels.count, region),
-        of_whole=_steps(lambda steps: _each(steps.kernels.count, steps)),
+        of_whole=_per_step(lambda steps: steps.kernels.count, lambda every: every.kernels),
     ),
     "copies.per_step": Quantity(
         "count",
-        "memory copies per instance; without a region, per step",
-        of_region=lambda region: _each(sum(copies.count for copies in region.memcpy.values()), region),
-        of_whole=_steps(lambda steps: _each(sum(copies.count for copies in steps.memcpy.values()), steps)),
+        f"memory copies per instance; {_PER_STEP}",
+        of_region=lambda region: _each(_copies(region), region),
+        of_whole=_per_step(_copies, lambda every: every.copies),
     ),
     "copies.bytes": Quantity(
         "bytes",

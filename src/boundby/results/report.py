@@ -267,6 +267,16 @@ class Syncs:
 
 
 @dataclass(frozen=True)
+class Meanwhile:
+    """What all threads of a region's processes do from its first instance to the end of its last, inside it or not."""
+
+    api_calls: Annotated[Natural, "CUDA calls."]
+    syncs: Annotated[Natural, "Blocking syncs."]
+    kernels: Annotated[Natural, "Kernels launched."]
+    copies: Annotated[Natural, "Memory copies launched."]
+
+
+@dataclass(frozen=True)
 class Copies:
     """Copies of one direction."""
 
@@ -652,6 +662,9 @@ class RegionReport(_WithCopies):
     backward_kernels_ns: Annotated[
         Natural, LATER, NO_COLUMN, "Kernel time of the backward pass of this region's operators, by sequence numbers."
     ] = 0
+    meanwhile: Annotated[
+        Meanwhile | None, LATER, NO_COLUMN, "From its first instance to the end of its last; null without an instance."
+    ] = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
     most_saved_ns: Annotated[
         Natural | None,

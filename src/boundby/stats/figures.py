@@ -12,7 +12,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import group_counts
 from boundby.model.causes import CAUSES
 from boundby.model.records import dataclass
-from boundby.results.report import Copies, Memory, RegionMemory, Top, Work
+from boundby.results.report import Copies, Meanwhile, Memory, RegionMemory, Top, Work
 from boundby.stats.backward import backward_kernels
 from boundby.stats.device import (
     KernelFigures,
@@ -32,6 +32,7 @@ from boundby.stats.host import (
     unwoken,
 )
 from boundby.stats.instances import Series, host_series, projected_series
+from boundby.stats.meanwhile import meanwhile
 from boundby.stats.memory import memory_of
 from boundby.stats.spread import Spread, spread
 from boundby.stats.tops import calls_by_name, top_calls, top_kernels
@@ -64,6 +65,7 @@ class Figures:
     device_memory: dict[int, Memory]  # by index into Trace.gpus
     memory: list[RegionMemory | None]
     backward_kernels_ns: Int
+    meanwhile: list[Meanwhile | None]
     preempted_ns: Int  # with descendants
     unwoken_ns: Int
 
@@ -118,6 +120,7 @@ def measure(timeline: Timeline) -> Figures:
         device_memory=device_memory,
         memory=memory,
         backward_kernels_ns=backward_kernels(timeline),
+        meanwhile=meanwhile(timeline),
     )
 
 

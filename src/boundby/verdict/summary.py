@@ -580,6 +580,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         memory=figures.memory[region],
         backward_kernels_ns=int(figures.backward_kernels_ns[region]),
         most_saved_ns=shared.most_saved_ns(region, verdict, case.time),
+        meanwhile=figures.meanwhile[region],
         **activity,
     )
 
