@@ -16,11 +16,14 @@ from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, group_counts, is_in, median, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.os import SLEEPS, WAKE_LIMIT_NS
+from boundby.trace.vocabulary.os import SIGNALS, SLEEPS, WAKE_LIMIT_NS
 
 # A wake-up takes a switch of threads at least. One that takes so many times as long as usual may have gone by way of
 # another thread.
 LEAST_WAKE_NS, LATE_WAKE = 1_000, 1.5
+# A signal on record is followed so long: cores that sleep deeply and profilers delay waking up. Whoever signals more
+# often than in every so many of these spans seems to wake everybody.
+SIGNAL_LIMIT_NS, SELDOM = 200_000, 4
 # Where no wake-up of the process shows how long it takes.
 USUAL_WAKE_NS = 10_000
 # A region is where a thread takes its batches if that many of the times it does lie in it.
@@ -206,6 +209,7 @@ class _Thread(NamedTuple):
     asleep: IntervalSet
     life: tuple[int, int]
     in_call: IntervalSet
+    signals: Int64Array  # when it let others go, as far as that can be told from other times
 
 
 def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.intp], sure: BoolArray) -> Wakeups:
@@ -216,18 +220,26 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     others = [known for member in members if (known := _describe(timeline, member)) is not None]
     waker = np.full(len(order), -1, np.int64)
     signal = np.zeros(len(order), np.int64)
-    # Best: a thread that itself fell asleep just before, or ended, having nothing more to do.
+    # Best: a thread that signalled just before.
+    for other in others:
+        place = np.searchsorted(other.signals, end - LEAST_WAKE_NS, side="right") - 1
+        gave = np.append(other.signals, 0)[place]
+        near = sure[order] & (place >= 0) & (gave >= begin) & (end - gave <= SIGNAL_LIMIT_NS) & (thread != other.number)
+        better = near & ((waker < 0) | (gave > signal))
+        waker[better], signal[better] = other.number, gave[better]
+    signalled = waker >= 0
+    # Else a thread that itself fell asleep just before, or ended, having nothing more to do.
     for other in others:
         rests = np.append(other.asleep.start[other.asleep.start < other.life[1]], other.life[1])
         place = np.searchsorted(rests, end - LEAST_WAKE_NS, side="right") - 1
         fell = rests[np.maximum(place, 0)]
         near = (place >= 0) & (end - fell <= WAKE_LIMIT_NS) & (fell >= begin) & (thread != other.number)
-        better = near & ((waker < 0) | (fell > signal))
+        better = near & ~signalled & ((waker < 0) | (fell > signal))
         waker[better], signal[better] = other.number, fell[better]
     told = waker >= 0
     usual = int(median((end - signal)[told])) if told.any() else USUAL_WAKE_NS
     # One that fell asleep longer before may have woken another, which woke this one as soon as it ran.
-    late = told & (end - signal > LATE_WAKE * usual)
+    late = told & ~signalled & (end - signal > LATE_WAKE * usual)
     for other in others if late.any() else ():
         place = np.searchsorted(other.asleep.end, end - usual // 2, side="right") - 1
         woke = np.append(other.asleep.end, 0)[place]
@@ -274,4 +286,14 @@ def _describe(timeline: Timeline, thread: int) -> _Thread | None:
     if life is None or not evidence.is_known:
         return None
     rows = timeline.calls.rows_of(thread)
-    return _Thread(thread, evidence.asleep, life, union(timeline.calls.start_ns[rows], timeline.calls.end_ns[rows]))
+    in_call = union(timeline.calls.start_ns[rows], timeline.calls.end_ns[rows])
+    return _Thread(thread, evidence.asleep, life, in_call, _signals(timeline.trace, thread, life))
+
+
+def _signals(trace: Trace, thread: int, life: tuple[int, int]) -> Int64Array:
+    """When a thread signalled; nothing where it does so all the time."""
+    table = trace.os_calls
+    mine = np.flatnonzero(table.thread == thread)
+    names = [number for number in unique(table.name[mine]).tolist() if SIGNALS.search(trace.names[number])]
+    starts = np.sort(table.start_ns[mine[is_in(table.name[mine], names)]]) if names else np.empty(0, np.int64)
+    return starts if len(starts) * SELDOM * SIGNAL_LIMIT_NS <= life[1] - life[0] else starts[:0]

@@ -30,6 +30,8 @@ _BLOCKED_ON: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 #: Calls that sleep until another thread ends it; those that give up after a time may end by themselves.
 HAND_OVER = expression(r"cond_wait|barrier_wait|sem_wait")
+#: Calls by which a thread lets others go that wait for a condition.
+SIGNALS = expression(r"cond_(?:signal|broadcast)|sem_post")
 #: From a waker's signal to the run of the thread it woke: a few microseconds, some tens on a busy machine.
 WAKE_LIMIT_NS = 60_000
 
