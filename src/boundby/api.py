@@ -148,8 +148,10 @@ class Analysis:
         """The trace replayed without each cause: empty where it holds no GPU work, no calls, or no time is left."""
         from boundby.replay import Counterfactuals, counterfactuals
 
-        if not self.timeline.devices or not len(self.timeline.calls):
+        if not self.timeline.devices:
             return Counterfactuals()
+        if not len(self.timeline.calls):
+            return Counterfactuals(unreliable="CUDA API calls were not captured")
         inclusive = self.stats.inclusive
         try:
             with self.in_time("replaying without each cause", _MEASURED):
@@ -257,6 +259,7 @@ class Analysis:
             threads=threads,
             regions=shown,
             what_if=self.what_if,
+            unreliable=self.replayed.unreliable,
             findings=tuple(
                 finding
                 for finding in looked.found
@@ -316,17 +319,34 @@ class Analysis:
 
         if not self.report.what_if:
             return {}
-        names = {item.scenario for item in self.report.what_if if item.predicted_ns < 0.99 * item.baseline_ns}
+        predictions = self.report.what_if
+        names = {item.scenario for item in predictions if item.predicted_ns < 0.99 * item.baseline_ns}
         with self.in_time("looking for what comes next", _FOUND):
-            return next_bounds(self.predictor, sorted(names))
+            return next_bounds(self.predictor, [item for item in predictions if item.scenario in names])
 
     def predict(self, scenario: str, region: str | None = None) -> list[Answer]:
-        """What a scenario would leave of each device's window, changed only in regions that match the glob."""
-        from boundby.replay import answer
+        """What a scenario would leave of each device's window, changed only in regions that match the glob; of a named
+        scenario without a region: ``what_if``. Nothing where the trace cannot be replayed to be trusted."""
+        from boundby.replay import answer, questions
+        from boundby.verdict import summary
 
         inside = None if region is None else regions_matching(self.timeline.ownership.regions, region)
         with self.in_time("replaying", _MEASURED):
-            return answer(self.predictor, scenario, inside, region)
+            questions.check(self.predictor, scenario)
+        if self.replayed.unreliable:
+            return []
+        with self.in_time("replaying", _MEASURED):
+            if inside is None and scenario in SCENARIOS:
+                mine = [item for item in self.what_if if item.scenario == scenario]
+                then = questions.next_bounds(self.predictor, mine)
+                return [questions.answered(item, then[item.device, scenario]) for item in mine]
+            causes, part = questions.causes_of(scenario), (self.timeline, self.replayed)
+            return [
+                summary.widened(*part, device, one, causes)
+                for device, one in zip(
+                    self.timeline.devices, answer(self.predictor, scenario, inside, region), strict=True
+                )
+            ]
 
     @cached_property
     def _rules(self) -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:
@@ -378,16 +398,14 @@ def what_if(
 ) -> tuple[list[Answer], str | None]:
     """What each scenario would leave of each device's window, and why that is not to be trusted (None: it is).
 
-    ``scenarios`` are names of `SCENARIOS`, ``kernels=2`` (twice as fast), ``kernel:NAME=3``, ``copies=K``,
-    ``comm=K``, ``cpu=K``, ``copies_overlapped``, ``comm_overlapped``, or several joined by ``+``. The option
-    ``region`` limits the change to regions that match the glob, with all that lies in them; other options, progress
-    and errors are those of ``analyze``.
+    Where it is not there are no answers. ``scenarios`` are names of `SCENARIOS`, ``kernels=2`` (twice as fast),
+    ``kernel:NAME=3``, ``copies=K``, ``comm=K``, ``cpu=K``, ``copies_overlapped``, ``comm_overlapped``, or several
+    joined by ``+``. The option ``region`` limits the change to regions that match the glob, with all that lies in them;
+    other options, progress and errors are those of ``analyze``.
     """
     analysis = Analysis(path, options, progress=progress, **changes)
-    with analysis.in_time("replaying", _MEASURED):
-        unreliable = analysis.predictor.unreliable
     answers = [found for scenario in scenarios for found in analysis.predict(scenario, analysis.options.region)]
-    return answers, unreliable
+    return answers, analysis.replayed.unreliable
 
 
 def job(

@@ -82,3 +82,27 @@ def test_what_was_not_recorded_is_not_called_idle() -> None:
     told, otherwise = (sentences.meanings(devices)["unattributed"] for devices in ([lost], [whole]))
     assert "records are missing" in told
     assert "records are missing" not in otherwise
+
+
+def test_a_mixed_verdict_tells_of_both_what_what_if_tells() -> None:
+    """The verdict ranks them once nothing waits; a sentence is of the program as it ran."""
+    mixed = replace(
+        reports.verdict("mixed", 300, runner_up="gpu_copy", runner_up_saving_ns=200_000_000),
+        mixed_of=("gpu_compute", "gpu_copy"),
+    )
+    told = sentences.outlook(mixed, 1_000_000_000, {"gpu_compute": 800_000_000, "gpu_copy": 700_000_000})
+    assert "Without kernel time: about 800 ms instead of 1.00 s (-20 %)" in told
+    assert "without copy time: about 700 ms instead of 1.00 s (-30 %)" in told
+
+
+def test_the_account_alone_predicts_nothing() -> None:
+    api = replace(reports.verdict("cuda_api", 210), decided_by="account")
+    assert sentences.outlook(api, 1_000_000_000) == (
+        "By the account alone, of 1.00 s the GPU idles 210 ms (21 %) for launch overhead."
+    )
+    compute = replace(
+        reports.verdict("gpu_compute", None), decided_by="account", saving_range_ns=(0, 920_000_000), runner_up="sync"
+    )
+    told = sentences.outlook(compute, 1_000_000_000, {})
+    assert told.endswith("cannot be told by the account alone: nothing, or -92 % at most.")
+    assert sentences.next_best(compute, 1_000_000_000, {}) == ""

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from boundby.api import Analysis, what_if
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.cli.main import main
 from boundby.model.errors import SelectionError
+from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.readers import read_trace
 from boundby.replay import Predictor, answer
 from tests.replay.test_replay import steps_with_sync
@@ -91,3 +93,41 @@ def test_rows_can_be_few_and_sorted(capsys: pytest.CaptureFixture[str]) -> None:
     narrow = capsys.readouterr().out.splitlines()
     assert max(map(len, narrow)) <= 90
     assert narrow[-1].startswith("Now: ")
+
+
+@pytest.mark.parametrize("name", ["ddp_clock_ahead_rows_lost.sqlite", "pair_input_2_workers.sqlite"])
+def test_a_named_scenario_has_one_answer(name: str) -> None:
+    """In the report, and when asked for: range and confidence, too, where records are missing."""
+    analysis = Analysis(trace_path(name))
+    for item in analysis.what_if:
+        (found,) = analysis.predict(item.scenario)
+        told = item.predicted_ns, item.low_ns, item.high_ns, item.confidence
+        assert told == (found.predicted_ns, found.low_ns, found.high_ns, found.confidence)
+    (device,) = analysis.devices
+    left = {item.scenario: item.predicted_ns for item in analysis.what_if}
+    assert device.verdict.without_ns in (None, left.get(SCENARIO_OF_CAUSE.get(device.verdict.bound, "")))
+
+
+def test_a_replay_that_cannot_be_trusted_predicts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    path = trace_path("kineto/h100_qwen_chat.json.gz")
+    analysis = Analysis(path)
+    why = "30 % of the operations have no known launching call"
+    assert (analysis.report.unreliable, analysis.report.what_if, analysis.predict("kernels=2")) == (why, (), [])
+    with pytest.raises(SelectionError):
+        analysis.predict("nothing")
+    assert main(["what-if", str(path), "--width", "200"]) == 0
+    assert capsys.readouterr().out.startswith(f"No predictions: this trace cannot be replayed to be trusted ({why})")
+    for asked in (["--full"], ["--format", "markdown"], ["--format", "brief"]):
+        assert main(["analyze", str(path), "-q", "--width", "200", *asked]) == 0
+        assert "No predictions: this trace cannot be replayed to be trusted" in capsys.readouterr().out
+    verdicts = [device.verdict for device in analysis.devices] + [region.verdict for region in analysis.regions]
+    for verdict in verdicts:
+        is_of_device = verdict.bound.startswith("gpu_")
+        assert not is_of_device or (verdict.saving_ns is None and verdict.confidence != "high")
+
+
+def test_what_breaks_a_law_in_one_replay_is_told_of_all() -> None:
+    path = trace_path("kineto/mi300_sglang_decode_graphs.json.gz")
+    answers, unreliable = what_if(path, ["infinite_gpu"], window="0.4634s:0.4738s")
+    assert (answers, unreliable) == ([], Analysis(path, window="0.4634s:0.4738s").report.unreliable)
+    assert "longer than measured" in (unreliable or "")

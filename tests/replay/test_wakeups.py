@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from boundby.api import Analysis
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.replay import Predictor
@@ -76,3 +77,42 @@ def test_a_thread_begun_later_follows_its_beginner() -> None:
     (measured,), (awake,) = predictor.without(()), predictor.without(("host_blocked",))
     assert measured - awake > 49_000 * US
     assert np.all(predictor.graph.links.follows[np.flatnonzero(np.diff(predictor.graph.links.chain)) + 1] >= 0)
+
+
+def taking_turns(signals: bool) -> Program:
+    """Two threads launch in turns, as a program and its autograd engine do; each runs 95 us after it is let go, while
+    the device still has work."""
+    program = Program(threads=2, osrt=True)
+    for step in range(12):
+        for thread in (0, 1):
+            base = (2 * step + thread) * 1_000
+            for launched in range(0, 900, 100):
+                call = base + 100 + launched
+                begin, end = call + (60 if launched == 0 else 10), call + (250 if launched == 800 else 70)
+                launch(program, call, begin, end, thread=thread)
+            if signals:
+                program.sleep((base + 1_000) * US, (base + 1_006) * US, thread=thread, name="pthread_cond_signal")
+            program.sleep((base + 1_008) * US, (base + 2_095) * US, thread=thread, name="pthread_cond_wait")
+    return program
+
+
+def test_who_signals_has_woken_the_other() -> None:
+    timeline = timeline_of(taking_turns(signals=True))
+    wakes = find_wakeups(timeline)
+    assert set(zip(wakes.thread.tolist(), wakes.waker.tolist(), strict=True)) == {(0, 1), (1, 0)}
+    assert (wakes.end - wakes.signal == 95 * US).all()
+    assert len(find_wakeups(timeline_of(taking_turns(signals=False))).thread) == 0
+    predictor = Predictor(timeline)
+    (awake,) = predictor.without(("host_blocked",))
+    assert awake > 0.9 * predictor.measured_ns[0]  # neither has anything to do before the other is done
+
+
+def test_sleeps_that_no_idle_time_shows_decide_nothing() -> None:
+    """Who let the threads go is not on record: without their sleeps both would run at once, which nothing shows."""
+    analysis = Analysis(taking_turns(signals=False).trace())
+    (device,) = analysis.devices
+    (told,) = (item for item in analysis.what_if if item.scenario == "input_free")
+    assert told.predicted_ns < 0.95 * told.baseline_ns
+    assert (told.high_ns, told.confidence) == (told.baseline_ns, "medium")
+    assert device.verdict.bound == "cuda_api"
+    assert "host_blocked" not in {saving.cause for saving in device.verdict.savings}

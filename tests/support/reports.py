@@ -166,7 +166,8 @@ def minus(whole: Mapping[str, int], *parts: Mapping[str, int]) -> dict[str, int]
 
 
 def verdict(bound: str, saving_ms: float | None = None, because: str = "", **more: object) -> Verdict:
-    made = Verdict(bound, "high", saving_ns=None if saving_ms is None else round(saving_ms * MS), because=because)
+    saving_ns = None if saving_ms is None else round(saving_ms * MS)
+    made = Verdict(bound, "high", saving_ns=saving_ns, because=because, decided_by="replay")
     return replace(made, **more)  # type: ignore[arg-type]
 
 

@@ -110,7 +110,37 @@ def test_of_two_alike_what_is_left_open_lowers_the_confidence() -> None:
 def test_a_saturated_device_says_how_close_the_host_is() -> None:
     case = Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=930_000_000)
     assert decide(case).host_limit_fraction == pytest.approx(0.07)
-    assert "without the GPU's work 93 % of the time would be left" in judge(case).because
+    replayed = replace(case, replayed={"gpu_compute": 70 * MS, "sync": 0})
+    assert "without the GPU's work 93 % of the time would be left" in judge(replayed).because
+    assert "the host's own work takes 93 % of the time" in judge(case).because
+
+
+def test_other_work_covers_only_where_other_work_runs() -> None:
+    time, nothing = account(gpu_compute=960, cuda_api=30, sync=10), {"gpu_compute": 0, "sync": 0}
+    case = Case(time=time, host_active_ns=980 * MS, captured=ALL, operations=100, replayed=nothing)
+    assert "since what is left takes as long" in judge(case).because
+    assert "since other work covers it" in judge(replace(case, beside_ns=960 * MS)).because
+    alone = judge(replace(case, replayed=None, unreliable="it is cut", beside_ns=960 * MS))
+    assert "which of the two sets the pace cannot be told" in alone.because
+    assert (alone.bound, alone.confidence, alone.saving_ns) == ("gpu_compute", "low", None)
+    assert alone.saving_range_ns == (0, 960 * MS)
+
+
+def test_a_replay_in_which_nothing_saves_anything_does_not_decide_unless_it_is_trusted() -> None:
+    """A removal that came out longer than measured is put right: what it says is nothing."""
+    time, nothing = account(gpu_compute=960, cuda_api=30, sync=10), {"gpu_compute": 0, "sync": 0}
+    case = Case(time=time, host_active_ns=200 * MS, captured=ALL, operations=100, unreliable="it comes out longer")
+    verdict = judge(replace(case, delayed=(nothing, nothing)))
+    assert (verdict.bound, verdict.decided_by, verdict.confidence) == ("gpu_compute", "account", "medium")
+
+
+def test_work_saves_no_more_than_its_own_time_where_delays_go_with_it() -> None:
+    """98 % of the window is one delay that nothing explains: it may be anybody's."""
+    time, saved = account(gpu_compute=20, device_wait=980), {"gpu_compute": 990 * MS, "sync": 0}
+    case = Case(time=time, captured=ALL, operations=100, unreliable="delays", delayed=(saved, saved))
+    verdict = judge(case)
+    assert (verdict.bound, verdict.confidence) == ("unknown", "low")
+    assert "98 % of the time the device waits for what the trace does not show" in (verdict.why_not or "")
 
 
 def test_nothing_of_its_own_is_hidden() -> None:
@@ -302,7 +332,7 @@ def test_what_the_trace_leaves_open_may_turn_a_verdict() -> None:
 
 def test_without_a_replay_the_work_of_a_device_saves_up_to_all_of_its_time() -> None:
     verdict = judge(Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=300_000_000))
-    assert (verdict.saving_ns, verdict.saving_range_ns) == (700 * MS, (0, 970 * MS))
+    assert (verdict.saving_ns, verdict.saving_range_ns) == (None, (0, 970 * MS))
 
 
 def test_calls_that_stop_on_record_lower_the_confidence() -> None:

@@ -116,7 +116,7 @@ def what_if(report: str, scenario: str, region: str | None = None) -> str:
 
     analysis = _examined(report)
     answers = [asdict(one) for one in analysis.predict(scenario, region)]
-    return _bounded([{"unreliable": analysis.predictor.unreliable}, *answers])
+    return _bounded([{"unreliable": analysis.replayed.unreliable}, *answers])
 
 
 def compare(before: str, after: str) -> str:

@@ -93,12 +93,15 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
     from boundby.model.scenarios import SCENARIOS
     from boundby.model.units import change, duration, duration_range
     from boundby.render.face import Column, Face, fitting, natural, pad
+    from boundby.render.sentences import untrusted
 
     face = Face(surface.width, surface.color_system, surface.unicode)
-    lines = face.wrapped(f"! Not to be trusted on this trace: {unreliable}.") if unreliable else []
+    if unreliable:
+        why = f"{untrusted(unreliable)}. boundby analyze tells what the account alone knows."
+        return face.text([face.wrapped(why)])
     rows = [one for one in answers if asked_for or abs(_change(one)) >= LEAST_TOLD]
     if not rows:
-        return face.text([lines, face.wrapped("None of the named scenarios changes the window by 0.5 %.")])
+        return face.text([face.wrapped("None of the named scenarios changes the window by 0.5 %.")])
     several = len({answer.device for answer in answers}) > 1
 
     def named(one: Answer) -> str:
@@ -126,7 +129,7 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
         whole = dict.fromkeys((one.device, duration(one.baseline_ns)) for one in rows)
         told = ", ".join(f"GPU {gpu} {now}" if several else now for gpu, now in whole)
         table += face.wrapped(f"Now: {told}.")
-    return face.text([lines, table])
+    return face.text([table])
 
 
 def _cell(told: Callable[[Answer], str], one: Answer, _: int) -> str:

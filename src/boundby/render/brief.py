@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from boundby.model.expressions import expression
-from boundby.render import findings, view
+from boundby.render import findings, sentences, view
 from boundby.render.missing import not_captured
 from boundby.render.text import clean, region_name, shorten
 from boundby.results.report import DeviceReport, Finding, FirstResponse, RegionReport, Report, ThreadReport, Top
@@ -71,7 +71,7 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
         "report": shorten(clean(report.trace.path), LONGEST_PATH),
         "program": _text(report.trace.command or "", most),
         "gpu": sorted({clean(device.name) for device in report.devices}),
-        "verdicts": [_part(part, most) for part in parts[: most["devices"]]],
+        "verdicts": [_part(part, report, most) for part in parts[: most["devices"]]],
         "first": [_response(one, name, most) for one in responses[: most["first"]]],
         "findings": [_finding(item, most) for item in worth[: most["findings"]]],
         "regions": [_region(row.region, most) for row in rows[: most["regions"]]],
@@ -79,6 +79,7 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
         "top_calls": [_top(one) for one in calls[: most["calls"]]],
         "not_told": [
             *(["what came before the last part of the report (--max-memory)"] if report.trace.is_part else []),
+            *([no_predictions] if (no_predictions := sentences.no_predictions(report)) else []),
             *(f"{gap.kind} ({gap.remedy})" for gap in not_captured(report)),
         ],
         "left_out": {
@@ -97,7 +98,7 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
     }
 
 
-def _part(part: DeviceReport | ThreadReport, most: Mapping[str, int]) -> Json:
+def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, int]) -> Json:
     verdict, whole = part.verdict, sum(part.time.values())
     told: Json = {
         "id": f"GPU {part.id}" if isinstance(part, DeviceReport) else f"thread {part.tid}",
@@ -109,9 +110,9 @@ def _part(part: DeviceReport | ThreadReport, most: Mapping[str, int]) -> Json:
     }
     if verdict.mixed_of:
         told["mixed_of"] = list(verdict.mixed_of)
-    if verdict.saving_ns is not None:
-        without = verdict.without_ns
-        told["max_saving_ms"] = _ms(verdict.saving_ns if without is None else whole - without)
+    left = sentences.left(report, part) if isinstance(part, DeviceReport) else {}
+    if (saving_ns := sentences.most_saved(verdict, whole, left)) is not None:
+        told["max_saving_ms"] = _ms(saving_ns)
         told["then"] = verdict.bound_next
     if isinstance(part, DeviceReport) and part.exposed_by_waits_ns:
         told["exposed_by_waits_ms"] = _ms(part.exposed_by_waits_ns)

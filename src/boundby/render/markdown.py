@@ -150,7 +150,7 @@ def _devices(devices: Sequence[Account]) -> str:
             f"`{letters(segments(device.time), SMALL_BAR)}`",
             units.percent(device.utilization),
             units.duration(device.whole_ns),
-            units.duration(device.max_saving_ns) if device.max_saving_ns is not None else "",
+            units.duration(device.saving_ns) if device.saving_ns is not None else "",
         )
         for device in devices
     ]
@@ -236,6 +236,8 @@ def _what_if(report: Report) -> str:
         (code(label), units.duration(item.predicted_ns), sentences.predicted_change(item))
         for label, item in sentences.notable_scenarios(report)
     ]
+    if why := sentences.no_predictions(report):
+        return f"#### What if\n\n{escape(why)}."
     return f"#### What if\n\n{table(('scenario', 'predicted', 'change'), 'lrr', rows)}" if rows else ""
 
 

@@ -62,11 +62,11 @@ def _earliest(timeline: Timeline, report: Report) -> int:
     return min(starts, default=0)
 
 
-def _verdict(verdict: Verdict, window_ns: int) -> dict[str, Value]:
+def _verdict(verdict: Verdict, window_ns: int, left: sentences.Left | None = None) -> dict[str, Value]:
     texts = {
         "why": verdict.because,
-        "outlook": sentences.outlook(verdict, window_ns),
-        "next best": sentences.next_best(verdict, window_ns),
+        "outlook": sentences.outlook(verdict, window_ns, left),
+        "next best": sentences.next_best(verdict, window_ns, left),
         "confidence": sentences.confidence(verdict),
     }
     return {name: text for name, text in texts.items() if text}
@@ -132,7 +132,8 @@ class _Tracks:
         account = next((device for device in self.timeline.devices if device.index == number), None)
         judged = next((device for device in self.report.devices if device.id == gpu.id), None)
         if account is not None and judged is not None:
-            facts = _verdict(judged.verdict, judged.window_ns) | {"clock_shift_ns": judged.clock_shift_ns}
+            left = sentences.left(self.report, judged)
+            facts = _verdict(judged.verdict, judged.window_ns, left) | {"clock_shift_ns": judged.clock_shift_ns}
             self._account(track, account, str(sentences.headline(judged.verdict, sentences.gpu(judged))), facts)
         self._utilization(track, ("device", gpu.id))
         self._streams(track, number)

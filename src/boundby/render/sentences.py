@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, MEANING, SHORT_LABEL, WITHOUT
 from boundby.model.records import dataclass
-from boundby.model.scenarios import scenario_label
+from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.render.text import clean, file_name
 from boundby.results.report import (
     DeviceReport,
@@ -77,21 +77,66 @@ def _lacks_records(device: DeviceReport) -> bool:
     return device.coverage.unrecorded_ns >= max(WORTH_NAMING * device.window_ns, 1)
 
 
-def outlook(verdict: Verdict, window_ns: int) -> str:
-    """What removing the bound would save, and what would come next; empty where nothing can be said."""
-    saved = verdict.saving_ns
-    main = verdict.mixed_of[0] if verdict.bound == "mixed" and verdict.mixed_of else verdict.bound
-    if saved is None or main not in WITHOUT or not window_ns:
+Left = Mapping[str, int]  # of a device's window without each cause alone, nanoseconds by cause: as what-if predicts it
+
+
+def left(report: Report, device: DeviceReport) -> Left:
+    """What is predicted to be left of a device's window; empty where nothing can be."""
+    found = {item.scenario: item.predicted_ns for item in report.what_if if item.device == device.id}
+    return {cause: found[scenario] for cause, scenario in SCENARIO_OF_CAUSE.items() if scenario in found}
+
+
+def most_saved(verdict: Verdict, window_ns: int, left: Left) -> int | None:
+    """What removing the bound alone would save: of a device as what-if predicts it; None: nothing can be said."""
+    main, without_ns = _main(verdict), verdict.without_ns
+    if verdict.saving_ns is None or (main not in left and without_ns is None):
+        return verdict.saving_ns
+    return window_ns - left.get(main, without_ns or 0)
+
+
+def _main(verdict: Verdict) -> str:
+    return verdict.mixed_of[0] if verdict.bound == "mixed" and verdict.mixed_of else verdict.bound
+
+
+def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
+    """What removing the bound would save, and what would come next; empty where nothing can be said. ``left``: of a
+    device."""
+    main = _main(verdict)
+    if main not in WITHOUT or not window_ns:
         return ""
-    if verdict.without_ns is not None:
-        saved = window_ns - verdict.without_ns
-    without = WITHOUT[main]
-    text = f"{without[0].upper()}{without[1:]}: {_saving(saved, window_ns)}"
-    if verdict.bound == "mixed" and verdict.runner_up in WITHOUT:
-        return f"{text}; {WITHOUT[verdict.runner_up]}: {_saving(verdict.runner_up_saving_ns or 0, window_ns)}."
+    if verdict.decided_by == "account":
+        return _by_account(verdict, main, window_ns)
+    saved, without = most_saved(verdict, window_ns, left or {}), WITHOUT[main]
+    if saved is None:
+        return ""
+    text = f"{without[0].upper()}{without[1:]}: "
+    if left is not None and not left and verdict.without_ns is None and verdict.saving_range_ns is not None:
+        # No prediction can be trusted: it hangs on delays that nothing explains.
+        low, high = (change(ns, window_ns) for ns in verdict.saving_range_ns)
+        return f"{text}{low} at least, {high} at most."
+    text += _saving(saved, window_ns)
+    if verdict.bound == "mixed" and (other := verdict.runner_up) in WITHOUT:
+        then = window_ns - left[other] if left and other in left else verdict.runner_up_saving_ns or 0
+        return f"{text}; {WITHOUT[other]}: {_saving(then, window_ns)}."
     if verdict.bound_next in BOUND_LABEL and verdict.bound_next not in ("unknown", "hidden"):
         text += f", then {BOUND_LABEL[verdict.bound_next]}"
     return f"{text}."
+
+
+def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
+    """What the account alone knows: for how long the device idles for a cause, and no prediction."""
+    idle_ns = {main: verdict.saving_ns, verdict.runner_up if verdict.mixed_of else None: verdict.runner_up_saving_ns}
+    parts = [
+        f"{units.duration(ns)} ({units.percent(ns / window_ns)}) for {WITHOUT[cause].removeprefix('without ')}"
+        for cause, ns in idle_ns.items()
+        if cause is not None and ns
+    ]
+    if parts:
+        return f"By the account alone, of {units.duration(window_ns)} the GPU idles {' and '.join(parts)}."
+    if verdict.saving_range_ns is None or not verdict.saving_range_ns[1]:
+        return ""
+    most = change(verdict.saving_range_ns[1], window_ns)
+    return f"What would be saved {WITHOUT[main]} cannot be told by the account alone: nothing, or {most} at most."
 
 
 def first(responses: Sequence[FirstResponse], window_ns: int) -> str:
@@ -118,21 +163,22 @@ def saves_of(response: FirstResponse, window_ns: int) -> str:
     return f"saves {units.duration_range(low, high)} ({share})"
 
 
-def next_best(verdict: Verdict, window_ns: int, alone_ns: int | None = None) -> str:
-    """The runner-up and what the program as it ran would save without it alone (``alone_ns``: what would be left, by
-    replay); empty where there is none (a mixed verdict has named it). Where the host waits for the device that may be
-    more than the bound's saving, since either one gone ends the wait; it is then told of the program that no longer
-    waits, as the verdict ranks it."""
-    if verdict.runner_up not in WITHOUT or verdict.bound == "mixed":
+def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
+    """The runner-up and what the program as it ran would save without it alone (``left``: of a device); empty where
+    there is none (a mixed verdict has named it). Where the host waits for the device that may be more than the bound's
+    saving, since either one gone ends the wait; it is then told of the program that no longer waits, as the verdict
+    ranks it."""
+    other = verdict.runner_up
+    if other not in WITHOUT or verdict.bound == "mixed" or verdict.decided_by == "account":
         return ""
-    then_ns = verdict.runner_up_saving_ns or 0
-    saving_ns = then_ns if alone_ns is None else window_ns - alone_ns
-    bound_ns = verdict.saving_ns or 0 if verdict.without_ns is None else window_ns - verdict.without_ns
+    left, then_ns = left or {}, verdict.runner_up_saving_ns or 0
+    saving_ns = window_ns - left[other] if other in left else then_ns
+    bound_ns = most_saved(verdict, window_ns, left) or 0
     is_after = verdict.bound == "sync" or saving_ns > bound_ns
     saving_ns = then_ns if is_after else saving_ns
     if saving_ns <= (WORTH_ADDING if is_after else WORTH_NAMING) * window_ns:
         return ""
-    what = WITHOUT[verdict.runner_up]
+    what = WITHOUT[other]
     saved = change(saving_ns, window_ns)
     return (
         f"Next best{', once the waits are gone' if is_after else ''}: {what}, {'another ' if is_after else ''}{saved}."
@@ -278,6 +324,16 @@ def bound_phrase(bound: str) -> str:
 def predicted_change(item: WhatIf) -> str:
     """``-24 %`` of the window, by a prediction."""
     return change(item.baseline_ns - item.predicted_ns, item.baseline_ns)
+
+
+def no_predictions(report: Report) -> str:
+    """Why nothing is predicted; empty where something is, or nothing is there to replay."""
+    return untrusted(report.unreliable) if report.unreliable else ""
+
+
+def untrusted(why: str) -> str:
+    """``No predictions: this trace cannot be replayed to be trusted (30 % of ...)``, without a full stop."""
+    return f"No predictions: this trace cannot be replayed to be trusted ({clean(why)})"
 
 
 NOTABLE_CHANGE = 0.01  # scenarios that change the window by less are not worth a line

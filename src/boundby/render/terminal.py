@@ -358,6 +358,8 @@ def top(head: str, tops: Sequence[Top], width: int, face: Face) -> list[Text]:
 
 def _what_if(report: Report, face: Face) -> list[Text]:
     rows = [(face.fit(clean(label), face.width - 24), item) for label, item in sentences.notable_scenarios(report)]
+    if why := sentences.no_predictions(report):
+        return [face.heading("WHAT IF"), *face.wrapped(f"{why}.")]
     if not rows:
         return []
     columns = [

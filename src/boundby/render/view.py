@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
 from boundby.model.records import dataclass
-from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.render import sentences
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.text import clean, part_name
@@ -44,8 +43,7 @@ class Account:
     cards: tuple[Card, ...] = ()
     responses: tuple[FirstResponse, ...] = ()
     exposed_by_waits_ns: int | None = None
-    max_saving_ns: int | None = None
-    runner_up_alone_ns: int | None = None  # the window without the runner-up alone, by replay
+    left: sentences.Left | None = None  # of a device's window without each cause alone, by replay
 
     @property
     def headline(self) -> sentences.Headline:
@@ -58,7 +56,7 @@ class Account:
     @property
     def most(self) -> str:
         """What removing the bound would save, and what comes next."""
-        return sentences.outlook(self.verdict, self.whole_ns)
+        return sentences.outlook(self.verdict, self.whole_ns, self.left)
 
     @property
     def sure(self) -> str:
@@ -76,14 +74,14 @@ class Account:
     @property
     def told(self) -> tuple[str, ...]:
         """Why, and what it would save."""
-        return _filled(sentences.because(self.verdict), sentences.outlook(self.verdict, self.whole_ns))
+        return _filled(sentences.because(self.verdict), self.most)
 
     @property
     def doubts(self) -> tuple[str, ...]:
         """How sure that is, and what comes next."""
         return _filled(
             sentences.confidence(self.verdict),
-            sentences.next_best(self.verdict, self.whole_ns, self.runner_up_alone_ns),
+            sentences.next_best(self.verdict, self.whole_ns, self.left),
             self.note,
         )
 
@@ -98,14 +96,18 @@ class Account:
 
     @property
     def saves(self) -> str:
-        """A share of the whole, as the headline tells it; empty where nothing can be told."""
-        saving = self.max_saving_ns
+        """A share of the whole; empty where nothing can be told."""
+        saving = self.saving_ns
         return units.percent(saving / self.whole_ns) if saving is not None and self.whole_ns else ""
+
+    @property
+    def saving_ns(self) -> int | None:
+        """What removing the bound alone would save, as what-if says."""
+        return sentences.most_saved(self.verdict, self.whole_ns, self.left or {})
 
 
 def accounts(report: Report) -> tuple[Account, ...]:
     """Of the devices; then of the host's threads, the busiest first."""
-    alone = {(item.device, item.scenario): item.predicted_ns for item in report.what_if}
     whole_ns = longest_window(report)
     devices = (
         Account(
@@ -123,8 +125,7 @@ def accounts(report: Report) -> tuple[Account, ...]:
             cards=device.cards,
             responses=device.first_responses,
             exposed_by_waits_ns=device.exposed_by_waits_ns,
-            max_saving_ns=device.max_saving_ns,
-            runner_up_alone_ns=alone.get((device.id, SCENARIO_OF_CAUSE.get(device.verdict.runner_up or "", ""))),
+            left=sentences.left(report, device),
         )
         for device in report.devices
     )

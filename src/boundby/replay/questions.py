@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.predictor import Predictor, Range, Step
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
-from boundby.results.report import CONFIDENCES
+from boundby.results.report import CONFIDENCES, WhatIf
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
 
@@ -53,6 +53,22 @@ class Answer:
         return self.baseline_ns / self.predicted_ns if self.predicted_ns else None
 
 
+def answered(item: WhatIf, then_bound: str | None) -> Answer:
+    """A prediction of the report as an answer."""
+    low_ns, high_ns = item.low_ns or 0, item.baseline_ns if item.high_ns is None else item.high_ns
+    return Answer(
+        item.scenario,
+        None,
+        item.device,
+        item.baseline_ns,
+        item.predicted_ns,
+        low_ns,
+        high_ns,
+        item.confidence,
+        then_bound,
+    )
+
+
 def answer(
     predictor: Predictor,
     scenario: str,
@@ -84,37 +100,48 @@ def answer(
                 predicted_ns=stay[position],
                 low_ns=max(between[position].least_ns, min(floor, stay[position])),
                 high_ns=between[position].high_ns,
-                confidence=_confidence(predictor, between[position], stay[position], position),
+                confidence=told_confidence(between[position], stay[position], predictor.measured_ns[position]),
                 then_bound=then[position],
             )
         )
     return answers
 
 
-def _confidence(predictor: Predictor, between: Range, predicted_ns: int, position: int) -> str:
+def told_confidence(between: Range, predicted_ns: int, measured_ns: int) -> str:
     """How narrow the range is; never high where it is worth a word and wider than what would be saved: then whether
     anything would be is open, as of a collective that may have waited for other ranks."""
-    if predictor.unreliable:
-        return CONFIDENCES[-1]
-    measured, confidence = predictor.measured_ns[position], between.confidence
-    saved_ns = max(measured - predicted_ns, OPEN_SHARE * measured)
-    is_open = between.high_ns - between.low_ns > saved_ns and between.low_ns < measured
-    return CONFIDENCES[max(CONFIDENCES.index(confidence), 1)] if is_open else confidence
+    saved_ns = max(measured_ns - predicted_ns, OPEN_SHARE * measured_ns)
+    is_open = between.high_ns - between.low_ns > saved_ns and between.low_ns < measured_ns
+    worst = max(CONFIDENCES.index(between.confidence), int(is_open))
+    return CONFIDENCES[worst]
 
 
-def next_bounds(predictor: Predictor, scenarios: Sequence[str]) -> Mapping[tuple[int, str], str | None]:
-    """What would bound each device next under these named scenarios, by (device id, scenario); None: nothing worth
-    1 %."""
+def causes_of(scenario: str) -> frozenset[str]:
+    """The causes that the scenarios named in a question remove."""
+    terms = (OVERLAPPED.get(term.strip(), term.strip()) for term in scenario.split("+"))
+    return frozenset(cause for term in terms if term in SCENARIOS for cause in SCENARIOS[term].causes)
+
+
+def check(predictor: Predictor, scenario: str) -> None:
+    """Raises SelectionError where a question means nothing."""
+    if not [_change(term.strip(), predictor) for term in scenario.split("+") if term.strip()]:
+        raise SelectionError("The scenario is empty.", f"Known: {FORMS}.")
+
+
+def next_bounds(predictor: Predictor, predictions: Iterable[WhatIf]) -> Mapping[tuple[int, str], str | None]:
+    """What would bound each device next under these predictions of named scenarios, by (device id, scenario); None:
+    nothing worth 1 %."""
     gpus = predictor.timeline.trace.gpus
-    return {
-        (gpus[device.index].id, name): bound
-        for name in scenarios
-        for device, bound in zip(
-            predictor.devices,
-            predictor.next_bounds(Step(Without(SCENARIOS[name].causes), predictor.everywhere)),
-            strict=True,
-        )
-    }
+    numbers = [gpus[device.index].id for device in predictor.devices]
+    by_name: dict[str, dict[int, int]] = {}
+    for item in predictions:
+        by_name.setdefault(item.scenario, {})[item.device] = item.predicted_ns
+    found: dict[tuple[int, str], str | None] = {}
+    for name, predicted_ns in by_name.items():
+        gone = Step(Without(SCENARIOS[name].causes), predictor.everywhere)
+        bounds = predictor.next_bounds(gone, left_ns=[predicted_ns[number] for number in numbers])
+        found |= {(number, name): bound for number, bound in zip(numbers, bounds, strict=True)}
+    return found
 
 
 def _windows(predictor: Predictor, steps: Sequence[Step]) -> list[int]:

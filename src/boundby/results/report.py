@@ -366,10 +366,12 @@ class Verdict:
     ] = ""
     saving_ns: Annotated[
         int | None,
-        "Nanoseconds the window would be shorter without the bound (an estimate); null for hidden and unknown.",
+        "Nanoseconds the window would be shorter without the bound, by replay (an estimate; all but sync once nothing"
+        " waits); by the account alone, what the device idles for it. Null for hidden and unknown, and by the account"
+        " alone for the device's own work.",
     ] = None
     runner_up: Annotated[str | None, "The cause whose removal would save second most."] = None
-    runner_up_saving_ns: Annotated[int | None, "Nanoseconds the window would be shorter without the runner-up."] = None
+    runner_up_saving_ns: Annotated[int | None, "The same of the runner-up."] = None
     bound_next: Annotated[str | None, "What it would be bound by once the bound is removed."] = None
     without_ns: Annotated[
         Natural | None,
@@ -808,7 +810,10 @@ class Report(Saved, Viewed):
     regions: Annotated[tuple[RegionReport, ...], "Depth first, siblings by time; the root first."]
     findings: Annotated[tuple[Finding, ...], "What to change, best first."] = ()
     not_checked: Annotated[tuple[NotChecked, ...], "Rules that lacked their data."] = ()
-    what_if: Annotated[tuple[WhatIf, ...], "Predictions with a cost removed."] = ()
+    what_if: Annotated[tuple[WhatIf, ...], "Predictions with a cost removed; none where ``unreliable`` says why."] = ()
+    unreliable: Annotated[
+        str | None, LATER, "Why the trace cannot be replayed to be trusted, so that nothing is predicted; null: it can."
+    ] = None
 
     def regions_frame(self) -> pd.DataFrame:
         """One row per region, the root (path ``""``) included, as a pandas frame (needs pandas)."""

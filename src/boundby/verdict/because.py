@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
 from boundby.model.units import duration, percent
-from boundby.verdict.bound import FIXED, LEAST_SAVING, Case, Decision, host_together_ns
+from boundby.verdict.bound import FIXED, IDLE_WORTH, LEAST_SAVING, Case, Decision, host_together_ns
 
 LEAST_TOLD = 0.005  # less reads as "under 1 %"
 # Where the account's sync time is less than this part of what the replay saves, the waits cost the host its lead, and
@@ -16,6 +16,7 @@ MUCH_FIXED = 0.10  # time that no change removes is told from a tenth on
 MANY = 100  # from here on without fractions
 MUCH_WAITING = 0.10  # a thread that waits less for a core is on a machine that others use, too
 MOST_PARTS = 3  # of host time that one clause names
+COVERED = 0.90  # of its time other work runs meanwhile: then that is why its removal gains nothing
 _WORK = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}
 
 
@@ -55,17 +56,22 @@ def _gpu(case: Case, decision: Decision) -> str:
     covered = (
         "; what else it runs is covered by other work" if case.is_part and 2 * share < case.share(*BUSY_CAUSES) else ""
     )
-    return f"GPU busy {_busy(case)}, {_WORK[decision.bound]} {percent(share)}{covered}{_host_limit(decision)}"
+    return f"GPU busy {_busy(case)}, {_WORK[decision.bound]} {percent(share)}{covered}{_host_limit(case, decision)}"
 
 
-def _host_limit(decision: Decision) -> str:
+def _host_limit(case: Case, decision: Decision) -> str:
     """Of a saturated device: how close the host is behind it."""
     limit = decision.host_limit_fraction
     if limit is None:
         return ""
-    if limit < LEAST_SAVING:
-        return "; removing it alone gains nothing, since other work covers it"
     rest = percent(1 - limit) if 1 - limit > LEAST_TOLD else "under 1 %"
+    if case.replayed is None:  # the account alone does not show what waits for what
+        pace = "; which of the two sets the pace cannot be told" if limit < IDLE_WORTH else ""
+        return f"; the host's own work takes {'as long' if pace else f'{rest} of the time'}{pace}"
+    if limit < LEAST_SAVING:
+        is_covered = case.beside_ns >= COVERED * case.time[Cause[decision.bound.upper()]]
+        why = "since other work covers it" if is_covered else "since what is left takes as long"
+        return f"; removing it alone gains nothing, {why}"
     return f"; without the GPU's work {rest} of the time would be left"
 
 

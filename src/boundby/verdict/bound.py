@@ -28,6 +28,10 @@ FIXED = tuple(cause for cause in CAUSES if cause not in REMOVABLE)
 MOSTLY_OUTSIDE = 0.50
 BUSY_KEYS = frozenset(cause.key for cause in BUSY_CAUSES)
 
+# Idle time of a host's cause is what shows it: where that is less than this part of what its removal would save, the
+# rest is drawn from the replay's order of events alone.
+LEAST_SHOWN = 0.10
+
 NO_CALLS, NO_SYNCS = ApiCalls(0, 0, None), Syncs(0, 0, None)
 _IDLE_REMOVABLE = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
 _HOST_WORK = (Cause.CUDA_API, Cause.CPU, Cause.INIT)
@@ -74,6 +78,7 @@ class Case:
     is_saturated: bool | None = None  # whether the devices are; None: judged by this account
     lost_work: Mapping[Cause, int] = field(default_factory=dict)  # of ``unattributed``: work may have been lost there
     lost_calls: Mapping[Cause, int] = field(default_factory=dict)  # calls may have; both by what would be said if not
+    beside_ns: int = 0  # of the device's work: others ran at the same time, which own the account's time
     opaque_ns: int = 0  # of ``gpu_compute``: graphs that were recorded as one operation each
     preempted_ns: int = 0  # of ``cpu``: runnable, and waiting for a core
     asleep_for_nobody_ns: int = 0  # the launching thread, at any time: no thread on record can have ended the wait
@@ -105,6 +110,12 @@ class Case:
         """Whether this bound hangs on no operation."""
         outside_ns = sum(ns for cause, ns in self.outside.items() if cause.key == bound)
         return outside_ns >= MOSTLY_OUTSIDE * self.window_ns
+
+
+def unshown_sleep_ns(slept_idle_ns: int, saved_ns: int) -> int:
+    """What of the saving by a removal of sleeps is open: who sleeps until somebody has work for it cannot run ahead,
+    and where such sleeps cost the device hardly any idle time, nothing shows that they are others."""
+    return saved_ns - slept_idle_ns if slept_idle_ns < LEAST_SHOWN * saved_ns else 0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, WITHOUT, C
 from boundby.model.units import duration, percent, plural
 from boundby.replay.predictor import SHARED_WAIT
 from boundby.results.report import CONFIDENCES
-from boundby.verdict.bound import CLOSE, LEAST_SAVING, Case, Decision, host_together_ns
+from boundby.verdict.bound import CLOSE, IDLE_WORTH, LEAST_SAVING, LEAST_SHOWN, Case, Decision, host_together_ns
 
 # Shares of the window above which something lowers the confidence by one step, or by two: a twentieth cannot turn a
 # verdict that leads clearly, a fifth can.
@@ -21,9 +21,6 @@ MUCH_PREEMPTED = 0.10  # others on the machine then decide as much as the progra
 SOME_CALLS_LOST = 0.05  # or time that has none on record: as many waits may be lost among them, and nothing replays
 MUCH_UNWOKEN = 0.25  # of the time that the host slept: who did not appear may as well have computed
 FEW_OPERATIONS = 20  # fewer are an anecdote
-# What the device idles for (or the host waits in) by a host cause is what shows it: where that is less than this part
-# of what its removal would save, the rest is drawn from the replay's order of events alone.
-LEAST_SHOWN = 0.10
 MUCH_OPEN, MANY_TIMES = 0.5, 10  # of the window, and what a cause is said to save: next to nothing is known of it then
 MOSTLY_OPEN = 0.5  # of what a cause saves, left open: it may then not be one of two that are alike
 _HOST = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
@@ -70,6 +67,8 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         is_open = bool(named & {cause.key for cause in BUSY_CAUSES}) or case.calls_lost_fraction >= SOME_CALLS_LOST
         is_open |= case.unsure_ns >= SOME_CALLS_LOST * case.window_ns
         is_open &= decision.host_limit_fraction is None
+        # Nor which of the two sets the pace, where the host's own work takes as long as the device's.
+        is_open |= decision.host_limit_fraction is not None and decision.host_limit_fraction < IDLE_WORTH
         yield 2 if is_shared or is_open else 1, f"the trace cannot be replayed reliably: {case.unreliable}"
     if Cause.GPU_COMPUTE.key in named and case.opaque_ns >= UNEXPLAINED_MUCH * case.window_ns:
         part = percent(min(case.opaque_ns / case.window_ns, 1.0))

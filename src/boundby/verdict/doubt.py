@@ -13,7 +13,7 @@ from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.records import replace
 from boundby.model.units import duration, percent, plural
 from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
-from boundby.verdict.bound import BUSY_KEYS, Case, Decision, decide
+from boundby.verdict.bound import BUSY_KEYS, LEAST_SAVING, Case, Decision, decide
 
 # Fewer operations than this have no rhythm: what they wait for is chance.
 LEAST_OPERATIONS = 5
@@ -33,17 +33,30 @@ Time = Mapping[Cause, int]
 def settled(case: Case) -> Case:
     """Where hardly any time can hold the lost work, the replay of the trace with the work in it: what was launched did
     run, and waits for it are explained. Where nothing but delays is in doubt, the replay as well, if its verdict is the
-    same whether they stay or go, and the delays are less than what it would save."""
+    same whether they stay or go, and the delays are less than what it would save. That nothing saves anything, such a
+    replay cannot tell."""
     filled = case.filled
     if case.replayed is None and case.delayed is not None:
-        ways = [replace(case, replayed=saved) for saved in case.delayed]
+        ways = [replace(case, replayed=_of_own_time(case, saved)) for saved in case.delayed]
         decisions = [decide(way) for way in ways]
         bounds = {decision.bound for decision in decisions}
-        if len(bounds) == 1 and not bounds & {"mixed", "unknown"} and not _waits_most(case, decisions[0]):
+        says_something = decisions[0].savings and decisions[0].savings[0].saving_ns >= LEAST_SAVING * case.window_ns
+        if (
+            len(bounds) == 1
+            and says_something
+            and not bounds & {"mixed", "unknown", "hidden"}
+            and not _waits_most(case, decisions[0])
+        ):
             case = ways[0]
     if filled is None or filled.replayed is None or sum(case.lost_work.values()) > LITTLE * case.window_ns:
         return case
     return replace(case, replayed=filled.replayed, filled=None, following=None, unreliable=None)
+
+
+def _of_own_time(case: Case, saved: Mapping[str, int]) -> Mapping[str, int]:
+    """Savings of which the device's work has no more than its own time: delays that nothing explains, which are
+    removed with it, may be anybody's."""
+    return {key: min(ns, case.time[Cause[key.upper()]]) if key in BUSY_KEYS else ns for key, ns in saved.items()}
 
 
 def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:

@@ -78,6 +78,8 @@ def _stands(pattern: str, measured: _Measured, missing: list[Sign]) -> str:
     text = f"Not the classic picture ({lacking})"
     if best.get(pattern, 0) <= 0:
         return f"{text}."
+    if verdict.decided_by == "account":
+        return f"{text}; the account alone decides: no replay of the trace can be trusted."
     left_ns = verdict.without_ns if pattern == verdict.bound else None  # as the headline tells it
     saved = change(-best[pattern] / measured.total_ns if left_ns is None else left_ns / measured.total_ns - 1)
     more = "" if verdict.mixed_of else ", more than without any other cause"
@@ -85,8 +87,7 @@ def _stands(pattern: str, measured: _Measured, missing: list[Sign]) -> str:
     if pattern != "sync" and not verdict.mixed_of and best.get("sync", 0) >= LEAST_SAVING * measured.total_ns:
         # What else is removed is so from the program that no longer waits, which is another ranking than from this one.
         first, saved = "once the host no longer waits for the device, ", change(-best[pattern] / measured.total_ns)
-    text += f"; the verdict stands because {first}{WITHOUT[pattern]} the time changes by {saved}{more}"
-    return f"{text} ({'replayed' if verdict.decided_by == 'replay' else 'by the account'})."
+    return f"{text}; the verdict stands because {first}{WITHOUT[pattern]} the time changes by {saved}{more} (replayed)."
 
 
 def _compute(measured: _Measured) -> Iterator[Sign]:

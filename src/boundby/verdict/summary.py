@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TypedDict
 
 import numpy as np
@@ -14,13 +15,14 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
 from boundby.model import stage
 from boundby.model.arrays import unique
-from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, CAUSES, REMOVABLE, Cause
+from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, CAUSES, Cause
 from boundby.model.intervals import clip
 from boundby.model.records import dataclass, replace
-from boundby.model.scenarios import SCENARIO_OF_CAUSE
+from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.units import percent, plural
-from boundby.replay import Counterfactuals, Predictor, Undelayed
+from boundby.replay import Answer, Counterfactuals, Predictor, Undelayed
 from boundby.replay.predictor import MODEL_ERROR, Range
+from boundby.replay.questions import told_confidence
 from boundby.results.report import (
     CONFIDENCES,
     ApiCalls,
@@ -60,7 +62,7 @@ from boundby.stats.spread import Spread
 from boundby.stats.tops import calls_by_name, top_calls, top_kernels
 from boundby.structure.found import is_found
 from boundby.trace.vocabulary.cuda import Work
-from boundby.verdict.bound import Case, Otherwise, is_saturated
+from boundby.verdict.bound import BUSY_KEYS, Case, Otherwise, is_saturated, unshown_sleep_ns
 from boundby.verdict.checklist import Signs, checklist
 from boundby.verdict.confidence import MUCH_UNWOKEN
 from boundby.verdict.doubt import CHANCE, LITTLE
@@ -72,7 +74,9 @@ from boundby.verdict.verdict import judge
 STRETCHED = 0.50
 STRAY = 0.01
 _NOTHING = dict.fromkeys(CAUSES, 0)
-_WORK, _SLEEP = (SCENARIO_OF_CAUSE[cause.key] for cause in (Cause.CPU, Cause.HOST_BLOCKED))
+_SLEEP = SCENARIO_OF_CAUSE[Cause.HOST_BLOCKED.key]
+_HOST = "infinite_host"
+_ONE_OF_TWO = ({Cause.CPU.key}, {Cause.HOST_BLOCKED.key})
 
 
 class _Activity(TypedDict):
@@ -128,6 +132,7 @@ def _device(
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
     filled, undelayed = replayed.filled, replayed.undelayed
+    told = _predictions(timeline, replayed, device) if savings else {}
     records, missing = timeline.losses, timeline.losses.of_device(device.index)
     case = Case(
         time=_time(device.segments.by_cause()),
@@ -143,12 +148,13 @@ def _device(
         or (thread is not None and timeline.host_state.evidence(thread).is_known),
         is_clock_shifted=device.shift.shift_ns != 0,
         clock_ahead_ns=device.shift.unshown_ns,
-        replayed=savings,
+        replayed=_shown(savings, device.segments.by_cause()),
         following=replayed.following.get(device.index) if savings else None,
-        alone_ns={cause.key: replayed.alone_ns(device.index, cause.key) for cause in REMOVABLE} if savings else {},
-        host_together_ns=replayed.together_ns(device.index, device.high_ns - device.low_ns) if savings else None,
+        alone_ns={cause: told[scenario].predicted_ns for cause, scenario in SCENARIO_OF_CAUSE.items() if told},
+        host_together_ns=device.high_ns - device.low_ns - told[_HOST].predicted_ns if told else None,
         unreliable=replayed.unreliable,
         delayed=(replayed.device[device.index], undelayed.device[device.index]) if undelayed else None,
+        beside_ns=_beside_ns(activity, device.segments.by_cause()),
         opaque_ns=activity["graphs"].total_ns if activity["graphs"] else 0,
         preempted_ns=int(preempted(timeline, device.segments).sum()),
         asleep_for_nobody_ns=0 if thread is None else asleep_for_nobody(timeline, thread, *span),
@@ -167,7 +173,7 @@ def _device(
         lost_before_ns=clip(records.spans(device.index), trace.span_ns[0], device.low_ns).total,
         calls_lost_fraction=_calls_lost(timeline.losses.calls_lost_fraction, processes),
         silent_ns=_silent_ns(timeline, processes),
-        open_ns=_open(timeline, replayed, device) if savings else {},
+        open_ns=_open(told),
         stretched=_stretched(device) if timeline.window.kind == "gpu" and not timeline.window.skip_first else None,
     )
     verdict = judge(case)
@@ -181,7 +187,7 @@ def _device(
             outside=_outside(of_half),
             host_active_ns=logical_thread_active(half, thread, low, high).total if thread is not None else 0,
             operations=int(of_half.is_inside.sum()),
-            replayed=saved,
+            replayed=_shown(saved, of_half.segments.by_cause()),
             following=None,
             alone_ns={},
             host_together_ns=None,
@@ -236,24 +242,17 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
     length, filled = device.high_ns - device.low_ns, replayed.filled
     predicted_ns, number = replayed.predicted_ns[device.index][scenario], timeline.trace.gpus[device.index].id
     between, other = replayed.between[device.index][scenario], predicted_ns
-    low, high, is_order_open, floor = between
     if filled is not None and device.index in filled.replayed.between:
-        other = max(filled.replayed.predicted_ns[device.index][scenario], min(predicted_ns, floor))
+        other = max(filled.replayed.predicted_ns[device.index][scenario], min(predicted_ns, between.floor_ns))
         otherwise = filled.replayed.between[device.index][scenario]
-        low, high = min(low, otherwise.low_ns), max(high, otherwise.high_ns)
-    unknown = device.withheld.unsure_ns
-    if min(predicted_ns, other) < length and (weight := _lost_weight(timeline, device)):
-        low, high = round(low * (1 - weight)), round(high + (length - high) * weight)
-    if scenario in (_WORK, _SLEEP) and _much_unwoken(timeline, device):
-        # Who made what the host slept for is not on record: work is gone with one cause, sleep with the other.
-        slept_ns = max(length - replayed.predicted_ns[device.index][_SLEEP], 0)
-        low, high = (low - slept_ns, high) if scenario == _WORK else (low, length)
+        low, high = min(between.low_ns, otherwise.low_ns), max(between.high_ns, otherwise.high_ns)
+        between = between._replace(low_ns=low, high_ns=high)
     predicted_ns, other = min(predicted_ns, length), min(other, length)  # a removal never lengthens
-    low, high = max(low - unknown, 0), max(min(high + unknown, length), predicted_ns, other)
-    between = Range(low, high, is_order_open, min(predicted_ns, other, floor))
+    causes = frozenset(SCENARIOS[scenario].causes)
+    between = _widened(timeline, replayed, device, between, (predicted_ns, other), causes)
     is_little = int(device.withheld.work.length_ns.sum()) <= LITTLE * length
     told = other if is_little else predicted_ns
-    confidence = CONFIDENCES[-1] if device.shift.unshown_ns else between.confidence
+    confidence = _sure(device, between, told)
     return WhatIf(scenario, told, length, number, between.least_ns, between.high_ns, confidence)
 
 
@@ -263,6 +262,48 @@ def _outside(device: DeviceTimeline) -> dict[Cause, int]:
     for row in np.flatnonzero((gaps.start_ns == device.low_ns) | (gaps.end_ns == device.high_ns)).tolist():
         total += device.segments.between(int(gaps.start_ns[row]), int(gaps.end_ns[row])).by_cause()
     return _time(total)
+
+
+def widened(
+    timeline: Timeline, replayed: Counterfactuals, device: DeviceTimeline, answer: Answer, causes: AbstractSet[str]
+) -> Answer:
+    """The answer to a question that is no named scenario, with what missing records leave open. ``causes``: those that
+    are removed."""
+    found = Range(answer.low_ns, answer.high_ns, answer.confidence != CONFIDENCES[0])
+    found = _widened(timeline, replayed, device, found, (answer.predicted_ns,), causes)
+    worst = max(map(CONFIDENCES.index, (answer.confidence, _sure(device, found, answer.predicted_ns))))
+    return replace(answer, low_ns=found.least_ns, high_ns=found.high_ns, confidence=CONFIDENCES[worst])
+
+
+def _widened(
+    timeline: Timeline,
+    replayed: Counterfactuals,
+    device: DeviceTimeline,
+    between: Range,
+    predicted_ns: Sequence[int],
+    causes: AbstractSet[str],
+) -> Range:
+    """The range of a prediction (or of two ways to make it) with what is not on record: calls, work, who woke whom."""
+    length, unknown = device.high_ns - device.low_ns, device.withheld.unsure_ns
+    low, high, is_order_open, floor = between
+    if min(predicted_ns) < length and (weight := _lost_weight(timeline, device)):
+        low, high = round(low * (1 - weight)), round(high + max(length - high, 0) * weight)
+    if causes in _ONE_OF_TWO and _much_unwoken(timeline, device):
+        # Who made what the host slept for is not on record: work is gone with one cause, sleep with the other.
+        slept_ns = max(length - replayed.predicted_ns[device.index][_SLEEP], 0)
+        low, high = (low - slept_ns, high) if Cause.CPU.key in causes else (low, length)
+    if Cause.HOST_BLOCKED.key in causes:
+        slept_idle_ns = int(device.segments.by_cause()[Cause.HOST_BLOCKED])
+        unshown_ns = unshown_sleep_ns(slept_idle_ns, length - replayed.predicted_ns[device.index][_SLEEP])
+        high = max(high, min(high + unshown_ns, length))
+    low, high = max(low - unknown, 0), max(min(high + unknown, max(length, high)), *predicted_ns)
+    return Range(low, high, is_order_open, min(*predicted_ns, floor))
+
+
+def _sure(device: DeviceTimeline, between: Range, predicted_ns: int) -> str:
+    if device.shift.unshown_ns:
+        return CONFIDENCES[-1]
+    return told_confidence(between, predicted_ns, device.high_ns - device.low_ns)
 
 
 def _much_unwoken(timeline: Timeline, device: DeviceTimeline) -> bool:
@@ -281,15 +322,30 @@ def _lost_weight(timeline: Timeline, device: DeviceTimeline) -> float:
     return min(CHANCE * max(*parts, _calls_lost(losses.waits_lost_fraction, processes)), 1.0)
 
 
-def _open(timeline: Timeline, replayed: Counterfactuals, device: DeviceTimeline) -> dict[str, tuple[int, int]]:
+def _predictions(timeline: Timeline, replayed: Counterfactuals, device: DeviceTimeline) -> dict[str, WhatIf]:
+    """By scenario; empty where nothing was replayed."""
+    return {
+        scenario: prediction(timeline, replayed, device, scenario)
+        for scenario in replayed.predicted_ns.get(device.index, {})
+    }
+
+
+def _open(told: Mapping[str, WhatIf]) -> dict[str, tuple[int, int]]:
     """By cause: how much less and how much more its removal may save than predicted, beyond the model's error."""
     found = {}
     for cause, scenario in SCENARIO_OF_CAUSE.items():
-        if scenario in replayed.predicted_ns.get(device.index, {}):
-            told = prediction(timeline, replayed, device, scenario)
-            error, low, high = round(MODEL_ERROR * told.predicted_ns), told.low_ns or 0, told.high_ns or 0
-            found[cause] = max(high - told.predicted_ns - error, 0), max(told.predicted_ns - low - error, 0)
+        if (one := told.get(scenario)) is not None:
+            error, low, high = round(MODEL_ERROR * one.predicted_ns), one.low_ns or 0, one.high_ns or 0
+            found[cause] = max(high - one.predicted_ns - error, 0), max(one.predicted_ns - low - error, 0)
     return found
+
+
+def _shown(saved: Mapping[str, int] | None, by_cause: npt.NDArray[np.int64]) -> Mapping[str, int] | None:
+    """Savings, that of sleeps as far as idle time shows it."""
+    key = Cause.HOST_BLOCKED.key
+    if saved is None or key not in saved:
+        return saved
+    return {**saved, key: saved[key] - unshown_sleep_ns(int(by_cause[Cause.HOST_BLOCKED]), saved[key])}
 
 
 def _filled(replayed: Counterfactuals, time: npt.NDArray[np.int64], savings: Mapping[str, int] | None) -> Otherwise:
@@ -432,7 +488,8 @@ def regions(
     most = {region: report.most_saved_ns for region, report in reports.items()}
     for region in reversed(reports):
         parent = int(tree.parent[region])
-        if region != ROOT and parent in most and most[region] is not None:
+        is_open = parent in most and most[parent] is None and reports[parent].verdict.bound in BUSY_KEYS
+        if region != ROOT and parent in most and most[region] is not None and not is_open:
             most[parent] = max(most[region] or 0, most[parent] or 0)
     return tuple(replace(report, most_saved_ns=most[region]) for region, report in reports.items())
 
@@ -480,14 +537,18 @@ class _Shared:
 
     def most_saved_ns(self, region: int, verdict: Verdict, time: Mapping[Cause, int]) -> int | None:
         """What removing its bound there saves at most, as it ran (`boundby what-if --region`) or once nothing waits."""
-        if verdict.saving_ns is None:
+        is_small = (
+            region != ROOT and self.replayed.region and verdict.decided_by == "account"
+        )  # too small to be replayed
+        is_small = is_small and not self.replayed.unreliable
+        if verdict.saving_ns is None and not (is_small and verdict.saving_range_ns is not None):
             return None
         bounds = verdict.mixed_of or (verdict.bound,)
-        found = [verdict.saving_ns]
+        found = [verdict.saving_ns or 0]
         if not self.replayed.unreliable:
             alone = self.replayed.alone.get(region, {})
             found += [alone.get(bound, 0) for bound in bounds]
-        if self.replayed.region and region != ROOT and verdict.decided_by == "account":  # too small to be replayed
+        if is_small:
             found += [time[Cause[bound.upper()]] for bound in bounds]
         if not self.replayed.unreliable and region == ROOT:
             for device in self.timeline.devices:
@@ -536,10 +597,11 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         clock_ahead_ns=shared.clock_ahead_ns,
         has_gpu_work=bool(timeline.devices),
         is_part=not is_root,
-        replayed=savings,
+        replayed=_shown(savings, figures.inclusive[region]),
         most={saving.cause: saving.saving_ns for saving in parent.verdict.savings} if parent else None,
         is_saturated=shared.is_saturated if savings else None,
-        unreliable=shared.replayed.unreliable if shared.replayed.undelayed else None,
+        beside_ns=_beside_ns(activity, figures.inclusive[region]),
+        unreliable=shared.replayed.unreliable,
         delayed=shared.delayed(region),
         preempted_ns=int(figures.preempted_ns[region]),
         unwoken_ns=int(figures.unwoken_ns[region]),
@@ -613,6 +675,13 @@ def _activity(
         "launch_latency": None if median is None or p95 is None else LaunchLatency(median, p95),
         "queue_depth_median": _number(kernels.queue_median[row]),
     }
+
+
+def _beside_ns(activity: _Activity, by_cause: npt.NDArray[np.int64]) -> int:
+    """For how long work ran beside other work: what operations take, beyond the time that the account gives them."""
+    work_ns = activity["kernels"].total_ns + sum(copies.total_ns for copies in activity["memcpy"].values())
+    work_ns += activity["graphs"].total_ns if activity["graphs"] else 0
+    return max(work_ns - int(by_cause[list(BUSY_CAUSES)].sum()), 0)
 
 
 def _instances(timeline: Timeline, figures: Figures, region: int, host_ns: int) -> Instances:

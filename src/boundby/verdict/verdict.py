@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boundby.results.report import Verdict
 from boundby.verdict.because import because
-from boundby.verdict.bound import Case, Decision, decide, host_together_ns
+from boundby.verdict.bound import BUSY_KEYS, Case, Decision, decide, host_together_ns
 from boundby.verdict.confidence import confidence
 from boundby.verdict.doubt import saving_range, settled, why_not
 
@@ -22,6 +22,8 @@ def judge(case: Case) -> Verdict:
     told = () if case.is_thread else decision.savings
     has_second = bool(told) and decision.bound not in ("hidden", "unknown")
     second = next((saving for saving in gains if saving.cause != named), None) if has_second else None
+    # Nothing but a replay shows how far the host's work hides behind the device's.
+    told = tuple(saving for saving in told if case.replayed is not None or saving.cause not in BUSY_KEYS)
     return Verdict(
         bound=decision.bound,
         confidence=level,
@@ -31,7 +33,7 @@ def judge(case: Case) -> Verdict:
         saving_ns=None if reason else next((saving.saving_ns for saving in told if saving.cause == named), None),
         saving_range_ns=None if reason or case.is_thread else saving_range(case, decision),
         runner_up=second.cause if second else None,
-        runner_up_saving_ns=second.saving_ns if second else None,
+        runner_up_saving_ns=second.saving_ns if second in told else None,
         bound_next=None if case.is_thread else decision.bound_next,
         without_ns=case.alone_ns.get(decision.bound),
         decided_by="account" if case.replayed is None else "replay",

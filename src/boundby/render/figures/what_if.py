@@ -9,6 +9,7 @@ from boundby.model.causes import BOUND_LABEL, OTHER
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.render import sentences
 from boundby.render.figures import style
+from boundby.render.text import clean
 from boundby.results.report import DeviceReport, Report, WhatIf
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def what_if(report: Report, look: style.Look) -> Figure:
     devices = [device for device in report.devices if any(item.device == device.id for item in notable)]
     if not devices:
         why = "no change of one cost alone would shorten it" if report.what_if else "the trace could not be replayed"
+        why = f"{why} to be trusted: {clean(report.unreliable)}" if report.unreliable else why
         raise style.nothing(why, "Try: boundby analyze REPORT")
     if len(devices) > MOST_PANELS:
         return _dots(report, sorted({item.scenario for item in notable}), look)

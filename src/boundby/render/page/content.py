@@ -52,6 +52,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "unchecked": unchecked,
         "unchecked_count": sum(len(rules.split(", ")) for _, rules in unchecked),
         "scenarios": _scenarios(report, next_bounds),
+        "no_predictions": sentences.no_predictions(report),
         "captured": [label for key, label in _CAPTURED.items() if getattr(report.trace.captured, key, False)],
         "missing": not_captured(report),
         "captured_by": captured_by(report),
