@@ -472,14 +472,6 @@ class Predictor:
             ranges.append(Range(max(low, 0), high, is_order_open, min(predicted, floor)))
         return ranges
 
-    def most_by_speed(self, operations: BoolArray, factor: float) -> int:
-        """What these operations, made so many times as fast, save at most on any device: what they take less, and its
-        delays; copies hold calls as well, and of them nothing is known."""
-        if (operations & (self.graph.op_kind >= OpKind.MEMCPY)).any():
-            return max(self.measured_ns, default=0)
-        less_ns = np.where(operations, self.graph.costs.duration_ns * (1 - 1 / factor), 0)
-        return max((round(float(less_ns[rows].sum())) + self._delays_ns(rows) for rows in self._rows), default=0)
-
     @cached_property
     def _busy_ns(self) -> list[int]:
         return [clip(device.busy, device.low_ns, device.high_ns).total for device in self.devices]

@@ -117,15 +117,8 @@ class Savings:
                 # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.
                 saved.append(most_saved(self._explained_ns, others[0]))
             low, high = min(saved), max(saved)
-            most = min(round(high * (1 + MODEL_ERROR)), self._longest_ns, self._most(steps[number].change))
-            ranges.append((round(low * (1 - MODEL_ERROR)), max(most, min(high, self._longest_ns))))
+            ranges.append((round(low * (1 - MODEL_ERROR)), min(round(high * (1 + MODEL_ERROR)), self._longest_ns)))
         return ranges
-
-    def _most(self, change: Change) -> int:
-        """What it can save at all: kernels made faster save no more than they take less, and delays of the device."""
-        if isinstance(change, Faster):
-            return self._predictor.most_by_speed(change.operations, change.factor)
-        return self._longest_ns
 
 
 def _digest(mask: BoolArray | None) -> tuple[int, int] | None:
