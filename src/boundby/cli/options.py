@@ -46,7 +46,7 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         metavar="K",
         type=click.IntRange(min=0),
         default=0,
-        help="Leave out the first K steps.",
+        help="Leave out the first K steps of every process.",
     ),
     "region": partial(
         click.option, "--region", metavar="GLOB", help="Only regions whose path matches, such as 'step/forward*'."
