@@ -72,6 +72,14 @@ def test_the_first_instances_of_each_process_are_skipped() -> None:
         build_timeline(ranks().trace(), parse_window("gpu", 3))
 
 
+def test_what_lies_in_a_skipped_instance_is_no_instance() -> None:
+    """``*`` stands for paths as well: step */part is part of a step, not another one."""
+    program = steps()
+    for number in range(5):
+        program.push((number * 100 + 5) * US, (number * 100 + 50) * US, "part")
+    assert bounds(program, "nvtx:step *", 2) == (220, 460)
+
+
 @pytest.mark.parametrize(
     ("window", "skip", "words"),
     [

@@ -10,10 +10,11 @@ import numpy.typing as npt
 from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.projection import project
 from boundby.attribution.regions import ROOT, Regions
-from boundby.model.arrays import Int64Array, as_rows, group_counts, is_any, unique
+from boundby.model.arrays import Int64Array, as_rows, group_counts, is_any, pick, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.structure.steps import Candidate, find_steps, likely_steps
 from boundby.trace.tables import Trace
@@ -246,10 +247,17 @@ def _since(window: Window, context: TraceContext, process: int, rows: npt.NDArra
 
 
 def _step_ranges(window: Window, context: TraceContext) -> npt.NDArray[np.intp]:
-    """All instances of the named range, else of the program's steps."""
+    """All instances of the named range (of what lies in each other the outermost), else of the program's steps."""
     trace, regions = context.trace, context.ownership.regions
     if window.range_glob is not None:
-        return matching_ranges(trace, regions, window.range_glob)
+        rows = matching_ranges(trace, regions, window.range_glob)
+        is_named, around = np.zeros(len(trace.ranges), bool), regions.range_parent[rows]
+        is_named[rows] = True
+        is_inside = np.zeros(len(rows), bool)
+        while (around >= 0).any():  # as many turns as ranges are deep
+            is_inside |= pick(is_named, around, False)
+            around = pick(regions.range_parent, around, NOTHING)
+        return rows[~is_inside]
     if len(trace.ranges) == 0:
         raise SelectionError(
             "The report holds no NVTX ranges, so there are no instances to skip.",
