@@ -98,8 +98,8 @@ def why_not(case: Case, decision: Decision) -> str | None:
         lost = case.launches_lost - case.launches_lost_before
         if lost and case.unreliable is not None and decision.host_limit_fraction is None:
             return _told(case, [decision.bound])
-        if (waits := _waiting(case, decision)) is not None:
-            return waits
+    if (case.unreliable is not None or not case.is_part) and (waits := _waiting(case, decision)) is not None:
+        return waits
     others = sorted({other.bound for other in _alternatives(case) if not _agree(decision, other)})
     return _told(case, [decision.bound, *others]) if others else None
 
