@@ -104,5 +104,5 @@ def test_the_account_alone_predicts_nothing() -> None:
         reports.verdict("gpu_compute", None), decided_by="account", saving_range_ns=(0, 920_000_000), runner_up="sync"
     )
     told = sentences.outlook(compute, 1_000_000_000, {})
-    assert told.endswith("cannot be told by the account alone: nothing, or -92 % at most.")
+    assert told.endswith("anything from nothing to 92 % would be saved.")
     assert sentences.next_best(compute, 1_000_000_000, {}) == ""

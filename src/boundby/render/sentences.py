@@ -135,8 +135,8 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
         return f"By the account alone, of {units.duration(window_ns)} the GPU idles {' and '.join(parts)}."
     if verdict.saving_range_ns is None or not verdict.saving_range_ns[1]:
         return ""
-    most = change(verdict.saving_range_ns[1], window_ns)
-    return f"What would be saved {WITHOUT[main]} cannot be told by the account alone: nothing, or {most} at most."
+    most = units.percent(verdict.saving_range_ns[1] / window_ns)
+    return f"By the account alone, {WITHOUT[main]} anything from nothing to {most} would be saved."
 
 
 def first(responses: Sequence[FirstResponse], window_ns: int) -> str:
