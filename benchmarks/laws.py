@@ -133,7 +133,8 @@ def _inside_ns(predictor: Predictor, position: int) -> Int64Array:
     """How long each operation takes inside of a device's window."""
     start, device = predictor.graph.links.start_ns, predictor.devices[position]
     end = start + predictor.graph.costs.duration_ns
-    return np.maximum(np.minimum(end, device.high_ns) - np.maximum(start, device.low_ns), 0)
+    inside: Int64Array = np.maximum(np.minimum(end, device.high_ns) - np.maximum(start, device.low_ns), 0)
+    return inside
 
 
 def _too_short(predictor: Predictor, position: int, windows: dict[str, list[int]]) -> Iterator[str]:
