@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from boundby import api
+from boundby.evidence.host_idleness import ON_PURPOSE
 from boundby.evidence.wait_chains import Chain, Link
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import IntervalSet
@@ -17,7 +18,6 @@ from boundby.model.records import replace
 from boundby.render.sentences import window
 from boundby.results.report import DeviceReport, Finding, Report
 from boundby.rules.builtin import input as input_rules
-from boundby.rules.builtin._telling import ON_PURPOSE
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine

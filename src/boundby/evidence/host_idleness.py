@@ -50,6 +50,12 @@ from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import Example
 from boundby.trace.program import Kind
 
+#: What to advise of a thread that sleeps in a call which only lets time pass.
+ON_PURPOSE = (
+    "The program sleeps on purpose (sleep, nanosleep): if it polls like that, what it waits for is seen late by up to "
+    "the pause. Wait for an event instead"
+)
+
 # Names of ranges in which a program fetches its next batch (PyTorch's own range among them).
 INPUT_NAME = expression(
     r"data.?load|dataset|\bload(er|ing)?\b|__next__|\bdata\b|\binputs?\b|\bfetch|next.?batch|get.?batch|load.?batch"
@@ -111,7 +117,7 @@ class HostPieces:
 
     def threads_of(self, rows: Rows) -> list[int]:
         """The threads of these pieces, ascending."""
-        found: list[int] = unique(self.thread[: len(rows[:1])] if is_even(self.thread) else self.thread[rows]).tolist()
+        found: list[int] = unique(self.thread[rows[:1] if is_even(self.thread) else rows]).tolist()
         return found
 
     def of_thread(self, rows: Rows, thread: int) -> Rows:

@@ -51,11 +51,6 @@ class Counterfactuals:
         """The window of a device (index) without this cause alone, everything else as it was; None: not replayed."""
         return self.predicted_ns.get(device, {}).get(SCENARIO_OF_CAUSE.get(cause, ""))
 
-    def together_ns(self, device: int, window_ns: int) -> int | None:
-        """What all of the host's causes at once save of a device's (index) window; None: not replayed."""
-        left = self.predicted_ns.get(device, {}).get("infinite_host")
-        return None if left is None else window_ns - left
-
 
 @dataclass(frozen=True)
 class Undelayed:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from boundby.evidence.context import Bool, RuleContext, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
-from boundby.evidence.host_idleness import is_in_operators
+from boundby.evidence.host_idleness import ON_PURPOSE, is_in_operators
 from boundby.evidence.wait_chains import wait_chain
 from boundby.model.arrays import group_sums
 from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, Cause
@@ -31,7 +31,6 @@ from boundby.replay.questions import answer
 from boundby.replay.removals import Faster
 from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, RegionReport, ThreadReport
 from boundby.rules.builtin import builtin
-from boundby.rules.builtin._telling import ON_PURPOSE
 from boundby.rules.rule import Rule
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, kernel_label

@@ -22,12 +22,6 @@ from boundby.model.units import count, duration
 from boundby.rules.rule import Match
 from boundby.trace.vocabulary.ranges import fold_name
 
-#: Of a thread that sleeps in a call which only lets time pass.
-ON_PURPOSE = (
-    "The program sleeps on purpose (sleep, nanosleep): if it polls like that, what it waits for is seen late by up to "
-    "the pause. Wait for an event instead"
-)
-
 # More places than this are counted, not named.
 MOST_NAMED = 3
 # A place is early if this share of its time lies before this share of the kernels.

@@ -8,11 +8,11 @@ import numpy as np
 
 from boundby.evidence.collectives import MESSAGE_NAME, Late, Sender, latecomer, sender
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.host_idleness import Idleness, Place, host_pieces, places, slept_on
+from boundby.evidence.host_idleness import ON_PURPOSE, Idleness, Place, host_pieces, places, slept_on
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range, percent
-from boundby.rules.builtin._telling import ON_PURPOSE, fold, match, where_and_when, while_idle
+from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.stacks import StackSource
 

@@ -8,12 +8,21 @@ import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.feeders import SATURATED, Worker, named_workers, waiting_share, workers
-from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
+from boundby.evidence.host_idleness import (
+    ON_PURPOSE,
+    Idleness,
+    Place,
+    host_pieces,
+    hot_functions,
+    is_seen,
+    places,
+    slept_on,
+)
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, intersect
 from boundby.model.units import percent
-from boundby.rules.builtin._telling import ON_PURPOSE, asleep_share, match, where_and_when
+from boundby.rules.builtin._telling import asleep_share, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
 
 # Workers that wait for a core for this share of the time gain nothing by others beside them.
