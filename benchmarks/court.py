@@ -39,7 +39,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Judged:
-    """One trace: the verdicts of its devices (else threads) as (bound, confidence), and what the screen lacks or says."""
+    """One trace: (bound, confidence) of its devices, else threads, and what the screen lacks or says."""
 
     name: str
     verdicts: tuple[tuple[str, str], ...]
