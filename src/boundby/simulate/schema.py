@@ -27,6 +27,15 @@ _GPU = (
     "cuDevice@2022- maxShmemPerSm@2022- maxRegistersPerSm@2022- threadsPerWarp@2022- asyncEngines@2022- "
     "maxWarpsPerSm@2022- maxBlocksPerSm@2022- computeMajor@2022- computeMinor@2022- smMajor@2022- smMinor@2022-"
 )
+_OPENACC = (
+    "start! end! nameId! globalTid eventKind! DeviceType! lineNo! cuDeviceId! cuContextId! cuStreamId! srcFile funcName"
+)
+_OPENACC_TABLES = {
+    "DATA": " bytes! varName",
+    "LAUNCH": " numGangs! numWorkers! vectorLength! kernelName",
+    "OTHER": "",
+}
+_OPENMP = "start! end! eventClass! globalTid correlationId nameId! eventKind parallelId"
 _TABLES: dict[str, str] = {
     "StringIds": "id!* value!:T",
     "ANALYSIS_FILE@2023-": "id!* filename:T contentId globalPid!",
@@ -45,6 +54,14 @@ _TABLES: dict[str, str] = {
         "start! end eventType! rangeId category color text:T globalTid endGlobalTid textId domainId uint64Value "
         "int64Value doubleValue:R uint32Value int32Value floatValue:R jsonTextId jsonText:T binaryData:T@2026-"
     ),
+    **{f"CUPTI_ACTIVITY_KIND_OPENACC_{kind}@2022-": _OPENACC + more for kind, more in _OPENACC_TABLES.items()},
+    **{f"OPENMP_EVENT_KIND_{kind}@2022-": _OPENMP for kind in ("PARALLEL", "SYNC_REGION_WAIT", "TASK")},
+    "CUDNN_EVENTS@2022-": "start! end! eventClass! globalTid nameId!",
+    "CUBLAS_EVENTS@2022-": "start! end! eventClass! globalTid nameId!",
+    "OSRT_FILE_ACCESS_EVENTS@2026-": (
+        "fileAccessId! threadId! startedAt! endedAt! eventType! apiCallId! bytesProcessed! context!:T"
+    ),
+    "OSRT_FILE_ACCESS_DESCRIPTORS@2026-": "fileAccessId! processId! openedAt! closedAt! filePath!:T",
     "CUPTI_ACTIVITY_KIND_RUNTIME": (
         "start! end! eventClass! globalTid correlationId nameId! returnValue! callchainId@2022-"
     ),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -304,6 +304,24 @@ class Ranges(Table):
                 object.__setattr__(self, column, spread(-1, len(self.start_ns), kind))
 
 
+class Construct(NamedTuple):
+    """What a directive of OpenACC does, and where it stands in the source. Empty, 0: not told."""
+
+    file: str
+    line: int
+    what: str  # "enter data"
+    variable: str
+
+    def __str__(self) -> str:
+        """``heat.c:51 enter data (u)``."""
+        return " ".join(filter(None, (self.place, self.what, f"({self.variable})" if self.variable else "")))
+
+    @property
+    def place(self) -> str:
+        """``heat.c:51``; empty where it is not told."""
+        return f"{self.file}:{self.line}" if self.file and self.line > 0 else ""
+
+
 @dataclass(frozen=True)
 class OperatorArguments:
     """What an operator was called with, as JSON lists of one place per input; "" where it is not told."""
@@ -323,6 +341,20 @@ class Intervals(Table):
     end_ns: Int64Array
     thread: Int32Array
     name: Int32Array
+
+
+@dataclass(frozen=True)
+class FileAccesses(Table):
+    """Reads and writes of files, ordered by start."""
+
+    ORDER = ("start_ns", "end_ns", "tid", "name", "bytes", "is_write")
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    tid: Int64Array  # the operating system's number of the thread
+    name: Int32Array  # the file's path
+    bytes: Int64Array
+    is_write: BoolArray
 
 
 @dataclass(frozen=True)
@@ -473,6 +505,8 @@ class Trace:
     cut_names: frozenset[str] = frozenset()  # of ranges in which the recording began or ended
     arguments: tuple[OperatorArguments, ...] = ()  # distinct ones: see Ranges.arguments
     memory: MemoryPoints = field(default_factory=MemoryPoints.empty)
+    constructs: Mapping[int, Construct] = field(default_factory=dict)  # by the name of their ranges
+    file_accesses: FileAccesses = field(default_factory=FileAccesses.empty)
 
     @property
     def main_cycle(self) -> Cycle | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
-from boundby.readers.nsys import callchains
+from boundby.readers.nsys import callchains, constructs
 from boundby.readers.nsys.database import Database, as_text
 from boundby.trace.facts import Captured, JobPlace, TraceWarning
 from boundby.trace.tables import OpKind, Trace
@@ -137,6 +137,11 @@ def _diagnostics(database: Database) -> list[TraceWarning]:
     return found[:_MOST_DIAGNOSTICS]
 
 
+def _annotated(domains: Sequence[str]) -> list[int]:
+    """The domains that no compiler and no library records by itself."""
+    return [number for number, name in enumerate(domains) if name not in constructs.DOMAINS.values()]
+
+
 def captured(database: Database, trace: Trace, *, has_graph_nodes: bool) -> Captured:
     """Which kinds of data are there: a table that exists and is empty captured nothing."""
     kind = trace.operations.kind
@@ -146,7 +151,7 @@ def captured(database: Database, trace: Trace, *, has_graph_nodes: bool) -> Capt
         cuda_api=len(trace.api) > 0,
         memcpy=bool(np.isin(kind, (OpKind.MEMCPY, OpKind.MIGRATION)).any()),
         sync=database.holds("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
-        nvtx=len(trace.ranges) > 0,
+        nvtx=bool(np.isin(trace.ranges.domain, _annotated(trace.domains)).any()),
         osrt=len(trace.os_calls) > 0,
         cpu_scheduling=len(trace.schedule) > 0,
         cpu_samples=len(trace.samples) > 0,

@@ -14,7 +14,7 @@ import numpy as np
 from boundby.model.errors import InputError
 from boundby.model.records import replace
 from boundby.readers.files import export_again
-from boundby.readers.nsys import callchains, gpu_tables, host_tables, metadata
+from boundby.readers.nsys import callchains, constructs, files, gpu_tables, host_tables, metadata
 from boundby.readers.nsys.columnar import ColumnFolder, open_database
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import Raw
@@ -126,7 +126,10 @@ def _build(raw: dict[str, Raw], indexes: Indexes) -> Trace:
     gpus = gpu_tables.read_gpus(database, raw[_OPERATIONS])
     operations = gpu_tables.operations(raw.pop(_OPERATIONS), gpus, indexes)
     api = host_tables.api_calls(raw.pop(host_tables.CALLS), indexes)
-    ranges, domains = host_tables.ranges(raw.pop(host_tables.RANGES), indexes)
+    ranges, domains, known_constructs = constructs.with_constructs(
+        *host_tables.ranges(raw.pop(host_tables.RANGES), indexes), raw.pop(host_tables.CONSTRUCTS), indexes
+    )
+    file_accesses = files.file_accesses(database, indexes)
     threads, processes = identities.describe(database)
     trace = Trace(
         path="",
@@ -147,6 +150,8 @@ def _build(raw: dict[str, Raw], indexes: Indexes) -> Trace:
         gpu_facts=gpus.facts,
         stream_points=gpu_tables.points(gpu_tables.read_points(database), gpus, identities),
         streams=gpu_tables.streams(database, identities),
+        constructs=known_constructs,
+        file_accesses=file_accesses,
         page_events=gpu_tables.page_events(database, gpus, bool((operations.kind == OpKind.MIGRATION).any())),
     )
     return replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))

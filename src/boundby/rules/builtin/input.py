@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.feeders import SATURATED, Worker, named_workers, waiting_share, workers
+from boundby.evidence.files import files_read
 from boundby.evidence.host_idleness import (
     ON_PURPOSE,
     Idleness,
@@ -25,6 +26,8 @@ from boundby.model.units import percent
 from boundby.rules.builtin._telling import asleep_share, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
 
+# As many paths of files stand in the evidence.
+MOST_FILES = 5
 # Workers that wait for a core for this share of the time gain nothing by others beside them.
 CORES_TAKEN = 0.3
 
@@ -146,10 +149,17 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
             evidence["their_cpu_utilization_fraction"] = round(busy, 3)
             if processes := [one.busy for one in others if one.is_process]:
                 evidence["worker_processes_cpu_utilization_fraction"] = round(sum(processes) / len(processes), 3)
+        read = files_read(context, pieces.intervals(place.rows))
+        if read is not None:
+            evidence |= {
+                "read_bytes": read.bytes,
+                "reading_ns": read.reading_ns,
+                "files": list(read.paths[:MOST_FILES]),
+            }
         yield match(
             context,
             place,
-            f"{_what(context, sleeping)}{where_and_when(context, place)}",
+            f"{_what(context, sleeping)}{where_and_when(context, place)}{f'; it {read}' if read else ''}",
             "waits for input" if sleeping > 0.5 else "prepares input",
             evidence=evidence,
             advice=input_advice(context, place, sleeping, others, HOST_INPUT.threshold(context, "busy_fraction")),

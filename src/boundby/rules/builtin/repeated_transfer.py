@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from boundby.evidence.context import RuleContext
+from boundby.evidence.directives import Directive, directives_of
 from boundby.evidence.transfers import Transfer, transfers
 from boundby.model.causes import Cause
 from boundby.model.units import count, size
@@ -19,6 +20,16 @@ _ADVICE = {
 }
 
 
+def _data_region(directives: Sequence[Directive]) -> str:
+    """The directive that keeps on the device what these move at every pass."""
+    variables = ", ".join(dict.fromkeys(name for directive in directives for name in directive.variables)) or "..."
+    places = " and ".join(directive.construct.place for directive in directives)
+    return (
+        f"{directives[0].sentinel} data copy({variables}) around the loop that holds {places} keeps the data on the "
+        f"device; inside it, present({variables}) instead of copies"
+    )
+
+
 def _check(context: RuleContext) -> Iterator[Match]:
     returns = transfers(context).returns
     copies = CopySet(context, transfers(context).rows(Transfer.RETURNS))
@@ -28,14 +39,17 @@ def _check(context: RuleContext) -> Iterator[Match]:
     common, times = copies.common_size
     alike = times == len(copies) and at_a_time == round(at_a_time) > 1
     what = f"{round(at_a_time)} x {size(common)}" if alike else size(bytes_each_way)
+    directives = sorted(directives_of(context, copies.rows)[:2])
+    places = ", ".join(directive.construct.place for directive in directives)
+    whose = f" ({places})" if places else ""
     yield copies.match(
-        f"{what} go to the host and as much comes back, {count(returns)} times: {copies.took} of copies",
+        f"{what}{whose} go to the host and as much comes back, {count(returns)} times: {copies.took} of copies",
         copies.evidence(
             is_without_first_in_and_last_out=True, returns=returns, bytes_each_way_and_time=round(bytes_each_way)
         ),
         copies.saving_without(Cause.GPU_COPY),
         (
-            context.program.pick(_ADVICE["cpp"], **_ADVICE),
+            _data_region(directives) if directives else context.program.pick(_ADVICE["cpp"], **_ADVICE),
             "What the host does with them in between moves to the device too, or reads only the part it needs",
         ),
         cost_ns=copies.total_ns,

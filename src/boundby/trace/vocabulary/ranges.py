@@ -23,6 +23,8 @@ _STEP_WORD = expression(
 )
 _DIGIT = expression(r"\d")
 _DOTTED_MODULE = expression(r"^[A-Za-z_]\w*(?:\.\w+)+$")
+# A line of a source file: another line is another place, not another instance.
+_SOURCE_LINE = expression(r"^[^\s:]+\.[A-Za-z]\w{0,3}:\d+\b")
 
 
 def fold_name(name: str) -> str:
@@ -34,7 +36,7 @@ def fold_name(name: str) -> str:
     folded = _OPERATOR_DETAIL.sub("", name) if "=" in name or ":" in name else name
     if not _DIGIT.search(folded):
         return folded or name
-    if _DOTTED_MODULE.match(folded):
+    if _DOTTED_MODULE.match(folded) or _SOURCE_LINE.match(folded):
         return folded
     return _STEP_WORD.sub(r"\1*", _COUNTER.sub("*", folded)) or name
 
@@ -112,10 +114,11 @@ def without_numbers(names: Sequence[str], number: re.Pattern[str] = _NUMBER) -> 
 #: How the ranges that PyTorch's autograd engine opens around each node of the backward pass begin.
 BACKWARD = "autograd::engine::evaluate_function: "
 
-# Domains of libraries that annotate themselves: their ranges are neither the user's regions nor operators.
+# Domains of libraries, and of compilers' directives, that annotate themselves: their ranges are neither the user's
+# regions nor operators.
 _LIBRARY_DOMAIN = expression(
     r"^(?:nccl|nvshmem|cub|cccl|thrust|cublas|cublaslt|cudnn|cusparse|cusolver|cufft|curand|nvjpeg|tensorrt|"
-    r"dali|cudf|libcudf|raft|libkvikio|rmm|librmm|ucx|mpi|openmpi|nvcomp)\b",
+    r"dali|cudf|libcudf|raft|libkvikio|rmm|librmm|ucx|mpi|openmpi|nvcomp|openacc|openmp)\b",
     re.IGNORECASE,
 )
 
