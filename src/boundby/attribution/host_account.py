@@ -18,6 +18,7 @@ from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.records import dataclass
 from boundby.model.step_function import StepFunction, cut, simplify
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.mpi import MessageKind
 
 # A sample shows that the thread ran for about one sampling period; gaps up to this many periods are not a stop.
 SAMPLE_REACH = 1.5
@@ -41,7 +42,8 @@ class ThreadAccount:
 def account_threads(
     context: TraceContext, low_ns: int, high: int, begins: Mapping[int, int]
 ) -> tuple[ThreadAccount, ...]:
-    """Accounts of all threads with ranges; without any range, of every process's main thread over the window.
+    """Accounts of all threads with ranges; without any range, of every process's main thread over the window. Of a rank
+    of MPI without ranges of its own: all that it does between the start and the end of MPI.
     ``begins``: the processes for which it begins otherwise."""
     trace = context.trace
     annotated = unique(trace.ranges.thread).tolist()
@@ -49,13 +51,25 @@ def account_threads(
     for thread in annotated or _main_threads(trace):
         low = begins.get(trace.threads[thread].process, low_ns)
         rows = trace.ranges.thread == thread
-        covered = clip(union(trace.ranges.start_ns[rows], trace.ranges.end_ns[rows]), low, high)
-        if not annotated:
+        covered = union(trace.ranges.start_ns[rows], trace.ranges.end_ns[rows])
+        is_rank = len(trace.messages.of_thread(thread)) > 0 and bool(trace.in_library[rows].all())
+        if not annotated or is_rank:
             first, last = lifetime(trace, thread) or (low, high)
-            covered = clip(IntervalSet(np.array([first], np.int64), np.array([last], np.int64)), low, high)
+            covered = IntervalSet(np.array([first], np.int64), np.array([last], np.int64))
+            if is_rank:
+                covered = _between_start_and_end(trace, thread, first, last)
+        covered = clip(covered, low, high)
         if len(covered.start):
             accounts.append(ThreadAccount(thread, low, high, covered, _segments(context, thread, covered)))
     return tuple(accounts)
+
+
+def _between_start_and_end(trace: Trace, thread: int, low: int, high: int) -> IntervalSet:
+    """The part of a rank's life in which it can pass messages."""
+    started = trace.in_messages(thread, (MessageKind.START,)).end
+    ended = trace.in_messages(thread, (MessageKind.END,)).start
+    bounds = max(low, int(started.max(initial=low))), min(high, int(ended.min(initial=high)))
+    return union(*(np.array([bound], np.int64) for bound in bounds))
 
 
 def _main_threads(trace: Trace) -> list[int]:

@@ -31,6 +31,7 @@ from boundby.model.step_function import NOTHING, StepFunction
 from boundby.native.account import EVER, NEVER, Layer, states
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
+from boundby.trace.vocabulary.mpi import ONCE
 
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
 DISPATCH_LIMIT_NS = 100_000
@@ -95,6 +96,13 @@ class HostState:
         if thread not in self._compiling:
             self._compiling[thread] = self._compilations.of(thread, self.evidence(thread).asleep)
         return self._compiling[thread]
+
+    def initializing(self, thread: int) -> IntervalSet:
+        """When the thread compiles, or starts or ends message passing, beside what its CUDA calls say."""
+        compiling, starting = self.compiling(thread), self._trace.in_messages(thread, ONCE)
+        if not len(starting.start):
+            return compiling
+        return union(*(np.concatenate(sides) for sides in zip(compiling, starting, strict=True)))
 
     def blocked(self, thread: int) -> IntervalSet:
         """Times in which the thread waits for the device: blocking syncs and copies, and, while the process's
@@ -215,7 +223,7 @@ class HostState:
         elsewhere = subtract(self._partner_took_over(thread, start, end), shown) if is_silent else EMPTY
         overhead = self._overhead(thread, OverheadClass.PROFILER)
         loading = self._overhead(thread, OverheadClass.INIT)
-        compiling = self.compiling(thread)
+        initializing = self.initializing(thread)
         life = lifetime(self._trace, thread)
         alive = life if evidence.is_known else None  # before and after it, nothing shows that the thread exists
         bounds = np.array([_LONG_AGO, *(life or ())], np.int64)
@@ -230,7 +238,7 @@ class HostState:
             Layer(*elsewhere, ELSEWHERE),
             Layer(end, dispatch_end, Cause.CUDA_API),
             Layer(*asleep, Cause.HOST_BLOCKED),
-            Layer(*compiling, Cause.INIT),
+            Layer(*initializing, Cause.INIT),
             Layer(start, end, cause),
             Layer(*loading, Cause.INIT, Cause.SYNC),
             Layer(*overhead, Cause.PROFILER, Cause.SYNC),

@@ -10,7 +10,8 @@ from boundby.model.arrays import is_in, unique
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, subtract, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.os import SLEEPS
+from boundby.trace.vocabulary.mpi import WAITING
+from boundby.trace.vocabulary.os import MESSAGES, SLEEPS
 from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
 
 # A runnable thread gets a core after some time slices of others; who is away for longer waits in a call not seen.
@@ -33,6 +34,7 @@ class CpuEvidence:
     shown: IntervalSet | None = None  # all the time of which anything is known; None: that is not told
     preempted: IntervalSet = EMPTY  # off the CPU, but in no OS call: runnable, and waiting for a core
     is_thinned: bool = False  # context switches are missing: it leaves the CPU twice, or calls while it is off it
+    awaiting: IntervalSet = EMPTY  # in a call of message passing that waits for another rank, asleep or polling
 
     @property
     def is_known(self) -> bool:
@@ -48,16 +50,15 @@ class CpuEvidence:
 
     @cached_property
     def asleep(self) -> IntervalSet:
-        """Scheduled out for something, or, where scheduling says nothing, in a blocking OS call."""
+        """Scheduled out for something, or, where scheduling says nothing, in a blocking OS call; or waiting for another
+        rank, whatever the CPU does meanwhile."""
         calls = self.in_blocking_call or EMPTY
-        if self.off_cpu is None or self.on_cpu is None:
-            return calls
-        off = subtract(self.off_cpu, self.preempted)
-        both = IntervalSet(
-            np.concatenate((off.start, subtract(calls, self.on_cpu).start)),
-            np.concatenate((off.end, subtract(calls, self.on_cpu).end)),
-        )
-        return union(both.start, both.end)
+        parts = [calls, self.awaiting]
+        if self.off_cpu is not None and self.on_cpu is not None:
+            parts = [subtract(self.off_cpu, self.preempted), subtract(calls, self.on_cpu), self.awaiting]
+        if sum(len(part.start) > 0 for part in parts) < 2:
+            return next((part for part in parts if len(part.start)), EMPTY)
+        return union(*(np.concatenate([getattr(part, side) for part in parts]) for side in ("start", "end")))
 
 
 def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
@@ -66,6 +67,7 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
     preempted, is_thinned = EMPTY, False
     if trace.is_told_by_frames:
         return _told_by_frames(trace, thread)
+    awaiting = trace.in_messages(thread, WAITING)
     switches = trace.schedule.of_thread(thread)
     if len(switches):
         time, is_in = switches.start_ns, switches.is_in
@@ -93,7 +95,9 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
             long = end - start >= LEAST_SLEEP_NS
             slept_on = int(Coverage(on).within(start[long], end[long]).sum())
             is_thinned = is_thinned or bool(called_off or slept_on > MOST_SLEPT_ON_CPU * int((end - start)[long].sum()))
-    return CpuEvidence(on, off, in_call, None, preempted, is_thinned)
+    if len(awaiting.start) and len(preempted.start):
+        preempted = subtract(preempted, awaiting)
+    return CpuEvidence(on, off, in_call, None, preempted, is_thinned, awaiting)
 
 
 def _on_since(trace: Trace, thread: int, first_ns: int) -> int:
@@ -127,21 +131,26 @@ def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:
 
 
 def sleeps_of(trace: Trace, thread: int) -> dict[str, IntervalSet]:
-    """When a thread was in an OS call (or a Python function) that blocks, by what on (`SLEEPS`)."""
+    """When a thread was in an OS call (or a Python function) that blocks, by what on (`SLEEPS`). A wait for a rank
+    is that, whatever OS calls it makes."""
     if trace.is_told_by_frames:
         return trace.frames.asleep(thread)
     calls = trace.os_calls.of_thread(thread)
     kind = trace.sleep_kind[calls.name]
-    return {
+    sleeps = {
         SLEEPS[number]: union(calls.start_ns[kind == number], calls.end_ns[kind == number])
         for number in unique(kind[kind >= 0]).tolist()
     }
+    awaiting = trace.in_messages(thread, WAITING)
+    if not len(awaiting.start):
+        return sleeps
+    return {MESSAGES: awaiting} | {what: subtract(asleep, awaiting) for what, asleep in sleeps.items()}
 
 
 def lifetime(trace: Trace, thread: int) -> tuple[int, int] | None:
     """First and last instant at which a thread shows itself in any table; None if it never does."""
     bounds: list[int] = []
-    for table in (trace.api, trace.ranges, trace.os_calls, trace.python_frames):
+    for table in (trace.api, trace.ranges, trace.os_calls, trace.python_frames, trace.messages):
         rows = table.rows_of(thread)
         if rows.stop > rows.start:
             bounds += [int(table.start_ns[rows.start]), int(table.end_ns[rows].max())]

@@ -41,16 +41,18 @@ class Worker:
 
 
 def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
-    """Who computed in these intervals without making CUDA calls, the busiest first."""
+    """Who computed in these intervals without making CUDA calls, the busiest first. Ranks of MPI feed nobody: they are
+    peers."""
     trace, hosts = context.trace, context.timeline.host_state
     if not inside.total:
         return []
     callers = set(unique(context.calls.thread).tolist()) or {one.thread for one in context.timeline.threads[:1]}
     calling = {trace.threads[thread].process for thread in callers}
     groups: dict[tuple[bool, int], list[int]] = {}
+    ranks = set(trace.process_of_thread[unique(trace.messages.thread)].tolist()) - calling
     for thread in unique(trace.schedule.thread).tolist():
         one = trace.threads[thread]
-        if thread not in callers:
+        if thread not in callers and one.process not in ranks:
             is_process = one.process not in calling
             groups.setdefault((is_process, one.pid if is_process else one.tid), []).append(thread)
     found = []

@@ -302,7 +302,7 @@ def _pieces(
         fed = fed[~is_in(fed, told.waker)]  # they wait for it, and nobody for them
         known = np.concatenate((linked, fed))
         asleep = subtract(_asleep(timeline, number, members, known), wakeups.of(number))
-        compiling = timeline.host_state.compiling(number)
+        compiling = timeline.host_state.initializing(number)
         parts.append(_cut_pieces(timeline, number, rows, low[rows], high[rows], asleep, compiling, members))
     return _Pieces(*(joined(column) for column in zip(*parts, strict=True)))
 

@@ -55,6 +55,18 @@ class ProcessGroup:
     ranks: tuple[int, ...] = ()  # (): not told
 
 
+@dataclass(frozen=True)
+class Communicator:
+    """A communicator of MPI as one process knows it. ``handle``: its own name for it, from ``since_ns`` on."""
+
+    process: int  # index into Trace.processes
+    handle: int
+    since_ns: int
+    rank: int  # of the process, in it
+    size: int  # ranks in it
+    members: tuple[int, ...] = ()  # ranks of the job, in order; (): not told
+
+
 #: Rank and size in the environment, by who sets them, the innermost launcher first. What Slurm tells of a step, only
 #: srun sets.
 RANK_VARIABLES = (

@@ -7,7 +7,7 @@ processes are dense indexes into ``Trace.threads`` and ``Trace.processes``; name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
@@ -22,6 +22,7 @@ from boundby.model.arrays import (
     Int32Array,
     Int64Array,
     compact,
+    is_any,
     is_even,
     order_of,
     pick,
@@ -33,11 +34,12 @@ from boundby.model.arrays import (
 )
 from boundby.model.intervals import IntervalSet, union
 from boundby.model.records import dataclass, fields, replace
-from boundby.trace.facts import PYTORCH, Captured, Cycle, GpuInfo, JobPlace, ProcessGroup, TraceWarning
+from boundby.trace.facts import PYTORCH, Captured, Communicator, Cycle, GpuInfo, JobPlace, ProcessGroup, TraceWarning
 from boundby.trace.frames import ROUNDED_NS, FrameStacks
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
 from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
+from boundby.trace.vocabulary.mpi import MessageKind, message_kind
 from boundby.trace.vocabulary.os import sleep_kind
 from boundby.trace.vocabulary.python import sleep_kind_of_frame
 from boundby.trace.vocabulary.ranges import Shapes, is_library
@@ -358,6 +360,25 @@ class FileAccesses(Table):
 
 
 @dataclass(frozen=True)
+class Messages(Table):
+    """Calls of message passing (MPI, UCX), ordered by thread, start, -end. -1: not told. What each does its name says:
+    ``Trace.message_kind``."""
+
+    ORDER = ("thread", "start_ns", "-end_ns", "name", "peer", "tag")
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    thread: Int32Array
+    name: Int32Array
+    communicator: Int64Array  # the process's own handle: see Trace.communicators
+    peer: Int64Array  # of a message: the other rank; of a collective: its root; ranks of the communicator
+    tag: Int64Array
+    sent_bytes: Int64Array
+    received_bytes: Int64Array
+    is_open: BoolArray  # the recording, or the process, ended in it
+
+
+@dataclass(frozen=True)
 class Schedule(Table):
     """Context switches, ordered by thread and time."""
 
@@ -507,6 +528,9 @@ class Trace:
     memory: MemoryPoints = field(default_factory=MemoryPoints.empty)
     constructs: Mapping[int, Construct] = field(default_factory=dict)  # by the name of their ranges
     file_accesses: FileAccesses = field(default_factory=FileAccesses.empty)
+    messages: Messages = field(default_factory=Messages.empty)
+    communicators: tuple[Communicator, ...] = ()  # of MPI, as each process knows them
+    ranks: Mapping[int, int] = field(default_factory=dict)  # of MPI: by process, an index into ``processes``
 
     @property
     def main_cycle(self) -> Cycle | None:
@@ -583,6 +607,17 @@ class Trace:
             return self.os_calls, self.sleep_kind
         kind = self._classify(self.python_frames.name, sleep_kind_of_frame, -1)
         return self.python_frames.take(kind[self.python_frames.name] >= 0), kind
+
+    @cached_property
+    def message_kind(self) -> Int8Array:
+        """Per name: the MessageKind of the call of message passing of that name."""
+        return self._classify(self.messages.name, message_kind, MessageKind.OTHER)
+
+    def in_messages(self, thread: int, kinds: Collection[MessageKind]) -> IntervalSet:
+        """When a thread is inside calls of message passing of these kinds."""
+        calls = self.messages.of_thread(thread)
+        chosen = is_any(self.message_kind[calls.name], kinds) if len(calls) else np.empty(0, bool)
+        return union(calls.start_ns[chosen], calls.end_ns[chosen])
 
     @cached_property
     def overhead_class(self) -> Int8Array:

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, joined, narrow, replaced, translated
-from boundby.readers.nsys import constructs
+from boundby.readers.nsys import constructs, messages
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.identity import Indexes, process_key
 from boundby.readers.nsys.pages import Only, Since
@@ -25,6 +25,7 @@ Raw = dict[str, Int64Array]
 # The kinds of events, as people call them in messages.
 CALLS, RANGES, OS_CALLS = "CUDA API calls", "NVTX ranges", "OS runtime calls"
 CONSTRUCTS = "constructs and library calls"
+MESSAGES = "calls of MPI and UCX"
 SWITCHES, SAMPLES, OVERHEAD = "context switches", "CPU samples", "profiler overheads"
 
 # The tables that hold each kind (some exporters split the driver's calls off), and their columns beside ``start`` and
@@ -36,6 +37,7 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     RANGES: (("NVTX_EVENTS",), ("end", "eventType", "textId", "domainId")),
     CONSTRUCTS: (tuple(constructs.DOMAINS), constructs.COLUMNS),
+    MESSAGES: (messages.TABLES, messages.COLUMNS),
     OS_CALLS: (("OSRT_API",), ("end", "nameId")),
     SWITCHES: (("SCHED_EVENTS",), ("isSchedIn",)),
     SAMPLES: (("COMPOSITE_EVENTS",), ()),
@@ -50,6 +52,8 @@ def read_events(database: Database, what: str, since_ns: int | None = None) -> R
     """
     if what == CONSTRUCTS:
         return constructs.read(database, since_ns)
+    if what == MESSAGES:
+        return messages.read(database, since_ns)
     tables, columns = EVENTS[what]
     only: Only | None = None
     if what == RANGES:

@@ -14,7 +14,7 @@ import numpy as np
 from boundby.model.errors import InputError
 from boundby.model.records import replace
 from boundby.readers.files import export_again
-from boundby.readers.nsys import callchains, constructs, files, gpu_tables, host_tables, metadata
+from boundby.readers.nsys import callchains, constructs, files, gpu_tables, host_tables, messages, metadata
 from boundby.readers.nsys.columnar import ColumnFolder, open_database
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import Raw
@@ -37,7 +37,7 @@ _STAGES = {
     host_tables.RANGES: ("reading NVTX ranges", 0.6),
     host_tables.OS_CALLS: ("reading host events", 0.8),
 }
-_KNOWN_PREFIXES = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "ENUM_NSYS_")
+_KNOWN_PREFIXES = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "ENUM_NSYS_", "MPI_")
 _KNOWN_TABLES = ("NVTX_EVENTS", "OSRT_API", "SCHED_EVENTS", "COMPOSITE_EVENTS", "ProcessStreams", "PROFILER_OVERHEAD")
 _INTERVAL = ("start", "end", "globalTid")
 _REQUIRED = {
@@ -154,7 +154,8 @@ def _build(raw: dict[str, Raw], indexes: Indexes) -> Trace:
         file_accesses=file_accesses,
         page_events=gpu_tables.page_events(database, gpus, bool((operations.kind == OpKind.MIGRATION).any())),
     )
-    return replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))
+    trace = replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))
+    return messages.with_messages(trace, raw.pop(host_tables.MESSAGES), indexes)
 
 
 def _check_tables(database: Database) -> None:

@@ -35,8 +35,10 @@ SIGNALS = expression(r"cond_(?:signal|broadcast)|sem_post")
 #: From a waker's signal to the run of the thread it woke: a few microseconds, some tens on a busy machine.
 WAKE_LIMIT_NS = 60_000
 
+#: What a thread waits on inside a call of message passing.
+MESSAGES = "MPI"
 #: What a call can block on; `sleep_kind` counts in this order.
-SLEEPS: tuple[str, ...] = tuple(sorted(what for what, _ in _BLOCKED_ON))
+SLEEPS: tuple[str, ...] = tuple(sorted((*(what for what, _ in _BLOCKED_ON), MESSAGES)))
 
 
 def blocked_on(name: str) -> str | None:
