@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.nsys_reports import NsysReports
+from tests.oracle.nsys_reports import CUDA_BACKTRACE, NsysReports
 from tests.oracle.ours import analysis, call_name, query, sum_of, summarize
 from tests.support.traces import programs, tables_of, trace_path
 
 TRACES = programs()
-_CUDA_BACKTRACE = 67
 _OS_CALL = 27
 _STARTED = ("OS runtime libraries profiling started", "OS runtime libraries profiling finished")
 
@@ -25,11 +24,6 @@ def test_api_calls_by_name(nvidia: NsysReports, name: str) -> None:
     if not nvidia.has(path, "cuda_api_sum"):
         assert len(table) == 0
         return
-    if any(
-        event == _CUDA_BACKTRACE
-        for (event,) in query(path, "SELECT DISTINCT eventClass FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-    ):
-        pytest.skip("NVIDIA counts calls twice that carry a backtrace: see test_differences.py")
     names = analysis(path).trace.names
     found = summarize(
         (names[table.name[row]], int(table.end_ns[row] - table.start_ns[row])) for row in range(len(table))
@@ -46,7 +40,7 @@ def test_calls_inside_others_count_once(name: str) -> None:
     rows = has_calls and query(
         path,
         "SELECT globalTid, start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-        f" WHERE eventClass != {_CUDA_BACKTRACE} ORDER BY globalTid, start, -end",
+        f" WHERE eventClass != {CUDA_BACKTRACE} ORDER BY globalTid, start, -end",
     )
     reach: dict[int, int] = defaultdict(lambda: -(1 << 63))
     count = total = 0

@@ -26,6 +26,7 @@ from boundby.model.arrays import (
     compact,
     in_order,
     is_any,
+    is_in,
     marked,
     pick,
     places,
@@ -176,14 +177,16 @@ def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
 
 
 def _devices(trace: Trace, calls: Calls) -> Int32Array:
-    """The device that each call's work ran on, or would have: that of the call before it on its thread, else of the
-    one after it, else of its process; NOTHING where none is known."""
+    """The device that each call's work ran on, or would have, or whose stream it waits for; else that of the call
+    before it on its thread, else of the one after it, else of its process; NOTHING where none is known."""
     used = unique(trace.operations.device)
     if len(used) == 1:
         return compact(spread(int(used[0]), len(calls), np.int32))
     device = np.full(len(calls), NOTHING, np.int32)
     joined = np.flatnonzero(calls.of_operation >= 0)
     device[calls.of_operation[joined]] = trace.operations.device[joined]
+    told = np.flatnonzero((calls.of_point >= 0) & is_in(trace.stream_points.device, used.tolist()))
+    device[calls.of_point[told]] = trace.stream_points.device[told]
     known = device >= 0
     place = np.arange(len(calls))
     before = np.maximum.accumulate(np.where(known, place, -1)) if len(calls) else place

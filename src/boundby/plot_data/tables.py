@@ -11,13 +11,13 @@ from boundby.model.arrays import (
     factorize,
     group_counts,
     group_sums,
-    pick,
     places,
     tally,
     unique,
 )
 from boundby.plot_data.index import RegionIndex, name_of
 from boundby.results.plot_data import CopyRow, KernelRow, SyncRow
+from boundby.stats.host import calls_of
 from boundby.stats.spread import quantiles
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.cuda import plain_name
@@ -143,10 +143,8 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
 
 
 def _in_windows(timeline: Timeline) -> npt.NDArray[np.bool_]:
-    """Calls of a device's processes that begin in its window; without devices, all."""
-    calls, process = timeline.calls, timeline.trace.process_of_thread
-    inside = np.full(len(calls), not timeline.devices)
+    """Calls that are counted with a device; without devices, all."""
+    inside = np.full(len(timeline.calls), not timeline.devices)
     for device in timeline.devices:
-        mine = pick(np.isin(process, unique(device.operations.table.process)), calls.thread, False)
-        inside |= mine & (calls.start_ns >= device.low_ns) & (calls.start_ns <= device.high_ns)
+        inside[calls_of(timeline, device)] = True
     return inside

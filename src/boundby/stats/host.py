@@ -17,6 +17,7 @@ from boundby.model.arrays import (
     as_rows,
     group_counts,
     group_sums,
+    is_any,
     pick,
     places,
     tally,
@@ -25,6 +26,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, clip, complement, intersect, overlay, union
 from boundby.model.records import dataclass
+from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import HAND_OVER, SLEEPS, WAKE_LIMIT_NS
 
@@ -247,10 +249,14 @@ class CallFigures:
     blocked_ns: int
 
 
-def calls_of(timeline: Timeline, processes: npt.NDArray[np.int32], low: int, high: int) -> slice | npt.NDArray[np.intp]:
-    """The calls of these processes that start in [low, high]."""
-    calls, is_mine = timeline.calls, np.isin(timeline.trace.process_of_thread, processes)
-    inside = (calls.start_ns >= low) & (calls.start_ns <= high)
+def calls_of(timeline: Timeline, device: DeviceTimeline) -> slice | npt.NDArray[np.intp]:
+    """The calls of the processes that work on a device that start in its window. Of a process that drives several
+    devices each call is of one."""
+    calls = timeline.calls
+    is_mine = np.isin(timeline.trace.process_of_thread, unique(device.operations.table.process))
+    inside = (calls.start_ns >= device.low_ns) & (calls.start_ns <= device.high_ns)
+    if len(timeline.devices) > 1:
+        inside &= is_any(timeline.losses.device_of_call, (device.index, NOTHING))
     return as_rows(inside if is_mine.all() else inside & pick(is_mine, calls.thread, False))
 
 

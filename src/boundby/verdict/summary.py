@@ -118,7 +118,7 @@ def _device(
     cpu = logical_thread_cpu_time(timeline, thread, *span) if thread is not None else None
     active = logical_thread_active(timeline, thread, *span).total if thread is not None else None
     processes = unique(device.operations.table.process)
-    rows = calls_of(timeline, processes, *span)
+    rows = calls_of(timeline, device)
     calls = figures_of_calls(timeline, rows)
     activity = _activity(
         kernels,
