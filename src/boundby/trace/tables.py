@@ -225,6 +225,11 @@ class LaunchShapes(Table):
     threads: Int64Array  # in a block
     registers: Int64Array  # of a thread; 0: not told
     shared_bytes: Int64Array  # of a block, static and dynamic
+    occupancy_percent: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # as CUPTI estimates it; -1
+
+    def __post_init__(self) -> None:
+        if len(self.occupancy_percent) != len(self.blocks):  # not given: not told
+            object.__setattr__(self, "occupancy_percent", spread(-1, len(self.blocks), np.int64))
 
 
 @dataclass(frozen=True)
@@ -322,6 +327,23 @@ class Construct(NamedTuple):
     def place(self) -> str:
         """``heat.c:51``; empty where it is not told."""
         return f"{self.file}:{self.line}" if self.file and self.line > 0 else ""
+
+
+class KernelSource(NamedTuple):
+    """Where a compiler wrote the source of a kernel, and how it launches it. Empty, 0: not told."""
+
+    file: str
+    warps: int
+    stages: int
+    parameters: str  # "XBLOCK=2,R0_BLOCK=2048"
+
+    def __str__(self) -> str:
+        """``/tmp/cmwj.py (num_warps=8, num_stages=1, XBLOCK=2)``."""
+        numbers = (
+            f"{name}={value}" for name, value in (("num_warps", self.warps), ("num_stages", self.stages)) if value
+        )
+        told = ", ".join((*numbers, *filter(None, self.parameters.split(","))))
+        return f"{self.file} ({told})" if told else self.file
 
 
 @dataclass(frozen=True)
@@ -527,6 +549,7 @@ class Trace:
     arguments: tuple[OperatorArguments, ...] = ()  # distinct ones: see Ranges.arguments
     memory: MemoryPoints = field(default_factory=MemoryPoints.empty)
     constructs: Mapping[int, Construct] = field(default_factory=dict)  # by the name of their ranges
+    kernel_sources: Mapping[str, KernelSource] = field(default_factory=dict)  # by the kernel's name
     file_accesses: FileAccesses = field(default_factory=FileAccesses.empty)
     messages: Messages = field(default_factory=Messages.empty)
     communicators: tuple[Communicator, ...] = ()  # of MPI, as each process knows them

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,6 +153,21 @@ def test_work_is_told_by_sizes(tmp_path: Path) -> None:
     work = report.regions[0].work
     assert work is not None
     assert (work.flops, work.bytes, work.known_ns) == (2 * 4 * 8 * 2, 4 * (32 + 16 + 8), 30_250)
+
+
+def test_a_kernel_of_triton_names_its_source(tmp_path: Path) -> None:
+    made = Kineto()
+    source = {"kernel_file": "/tmp/inductor/cab.py", "kernel_name": "triton_poi_0", "num_warps": 4, "num_stages": 1}
+    for step in range(20):  # launched ahead: the device never waits
+        made.event("cpu_op", "triton_poi_0", step * 30, 20, args={**source, "kernel_kwargs": "XBLOCK=1024"})
+        made.launch(step * 30 + 2, step + 1)
+        shape: dict[str, Any] = {"grid": [8000, 2, 1], "est. achieved occupancy %": 24}
+        made.kernel(10 + step * 900, 900, step + 1, "triton_poi_0", **shape)
+    report = boundby.analyze(made.write(tmp_path / "triton.json"))
+
+    (hot,) = [finding for finding in report.findings if finding.rule == "hot-kernel"]
+    assert any("/tmp/inductor/cab.py (num_warps=4, num_stages=1, XBLOCK=1024)" in advice for advice in hot.advice)
+    assert hot.evidence["estimated_occupancy_fraction"] == 0.24
 
 
 @pytest.mark.parametrize(

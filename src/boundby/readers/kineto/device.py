@@ -159,9 +159,10 @@ def _shapes(columns: Columns, rows: Int64Array, is_kernel: BoolArray) -> tuple[L
     registers, shared = (
         columns.within(key, rows, 0, _MOST_SHAPE, 0) for key in ("registers per thread", "shared memory")
     )
+    occupancy = columns.within("est. achieved occupancy %", rows, 0, 101, -1)
     told = is_kernel & (blocks > 0) & (threads > 0)
     shape = np.full(len(rows), -1, np.int32)
-    distinct, shape[told] = factorize(*(column[told] for column in (blocks, threads, registers, shared)))
+    distinct, shape[told] = factorize(*(column[told] for column in (blocks, threads, registers, shared, occupancy)))
     return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), shape
 
 

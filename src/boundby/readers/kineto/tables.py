@@ -44,6 +44,7 @@ from boundby.trace.tables import (
     NO_CORRELATION,
     ApiCalls,
     Intervals,
+    KernelSource,
     MemoryPoints,
     OperatorArguments,
     OpKind,
@@ -59,10 +60,12 @@ from boundby.trace.tables import (
 #: The arguments of events that are looked at.
 ARGUMENTS = (
     *("device", "stream", "correlation", "bytes", "grid", "block", "registers per thread", "shared memory"),
+    "est. achieved occupancy %",
     *("graph node id", "Sequence number", "Input Dims", "Input dims", "Input type", "Concrete Inputs"),
     *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id"),
     *("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Seq"),
     *("Process Group Name", "Process Group Description", "Process Group Ranks"),
+    *("kernel_file", "kernel_name", "num_warps", "num_stages", "kernel_kwargs"),
     *("Total Allocated", "Total Reserved", "Bytes", "Device Id", "Device Type", "Addr", "name"),
 )
 OPERATIONS, CALLS, RANGES = "GPU operations", "API calls", "operators and annotations"
@@ -191,8 +194,22 @@ def build(events: Events, shown: Path, path: str) -> Trace:
         cut_names=frozenset(cut),
         cycles=cycles,
         memory=memory,
+        kernel_sources=_kernel_sources(columns),
     )
     return replace(trace, warnings=(*_of_cycles(trace), *trace.warnings))
+
+
+def _kernel_sources(columns: Columns) -> dict[str, KernelSource]:
+    """The sources of the kernels that Triton compiled, which operators name that launch them."""
+    rows = np.flatnonzero(columns.text("kernel_file", np.arange(len(columns.events))) >= 0)
+    texts = [columns.text(key, rows).tolist() for key in ("kernel_name", "kernel_file", "kernel_kwargs")]
+    numbers = [columns.within(key, rows, 1, _MOST_ID, 0).tolist() for key in ("num_warps", "num_stages")]
+    known = [*columns.events.texts, ""]  # the last is for -1
+    return {
+        known[name]: KernelSource(known[file], warps, stages, known[parameters].replace(" ", ""))
+        for name, file, parameters, warps, stages in zip(*texts, *numbers, strict=True)
+        if name >= 0
+    }
 
 
 def _raw_tables(columns: Columns) -> tuple[dict[str, Raw], npt.NDArray[np.int64]]:

@@ -97,6 +97,9 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
     if occupancy is not None:
         evidence["theoretical_occupancy_fraction"] = round(occupancy.fraction, 4)
         evidence["occupancy_limited_by"] = occupancy.limit
+    shape = int(context.operations.shape[longest])
+    if shape >= 0 and (percents := int(context.trace.shapes.occupancy_percent[shape])) >= 0:
+        evidence["estimated_occupancy_fraction"] = percents / 100
     scale = f"For scale: twice as fast, it would save {duration(saved_ns)}; only ncu can tell if that is possible"
     return hot.match(
         f"{label}{f', {versions} versions together, takes' if versions > 1 else ' takes'} {percent(share)} of the sum "
@@ -130,6 +133,8 @@ def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ..
         f"ncu --set full --launch-count 3 --kernel-name regex:{plain[0] if plain else 'KERNEL'} PROGRAM shows whether "
         "memory, arithmetic or latency limits it: near the peak of one of them, only less work helps"
     )
+    if (source := context.trace.kernel_sources.get(name)) is not None:
+        return (f"Triton compiled it from {source}: change its blocks, warps and stages there, and measure", profile)
     if is_library_kernel(name):
         less = "It is a library's kernel: you can change the call (its shapes, layout, precision), not the kernel"
         return (less, *context.program.pick((), torch=("torch.compile may fuse it with its neighbours",)))
