@@ -20,6 +20,8 @@ from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model import library
 from boundby.model.arrays import (
+    Int8Array,
+    Int32Array,
     Int64Array,
     as_slice,
     factorize,
@@ -44,6 +46,7 @@ from boundby.model.step_function import StepFunction, cut
 from boundby.native.account import EVER, NEVER, Layer, divide, plain_states, states
 from boundby.native.pieces import TABLES, cut_intervals
 from boundby.readers import read_trace
+from boundby.replay import host_nodes
 from boundby.replay.build import build_graph
 from boundby.stats.figures import measure
 from boundby.stats.spread import intervals_in
@@ -58,11 +61,30 @@ needs_core = pytest.mark.skipif(library.core() is None, reason=f"no native core:
 _LAZY = ("HostState", "Compilations")
 
 
+def plain_intervals(
+    columns: dict[str, Int64Array], settings: dict[str, int]
+) -> tuple[Int32Array, Int32Array, Int8Array, Int32Array]:
+    """What `cut_intervals` returns, with NumPy."""
+    start, end, row, owner = cut(
+        columns["low"], columns["high"], StepFunction(columns["step_time"], columns["step_range"])
+    )
+    start, end, inner, cause = cut(start, end, StepFunction(columns["state_time"], columns["state"]))
+    region = pick(columns["region_of_range"], owner[inner], settings["root"])
+    cause = np.where(cause >= 0, cause, settings["otherwise"])
+    node, ns, most = np.asarray(columns["node"])[row[inner]], end - start, np.iinfo(np.int32).max
+    times = -(-ns // most)
+    part = np.repeat(np.arange(len(ns)), times)
+    ns = ns[part] - most * (np.arange(len(part)) - np.repeat(np.cumsum(times) - times, times))
+    ns = np.minimum(ns, most).astype(np.int32)
+    return node[part].astype(np.int32), ns, cause[part].astype(np.int8), region[part].astype(np.int32)
+
+
 @contextmanager
 def without_core() -> Iterator[None]:
     """As where the library was not built."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "_load", lambda: (None, "of a test"))
+        patch.setattr(host_nodes, "cut_intervals", plain_intervals)
         yield
 
 
@@ -243,6 +265,20 @@ def worked_out(trace: Trace) -> tuple[Timeline, Any, Any, Any]:
     """All that the account, the figures and the graph hold."""
     timeline = build_timeline(trace, parse_window("gpu"), find=True)
     return timeline, timeline.waits, measure(timeline), build_graph(timeline) if len(timeline.calls) else None
+
+
+@needs_core
+def test_an_interval_that_32_bits_do_not_hold_is_several_pieces() -> None:
+    far = 5 << 30
+    one = {"low": 0, "high": far, "node": 7, "step_time": 10, "step_range": 0, "region_of_range": 4}
+    columns = {name: np.array([value]) for name, value in one.items()}
+    columns |= {"state_time": np.array([100, far - 5]), "state": np.array([int(Cause.INIT), int(Cause.CPU)])}
+    node, ns, cause, region = cut_intervals(columns, {"otherwise": int(Cause.UNATTRIBUTED), "root": 0})
+    assert set(node.tolist()) == {7}
+    assert ns[:2].tolist() == [10, 90]
+    assert int(ns.astype(np.int64).sum()) == far
+    assert cause.tolist() == [Cause.UNATTRIBUTED] * 2 + [Cause.INIT] * (len(ns) - 3) + [Cause.CPU]
+    assert region.tolist() == [0] + [4] * (len(ns) - 1)
 
 
 @needs_core

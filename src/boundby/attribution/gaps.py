@@ -243,7 +243,7 @@ def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: _Dividing)
                 "launch_region": context.launch_region.astype(np.int32, copy=False),
             },
             state.states(thread),
-            [(other, state.running(other)) for other in asked],
+            [(other, state.running(other, thread)) for other in asked],
             {other: context.ownership.steps(other) for other in threads},
             context.ownership.regions.of_range,
             (*blocked, np.append(0, np.cumsum(blocked.end - blocked.start))),
@@ -262,7 +262,7 @@ def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: _Dividing)
                 "device_wait": Cause.DEVICE_WAIT,
                 "host_blocked": Cause.HOST_BLOCKED,
                 "elsewhere": ELSEWHERE,
-                "awake": Cause.UNATTRIBUTED if context.trace.is_told_by_frames else Cause.CPU,
+                "awake": state.awake,
             },
         )
         every = state.running_elsewhere(thread) if divided.asleep else []
@@ -313,7 +313,7 @@ def _chase(context: TraceContext, thread: int, pieces: _Pieces) -> _Pieces:
             break
         settled.append(pieces.take(~sleeping))
         asleep = pieces.take(sleeping)
-        start, end, row, state = cut(asleep.start, asleep.end, context.host_state.running(other))
+        start, end, row, state = cut(asleep.start, asleep.end, context.host_state.running(other, thread))
         runs = state != NOTHING
         pieces = _Pieces(
             start,
@@ -324,8 +324,7 @@ def _chase(context: TraceContext, thread: int, pieces: _Pieces) -> _Pieces:
             asleep.owner[row],
         )
     pieces = _stack(*settled, pieces)
-    otherwise = Cause.UNATTRIBUTED if context.trace.is_told_by_frames else Cause.CPU
-    return pieces._replace(state=np.where(pieces.state == ELSEWHERE, int(otherwise), pieces.state))
+    return pieces._replace(state=np.where(pieces.state == ELSEWHERE, int(context.host_state.awake), pieces.state))
 
 
 def _debit_syncs(context: TraceContext, blocked: Coverage, gaps: _Dividing, pieces: _Pieces) -> _Pieces:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,9 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
+from boundby.model.library import int64
 from boundby.model.records import replace
-from boundby.model.step_function import NOTHING, StepFunction
+from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.native.account import EVER, NEVER, Layer, states
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
@@ -69,7 +70,7 @@ class HostState:
         self._blocked: dict[int, IntervalSet] = {}
         self._process_busy: dict[int, IntervalSet] = {}
         self._elsewhere: dict[int, list[int]] = {}
-        self._running: dict[int, StepFunction] = {}
+        self._running: dict[tuple[int, bool], StepFunction] = {}
         self._idle: dict[int, IntervalSet] = {}
         self._compiling: dict[int, IntervalSet] = {}
         self._compilations = Compilations(trace, calls)
@@ -190,19 +191,45 @@ class HostState:
         leader = self._logical_threads.leader
         return sorted(others, key=lambda t: (leader[t] != leader[thread], t not in marked, t))
 
-    def running(self, thread: int) -> StepFunction:
-        """A thread's states where it can be shown to run; NOTHING elsewhere.
+    def running(self, thread: int, sleeper: int) -> StepFunction:
+        """A thread's states where it can be shown to run while the ``sleeper`` does not; NOTHING elsewhere.
 
-        Being outside every CUDA call shows nothing unless context switches were captured for the thread, or it is
-        the latest caller of a logical thread about which nothing else is known.
+        Being outside every CUDA call shows nothing unless context switches were captured for the thread, or nothing
+        is known of either of the two but when they call: a thread of which nothing is known has no say in the sleep
+        of one that is known to sleep.
         """
-        if thread not in self._running:
-            states, evidence = self.states(thread), self.evidence(thread)
-            shows_cpu = evidence.on_cpu is not None or evidence.shown is not None or not evidence.is_known
+        evidence = self.evidence(thread)
+        shows_cpu = evidence.on_cpu is not None or evidence.shown is not None
+        shows_cpu |= not (evidence.is_known or self.evidence(sleeper).is_known)
+        key = thread, shows_cpu
+        if key not in self._running:
+            states = self.states(thread)
             silent = is_any(states.value, (Cause.HOST_BLOCKED, Cause.UNATTRIBUTED, ELSEWHERE))
             silent |= (states.value == Cause.CPU) & (not shows_cpu)
-            self._running[thread] = StepFunction(states.time, np.where(silent, NOTHING, states.value))
-        return self._running[thread]
+            self._running[key] = StepFunction(states.time, np.where(silent, NOTHING, states.value))
+        return self._running[key]
+
+    def doing(self, thread: int, apart: Collection[int] = ()) -> StepFunction:
+        """What is done for the thread at any instant, as Cause numbers: its own state; while it sleeps, the state of
+        the first of ``running_elsewhere`` that runs. ``apart``: threads whose part in its sleep is known otherwise."""
+        found = self.states(thread)
+        for other in self.running_elsewhere(thread):
+            resting = is_any(found.value, (Cause.HOST_BLOCKED, ELSEWHERE))
+            if other in apart or not resting.any():
+                continue
+            until = np.append(found.time[1:], NEVER)
+            start, end, _, state = cut(found.time[resting], until[resting], self.running(other, thread))
+            runs = state != NOTHING
+            if runs.any():
+                layers = Layer(found.time, until, int64(found.value)), Layer(start[runs], end[runs], int64(state[runs]))
+                found = states(layers, self.awake, EMPTY.start)
+        is_open = found.value == ELSEWHERE
+        return StepFunction(found.time, np.where(is_open, int(self.awake), found.value)) if is_open.any() else found
+
+    @property
+    def awake(self) -> Cause:
+        """What a thread does that neither sleeps nor calls, where no more is known."""
+        return Cause.UNATTRIBUTED if self._trace.is_told_by_frames else Cause.CPU
 
     def _spins(self, thread: int) -> bool:
         """True for a thread that never leaves the CPU: it polls, and says nothing about what others wait for."""

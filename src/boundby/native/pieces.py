@@ -1,7 +1,4 @@
-"""The intervals before the nodes of the replay's graph, cut in one pass: `cut_intervals` is what ``pieces.c`` is asked.
-
-`boundby.replay.host_nodes` does the same with NumPy: what this must equal.
-"""
+"""The intervals before the nodes of the replay's graph, cut in one pass by ``pieces.c``."""
 
 from __future__ import annotations
 
@@ -27,20 +24,11 @@ class Intervals(Record):
     step_range: Int64Array
     ranges: int
     region_of_range: Int64Array
-    sleeps: int
-    sleep_start: Int64Array
-    sleep_end: Int64Array
-    compilations: int
-    compile_start: Int64Array
-    compile_end: Int64Array
-    ends: int
-    call_end: Int64Array
-    dispatch_ns: int
+    states: int
+    state_time: Int64Array
+    state: Int64Array
+    otherwise: int
     root: int
-    cuda_api: int
-    cpu: int
-    host_blocked: int
-    init: int
     room: int
     piece_node: Int32Array
     piece_ns: Int32Array
@@ -53,9 +41,7 @@ TABLES = {
     "count": ("low", "high", "node"),
     "steps": ("step_time", "step_range"),
     "ranges": ("region_of_range",),
-    "sleeps": ("sleep_start", "sleep_end"),
-    "compilations": ("compile_start", "compile_end"),
-    "ends": ("call_end",),
+    "states": ("state_time", "state"),
 }
 #: Pieces that there is room for at first, beside two for each interval.
 _MORE = 1 << 16

@@ -28,16 +28,13 @@ from boundby.model.arrays import (
     is_in,
     joined,
     narrow,
-    places,
     shared,
     spread,
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
-from boundby.model.library import core
+from boundby.model.intervals import IntervalSet, contains, intersect
 from boundby.model.records import dataclass
-from boundby.model.step_function import StepFunction, cut
 from boundby.native.pieces import cut_intervals
 from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups, makes_ahead
 from boundby.trace.vocabulary.cuda import CallClass
@@ -290,101 +287,33 @@ class _Pieces:
 def _pieces(
     timeline: Timeline, low: Int64Array, high: Int64Array, thread: Int64Array, wakeups: Wakeups, told: Wakeups
 ) -> _Pieces:
-    """The interval before each node, cut by what the host did and where: dispatch first, then its own code or sleep."""
+    """The interval before each node, cut by what is done for its thread, as the account has it, and where.
+
+    A sleep is the thread's own while others run whose part in it the graph has itself: callers of other chains, threads
+    that are woken or wake, and those that wait for it.
+    """
     parts: list[tuple[Any, ...]] = [
         (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int32))
     ]
     linked = unique(np.concatenate((wakeups.thread, wakeups.waker)))
+    callers = set(unique(timeline.calls.thread).tolist())
+    state, of_range = timeline.host_state, timeline.ownership.regions.of_range
     for number in unique(thread).tolist():
         rows = as_rows((high > low) if is_even(thread) else (thread == number) & (high > low))
-        members = np.array([number]) if number in linked else timeline.logical_threads.members(number)
+        members = {number} if number in linked else set(timeline.logical_threads.members(number).tolist())
         fed = unique(told.thread[told.waker == number])
         fed = fed[~is_in(fed, told.waker)]  # they wait for it, and nobody for them
-        known = np.concatenate((linked, fed))
-        asleep = subtract(_asleep(timeline, number, members, known), wakeups.of(number))
-        compiling = timeline.host_state.initializing(number)
-        parts.append(_cut_pieces(timeline, number, rows, low[rows], high[rows], asleep, compiling, members))
-    return _Pieces(*(joined(column) for column in zip(*parts, strict=True)))
-
-
-def _cut_pieces(
-    timeline: Timeline,
-    thread: int,
-    rows: slice | npt.NDArray[np.intp],
-    low: Int64Array,
-    high: Int64Array,
-    asleep: IntervalSet,
-    compiling: IntervalSet,
-    members: npt.NDArray[np.intp],
-) -> tuple[Int32Array, Int32Array, Int8Array, Int32Array]:
-    """Node, nanoseconds, cause and region of the pieces of the intervals before these nodes of a thread, in order. A
-    piece that 32 bits do not hold is several."""
-    ends = joined([timeline.calls.end_ns[timeline.calls.rows_of(int(member))] for member in members])
-    ends = ends if len(members) == 1 else np.sort(ends)
-    rows = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-    steps, of_range = timeline.ownership.steps(thread), timeline.ownership.regions.of_range
-    if core() is not None:
+        doing = state.doing(number, apart=(callers - members).union(linked.tolist(), fed.tolist()))
+        ranges = timeline.ownership.steps(number)
         columns = {
-            "low": low,
-            "high": high,
-            "node": rows,
-            "step_time": steps.time,
-            "step_range": steps.value,
+            "low": low[rows],
+            "high": high[rows],
+            "node": np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows,
+            "step_time": ranges.time,
+            "step_range": ranges.value,
             "region_of_range": of_range,
-            "sleep_start": asleep.start,
-            "sleep_end": asleep.end,
-            "call_end": ends,
-            "compile_start": compiling.start,
-            "compile_end": compiling.end,
+            "state_time": doing.time,
+            "state": doing.value,
         }
-        causes = {"cuda_api": Cause.CUDA_API, "cpu": Cause.CPU, "host_blocked": Cause.HOST_BLOCKED, "init": Cause.INIT}
-        return cut_intervals(columns, {"dispatch_ns": DISPATCH_LIMIT_NS, "root": ROOT, **causes})
-    last = np.append(NEVER, ends)[places(ends, low, side="right")] + DISPATCH_LIMIT_NS
-    begin, finish, row, owner = cut(low, high, steps)
-    begin, finish, inner, state = cut(begin, finish, as_steps(asleep))
-    row, owner, sleeps = row[inner], owner[inner], state != NONE
-    begin, finish, inner, state = cut(begin, finish, as_steps(compiling))
-    row, region, sleeps, compiles = row[inner], timeline.ownership.region_of(owner)[inner], sleeps[inner], state != NONE
-    dispatch = np.where(sleeps | compiles, 0, np.clip(np.minimum(finish, last[row]) - begin, 0, None))
-    cause = np.where(compiles, int(Cause.INIT), np.where(sleeps, int(Cause.HOST_BLOCKED), int(Cause.CPU)))
-    ns = np.stack((dispatch, finish - begin - dispatch), axis=1)  # dispatch comes first
-    kept = ns > 0
-    both = [
-        np.stack((column, column), axis=1)[kept] for column in (rows[row].astype(np.int32), region.astype(np.int32))
-    ]
-    named = np.stack((np.full(len(row), int(Cause.CUDA_API)), cause), axis=1)[kept].astype(np.int8)
-    times = -(-ns[kept] // LONGEST_PIECE_NS)
-    part = np.repeat(np.arange(len(times)), times)
-    left: Int64Array = ns[kept][part]
-    left[np.cumsum(times) - 1] -= (times - 1) * LONGEST_PIECE_NS  # what comes last
-    return both[0][part], np.minimum(left, LONGEST_PIECE_NS).astype(np.int32), named[part], both[1][part]
-
-
-def as_steps(intervals: IntervalSet) -> StepFunction:
-    """1 inside the set, NOTHING outside."""
-    time = np.stack((intervals.start, intervals.end), axis=1).reshape(-1)
-    return StepFunction(time, np.tile(np.array([1, NONE], np.int64), len(intervals.start)))
-
-
-def _asleep(timeline: Timeline, thread: int, members: npt.NDArray[np.intp], linked: Int64Array) -> IntervalSet:
-    """When all of these threads are known to sleep and no other of the process, its data feeder say, can be shown
-    to run for them (but of those ``linked`` the waits are known that they end, if any)."""
-    found: IntervalSet | None = None
-    for member in members.tolist():
-        evidence, life = timeline.host_state.evidence(member), lifetime(timeline.trace, member)
-        asleep = evidence.asleep
-        if life is not None and evidence.is_known:  # a thread that is not there does not work either
-            low, high = timeline.trace.span_ns
-            gone = complement(IntervalSet(np.array([life[0]], np.int64), np.array([life[1]], np.int64)), low, high)
-            asleep = union(np.concatenate((asleep.start, gone.start)), np.concatenate((asleep.end, gone.end)))
-        found = asleep if found is None else intersect(found, asleep)
-    if found is None or len(found.start) == 0:
-        return EMPTY
-    known = set(unique(timeline.calls.thread).tolist()) | set(linked.tolist())
-    for other in timeline.host_state.running_elsewhere(thread):
-        if timeline.logical_threads.leader[other] != timeline.logical_threads.leader[thread] and other not in known:
-            steps = timeline.host_state.running(other)
-            until = np.append(steps.time[1:], timeline.trace.span_ns[1])
-            runs = steps.value != NONE
-            found = subtract(found, union(steps.time[runs], until[runs]))
-    return found
+        parts.append(cut_intervals(columns, {"otherwise": state.awake, "root": ROOT}))
+    return _Pieces(*(joined(column) for column in zip(*parts, strict=True)))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.model.arrays import (
     BoolArray,
     FloatArray,
@@ -34,6 +35,8 @@ from boundby.replay.waits import USUAL_RETURN_NS
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
+# Causes of host intervals that no removal names.
+_OF_NO_REMOVAL = (Cause.UNATTRIBUTED, Cause.PROFILER, Cause.SYNC)
 # Rows that are summed before it is asked whether that is enough.
 SUMMED_AT_ONCE = 1 << 17
 
@@ -140,8 +143,10 @@ class Without:
         for cause in self.in_order:
             if cause not in gone:
                 costs = REMOVALS[cause].remove(graph, costs, scope)
-        if self.is_unlimited and scope.is_everything:
+        if self.is_unlimited and scope.is_everything:  # nothing of the host is left, whatever it did
             costs = costs.changed(has_queue_limit=False)
+            for left in _OF_NO_REMOVAL:
+                costs = _without_pieces(graph, costs, left, scope)
         return costs
 
     @property
@@ -309,17 +314,27 @@ def _without_sleep(graph: Graph, costs: Costs, scope: Scope) -> Costs:
 
 
 def _without_init(graph: Graph, costs: Costs, scope: Scope) -> Costs:
-    """Allocations only wait; launches that load code only launch; nothing is compiled."""
+    """Allocations only wait; launches that load code only launch, and what they launch arrives as soon as others do;
+    nothing is compiled."""
     costs, gone = _without_pieces(graph, costs, Cause.INIT, scope), scope.of_nodes(graph.is_init)
     if not graph.is_init.any():
         return costs
-    launches = (graph.node_kind == CallClass.LAUNCH) & ~graph.is_init
+    is_launch = graph.node_kind == CallClass.LAUNCH
+    launches, by_launch = is_launch & ~graph.is_init, pick(is_launch, graph.links.launch, False)
     usual = int(median(graph.costs.call_ns[launches])) if launches.any() else 0
-    left = np.where(graph.node_kind == CallClass.LAUNCH, np.minimum(costs.call_ns, usual), 0)
+    left = np.where(is_launch, np.minimum(costs.call_ns, usual), 0)
     is_allocation = gone & (graph.node_kind == CallClass.ALLOC)
-    return costs.changed(
+    costs = costs.changed(
         call_ns=np.where(gone, left, costs.call_ns), wait_lag_ns=costs.blanked("wait_lag_ns", is_allocation)
     )
+    loaded = np.flatnonzero(by_launch & pick(gone, graph.links.launch, False))
+    if not len(loaded):
+        return costs
+    others = by_launch & ~pick(graph.is_init, graph.links.launch, False)
+    arrival_ns = int(median(graph.costs.launch_latency_ns[others])) if others.any() else LAUNCH_LIMIT_NS
+    latency_ns = costs.launch_latency_ns.copy()
+    latency_ns[loaded] = np.minimum(latency_ns[loaded], arrival_ns)
+    return costs.changed(launch_latency_ns=latency_ns)
 
 
 def _without_operations(costs: Costs, mine: BoolArray) -> Costs:

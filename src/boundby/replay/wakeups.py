@@ -40,7 +40,7 @@ LEFT_OVER = 0.25
 # A condition wait shorter than this is a hand-over of a lock and not worth following.
 LEAST_WAIT_NS = 1_000
 
-# Pairs of threads of which one waits for the other for less of the time that the device is in use are not followed.
+# Pairs of threads of which one waits for the other for less of the window are not followed.
 LEAST_WAITED = 0.005
 
 # Whoever ends so much of a thread's waits is waited for; else it must end so many times as many as it would by chance.
@@ -98,17 +98,19 @@ def find_wakeups(timeline: Timeline) -> Wakeups:
             parts.append(_in_process(timeline, members.tolist(), rows, sure))
     if not parts:
         return NO_WAKEUPS
-    return _that_matter(trace, Wakeups(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
+    return _that_matter(timeline, Wakeups(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
 
 
-def _that_matter(trace: Trace, wakeups: Wakeups) -> Wakeups:
+def _that_matter(timeline: Timeline, wakeups: Wakeups) -> Wakeups:
     """Without pairs of threads that hardly wait for each other: requests to a service thread that polls, say. To follow
-    them would tie the one that asks to the clock by which the other one sleeps."""
-    table = trace.operations
-    span = int(table.end_ns.max() - table.start_ns.min()) if len(table) else 0
+    them would tie the one that asks to the clock by which the other one sleeps. Where waits of a pair lie in the
+    devices' windows, these count; others only show that one makes what the other takes."""
+    low = min((device.low_ns for device in timeline.devices), default=0)
+    high = max((device.high_ns for device in timeline.devices), default=0)
     _, pair = factorize(wakeups.thread, wakeups.waker)
     waited = np.bincount(pair, wakeups.end - wakeups.begin)
-    kept = (waited >= LEAST_WAITED * span)[pair]
+    inside = np.bincount(pair, np.clip(wakeups.end, low, high) - np.clip(wakeups.begin, low, high))
+    kept = (np.where(inside > 0, inside, waited) >= LEAST_WAITED * (high - low))[pair]
     return Wakeups(*(column[kept] for column in wakeups)) if kept.any() else NO_WAKEUPS
 
 
