@@ -43,11 +43,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if versions[0].total_ns >= RULE.threshold(context, "share_fraction") * kernels.total_ns:
         hot, versions = versions[0], versions[:1]
     share = hot.total_ns / max(kernels.total_ns, 1)
-    is_own = not is_library_kernel(context.trace.names[context.operations.name[hot.longest]])
+    name = context.trace.names[context.operations.name[hot.longest]]
+    is_own, has_source = not is_library_kernel(name), name in context.trace.kernel_sources
     if share < RULE.threshold(context, "own_fraction" if is_own else "share_fraction"):
         return
     too_short = hot.exposed_ns < RULE.threshold(context, "window_fraction") * context.window_ns
-    if too_short or np.isin(work.kind[hot.rows], _TUNED).all():
+    if too_short or (not has_source and np.isin(work.kind[hot.rows], _TUNED).all()):
         return
     others = (
         small_grid_rows(context),
