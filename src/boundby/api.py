@@ -599,6 +599,7 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int, late: Sequence[
         captured=captured,
         warnings=(*warnings, *timeline.trace.warnings),
         not_recorded=trace.not_recorded,
+        not_read=trace.not_read,
         duration_ns=trace.span_ns[1] - trace.span_ns[0],
     )
 

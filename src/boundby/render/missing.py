@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from boundby.model import units
 from boundby.model.records import dataclass
+from boundby.render.text import clean
 from boundby.results.report import Report
-from boundby.trace.facts import PYTORCH
+from boundby.trace.facts import PYTORCH, UnreadTable
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,15 @@ def not_captured(report: Report) -> tuple[Missing, ...]:
     if report.trace.source == PYTORCH:
         return tuple(_not_in_pytorch_trace(report))
     return tuple(_not_in_nsys_report(report))
+
+
+def not_read(report: Report) -> str:
+    """``NET_NIC_METRIC, 12,400 rows; ANALYSIS_FILE, 3 rows``: what the report holds and boundby does not read."""
+    return "; ".join(f"{clean(table.name)}, {_rows(table)}" for table in report.trace.not_read)
+
+
+def _rows(table: UnreadTable) -> str:
+    return "rows that cannot be counted" if table.rows is None else units.plural(table.rows, "row")
 
 
 def _not_in_nsys_report(report: Report) -> Iterator[Missing]:

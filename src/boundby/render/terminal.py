@@ -24,7 +24,7 @@ from boundby.render.face import (
     natural,
     pad,
 )
-from boundby.render.missing import captured_by, not_captured
+from boundby.render.missing import captured_by, not_captured, not_read
 from boundby.render.text import clean, region_name
 from boundby.render.view import Account, Row
 from boundby.results.report import Check, Finding, Report, Top
@@ -470,7 +470,8 @@ def _not_captured(report: Report, face: Face) -> list[Text]:
         lines += face.wrapped(f"{gap.cost}  {face.arrow} {gap.remedy}", first=pad(gap.kind, width))
     for reason, rules in findings.could_not_check(report.not_checked, every=report.analysis.show_all):
         lines += face.wrapped(f"Could not check {rules}, because {reason}.", style=DIM)
-    return lines
+    unread = not_read(report)
+    return lines + face.wrapped(f"Not read: {unread}." if unread else "", style=DIM)
 
 
 def _warnings(report: Report, face: Face) -> list[Text]:

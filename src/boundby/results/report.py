@@ -29,7 +29,7 @@ from boundby.results.codec import (
     derived,
 )
 from boundby.results.saved import Saved
-from boundby.trace.facts import Captured, GpuInfo, TraceWarning
+from boundby.trace.facts import Captured, GpuInfo, TraceWarning, UnreadTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,6 +95,10 @@ class TraceSummary:
         LATER,
         "Why cuda, nvtx, osrt, cpu_scheduling, gpu_metrics or cuda_graphs are not there, as far as that is known.",
     ] = field(default_factory=dict)
+
+    not_read: Annotated[
+        tuple[UnreadTable, ...], LATER, "Tables of an nsys report that hold rows and that boundby does not read."
+    ] = ()
 
     @property
     def is_part(self) -> bool:

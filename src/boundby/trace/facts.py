@@ -20,6 +20,15 @@ class TraceWarning:
 
 
 @dataclass(frozen=True)
+class UnreadTable:
+    """A table of the report that boundby does not read."""
+
+    name: Annotated[str, "Name."]
+    rows: Annotated[int | None, "How many; null: it cannot be counted."]
+    holds: Annotated[str, "What it holds."]
+
+
+@dataclass(frozen=True)
 class Cycle:
     """One of several stretches of a program that a schedule had recorded, between which nothing was: from the start of
     its first event to the end of its last one."""

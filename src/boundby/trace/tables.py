@@ -34,7 +34,17 @@ from boundby.model.arrays import (
 )
 from boundby.model.intervals import IntervalSet, union
 from boundby.model.records import dataclass, fields, replace
-from boundby.trace.facts import PYTORCH, Captured, Communicator, Cycle, GpuInfo, JobPlace, ProcessGroup, TraceWarning
+from boundby.trace.facts import (
+    PYTORCH,
+    Captured,
+    Communicator,
+    Cycle,
+    GpuInfo,
+    JobPlace,
+    ProcessGroup,
+    TraceWarning,
+    UnreadTable,
+)
 from boundby.trace.frames import ROUNDED_NS, FrameStacks
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
@@ -554,6 +564,7 @@ class Trace:
     messages: Messages = field(default_factory=Messages.empty)
     communicators: tuple[Communicator, ...] = ()  # of MPI, as each process knows them
     ranks: Mapping[int, int] = field(default_factory=dict)  # of MPI: by process, an index into ``processes``
+    not_read: tuple[UnreadTable, ...] = ()  # tables of the report that hold rows and that nothing reads
 
     @property
     def main_cycle(self) -> Cycle | None:

@@ -21,6 +21,7 @@ from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, i
 from boundby.model.stage import stage
 from boundby.readers.nsys.columnar import open_database
 from boundby.readers.nsys.database import MISSING, Database
+from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.host_tables import domain_names
 from boundby.readers.nsys.identity import Identities, NamePool
 from boundby.trace.facts import TraceWarning
@@ -35,6 +36,16 @@ _CHAINS: tuple[tuple[StackSource, str, str, str], ...] = (
     (StackSource.CUDA, "CUPTI_ACTIVITY_KIND_RUNTIME", "callchainId", "CUDA_CALLCHAINS"),
     (StackSource.CUDA, "CUPTI_ACTIVITY_KIND_DRIVER", "callchainId", "CUDA_CALLCHAINS"),
     (StackSource.OS, "OSRT_API", "callchainId", "OSRT_CALLCHAINS"),
+)
+_EVENT, _FRAME = ("start", "globalTid"), ("id", "symbol", "module", "kernelMode", "unresolved", "stackDepth")
+TABLES = (
+    *(Reads(events, (*_EVENT, link), "backtraces of its events") for _, events, link, _ in _CHAINS),
+    *(Reads(table, _FRAME, "frames of backtraces") for table in dict.fromkeys(chains for *_, chains in _CHAINS)),
+    Reads(
+        "NVTX_EVENTS",
+        (*_EVENT, "eventType", "domainId", "text", "textId", "jsonText", "jsonTextId"),
+        "Python stacks, and lines that boundby profile marks",
+    ),
 )
 # Keys of a frame in the payload that nsys registers ("PythonFrame"), lower case.
 _FUNCTION, _FILE, _LINE = "function", "file", "line"
@@ -97,9 +108,9 @@ def _read_chains(
 ) -> _Part | None:
     if not database.has(table, link, "start", "globalTid") or not database.has(chains, "id", "symbol"):
         return None
-    events = database.columns(table, ("start", "globalTid", link))
+    events = database.columns(table, (*_EVENT, link))
     taken = (events[link] != MISSING) & ((events[link] > 0) | (source == StackSource.SAMPLE))
-    rows = database.columns(chains, ("id", "symbol", "module", "kernelMode", "unresolved", "stackDepth"))
+    rows = database.columns(chains, _FRAME)
     order = in_order(rows["id"], rows["stackDepth"])
     return _Part(
         source,

@@ -37,7 +37,7 @@ class ColumnFolder(Database):
         self._is_arrow = kind == COLUMN_FILES[".arrow"]
         self._arrow = _pyarrow()
         self._columns = {}
-        self.tables = frozenset(self._files)
+        self.tables, self.views = frozenset(self._files), frozenset()
         self._memory = sqlite3.connect(":memory:")
         self._filled: set[str] = set()
 
@@ -54,7 +54,10 @@ class ColumnFolder(Database):
             raise explain(self.path, error) from error
 
     def holds(self, table: str) -> bool:
-        return table in self.tables and self._read(table, list(self._columns_of(table).values())[:1]).num_rows > 0
+        return table in self.tables and self.row_count(table) > 0
+
+    def row_count(self, table: str) -> int:
+        return int(self._read(table, list(self._columns_of(table).values())[:1]).num_rows)
 
     def _columns_of(self, table: str) -> dict[str, str]:
         if table in self.tables and table not in self._columns:

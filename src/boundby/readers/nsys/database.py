@@ -29,6 +29,7 @@ from boundby.model.arrays import Int32Array, Int64Array, spread
 from boundby.model.errors import InputError, UserError
 from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
+from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.pages import Only, PageReader, Since
 
 BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
@@ -37,6 +38,7 @@ BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for muc
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _LONGEST_REASON = 80  # SQLite repeats whole statements in its messages
 
+_LEAST_ROW_BYTES = 8  # in the file, of any table
 ROWS_PER_CHUNK = 250_000  # bounds the memory of rows on their way into arrays
 
 
@@ -191,6 +193,9 @@ def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
     return copy
 
 
+TABLES = (Reads("StringIds", ("id", "value"), "texts of all names"),)
+
+
 class Database:
     """An open export: its tables, their columns, and reading of integer columns in bulk."""
 
@@ -203,7 +208,7 @@ class Database:
         found = self.rows(f"SELECT name, type FROM sqlite_master WHERE {plain}")
         kinds = {str(name): kind for name, kind in found}
         self.tables = frozenset(kinds)
-        self._views = frozenset(name for name, kind in kinds.items() if kind == "view")
+        self.views = frozenset(name for name, kind in kinds.items() if kind == "view")
         self._columns: dict[str, dict[str, str]] = {}
         self.known_rows: dict[str, int] = {}  # of tables: how many, where that is known without asking SQLite
 
@@ -231,13 +236,30 @@ class Database:
 
     def has_row_numbers(self, table: str) -> bool:
         """Whether rows can be asked for by SQLite's own numbers."""
-        if table in self._views:
+        if table in self.views:
             return False
         try:
-            self._connection.execute(f'SELECT _rowid_ FROM "{table}" LIMIT 0')
+            self._connection.execute(f"SELECT _rowid_ FROM {_quoted(table)} LIMIT 0")
         except sqlite3.Error:
             return False
         return True
+
+    def row_count(self, table: str) -> int:
+        """How many rows a table has: the last row's number tells without going through them."""
+        if table in self.known_rows:
+            return self.known_rows[table]
+        column = "coalesce(max(_rowid_), 0)" if self.is_numbered(table) else "count(*)"
+        ((number,),) = self.rows(f"SELECT {column} FROM {_quoted(table)}")
+        return number if isinstance(number, int) else 0
+
+    def is_numbered(self, table: str) -> bool:
+        """Whether rows are numbered as exporters do, who only append: not in a view, and not where a number is
+        damaged."""
+        keys = self.rows("SELECT 1 FROM pragma_table_info(?) WHERE pk", (table,))
+        if not self.has_row_numbers(table) or next(keys, None):  # a key may number them in its own way
+            return False
+        ((last,),) = self.rows(f"SELECT max(_rowid_) FROM {_quoted(table)}")
+        return last is None or (isinstance(last, int) and 0 < last <= self.path.stat().st_size // _LEAST_ROW_BYTES)
 
     def columns(self, table: str, wanted: Sequence[str], *, only: Only | None = None) -> dict[str, Int64Array]:
         """Integer columns of a table, in row order, of the rows that are wanted.
@@ -258,7 +280,7 @@ class Database:
         return self._from_pages(table, present, only) or self._from_rows(table, present, only)
 
     def _from_pages(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array] | None:
-        if self._pages is None or table in self._views:
+        if self._pages is None or table in self.views:
             return None
         try:
             return self._pages.columns(table, present, only)
@@ -269,7 +291,7 @@ class Database:
         """The same by SQLite."""
         known = self._columns_of(table)
         values = [f'ifnull("{known[column.lower()]}", {MISSING})' for column in present]
-        read_rows = self._chunks if table in self._views else self._joined_chunks
+        read_rows = self._chunks if table in self.views else self._joined_chunks
         where = _condition(only)
         try:
             chunks = list(read_rows(table, values, where))
@@ -282,7 +304,7 @@ class Database:
     def texts_of(self, table: str, column: str, *, only: Only | None = None) -> tuple[Int32Array, list[str]]:
         """A column of texts in row order: of each row the number of its text among the distinct ones, -1 for NULL."""
         known = self._columns_of(table)[column.lower()]
-        if self._pages is not None and table not in self._views:
+        if self._pages is not None and table not in self.views:
             try:
                 found = self._pages.texts(table, known, only)
             except SQLITE_ERRORS as error:
@@ -367,6 +389,11 @@ class Database:
             return []
         found = [(as_text(name), as_text(value)) for name, value in self.rows(f'SELECT name, value FROM "{table}"')]
         return [(name, value) for name, value in found if name is not None and value is not None]
+
+
+def _quoted(table: str) -> str:
+    """The name of a table that anybody may have named."""
+    return '"{}"'.format(table.replace('"', '""'))
 
 
 def _condition(only: Only | None) -> str:

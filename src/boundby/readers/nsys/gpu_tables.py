@@ -25,6 +25,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.readers.nsys.database import MISSING, Database, as_text
+from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of
 from boundby.readers.nsys.pages import Since
 from boundby.trace.facts import GpuInfo
@@ -77,6 +78,49 @@ _MEMORY_OF_NAME = {
     "MANAGED": MemoryKind.MANAGED,
     "MANAGED_STATIC": MemoryKind.MANAGED,
 }
+
+_LABEL = ("id", "name")
+_PLACE = ("start", "end", "deviceId", "globalPid")
+_POINT = ("streamId", "eventId", "correlationId", "globalPid", "deviceId", "start", "end")
+_POINT_TABLES = ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
+_STREAM = ("streamId", "processId", "flag")
+_GPU_OF = ("gpuId", "cudaId", "pid")
+# The columns of GpuFacts, by the table that tells them: TARGET_INFO_GPU since 2022, before that TARGET_INFO_CUDA_GPU.
+_FACTS = (
+    (
+        "TARGET_INFO_GPU",
+        "id",
+        *("smCount", "computeMajor", "computeMinor", "maxWarpsPerSm"),
+        *("maxRegistersPerSm", "maxShmemPerSm"),
+    ),
+    (
+        "TARGET_INFO_CUDA_GPU",
+        "deviceId",
+        *("numMultiprocessors", "computeCapabilityMajor", "computeCapabilityMinor", "maxWarpsPerMultiprocessor"),
+        *("maxRegistersPerMultiprocessor", "maxSharedMemoryPerMultiprocessor"),
+    ),
+)
+_NAMES = (("TARGET_INFO_GPU", "id"), ("TARGET_INFO_CUDA_GPU", "deviceId"), ("TARGET_INFO_GPU", "deviceId"))
+_GIVES = {OpKind.KERNEL: "kernels", OpKind.GRAPH: "CUDA graphs traced as one operation each"} | {
+    OpKind.MEMCPY: "copies and migrations",
+    OpKind.MEMSET: "memory sets",
+}
+TABLES = (
+    *(
+        Reads(table, (*_COMMON, *extra, *(_SHAPE if kind == OpKind.KERNEL else ())), _GIVES[kind])
+        for table, kind, extra in _TABLES
+    ),
+    *(Reads(table, _POINT, "which streams and events calls wait for") for table in _POINT_TABLES),
+    *(Reads(table, tuple(columns), "GPUs and their hardware") for table, *columns in _FACTS),
+    *(Reads(table, (number, "name"), "GPUs and their hardware") for table, number in _NAMES),
+    Reads("TARGET_INFO_CUDA_DEVICE", _GPU_OF, "which GPU a process means by a number"),
+    Reads("TARGET_INFO_CUDA_STREAM", _STREAM, "streams that wait for the null stream"),
+    Reads("CUDA_UM_CPU_PAGE_FAULT_EVENTS", (), "page faults of the host on managed memory"),
+    Reads("CUDA_UM_GPU_PAGE_FAULT_EVENTS", (*_PLACE, "numberOfPageFaults"), "page faults of GPUs on managed memory"),
+    Reads("CUPTI_ACTIVITY_KIND_MEMCPY", ("migrationCause",), "why pages of managed memory moved"),
+    Reads("ENUM_CUDA_MEMCPY_OPER", _LABEL, "labels of copy directions"),
+    Reads("ENUM_CUDA_MEM_KIND", _LABEL, "labels of kinds of memory"),
+)
 
 
 def read_operations(database: Database, since_ns: int | None = None) -> tuple[Raw, LaunchShapes]:
@@ -143,10 +187,10 @@ def read_gpus(database: Database, operations: Raw) -> Gpus:
     (CUDA_VISIBLE_DEVICES) does the GPU's own id take its place.
     """
     names, facts = _gpu_names(database), _gpu_facts(database)
-    mapping = database.columns("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
+    mapping = database.columns("TARGET_INFO_CUDA_DEVICE", _GPU_OF)
     gpu_of = {
         (pid, ordinal): gpu
-        for gpu, ordinal, pid in zip(*(mapping[c].tolist() for c in ("gpuId", "cudaId", "pid")), strict=True)
+        for gpu, ordinal, pid in zip(*(mapping[c].tolist() for c in _GPU_OF), strict=True)
         if gpu != MISSING
     }
     places, _ = factorize(operations["globalPid"], operations["deviceId"])
@@ -164,23 +208,6 @@ def read_gpus(database: Database, operations: Raw) -> Gpus:
         facts=tuple(facts.get(gpu, GpuFacts()) for gpu in (*(meant[number] for number in ids), *rest)),
         places={place: ids.index(number) for place, number in shown.items()},
     )
-
-
-# The columns of GpuFacts, by the table that tells them: TARGET_INFO_GPU since 2022, before that TARGET_INFO_CUDA_GPU.
-_FACTS = (
-    (
-        "TARGET_INFO_GPU",
-        "id",
-        *("smCount", "computeMajor", "computeMinor", "maxWarpsPerSm"),
-        *("maxRegistersPerSm", "maxShmemPerSm"),
-    ),
-    (
-        "TARGET_INFO_CUDA_GPU",
-        "deviceId",
-        *("numMultiprocessors", "computeCapabilityMajor", "computeCapabilityMinor", "maxWarpsPerMultiprocessor"),
-        *("maxRegistersPerMultiprocessor", "maxSharedMemoryPerMultiprocessor"),
-    ),
-)
 
 
 def _gpu_facts(database: Database) -> dict[int, GpuFacts]:
@@ -213,7 +240,6 @@ def read_page_faults(database: Database) -> dict[str, int]:
     return found
 
 
-_PLACE = ("start", "end", "deviceId", "globalPid")
 # CUpti_ActivityUnifiedMemoryMigrationCause
 _WHY_MOVED = {
     1: Paging.PREFETCHED,
@@ -257,11 +283,7 @@ def page_events(database: Database, gpus: Gpus, has_migrations: bool) -> PageEve
 
 
 def _gpu_names(database: Database) -> dict[int, str]:
-    for table, number in (
-        ("TARGET_INFO_GPU", "id"),
-        ("TARGET_INFO_CUDA_GPU", "deviceId"),
-        ("TARGET_INFO_GPU", "deviceId"),
-    ):
+    for table, number in _NAMES:
         if database.has(table, number, "name"):
             rows = database.rows(f'SELECT "{number}", name FROM "{table}" ORDER BY 1, 2')
             return {gpu: as_text(name) or f"GPU {gpu}" for gpu, name in rows if isinstance(gpu, int)}
@@ -317,7 +339,7 @@ def _memory_lookup(database: Database) -> dict[int, int]:
 
 
 def _enum(database: Database, table: str, prefix: str) -> dict[int, str]:
-    if not database.has(table, "id", "name"):
+    if not database.has(table, *_LABEL):
         return {}
     rows = database.rows(f'SELECT id, name FROM "{table}"')
     return {number: str(name).removeprefix(prefix) for number, name in rows if isinstance(number, int)}
@@ -328,16 +350,12 @@ def _lookup(codes: Mapping[int, int], values: Int64Array) -> Int8Array:
 
 
 _NOBODY = 0xFFFFFFFF  # how CUPTI writes "no stream" and "no event"
-_POINT = ("streamId", "eventId", "correlationId", "globalPid", "deviceId", "start", "end")
 _LIMIT = 1 << 32
 
 
 def read_points(database: Database) -> Raw:
     """Rows of syncs, stream waits and event records. Their ``syncType`` is not read: its codes cannot be trusted."""
-    parts = [
-        database.columns(table, _POINT)
-        for table in ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
-    ]
+    parts = [database.columns(table, _POINT) for table in _POINT_TABLES]
     raw = {column: joined([part[column] for part in parts]) for column in _POINT}
     raw["isRecord"] = joined([spread(number, len(part["streamId"])) for number, part in enumerate(parts)])
     return raw
@@ -373,13 +391,13 @@ def _known(values: Int64Array) -> Int64Array:
 
 def streams(database: Database, identities: Identities) -> Streams:
     """What is told of each stream's relation to the null stream."""
-    raw = database.columns("TARGET_INFO_CUDA_STREAM", ("streamId", "processId", "flag"))
+    raw = database.columns("TARGET_INFO_CUDA_STREAM", _STREAM)
     process_of = {pid_of(key): index for index, key in enumerate(identities.process_ids.tolist())}
     known = {role.value for role in StreamRole}
     found = sorted(
         {
             (process_of[pid], stream, flag)
-            for stream, pid, flag in zip(*(raw[c].tolist() for c in ("streamId", "processId", "flag")), strict=True)
+            for stream, pid, flag in zip(*(raw[c].tolist() for c in _STREAM), strict=True)
             if pid in process_of and flag in known and stream != MISSING and 0 <= stream < _NOBODY
         }
     )

@@ -9,6 +9,7 @@ import numpy as np
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, joined, narrow, replaced, translated
 from boundby.readers.nsys import constructs, messages
 from boundby.readers.nsys.database import MISSING, Database
+from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.identity import Indexes, process_key
 from boundby.readers.nsys.pages import Only, Since
 from boundby.trace.tables import NO_CORRELATION, ApiCalls, Intervals, Ranges, Samples, Schedule
@@ -43,6 +44,23 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     SAMPLES: (("COMPOSITE_EVENTS",), ()),
     OVERHEAD: (("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"), ("end", "nameId")),
 }
+
+_GIVES = {
+    CALLS: "CUDA runtime and driver calls",
+    RANGES: "NVTX ranges",
+    OS_CALLS: "calls of the OS runtime that can block",
+    SWITCHES: "when each thread was on a core",
+    SAMPLES: "CPU samples",
+    OVERHEAD: "the profiler's own time",
+}
+TABLES = (
+    *(
+        Reads(table, ("start", "globalTid", *columns), _GIVES[what])
+        for what, (tables, columns) in EVENTS.items()
+        for table in tables
+    ),
+    Reads("NVTX_EVENTS", ("text",), "NVTX ranges"),
+)
 
 
 def read_events(database: Database, what: str, since_ns: int | None = None) -> Raw:

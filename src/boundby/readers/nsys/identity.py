@@ -9,10 +9,15 @@ import numpy as np
 from boundby.model.arrays import Int32Array, Int64Array, is_even, translated, unique
 from boundby.model.records import dataclass
 from boundby.readers.nsys.database import MISSING, Database, as_text
+from boundby.readers.nsys.declared import Reads
 from boundby.readers.sanitize import LONGEST_NAME, bounded
 from boundby.trace.tables import Process, Thread
 
 _LOW_24 = 0xFFFFFF
+TABLES = (
+    Reads("ThreadNames", ("nameId", "globalTid"), "names of threads"),
+    Reads("PROCESSES", ("pid", "name"), "names of processes"),
+)
 
 
 def process_key(global_tid: Int64Array) -> Int64Array:

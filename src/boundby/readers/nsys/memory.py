@@ -36,15 +36,14 @@ _TABLES = {
 }
 #: Rows of each table that are looked at to learn when its events come.
 _SAMPLES = 1_000
-_LEAST_ROW_BYTES = 8  # in the file, of any of these
 _MS = 1_000_000
 
 
 def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | None:
     """From when on the export is to be read so that its analysis stays within the room, and what to say of it; None:
     all of it fits. Raises SelectionError where what must be read does not fit."""
-    rows = {table: _rows(database, table) for table in _TABLES if database.has(table, "start")}
-    frames = sum(_rows(database, table) for table in _BACKTRACES if database.has(table, "symbol"))
+    rows = {table: database.row_count(table) for table in _TABLES if database.has(table, "start")}
+    frames = sum(database.row_count(table) for table in _BACKTRACES if database.has(table, "symbol"))
     fixed = FIXED_BYTES + FRAME_BYTES * frames
     need = fixed + sum(_TABLES[table] * number for table, number in rows.items())
     if need <= room.most_bytes:
@@ -70,30 +69,13 @@ def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | Non
     return begin, TraceWarning("max-memory", text)
 
 
-def _is_numbered(database: Database, table: str) -> bool:
-    """Whether rows are numbered as exporters do, who only append: not in a view, and not where a number is damaged."""
-    if not database.has_row_numbers(table):
-        return False
-    ((last,),) = database.rows(f'SELECT max(_rowid_) FROM "{table}"')
-    return last is None or (isinstance(last, int) and 0 < last <= database.path.stat().st_size // _LEAST_ROW_BYTES)
-
-
-def _rows(database: Database, table: str) -> int:
-    """How many there are: the last row's number tells without going through them."""
-    if table in database.known_rows:
-        return database.known_rows[table]
-    column = "coalesce(max(_rowid_), 0)" if _is_numbered(database, table) else "count(*)"
-    ((number,),) = database.rows(f'SELECT {column} FROM "{table}"')
-    return number if isinstance(number, int) else 0
-
-
 def _sampled(database: Database, table: str, rows: int) -> tuple[Int64Array, npt.NDArray[np.float64]]:
     """When some rows begin, and how many bytes each stands for."""
     wanted = np.unique(np.linspace(1, rows, _SAMPLES).astype(np.int64))
     if table in database.known_rows:
         start = database.columns(table, ("start",))["start"][wanted - 1]
         return start, np.full(len(start), _TABLES[table] * rows / len(start))
-    is_numbered = _is_numbered(database, table)
+    is_numbered = database.is_numbered(table)
     if is_numbered:
         query = f'SELECT start FROM "{table}" WHERE _rowid_ IN ({", ".join(map(str, wanted.tolist()))})'
     else:

@@ -12,6 +12,7 @@ from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.readers.nsys import callchains, constructs
 from boundby.readers.nsys.database import Database, as_text
+from boundby.readers.nsys.declared import Reads
 from boundby.trace.facts import Captured, JobPlace, TraceWarning
 from boundby.trace.tables import OpKind, Trace
 
@@ -27,6 +28,16 @@ _NOT_PERMITTED = expression(r"(?:context switch|thread sched|sampling)[^.]*(?:pe
 _NO_COUNTERS = expression(r"ERR_NVGPUCTRPERM|insufficient privilege", re.IGNORECASE)
 _NVTX_TRAP = "payload extension is incompatible"
 _MOST_DIAGNOSTICS = 8  # more of them hide the rest of the page
+
+
+_PAIRS = ("name", "value")
+TABLES = (
+    Reads("META_DATA_EXPORT", _PAIRS, "versions of nsys and of the schema"),
+    Reads("EXPORT_META_DATA", _PAIRS, "the same, in exports of 2022"),
+    Reads("META_DATA_CAPTURE", _PAIRS, "the command, and what was asked for"),
+    Reads("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",), "when the recording began"),
+    Reads("DIAGNOSTIC_EVENT", ("severity", "text"), "what the profiler complained about"),
+)
 
 
 @dataclass(frozen=True)

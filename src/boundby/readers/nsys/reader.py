@@ -20,6 +20,7 @@ from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import Raw
 from boundby.readers.nsys.identity import Identities, Indexes, NamePool
 from boundby.readers.nsys.memory import cut_to_fit
+from boundby.readers.nsys.register import unread
 from boundby.readers.room import Room
 from boundby.readers.sanitize import sanitize
 from boundby.trace.facts import Captured
@@ -103,6 +104,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
             not_recorded=about.not_recorded,
             place=about.place,
             start_unix_ns=about.start_unix_ns,
+            not_read=unread(database),
             shapes=shapes,
             page_faults=gpu_tables.read_page_faults(database),
             backtraces=LazyBacktraces(partial(callchains.read_later, path, shown, identities)),
