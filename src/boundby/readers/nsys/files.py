@@ -9,16 +9,22 @@ import numpy as np
 from boundby.model.arrays import MISSING, compact, translated
 from boundby.model.expressions import expression
 from boundby.readers.nsys.database import Database, as_text
+from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.identity import Indexes
 from boundby.trace.tables import FileAccesses
 
 _EVENTS, _FILES = "OSRT_FILE_ACCESS_EVENTS", "OSRT_FILE_ACCESS_DESCRIPTORS"
+_ACCESS = ("startedAt", "endedAt", "threadId", "fileAccessId", "apiCallId", "bytesProcessed")
+TABLES = (
+    Reads(_EVENTS, _ACCESS, "which files were read and written, and how fast"),
+    Reads(_FILES, ("fileAccessId", "filePath"), "paths of these files"),
+)
 _READ, _WRITE = (expression(word, re.IGNORECASE) for word in ("read|recv|get", "write|send|put"))
 
 
 def file_accesses(database: Database, indexes: Indexes) -> FileAccesses:
     """Every access that moved bytes, by the file's path. What it does is told by the name of the call that did it."""
-    raw = database.columns(_EVENTS, ("startedAt", "endedAt", "threadId", "fileAccessId", "apiCallId", "bytesProcessed"))
+    raw = database.columns(_EVENTS, _ACCESS)
     moved = (raw["bytesProcessed"] > 0) & (raw["endedAt"] >= raw["startedAt"]) & (raw["startedAt"] != MISSING)
     if not moved.any():
         return FileAccesses.empty()

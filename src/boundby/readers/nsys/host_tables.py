@@ -48,6 +48,7 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 _GIVES = {
     CALLS: "CUDA runtime and driver calls",
     RANGES: "NVTX ranges",
+    CONSTRUCTS: "OpenACC and OpenMP constructs, calls of cuDNN and cuBLAS",
     OS_CALLS: "calls of the OS runtime that can block",
     SWITCHES: "when each thread was on a core",
     SAMPLES: "CPU samples",

@@ -12,14 +12,14 @@ from itertools import chain
 
 from boundby.model.errors import UserError
 from boundby.model.records import dataclass
-from boundby.readers.nsys import callchains, database, gpu_tables, host_tables, identity, metadata
+from boundby.readers.nsys import callchains, database, files, gpu_tables, host_tables, identity, metadata
 from boundby.readers.nsys.database import Database
 from boundby.readers.nsys.declared import Reads
 from boundby.trace.facts import UnreadTable
 
 READ, TOLD, NOT_READ = "read", "told only", "not read"
 #: Each declares what it reads.
-_READERS = (database, metadata, identity, gpu_tables, host_tables, callchains)
+_READERS = (database, metadata, identity, gpu_tables, host_tables, files, callchains)
 #: Tables of which boundby tells that they are there.
 _TOLD: dict[str, str] = {
     "GPU_METRICS": "samples of the GPU's counters",
@@ -29,12 +29,9 @@ _NOT_READ = {
     "ANALYSIS_DETAILS": "when the recording began and ended",
     "ANALYSIS_FILE": "files that the profiler packed into the report",
     "CPU_CORE_EVENTS": "events of CPU cores",
-    "CUBLAS_EVENTS": "calls of cuBLAS",
     "CUDA_GPU_MEMORY_POOL_EVENTS": "memory pools",
     "CUDA_GPU_MEMORY_USAGE_EVENTS": "allocations of GPU memory",
     "CUDA_GRAPH_*": "creation of CUDA graphs and of their nodes",
-    "CUDNN_EVENTS": "calls of cuDNN",
-    "CUPTI_ACTIVITY_KIND_OPENACC_*": "OpenACC constructs with file and line",
     "D3D12_*": "Direct3D 12",
     "DX1[12]_*": "Direct3D",
     "DXGI_*": "DXGI",
@@ -60,9 +57,8 @@ _NOT_READ = {
     "NVTX_SCOPES": "scopes of NVTX counters",
     "NVVIDEO_*": "video encoder and decoder calls",
     "OPENGL_*": "OpenGL",
-    "OPENMP_*": "OpenMP constructs",
+    "OPENMP_*": "instants of OpenMP: locks made, tasks switched",
     "OPENXR_*": "OpenXR",
-    "OSRT_FILE_ACCESS_*": "which files were read and written",
     "PERF_EVENT_*": "counters of CPU cores",
     "PMU_*": "counters of CPU cores",
     "PROCESS_*": "starts and ends of processes",
