@@ -38,7 +38,7 @@ _CHAINS: tuple[tuple[StackSource, str, str, str], ...] = (
     (StackSource.OS, "OSRT_API", "callchainId", "OSRT_CALLCHAINS"),
 )
 _EVENT, _FRAME = ("start", "globalTid"), ("id", "symbol", "module", "kernelMode", "unresolved", "stackDepth")
-TABLES = (
+DECLARED = (
     *(Reads(events, (*_EVENT, link), "backtraces of its events") for _, events, link, _ in _CHAINS),
     *(Reads(table, _FRAME, "frames of backtraces") for table in dict.fromkeys(chains for *_, chains in _CHAINS)),
     Reads(

@@ -193,7 +193,7 @@ def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
     return copy
 
 
-TABLES = (Reads("StringIds", ("id", "value"), "texts of all names"),)
+DECLARED = (Reads("StringIds", ("id", "value"), "texts of all names"),)
 
 
 class Database:

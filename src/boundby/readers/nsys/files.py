@@ -15,7 +15,7 @@ from boundby.trace.tables import FileAccesses
 
 _EVENTS, _FILES = "OSRT_FILE_ACCESS_EVENTS", "OSRT_FILE_ACCESS_DESCRIPTORS"
 _ACCESS = ("startedAt", "endedAt", "threadId", "fileAccessId", "apiCallId", "bytesProcessed")
-TABLES = (
+DECLARED = (
     Reads(_EVENTS, _ACCESS, "which files were read and written, and how fast"),
     Reads(_FILES, ("fileAccessId", "filePath"), "paths of these files"),
 )

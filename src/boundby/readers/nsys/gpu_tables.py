@@ -105,7 +105,7 @@ _GIVES = {OpKind.KERNEL: "kernels", OpKind.GRAPH: "CUDA graphs traced as one ope
     OpKind.MEMCPY: "copies and migrations",
     OpKind.MEMSET: "memory sets",
 }
-TABLES = (
+DECLARED = (
     *(
         Reads(table, (*_COMMON, *extra, *(_SHAPE if kind == OpKind.KERNEL else ())), _GIVES[kind])
         for table, kind, extra in _TABLES

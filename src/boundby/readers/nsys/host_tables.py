@@ -49,12 +49,13 @@ _GIVES = {
     CALLS: "CUDA runtime and driver calls",
     RANGES: "NVTX ranges",
     CONSTRUCTS: "OpenACC and OpenMP constructs, calls of cuDNN and cuBLAS",
+    MESSAGES: "calls of MPI and UCX",
     OS_CALLS: "calls of the OS runtime that can block",
     SWITCHES: "when each thread was on a core",
     SAMPLES: "CPU samples",
     OVERHEAD: "the profiler's own time",
 }
-TABLES = (
+DECLARED = (
     *(
         Reads(table, ("start", "globalTid", *columns), _GIVES[what])
         for what, (tables, columns) in EVENTS.items()

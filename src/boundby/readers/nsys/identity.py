@@ -14,7 +14,7 @@ from boundby.readers.sanitize import LONGEST_NAME, bounded
 from boundby.trace.tables import Process, Thread
 
 _LOW_24 = 0xFFFFFF
-TABLES = (
+DECLARED = (
     Reads("ThreadNames", ("nameId", "globalTid"), "names of threads"),
     Reads("PROCESSES", ("pid", "name"), "names of processes"),
 )

@@ -16,6 +16,7 @@ from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact, is_
 from boundby.model.expressions import expression
 from boundby.model.records import replace
 from boundby.readers.nsys.database import MISSING, Database, as_text
+from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.identity import Identities, Indexes
 from boundby.readers.nsys.pages import Since
 from boundby.trace.facts import Communicator
@@ -27,6 +28,12 @@ TABLES = (
     *("UCP_SUBMIT_EVENTS", "UCP_PROGRESS_EVENTS", "UCP_EVENTS"),
 )
 COLUMNS = ("end", "textId", "commHandle", "tag", "remoteRank", "rootRank", "size", "recvSize", "packedSize")
+_RANK = ("globalTid", "rank")
+_COMMUNICATOR = ("rank", "timestamp", "commHandle", "localRank", "size")
+DECLARED = (
+    Reads("MPI_RANKS", _RANK, "which process is which rank"),
+    Reads("MPI_COMMUNICATORS", (*_COMMUNICATOR, "members"), "which ranks communicate"),
+)
 _RECEIVES = expression(r"recv", re.IGNORECASE)
 _RANK_THREAD = expression(r"^MPI Rank (\d+)$")
 _MEMBER = expression(r"\d+")
@@ -134,11 +141,11 @@ def _named_mpi(name: Int32Array, names: Sequence[str]) -> BoolArray:
 def _communicators(database: Database, identities: Identities) -> tuple[tuple[Communicator, ...], dict[int, int]]:
     """The communicators in the order in which each process made them, and the rank of each process."""
     ranks: dict[int, int] = {}
-    told = database.columns("MPI_RANKS", ("globalTid", "rank"))
+    told = database.columns("MPI_RANKS", _RANK)
     for thread, rank in zip(told["globalTid"].tolist(), told["rank"].tolist(), strict=True):
         if rank >= 0 and identities.has_process(thread):
             ranks[int(identities.processes(np.array([thread], np.int64))[0])] = rank
-    if not database.has("MPI_COMMUNICATORS", "rank", "timestamp", "commHandle", "localRank", "size"):
+    if not database.has("MPI_COMMUNICATORS", *_COMMUNICATOR):
         return (), ranks
     process_of = {rank: process for process, rank in ranks.items()}
     members = database.optional("MPI_COMMUNICATORS", "members")

@@ -31,7 +31,7 @@ _MOST_DIAGNOSTICS = 8  # more of them hide the rest of the page
 
 
 _PAIRS = ("name", "value")
-TABLES = (
+DECLARED = (
     Reads("META_DATA_EXPORT", _PAIRS, "versions of nsys and of the schema"),
     Reads("EXPORT_META_DATA", _PAIRS, "the same, in exports of 2022"),
     Reads("META_DATA_CAPTURE", _PAIRS, "the command, and what was asked for"),

@@ -1,6 +1,6 @@
 """The register of tables: each table that nsys is known to export, what it holds, and whether boundby reads it.
 
-What is read is what the readers declare (``TABLES`` of each). What is not read stands here, so that a report can name
+What is read is what the readers declare (``DECLARED`` of each). What is not read stands here, so that a report can name
 it. docs/tables.md and the line of ``--full`` are made from this register.
 """
 
@@ -12,14 +12,14 @@ from itertools import chain
 
 from boundby.model.errors import UserError
 from boundby.model.records import dataclass
-from boundby.readers.nsys import callchains, database, files, gpu_tables, host_tables, identity, metadata
+from boundby.readers.nsys import callchains, database, files, gpu_tables, host_tables, identity, messages, metadata
 from boundby.readers.nsys.database import Database
 from boundby.readers.nsys.declared import Reads
 from boundby.trace.facts import UnreadTable
 
 READ, TOLD, NOT_READ = "read", "told only", "not read"
 #: Each declares what it reads.
-_READERS = (database, metadata, identity, gpu_tables, host_tables, files, callchains)
+_READERS = (database, metadata, identity, gpu_tables, host_tables, messages, files, callchains)
 #: Tables of which boundby tells that they are there.
 _TOLD: dict[str, str] = {
     "GPU_METRICS": "samples of the GPU's counters",
@@ -46,7 +46,6 @@ _NOT_READ = {
     "ISR_EVENTS": "interrupts",
     "KHR_DEBUG_EVENTS": "debug groups of OpenGL and Vulkan",
     "MFT_*": "Media Foundation transforms",
-    "MPI_*": "MPI calls, ranks and communicators",
     "NET_*": "network cards and InfiniBand switches",
     "NIC_*": "network cards",
     "NVDRIVER_*": "events of the NVIDIA driver",
@@ -77,8 +76,8 @@ _NOT_READ = {
     "TARGET_INFO_*": "the machine and the processes",
     "THREAD_*": "threads",
     "TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS": "how much GPU memory is resident, as Windows counts it",
-    "UCP_*": "UCX communication",
-    "UCX_*": "UCX communication",
+    "UCP_*": "workers and progress of UCX",
+    "UCX_*": "workers and progress of UCX",
     "VULKAN_*": "Vulkan",
     "WDDM_*": "scheduling and memory of the GPU by Windows",
     "cuFile*": "GPUDirect Storage",
@@ -107,7 +106,7 @@ class Registered:
 def read_tables() -> dict[str, Registered]:
     """The tables that are read: the columns that any reader asks for, in order of the first that does."""
     declared: dict[str, list[Reads]] = {}
-    for reads in chain.from_iterable(reader.TABLES for reader in _READERS):
+    for reads in chain.from_iterable(reader.DECLARED for reader in _READERS):
         declared.setdefault(reads.table, []).append(reads)
     return {
         table: Registered(
