@@ -11,7 +11,6 @@ STATED = court.truths(folder) if (folder := traces_folder()) else {}
 #: Told wrongly today, each by an issue that is open.
 OPEN = {
     "camera_25_frames_a_second.sqlite",
-    "cpp_checks_on_host_after.sqlite",
     "cpp_stuck_inside_driver.sqlite",
     "cuda_not_recorded.sqlite",
     "dali_waits_in_driver_bf16.sqlite",
@@ -23,7 +22,6 @@ OPEN = {
     "host_random_weights.sqlite",
     "input_without_ranges.sqlite",
     "jax_compile.sqlite",
-    "kineto/h100_step_begins_on_host.json.gz",
     "kineto/h800_expert_parallel.json.gz",
     "kineto/mi300_vllm_prefill_decode.json.gz",
     "managed_read_back_by_faults.sqlite",

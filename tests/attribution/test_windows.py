@@ -14,7 +14,7 @@ US = 1000
 
 
 def steps(count: int = 5, period: int = 100) -> Program:
-    """Steps of 100 us: a launch at 10, its kernel from 20 to 60."""
+    """Steps of 90 us in 100: a launch at 10, its kernel from 20 to 60."""
     program = Program(devices=2)
     for number in range(count):
         begin = number * period
@@ -30,19 +30,54 @@ def bounds(program: Program, window: str, skip: int = 0) -> tuple[int, int]:
 
 
 def test_windows() -> None:
-    assert bounds(steps(), "gpu") == (20, 460)
+    assert bounds(steps(), "gpu") == (0, 490)
     assert bounds(steps(), "all") == (0, 490)
     assert bounds(steps(), "30us:0.15ms") == (30, 150)
     assert bounds(steps(), ":150000ns") == (20, 150)
     assert bounds(steps(), "0.0001:") == (100, 460)
-    assert bounds(steps(), "nvtx:step 2") == (220, 260)
-    assert bounds(steps(), "nvtx:step [12]") == (120, 260)
-    assert bounds(steps(), "nvtx:step *") == (20, 460)
+    assert bounds(steps(), "nvtx:step 2") == (200, 290)
+    assert bounds(steps(), "nvtx:step [12]") == (100, 290)
+    assert bounds(steps(), "nvtx:step *") == (0, 490)
+
+
+def test_a_step_begins_on_the_device_once_that_is_free() -> None:
+    """A host that runs ahead: the device works on the step before until 300 and 600."""
+    program = Program()
+    for number in range(3):
+        program.push(number * 100 * US, (number * 100 + 90) * US, f"step {number}")
+        call = program.api((number * 100 + 10) * US, (number * 100 + 15) * US, "cudaLaunchKernel")
+        program.kernel((20 + number * 300) * US, (310 + number * 300) * US, call)
+    assert bounds(program, "nvtx:step 0") == (0, 310)
+    assert bounds(program, "nvtx:step 1") == (310, 610)
+    assert bounds(program, "gpu") == (0, 910)
+    assert bounds(program, "gpu", 1) == (310, 910)
+
+
+def test_one_step_that_says_so_has_a_head_and_a_tail() -> None:
+    """As a profiler of one step records it; a range of another name that comes once is the program."""
+    for name, expected in (("ProfilerStep#6", (0, 5000)), ("main", (3020, 3060)), ("warm-up 1", (3020, 3060))):
+        program = Program()
+        program.push(0, 5000 * US, name)
+        program.kernel(3020 * US, 3060 * US, program.api(3010 * US, 3015 * US, "cudaLaunchKernel"))
+        assert bounds(program, "gpu") == expected
+
+
+def test_work_that_waits_for_what_is_not_on_record_has_no_head() -> None:
+    program = Program()
+    program.push(0, 90 * US, "ProfilerStep#6")
+    program.kernel(3020 * US, 3060 * US, program.api(10 * US, 15 * US, "cudaLaunchKernel"))
+    assert bounds(program, "gpu") == (3020, 3060)
+
+
+def test_steps_without_work_do_not_stretch_the_window() -> None:
+    program = steps()
+    program.push(600 * US, 9000 * US, "step 5")
+    assert bounds(program, "gpu") == (0, 490)
 
 
 def test_skipped_instances_are_not_counted() -> None:
     timeline = build_timeline(steps().trace(), parse_window("gpu", 2))
-    assert (timeline.devices[0].low_ns // US, timeline.devices[0].high_ns // US) == (220, 460)
+    assert (timeline.devices[0].low_ns // US, timeline.devices[0].high_ns // US) == (200, 490)
     assert int(timeline.counted_ranges.sum()) == 3
 
 
@@ -62,7 +97,7 @@ def ranks() -> Program:
 def test_the_first_instances_of_each_process_are_skipped() -> None:
     """Of ranks that start at different times each has its own first steps, and only they are left out."""
     timeline = build_timeline(ranks().trace(), parse_window("gpu", 1))
-    assert [(device.low_ns // US, device.high_ns // US) for device in timeline.devices] == [(1020, 1160), (120, 260)]
+    assert [(device.low_ns // US, device.high_ns // US) for device in timeline.devices] == [(1000, 1190), (100, 290)]
     assert int(timeline.counted_ranges.sum()) == 4  # the long first one of rank 0 runs beside all of rank 1's
     report = Analysis(ranks().trace(), skip_first=1).report
     assert [(region.path, region.instances) for region in report.regions if region.path] == [(("step",), 4)]
@@ -77,7 +112,7 @@ def test_what_lies_in_a_skipped_instance_is_no_instance() -> None:
     program = steps()
     for number in range(5):
         program.push((number * 100 + 5) * US, (number * 100 + 50) * US, "part")
-    assert bounds(program, "nvtx:step *", 2) == (220, 460)
+    assert bounds(program, "nvtx:step *", 2) == (200, 490)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_gaps_are_told_with_call_and_cause() -> None:
     found = boundby.examine(SAMPLE)
     shown = texts(figures.gaps(found))
     assert "cudaStreamSynchronize" in shown or "cudaMemcpyAsync" in shown
-    assert "1.3k gaps take 49 % of the window" in shown
+    assert "1.4k gaps take 49 % of the window" in shown
 
 
 def test_hostile_names_are_text_and_nothing_warns() -> None:

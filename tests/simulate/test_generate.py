@@ -13,6 +13,7 @@ import boundby
 from boundby.model.errors import InputError
 from boundby.simulate import case as cases
 from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import IDLE_WORTH
 from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS
@@ -32,7 +33,9 @@ def test_a_pattern_is_what_it_says(name: str, seed: int) -> None:
         assert truth.saturated or not known.healthy
     if known.healthy:
         for region in truths.regions():
-            assert truths.truth(region=region).bound in ("gpu_compute", "hidden", "unknown")
+            truth = truths.truth(region=region)
+            is_small = max(saving for _, saving in truth.savings) < IDLE_WORTH * truth.window_ns  # a first batch
+            assert is_small or truth.bound in ("gpu_compute", "hidden", "unknown")
 
 
 @pytest.mark.parametrize("name", PURE)

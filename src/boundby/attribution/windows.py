@@ -10,12 +10,14 @@ import numpy.typing as npt
 from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.projection import project
 from boundby.attribution.regions import ROOT, Regions
-from boundby.model.arrays import Int64Array, as_rows, group_counts, is_any, pick, unique
+from boundby.correlation.clock import MOST_LATENCY_NS
+from boundby.model.arrays import Int64Array, as_rows, group_counts, is_any, pick, places, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
+from boundby.structure.found import is_found
 from boundby.structure.steps import Candidate, find_steps, likely_steps
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -76,15 +78,19 @@ def device_window(
 ) -> tuple[int, int] | None:
     """The window of one device on the host's clock: (low, high).
 
-    ``gpu``: first operation's start to last one's end, as nsys does; where work was lost it reaches to where the last
-    work has ended by what launches and syncs say (what was lost before the first operation lies before the window).
-    ``all``: the whole trace. A span is meant on the trace's own clock, as nsys shows it. A range's window reaches from
-    its first to its last projected instant on the device, or over its host interval where it launched nothing there.
+    ``gpu``: first operation's start to last one's end, as nsys does, and the head and the tail of the program's steps
+    around them; where work was lost it reaches to where the last work has ended by what launches and syncs say (what
+    was lost before the first operation lies before the window). ``all``: the whole trace. A span is meant on the
+    trace's own clock, as nsys shows it. A range's window reaches from its begin to its end on the device (`_reach`).
     None: nothing is left.
     """
     low, high = int(operations.table.start_ns.min()), int(operations.table.end_ns.max())
-    if window.kind == "gpu" and lost_until_ns is not None:
-        high = max(high, lost_until_ns)
+    if window.kind == "gpu":
+        high = high if lost_until_ns is None else max(high, lost_until_ns)
+        if len(steps := _annotated_steps(context)):
+            begin, end, launched = _reach(context, operations)
+            steps = steps[launched[steps]]
+            low, high = min(low, *begin[steps].tolist()), max(high, *end[steps].tolist())
     elif window.kind == "all":
         span = context.trace.span_ns
         low, high = min(low, span[0] + shift_ns), max(high, span[1])
@@ -165,24 +171,53 @@ def regions_matching(regions: Regions, glob: str) -> npt.NDArray[np.bool_]:
 
 
 def _hull(context: TraceContext, operations: DeviceOperations, rows: npt.NDArray[np.intp]) -> tuple[int, int]:
-    start, end = _projected(context, operations)
-    launched = rows[end[rows] > start[rows]]
-    if len(launched):
-        return int(start[launched].min()), int(end[launched].max())
-    return int(context.trace.ranges.start_ns[rows].min()), int(context.trace.ranges.end_ns[rows].max())
+    begin, end, launched = _reach(context, operations)
+    rows = rows[launched[rows]] if launched[rows].any() else rows
+    return int(begin[rows].min()), int(end[rows].max())
 
 
-def _projected(context: TraceContext, operations: DeviceOperations) -> tuple[Int64Array, Int64Array]:
-    regions = context.ownership.regions
-    return project(context.trace, context.calls, regions, context.launch_range, operations.rows)
+def _reach(context: TraceContext, operations: DeviceOperations) -> tuple[Int64Array, Int64Array, npt.NDArray[np.bool_]]:
+    """When each range begins and ends on a device, and whether it launched anything there (else: on the host).
+
+    It takes from its first work to its last and, while it is open on the host, the time before and after in which the
+    device has nothing to do. No such head has a range whose first work waits for longer than any launch takes: the
+    device does something that is not on record.
+    """
+    ranges, table, busy = context.trace.ranges, operations.table, operations.busy()
+    regions, of_operation = context.ownership.regions, context.calls.of_operation[operations.rows]
+    first, last = project(context.trace, context.calls, regions, context.launch_range, operations.rows)
+    launched = last > first
+    begin, end = np.where(launched, first, ranges.start_ns), np.where(launched, last, ranges.end_ns)
+    rows = np.flatnonzero(launched)
+    first, last = first[rows], last[rows]
+
+    running = places(busy.start, first) - 1  # what began before it
+    free_since = np.minimum(pick(busy.end, running, np.iinfo(np.int64).min), first)
+    head = np.maximum(np.minimum(ranges.start_ns[rows], first), free_since)
+    call = of_operation[places(table.start_ns, first)]
+    is_late = first - pick(context.calls.end_ns, call, 0) > MOST_LATENCY_NS
+    begin[rows] = np.where(is_late, first, head)
+
+    following = places(busy.start, last)
+    free_until = pick(busy.start, np.where(following < len(busy.start), following, NOTHING), np.iinfo(np.int64).max)
+    is_over = pick(busy.end, following - 1, 0) <= last
+    tail = np.minimum(np.maximum(ranges.end_ns[rows], last), free_until)
+    end[rows] = np.where(is_over & ~ranges.is_open[rows], tail, last)
+    return begin, end, launched
+
+
+def _annotated_steps(context: TraceContext) -> npt.NDArray[np.intp]:
+    """The instances of the program's steps, where a person, a framework or a profiler has marked them."""
+    regions, step = context.ownership.regions, step_region(context)
+    if step is None or is_found(regions.domain[step]):
+        return np.empty(0, np.intp)
+    return np.flatnonzero(regions.of_range == step)
 
 
 def _after_first(window: Window, context: TraceContext, operations: DeviceOperations) -> int:
     """Where what counts begins on the device: after the first instances of every process that works on it."""
-    steps, ranges = skipped_steps(window, context), context.trace.ranges
-    start, end = _projected(context, operations)
-    launched = end > start
-    start, end = np.where(launched, start, ranges.start_ns), np.where(launched, end, ranges.end_ns)
+    steps = skipped_steps(window, context)
+    start, end, _ = _reach(context, operations)
     own = steps.keys() & set(unique(operations.table.process).tolist())
     skipped = window.skip_first
     return max(

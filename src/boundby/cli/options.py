@@ -20,7 +20,8 @@ Decorator = Callable[[Command], Command]
 
 FILE = click.Path(path_type=Path)
 WINDOW_HELP = (
-    "The time to account for: first to last GPU work, the whole trace, a span such as 1.5s:2s, or one NVTX range."
+    "The time to account for: first to last GPU work or step, the whole trace, a span such as 1.5s:2s, or one NVTX "
+    "range."
 )
 
 

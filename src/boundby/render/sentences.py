@@ -279,7 +279,8 @@ def gpus(names: Sequence[str]) -> list[str]:
 
 
 def window(report: Report) -> str:
-    """The span that was analysed, and the startup before it (which held work, too, where launches lost theirs)."""
+    """The span that was analysed, what share of the run it is, and what lies before and after it:
+    ``146 ms of a run of 40.8 s (0.4 %); 2.4 s before, 38.3 s after``."""
     if not report.devices:
         length = report.trace.duration_ns
         if length is None:
@@ -288,16 +289,20 @@ def window(report: Report) -> str:
         part = f", {units.duration(judged)} of it in annotated ranges" if 0 < judged < IN_RANGES * length else ""
         return f"{units.duration(length)} of host time{part if report.trace.captured.nvtx else ''}"
     longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
-    span = units.duration(longest.window_ns)
-    if report.analysis.window == "gpu":
-        lost = ", what is not on record included" if _lacks_records(longest) else ""
-        text = f"{span} from first to last GPU work{lost}"
-    elif report.analysis.window == "all":
-        text = f"{span}, the whole trace"
+    text = units.duration(longest.window_ns)
+    if report.analysis.window not in ("gpu", "all"):
+        text += f", window {clean(report.analysis.window)},"
+    around = {"before": longest.startup_ns, "after": longest.shutdown_ns}
+    run_ns = longest.window_ns + sum(around.values())
+    whole = "trace" if report.trace.source == "kineto" or report.trace.is_part else "run"  # it shows a part of the run
+    told = [f"{units.duration(ns)} {where}" for where, ns in around.items() if ns >= WORTH_NAMING * run_ns]
+    if told:
+        text += f" of a {whole} of {units.duration(run_ns)} ({units.percent(longest.window_ns / run_ns)})"
     else:
-        text = f"{span}, window {clean(report.analysis.window)}"
-    before = "before it" if longest.coverage.launches_lost else "startup"
-    return f"{text} (+ {units.duration(longest.startup_ns)} {before})" if longest.startup_ns > 0 else text
+        text += f"{'' if text.endswith(',') else ','} the whole {whole}"
+    if report.analysis.window == "gpu" and _lacks_records(longest):
+        text += ", what is not on record included"
+    return "; ".join((text, ", ".join(told))) if told else text
 
 
 def gpu(device: DeviceReport) -> str:

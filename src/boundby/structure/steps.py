@@ -14,6 +14,7 @@ import numpy as np
 
 from boundby.model.arrays import Int64Array, median
 from boundby.model.expressions import expression
+from boundby.trace.vocabulary.ranges import is_step
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
 SLOWER = 1.5
@@ -38,9 +39,9 @@ class Candidate(NamedTuple):
 
 
 def find_steps(regions: Sequence[Candidate], whole: Candidate) -> int | None:
-    """Which region is plainly the program's step: it repeats, is no warm-up, and holds most of what the ``whole``
-    program launches (of one that launches nothing: most of its time); of several the outermost, then the one that takes
-    most. None: none is, and a guess would be told as a fact."""
+    """Which region is plainly the program's step: it repeats or is numbered as a step, is no warm-up, and holds most of
+    what the ``whole`` program launches (of one that launches nothing: most of its time); of several the outermost, then
+    the one that takes most. None: none is, and a guess would be told as a fact."""
     found = [
         (len(one.path), -one.time_ns, number)
         for number, one in enumerate(regions)
@@ -58,7 +59,9 @@ def likely_steps(regions: Sequence[Candidate]) -> tuple[str, ...]:
 
 
 def _may_be(one: Candidate) -> bool:
-    return bool(one.path) and one.instances > 1 and not any(_NO_STEP.search(name) for name in one.path)
+    if not one.path or any(_NO_STEP.search(name) for name in one.path):
+        return False
+    return one.instances > 1 or (one.launches > 0 and is_step(one.path[-1]))
 
 
 def count_warm_up(duration_ns: Int64Array, slower: float = SLOWER) -> int:

@@ -400,6 +400,8 @@ def _stretched(device: DeviceTimeline) -> str | None:
     part = int((table.end_ns - table.start_ns)[few].sum())
     if few.sum() > max(STRAY * len(late), 1) or part > STRAY * int((table.end_ns - table.start_ns).sum()):
         return None
+    if not few.any():
+        return None  # the head or the tail of a step: the window reaches there for what the host does
     span = f"{(begin - device.shift.shift_ns) / 1e9:.4f}s:{(end - device.shift.shift_ns) / 1e9:.4f}s"
     share = percent(float(device.gaps.length_ns[longest]) / (device.high_ns - device.low_ns))
     side, strays = "after" if is_early else "before", plural(int(few.sum()), "operation")

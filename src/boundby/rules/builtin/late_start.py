@@ -36,15 +36,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
     trace, calls, operations = context.trace, context.calls, context.operations
     if not len(operations):
         return
-    low, high = trace.span_ns[0], int(operations.start_ns.min())
-    if any(device.low_ns < high for device in context.timeline.devices):
-        return  # the window holds the time before the first GPU work
-    startup, work = high - low, int(operations.end_ns.max()) - high
-    if startup < max(
-        RULE.threshold(context, "startup_ns"), RULE.threshold(context, "startup_fraction") * (startup + work)
-    ):
+    (low, end), first = trace.span_ns, int(operations.start_ns.min())
+    high = min(first, *(device.low_ns for device in context.timeline.devices))  # a step may begin before its work
+    startup, work = high - low, int(operations.end_ns.max()) - first
+    share = startup / max(end - low, 1)
+    if startup < RULE.threshold(context, "startup_ns") or share < RULE.threshold(context, "startup_fraction"):
         return
-    share = startup / max(startup + work, 1)
     rows = np.flatnonzero((calls.start_ns < high) & (calls.end_ns > low))
     ends = np.minimum(calls.end_ns[rows], high)
     in_cuda = union(calls.start_ns[rows], ends).total
@@ -75,9 +72,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
         examples = tuple(Example(item.start_ns, item.covered_ns, item.name) for item in named)
     elif trace.captured.cuda_api:
         what = f", {duration(in_cuda)} of it in CUDA calls"
+    begins = "GPU work" if high == first else "step"
     yield Match(
         region=None,
-        title=f"the first GPU work starts {duration(startup)} after the trace, {percent(share)} of the run{what}",
+        title=f"the first {begins} starts {duration(startup)} after the trace, {percent(share)} of the run{what}",
         evidence=evidence,
         saving_ns=None,
         advice=_advice(context, in_cuda, startup, named[0] if named else None),
@@ -174,6 +172,6 @@ RULE = Rule(
     needs=("kernels",),
     thresholds=(
         Threshold("startup_ns", 2e9, "ns", "Importing a framework and making a context take one or two seconds."),
-        Threshold("startup_fraction", 0.25, "fraction of the run", "Less is seldom what keeps people waiting."),
+        Threshold("startup_fraction", 0.25, "fraction of the trace", "Less is seldom what keeps people waiting."),
     ),
 )

@@ -21,6 +21,12 @@ _STEP_WORD = expression(
     r"\d+(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
+# A number, or the star that it folded into, after a word for a step; and the steps of vLLM and SGLang.
+_STEP = expression(
+    r"(?:step|iter|iteration|batch)[\s_#:=\-]*(?:\d+|\*)$"
+    r"|^execute_\S*context_\d.*generation_\d|^step\[",
+    re.IGNORECASE,
+)
 _DIGIT = expression(r"\d")
 _DOTTED_MODULE = expression(r"^[A-Za-z_]\w*(?:\.\w+)+$")
 # A line of a source file: another line is another place, not another instance.
@@ -39,6 +45,11 @@ def fold_name(name: str) -> str:
     if _DOTTED_MODULE.match(folded) or _SOURCE_LINE.match(folded):
         return folded
     return _STEP_WORD.sub(r"\1*", _COUNTER.sub("*", folded)) or name
+
+
+def is_step(name: str) -> bool:
+    """True if a range's name (folded or not) says that it is a step of the program: ``ProfilerStep#6``, ``step *``."""
+    return _STEP.search(name) is not None
 
 
 # A number at the end of a word; names are told by regular expressions that ask for one and not for which.
