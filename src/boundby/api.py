@@ -18,7 +18,7 @@ from boundby.capture.folder import command_of
 from boundby.capture.handover import typed_command
 from boundby.model import heap
 from boundby.model.arrays import MISSING, unique
-from boundby.model.errors import OutOfTimeError, SelectionError
+from boundby.model.errors import OutOfBoundsError, SelectionError
 from boundby.model.records import replace
 from boundby.model.scenarios import SCENARIOS
 from boundby.model.stage import stage
@@ -93,13 +93,18 @@ class Analysis:
         trace = self.trace
         self._progress(doing, done)
         tables = trace.operations, trace.api, trace.ranges, trace.os_calls, trace.schedule
-        with stage(doing, events=sum(map(len, tables)), most_s=self.options.max_time):
+        with stage(doing, events=sum(map(len, tables)), most_s=self.options.max_time, most_bytes=self._most_bytes):
             yield
+
+    @property
+    def _most_bytes(self) -> int | None:
+        """How much memory this may take; None where nobody tells."""
+        return self.options.max_memory or round(SHARE_OF_MACHINE * (machine_bytes() or 0)) or None
 
     @property
     def _room(self) -> Room | None:
         """How much memory this may take, and from when on the trace must be read."""
-        most = self.options.max_memory or round(SHARE_OF_MACHINE * (machine_bytes() or 0))
+        most = self._most_bytes
         window = self._window
         is_any = window.kind in ("gpu", "all") and not window.skip_first
         first_ns = window.low_ns if window.kind == "span" and not window.skip_first else None
@@ -111,7 +116,7 @@ class Analysis:
         chosen = self.options
         trace = self.source
         if not isinstance(trace, Trace):
-            with stage("reading", most_s=chosen.max_time):
+            with stage("reading", most_s=chosen.max_time, most_bytes=self._most_bytes):
                 trace = open_trace(
                     Path(trace), chosen.nsys, self._reading, keep_export=chosen.keep_export, room=self._room
                 )
@@ -159,7 +164,7 @@ class Analysis:
                 heap.give_back()
                 replayed = counterfactuals(predictor, inclusive)
                 return replace(replayed, filled=self._filled()) if self.timeline.losses.lost.any() else replayed
-        except OutOfTimeError as error:
+        except OutOfBoundsError as error:
             return Counterfactuals(unreliable=error.because)
 
     def _filled(self) -> Filled:
@@ -299,7 +304,7 @@ class Analysis:
                     first_responses.of_regions(context, found, regions),
                     (),
                 )
-        except OutOfTimeError as error:
+        except OutOfBoundsError as error:
             return devices, threads, regions, (TraceWarning("out-of-time", f"No first responses: {error.because}."),)
 
     @cached_property

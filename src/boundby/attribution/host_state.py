@@ -69,7 +69,7 @@ class HostState:
         self._states: dict[int, StepFunction] = {}
         self._blocked: dict[int, IntervalSet] = {}
         self._process_busy: dict[int, IntervalSet] = {}
-        self._elsewhere: dict[int, list[int]] = {}
+        self._elsewhere: dict[int, Int64Array] = {}  # by process
         self._running: dict[tuple[int, bool], StepFunction] = {}
         self._idle: dict[int, IntervalSet] = {}
         self._compiling: dict[int, IntervalSet] = {}
@@ -172,24 +172,21 @@ class HostState:
     def running_elsewhere(self, thread: int) -> list[int]:
         """Threads of the same process that may run while this one sleeps, its own logical thread first: those that call
         CUDA or open ranges, then those whose context switches or frames show them at work at times (data feeding)."""
-        if thread not in self._elsewhere:
-            self._elsewhere[thread] = self._find_elsewhere(thread)
-        return self._elsewhere[thread]
-
-    def _find_elsewhere(self, thread: int) -> list[int]:
-        trace = self._trace
-        process = trace.threads[thread].process
-        marked = {*unique(self._calls.thread).tolist(), *unique(trace.ranges.thread).tolist()}
-        watched = {*unique(trace.schedule.thread).tolist(), *unique(trace.python_frames.thread).tolist()} - marked
-        others = [
-            other
-            for other in sorted(marked | watched)
-            if other != thread
-            and trace.threads[other].process == process
-            and (other in marked or not self._spins(other))
-        ]
         leader = self._logical_threads.leader
-        return sorted(others, key=lambda t: (leader[t] != leader[thread], t not in marked, t))
+        others = self._may_run(self._trace.threads[thread].process)
+        others = others[others != thread]
+        is_own = leader[others] == leader[thread]
+        return [*others[is_own].tolist(), *others[~is_own].tolist()]
+
+    def _may_run(self, process: int) -> Int64Array:
+        """Of a process the threads that call CUDA or open ranges, then those that are seen at work at times."""
+        if process not in self._elsewhere:
+            trace = self._trace
+            marked = {*unique(self._calls.thread).tolist(), *unique(trace.ranges.thread).tolist()}
+            watched = {*unique(trace.schedule.thread).tolist(), *unique(trace.python_frames.thread).tolist()} - marked
+            mine = [t for t in (*sorted(marked), *sorted(watched)) if trace.threads[t].process == process]
+            self._elsewhere[process] = np.array([t for t in mine if t in marked or not self._spins(t)], np.int64)
+        return self._elsewhere[process]
 
     def running(self, thread: int, sleeper: int) -> StepFunction:
         """A thread's states where it can be shown to run while the ``sleeper`` does not; NOTHING elsewhere.

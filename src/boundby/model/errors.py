@@ -36,14 +36,28 @@ class SelectionError(UserError):
     """A window, region, device or process that the report does not hold."""
 
 
-class OutOfTimeError(UserError):
-    """A stage of an analysis has had its time: ``doing`` took ``most_s`` seconds of CPU time. ``because`` says so in
-    other sentences."""
+class OutOfBoundsError(UserError):
+    """A stage of an analysis has had all that it may take. ``because`` says so in other sentences."""
 
-    def __init__(self, doing: str, most_s: float) -> None:
-        self.because = f"{doing} took over {most_s:,g} s of CPU time"
+    def __init__(self, because: str, next_step: str) -> None:
+        self.because = because
+        super().__init__(f"{because[0].upper()}{because[1:]}.", next_step)
+
+
+class OutOfTimeError(OutOfBoundsError):
+    """``doing`` took ``most_s`` seconds of CPU time, or of another ``kind`` of time."""
+
+    def __init__(self, doing: str, most_s: float, kind: str = "CPU time") -> None:
         next_step = "Look at a part of it, with --window, or allow more: boundby analyze --max-time SECONDS."
-        super().__init__(f"{self.because[0].upper()}{self.because[1:]}.", next_step)
+        super().__init__(f"{doing} took over {most_s:,g} s of {kind}", next_step)
+
+
+class OutOfMemoryError(OutOfBoundsError):
+    """``doing`` took ``most_bytes`` of memory beyond what had been taken before."""
+
+    def __init__(self, doing: str, most_bytes: int) -> None:
+        next_step = "Look at a part of it, with --window, or allow more: boundby analyze --max-memory SIZE."
+        super().__init__(f"{doing} took over {most_bytes / 1e6:,.0f} MB of memory", next_step)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

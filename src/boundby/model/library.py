@@ -117,7 +117,7 @@ def why_not() -> str | None:
 
 def call(function: str, *records: Record) -> int:
     """What a function of the library answers, called with pointers to these structs. RuntimeError without a library,
-    OutOfTimeError where the stage that this is in has had its time."""
+    OutOfBoundsError where the stage that this is in has had its time or memory."""
     stage.check()
     return int(_function(function, ctypes.c_int)(*(ctypes.byref(record.structure) for record in records)))
 
@@ -125,7 +125,7 @@ def call(function: str, *records: Record) -> int:
 def run(function: str, *arguments: npt.NDArray[np.generic] | int | Record) -> int:
     """What a function of the library answers, called with pointers to these arrays and structs, which must be as it
     takes them, and 64-bit integers. RuntimeError without a library, TypeError for an array that is not contiguous,
-    OutOfTimeError as `call`."""
+    OutOfBoundsError as `call`."""
     stage.check()
     values: list[Any] = []
     for argument in arguments:

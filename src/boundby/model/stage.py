@@ -1,68 +1,125 @@
-"""How much time a stage of an analysis may take: one owner of it, asked wherever much work begins.
+"""How much time and memory a stage of an analysis may take: one owner of both, asked wherever much work begins.
 
-CPU time of the thread, so that how busy the machine is changes no answer. What is usual is about twenty-five times what
-reports of any size need: only what was made to take for ever meets it.
+CPU time of the thread, so that how busy the machine is changes no answer; a wall clock besides, for what waits and does
+not work. What is usual is about twenty-five times what reports of any size need: only what was made to take for ever
+meets it. Memory is what the process grows by in the stage.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
+from pathlib import Path
 
-from boundby.model.errors import OutOfTimeError
+from boundby.model.errors import OutOfBoundsError, OutOfMemoryError, OutOfTimeError
 
 clock, wall = time.thread_time, time.monotonic
 #: At least so much, and a second for so many events or bytes of a file: reports of 10 million kernels need a second for
 #: 500,000 events in their longest stage, and are read at 50 MB/s and more.
 LEAST_S, EVENTS_PER_S, BYTES_PER_S = 60.0, 20_000, 4 << 20
+#: So many times as long may pass by the wall clock: a thread that gets a seventieth of a core still has what is usual.
+WALL_FACTOR = 3
 #: Plain Python replays so much slower than the native core, in all.
 PLAIN = 20
+#: A stage that knows its events may grow by so much, and by so much for each event. All stages of a report of 10
+#: million kernels (25 million events) take 3.7 GB together: 150 bytes an event.
+LEAST_BYTES, BYTES_PER_EVENT = 512 << 20, 1_500
+#: Less than this of growth is no event's: modules, and what the C library keeps.
+NOISE_BYTES = 64 << 20
+#: Memory is looked at again after so long: 10 us each time, and no loop fills more than some MB meanwhile.
+LOOK_EVERY_S = 0.01
+_PAGES = Path("/proc/self/statm")
 
 
 class _Stage:
-    def __init__(self, doing: str, most_s: float, chosen_s: float | None) -> None:
-        self.doing, self.most_s, self.chosen_s = doing, most_s, chosen_s
+    def __init__(self, doing: str, most_s: float, chosen_s: float | None, most_bytes: int | None) -> None:
+        self.doing, self.most_s, self.chosen_s, self.most_bytes = doing, most_s, chosen_s, most_bytes
         self.begun_s = clock(), wall()
         self.ends_s = self.begun_s[0] + most_s
+        self.begun_bytes = resident() if most_bytes is not None else 0
+        self.looked_s = self.begun_s[1]
+        self.elsewhere_s = 0.0  # by the wall clock, in stages inside
 
-    def is_over(self) -> bool:
+    def late(self) -> OutOfTimeError | None:
         """The thread has had no more time than has passed, which is known without asking the system."""
         cpu_s, wall_s = self.begun_s
-        return wall() - wall_s > self.ends_s - cpu_s and clock() > self.ends_s
+        passed_s = wall() - wall_s
+        if passed_s > self.ends_s - cpu_s and clock() > self.ends_s:
+            return OutOfTimeError(self.doing, self.most_s)
+        if passed_s - self.elsewhere_s > WALL_FACTOR * self.most_s:
+            return OutOfTimeError(self.doing, WALL_FACTOR * self.most_s, "waiting and CPU time")
+        return None
+
+    def has_grown(self) -> bool:
+        if self.most_bytes is None or wall() - self.looked_s < LOOK_EVERY_S:
+            return False
+        self.looked_s = wall()
+        return resident() - self.begun_bytes > self.most_bytes
 
 
 _current: ContextVar[_Stage | None] = ContextVar("stage", default=None)
 
 
+def resident() -> int:
+    """Bytes of this process in memory; where the system does not tell, the most that there ever were."""
+    try:
+        return int(_PAGES.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError, IndexError):
+        return _most_ever()
+
+
+def _most_ever() -> int:
+    try:
+        import resource
+        import sys
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 @contextlib.contextmanager
-def stage(doing: str, *, events: int = 0, size: int = 0, most_s: float | None = None) -> Iterator[None]:
-    """What is done inside takes as much CPU time as is usual for so many events or bytes, or `OutOfTimeError` is raised
-    where it next asks. ``most_s`` is what somebody allows in place of the usual, in here and in all stages inside. A
-    stage inside has time of its own."""
+def stage(
+    doing: str, *, events: int | None = None, size: int = 0, most_s: float | None = None, most_bytes: int | None = None
+) -> Iterator[None]:
+    """What is done inside takes as much CPU time and memory as is usual for so many events or bytes of a file, or
+    `OutOfBoundsError` is raised where it next asks. ``most_s``, ``most_bytes``: what somebody allows; time in place of
+    the usual, in here and in all stages inside. A stage inside has time of its own."""
     from boundby.model.library import core  # which asks for time itself
 
     outer = _current.get()
     chosen_s = outer.chosen_s if most_s is None and outer is not None else most_s
-    usual_s = round(LEAST_S + (events / EVENTS_PER_S + size / BYTES_PER_S) * (PLAIN if core() is None else 1))
-    mine = _Stage(doing, usual_s if chosen_s is None else chosen_s, chosen_s)
-    begun_s, token = clock(), _current.set(mine)
+    parts_s = (events or 0) / EVENTS_PER_S + size / BYTES_PER_S
+    usual_s = round(LEAST_S + parts_s * (PLAIN if core() is None else 1))
+    bounds = [] if most_bytes is None else [max(most_bytes, NOISE_BYTES)]
+    if events is not None:
+        bounds.append(LEAST_BYTES + BYTES_PER_EVENT * events)
+    mine = _Stage(doing, usual_s if chosen_s is None else chosen_s, chosen_s, min(bounds, default=None))
+    begun_s, token = (clock(), wall()), _current.set(mine)
     try:
         yield
     finally:
         _current.reset(token)
         if outer is not None:
-            outer.ends_s += clock() - begun_s
+            outer.ends_s += clock() - begun_s[0]
+            outer.elsewhere_s += wall() - begun_s[1]
 
 
-def over() -> OutOfTimeError | None:
-    """What to say if the stage that this is in has had its time."""
+def over() -> OutOfBoundsError | None:
+    """What to say if the stage that this is in has had its time or its memory."""
     mine = _current.get()
-    return OutOfTimeError(mine.doing, mine.most_s) if mine is not None and mine.is_over() else None
+    if mine is None:
+        return None
+    if (late := mine.late()) is not None:
+        return late
+    if mine.most_bytes is not None and mine.has_grown():
+        return OutOfMemoryError(mine.doing, mine.most_bytes)
+    return None
 
 
 def check() -> None:
-    """Raise `OutOfTimeError` if the stage that this is in has had its time."""
+    """Raise `OutOfBoundsError` if the stage that this is in has had its time or its memory."""
     if (error := over()) is not None:
         raise error

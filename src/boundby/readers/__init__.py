@@ -39,7 +39,7 @@ def read_trace(
     ``name`` and ``source`` say where the file came from when it was made from another report. ``room``: how much memory
     its analysis may take; of an nsys export that takes more the last part is read, and the trace says so. Raises
     InputError for anything that holds no event that can be read, SelectionError where what must be read does not fit,
-    OutOfTimeError for what takes longer than any trace of its size.
+    OutOfBoundsError for what takes longer than any trace of its size.
     The file is opened read-only and nothing is created beside it.
     """
     location = Path(path)

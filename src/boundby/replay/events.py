@@ -9,13 +9,16 @@ record before a wait on the same thread is taken, of the stream on which that th
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from enum import IntEnum
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
+from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, is_any, ranked, unique
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
@@ -29,8 +32,14 @@ CLOCK_ERROR_NS = 2_000
 MOST_CLOCK_ERROR_NS = 20_000
 # An event is taken to be of the stream that explains so many of the waits for it.
 VOTES_FRACTION = 0.25
+# So many calls are followed between two questions for time and memory.
+_ASK_EVERY = 256
 # Events times streams up to which that is tried.
 MOST_VOTES = 10_000_000
+
+
+#: The latest operation to wait for (a row) of each stream (its key).
+_Latest = dict[int, int]
 
 
 class Command(IntEnum):
@@ -115,7 +124,7 @@ def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> 
         is_any(points.command, (Command.RECORD, Command.STREAM_WAIT, Command.EVENT_SYNC)) & (points.process >= 0)
     )
     if len(chosen) == 0 or queues.count == 0:
-        return Events(_edges([]), _edges([]), told)
+        return Events(_edges({}), _edges({}), told)
     chosen = chosen[np.lexsort((calls.start_ns[chosen], points.process[chosen]))]
     key = np.array(
         [
@@ -133,7 +142,7 @@ def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> 
         key = _guess_streams(timeline, points, queues, chosen, key, untold & is_record)
     tail, head = queues.tail(key, time), queues.head(key, time)
     followed = _Followed(queues)
-    for row, command, process, thread, event, stream, at, last, following in zip(
+    rows = zip(
         chosen.tolist(),
         points.command[chosen].tolist(),
         points.process[chosen].tolist(),
@@ -144,7 +153,10 @@ def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> 
         tail.tolist(),
         head.tolist(),
         strict=True,
-    ):
+    )
+    for number, (row, command, process, thread, event, stream, at, last, following) in enumerate(rows):
+        if number % _ASK_EVERY == 0:
+            stage.check()
         if command == Command.RECORD:
             followed.record(process, thread, event, stream, last)
         elif command == Command.STREAM_WAIT:
@@ -193,51 +205,63 @@ def _guess_streams(
 
 
 class _Followed:
-    """The state of events and streams at one instant, and the edges found so far."""
+    """The state of events and streams at one instant, and the edges found so far. A point to wait for is the latest
+    operation of each stream: who waits for it has waited for all before it on that stream."""
 
     def __init__(self, queues: StreamQueues) -> None:
         self.launched = queues.launched
         self.key = queues.key
-        self.recorded: dict[tuple[int, int], tuple[int, ...]] = {}  # (process, event): what it waits for
-        self.latest: dict[int, tuple[int, ...]] = {}  # thread: its latest record
-        self.unnamed: dict[int, tuple[int, ...]] = {}  # thread: its latest record of an event not told
-        self.pending: dict[int, tuple[int, int, tuple[int, ...]]] = {}  # stream: since when, before what, for what
-        self.operations: list[tuple[int, int]] = []
-        self.syncs: list[tuple[int, int]] = []
+        self.recorded: dict[tuple[int, int], _Latest] = {}  # (process, event): what it waits for
+        self.latest: dict[int, _Latest] = {}  # thread: its latest record
+        self.unnamed: dict[int, _Latest] = {}  # thread: its latest record of an event not told
+        self.pending: dict[int, tuple[int, int, _Latest]] = {}  # stream: since when, before what, for what
+        self.operations: dict[int, _Latest] = defaultdict(dict)  # operation: what it waits for
+        self.syncs: dict[int, _Latest] = {}  # call: what it waits for
 
     def record(self, process: int, thread: int, event: int, stream: int, last: int) -> None:
-        found: tuple[int, ...] = (last,) if last >= 0 else ()
-        since, _, waits = self.pending.get(stream, (0, NONE, ()))
+        point: _Latest = {stream: last} if last >= 0 else {}
+        since, _, waits = self.pending.get(stream, (0, NONE, {}))
         if waits and (last < 0 or self.launched[last] < since):
-            found += waits  # nothing was launched since the stream began to wait: so does the event
-        self.latest[thread] = found
+            point = {**waits, **point}  # nothing was launched since the stream began to wait: so does the event
+        self.latest[thread] = point
         if event >= 0:
-            self.recorded[process, event] = found
+            self.recorded[process, event] = point
         else:
-            self.unnamed[thread] = found
+            self.unnamed[thread] = point
 
     def stream_wait(self, process: int, thread: int, event: int, stream: int, at: int, following: int) -> None:
-        found = self.latest.get(thread) if event < 0 else self.recorded.get((process, event))
-        if found is None:
-            found = self.unnamed.get(thread, ())
-        found = tuple(row for row in found if self.key[row] != stream)
+        point = self.latest.get(thread) if event < 0 else self.recorded.get((process, event))
+        if point is None:
+            point = self.unnamed.get(thread, {})
+        point = {other: row for other, row in point.items() if other != stream}
         if following >= 0:
-            self.operations += [(following, row) for row in found]
-        since, before, waits = self.pending.get(stream, (at, following, ()))
-        same = before == following  # nothing was launched between that wait and this one
-        self.pending[stream] = (since if same else at, following, waits + found if same else found)
+            self._add(self.operations[following], point)
+        since, before, waits = self.pending.get(stream, (at, following, {}))
+        if before == following:  # nothing was launched between that wait and this one
+            waits = dict(waits)
+            self._add(waits, point)
+            self.pending[stream] = since, following, waits
+        else:
+            self.pending[stream] = at, following, point
 
     def sync(self, row: int, process: int, event: int) -> bool:
-        found = self.recorded.get((process, event))
-        if found is None:
+        point = self.recorded.get((process, event))
+        if point is None:
             return False
-        self.syncs += [(row, operation) for operation in found]
+        self.syncs[row] = point
         return True
 
+    def _add(self, waits: _Latest, point: _Latest) -> None:
+        """Wait for these, too: of each stream, for the one launched last."""
+        for stream, row in point.items():
+            if stream not in waits or self.launched[waits[stream]] <= self.launched[row]:
+                waits[stream] = row
 
-def _edges(pairs: list[tuple[int, int]]) -> Edges:
-    table = np.array(pairs, np.int64).reshape(-1, 2)
-    return Edges(table[:, 0], table[:, 1])
+
+def _edges(waits: Mapping[int, _Latest]) -> Edges:
+    who = np.repeat(np.array(list(waits), np.int64), [len(point) for point in waits.values()])
+    what = np.fromiter(chain.from_iterable(point.values() for point in waits.values()), np.int64, len(who))
+    return Edges(who, what)
 
 
 def _key(queues: StreamQueues, device: int, process: int, stream: int) -> int:
@@ -292,7 +316,7 @@ def default_stream_edges(trace: Trace, queues: StreamQueues, before: Int64Array)
             for follower in followers:
                 pairs += [_waits(queues, before, who, what) for who, what in ((null, follower), (follower, null))]
     if not pairs:
-        return _edges([])
+        return _edges({})
     return Edges(np.concatenate([pair.who for pair in pairs]), np.concatenate([pair.what for pair in pairs]))
 
 

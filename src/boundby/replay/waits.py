@@ -51,8 +51,9 @@ MOST_SLOT_LAG = 4
 # Where the stream's queue is known to be full, within so many times its own length: meanwhile the device may have been
 # another process's.
 MOST_FULL_LAG = 2
-# More edges than this, from many device-wide syncs of many streams, are not followed one by one.
-MOST_EDGES = 4_000_000
+# More edges than this for each call and operation (but for few of these), from many device-wide syncs of many streams,
+# are not followed one by one: a trace of 10,000 calls and 400 streams would take six times its memory.
+EDGES_PER_EVENT, LEAST_EDGES = 32, 200_000
 # Allocations of a kind of which more than this part returned before the device was done do not wait for it.
 CONTRADICTED_FRACTION = 0.05
 # A slope (0: never waits, 1: always) is known if its standard error is below this.
@@ -212,7 +213,8 @@ def _told_syncs(points: Points, events: Events, queues: StreamQueues, start: Int
 def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueues, start: Int64Array) -> Edges:
     """These calls wait for all streams of their process, on their device where it is told."""
     parts: list[Edges] = []
-    if len(rows) * queues.count <= MOST_EDGES:
+    most = max(EDGES_PER_EVENT * (len(start) + len(queues.launched)), LEAST_EDGES)
+    if len(rows) * queues.count <= most:
         for (device, process, _), number in queues.place.items():
             mine = rows[(points.process[rows] == process) & is_in(points.device[rows], (NONE, device))]
             tail = queues.tail(np.full(len(mine), number, np.int64), start[mine])

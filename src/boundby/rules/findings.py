@@ -9,7 +9,7 @@ from pathlib import Path
 from boundby.evidence.context import WORTH_SHARE, CannotCheckError, RuleContext
 from boundby.evidence.host_idleness import behind_input
 from boundby.model import stage
-from boundby.model.errors import OutOfTimeError
+from boundby.model.errors import OutOfBoundsError
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass, replace
 from boundby.results.report import SEVERITIES, Finding, NotChecked
@@ -49,7 +49,7 @@ def find(context: RuleContext, rules: Iterable[Rule], disabled: Collection[str] 
             findings += new
             spoken |= {rule.group for finding in new if finding.severity != "note" and _is_worth(context, finding)}
             checked += 1
-        except OutOfTimeError as error:
+        except OutOfBoundsError as error:
             reason = f"{error.because}: look at a part, with --window"
             not_checked.append(NotChecked(rule.id, reason, could_matter=_could_matter(context, rule)))
         except CannotCheckError as error:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
-from boundby.model.errors import InputError, OutOfTimeError
+from boundby.model.errors import InputError, OutOfBoundsError
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 
@@ -121,7 +121,7 @@ class LazyBacktraces:
         if self._loaded is None:
             try:
                 self._loaded = self._read()
-            except (InputError, OutOfTimeError) as error:
+            except (InputError, OutOfBoundsError) as error:
                 self._loaded, self.problem = no_backtraces(), error.message
         return self._loaded
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boundby.model.errors import OutOfTimeError
+from boundby.model.errors import OutOfBoundsError
 from boundby.model.records import replace
 from boundby.render.html import environment
 from boundby.results.plot_data import PlotData
@@ -42,7 +42,7 @@ def of(examined: Examined, min_share: float | None = None) -> str:
     report, plot_data, bounds = examined.report, None, None
     try:
         plot_data, bounds = examined.plot_data, examined.next_bounds
-    except OutOfTimeError as error:
+    except OutOfBoundsError as error:
         text = f"This page has no timeline, no instances and no tables of GPU work: {error.because}."
         warnings = (TraceWarning("out-of-time", text), *report.trace.warnings)
         report = replace(report, trace=replace(report.trace, warnings=warnings))
