@@ -186,7 +186,7 @@ def allocations(rounds: int) -> Export:
     export = Export()
     main, at = export.thread(), 0
     for number in range(rounds):
-        end = _launch(export, main, at, stream=7 + number % 400, length=100 * US)
+        end = _launch(export, main, at, stream=7 + number % 200, length=100 * US)
         export.api(main, at + 3 * US, end + 5 * US, "cudaFree_v3020")
         at = end + 10 * US
     return export

@@ -52,8 +52,8 @@ MOST_SLOT_LAG = 4
 # another process's.
 MOST_FULL_LAG = 2
 # More edges than this for each call and operation (but for few of these), from many device-wide syncs of many streams,
-# are not followed one by one: a trace of 10,000 calls and 400 streams would take six times its memory.
-EDGES_PER_EVENT, LEAST_EDGES = 32, 200_000
+# are not followed one by one: they would take most memory. A real trace with 804 streams has 80 for each.
+EDGES_PER_EVENT, LEAST_EDGES = 128, 200_000
 # Allocations of a kind of which more than this part returned before the device was done do not wait for it.
 CONTRADICTED_FRACTION = 0.05
 # A slope (0: never waits, 1: always) is known if its standard error is below this.
