@@ -24,7 +24,6 @@ OPEN = {
     "jax_compile.sqlite",
     "kineto/h800_expert_parallel.json.gz",
     "kineto/mi300_vllm_prefill_decode.json.gz",
-    "managed_read_back_by_faults.sqlite",
     "one_memset_of_24_gb.sqlite",
     "pair_chunks_of_1000.sqlite",
     "pair_pageable.sqlite",

@@ -26,6 +26,7 @@ from boundby.evidence.feeders import FEEDING, is_held_by_input, started_processe
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, are_sampled, hottest
 from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
+from boundby.evidence.paging import paged
 from boundby.model.arrays import (
     group_counts,
     group_sums,
@@ -84,6 +85,7 @@ class Idleness(IntEnum):
     WAIT = 3
     SETUP = 4  # a library sets itself up
     BETWEEN = 5  # from one step of a PyTorch program to the next, where nothing says what it does
+    PAGES = 6  # touches managed memory that lies on the GPU, page after page
 
 
 @dataclass(frozen=True)
@@ -150,21 +152,22 @@ def host_pieces(context: RuleContext) -> HostPieces:
     """All pieces, each with the rule that speaks of it. CannotCheckError where nothing tells what the host did."""
     if not len(context.calls) and context.timeline.devices:
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows what the host did")
-    columns: list[list[npt.NDArray[Any]]] = [[np.empty(0, np.int64)] * 6]
+    columns: list[list[npt.NDArray[Any]]] = [[np.empty(0, np.int64)] * 7]
     for device in context.timeline.devices:
         parts = device.segments
         of_host = np.flatnonzero(is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED)))
         of_host = of_host[parts.thread[of_host] >= 0]
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
         chosen = [column[of_host].astype(np.int64) for column in own]
-        columns.append([*chosen, _next_call(context, device, chosen[1])])
+        is_page = _reads_back(context, device)[device.gaps.at(chosen[0])] if len(of_host) else chosen[0]
+        columns.append([*chosen, _next_call(context, device, chosen[1]), is_page])
     regions = _user_regions(context)
     if not context.timeline.devices:
         columns += _of_threads(context, regions)
     known = [column for column in columns if len(column[0])] or columns[:1]
     joined = known[0] if len(known) == 1 else [np.concatenate(column) for column in zip(*known, strict=True)]
     order = in_order(joined[0], joined[1], joined[4])
-    start, end, cause, region, thread, call = (column[order] for column in joined)
+    start, end, cause, region, thread, call, is_page = (column[order] for column in joined)
     region, thread = regions[region], thin(thread)
     is_message = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)
     messages = is_message[region] if is_message.any() else spread(False, len(region), np.bool_)
@@ -178,6 +181,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
         is_phase[long[alike <= PHASE_ALIKE]] = True
         kind[is_phase[stretch]] = Idleness.PHASE
         kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
+        kind[is_page > 0] = Idleness.PAGES
     kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
     pieces = HostPieces(start, end, cause.astype(np.int8, copy=False), region, thread, call, kind, regions)
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
@@ -185,6 +189,16 @@ def host_pieces(context: RuleContext) -> HostPieces:
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
     kind[_between_steps(context, pieces, np.flatnonzero(others))] = Idleness.BETWEEN
     return pieces
+
+
+def _reads_back(context: RuleContext, device: DeviceTimeline) -> Bool:
+    """Mask over a device's gaps: those between two pages that the host touched and so took back. A gap that is a phase
+    of its own is what the host does before it touches the next one."""
+    gaps = device.gaps
+    ends_it = pick(paged(context).read_back, gaps.operation, False)
+    follows = np.append(False, ends_it[:-1])[: len(ends_it)]
+    found: Bool = ends_it & follows & (gaps.length_ns < PHASE_SHARE * context.longest_window_ns)
+    return found
 
 
 def _of_threads(context: RuleContext, users: Int) -> list[list[npt.NDArray[Any]]]:
@@ -200,7 +214,7 @@ def _of_threads(context: RuleContext, users: Int) -> list[list[npt.NDArray[Any]]
         begins, of_user = np.ones(len(start), bool), users[region]
         begins[1:] = (start[1:] != end[:-1]) | (of_user[1:] != of_user[:-1])
         stretch = np.cumsum(begins) + taken
-        found.append([*chosen, NOTHING - stretch])
+        found.append([*chosen, NOTHING - stretch, np.zeros(len(start), np.int64)])
         taken = int(stretch.max(initial=taken))
     return found
 

@@ -664,9 +664,13 @@ class Predictor:
         graph = self.graph
         if graph.links.nodes == 0:
             return "CUDA API calls were not captured"
-        unlaunched = np.count_nonzero(graph.links.launch < 0) / max(graph.links.operations, 1)
+        lost, operations = graph.links.launch < 0, max(graph.links.operations, 1)
+        moved = lost & (self.timeline.trace.operations.kind == OpKind.MIGRATION)
+        unlaunched, faulted = (np.count_nonzero(rows) / operations for rows in (lost & ~moved, moved))
         if unlaunched > UNLAUNCHED_SHARE:
             return f"{percent(unlaunched)} of the operations have no known launching call"
+        if faulted > UNLAUNCHED_SHARE:
+            return f"{percent(faulted)} of the operations are page migrations, and what waits for each is not on record"
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):

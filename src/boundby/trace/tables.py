@@ -493,10 +493,11 @@ class Paging(IntEnum):
     """What happens to pages of managed memory."""
 
     FAULT = 0  # a GPU touches pages that it does not have, and waits for them
-    FETCHED = 1  # they move to a GPU because it touched them
-    PREFETCHED = 2  # they move because the program or the driver asked ahead
+    FETCHED = 1  # they move to a GPU because it touched them, or pages beside them
+    PREFETCHED = 2  # they move because the program asked ahead
     EVICTED = 3  # they move to make room
     OTHER = 4
+    READ_BACK = 5  # they move to the host because it touched them, or pages beside them
 
 
 @dataclass(frozen=True)

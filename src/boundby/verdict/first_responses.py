@@ -165,7 +165,7 @@ class Subject:
             told = answer(self.predictor, scenario, tells_next=False)[self.device]
             low, high = told.baseline_ns - told.high_ns, told.baseline_ns - told.low_ns
         saving = (0 if ceiling else max(low, 0), max(high, 0))
-        return Told(because, saving, command=self.what_if(scenario))
+        return Told(because, saving, command=self.what_if(scenario) if high > 0 else "")
 
     def at_most(self, because: str) -> Told:
         """Without a replay of its own: at most what the verdict says."""
@@ -651,6 +651,10 @@ def _move_to_device(subject: Subject) -> Told | None:
     return Told("no number: the trace does not name operators that run on the CPU")
 
 
+def _read_back(subject: Subject) -> Told | None:
+    return subject.found("managed-read-back")
+
+
 def _vectorise(subject: Subject) -> Told | None:
     return None if is_in_operators(subject.context) else _own_work(subject)
 
@@ -909,6 +913,7 @@ _ASKED: Mapping[str, Mapping[str, Ask]] = {
     },
     "cpu": {
         "move-to-device": _move_to_device,
+        "managed-memory": _read_back,
         "vectorise": _vectorise,
         "fewer-operators": _fewer_operators,
         "overlap": _overlap,

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from boundby import analyze
+from boundby.api import Analysis
 from boundby.readers import read_trace
+from boundby.replay.predictor import Predictor
 from boundby.results.report import Finding, Report
 from boundby.trace.tables import Paging
 from tests.support.export import Export
 
 MS = 1_000_000
 STEPS, PAGES = 10, 8
-PREFETCH, FAULT, EVICTION = 1, 2, 4  # CUpti_ActivityUnifiedMemoryMigrationCause
+PREFETCH, FAULT, SPECULATIVE, EVICTION = 1, 2, 3, 4  # CUpti_ActivityUnifiedMemoryMigrationCause
 
 
 def managed(
@@ -66,10 +68,18 @@ def test_kernels_that_fault_are_told_with_how_long_they_wait(tmp_path: Path) -> 
     assert not any("--cuda-um" in line for line in item.advice)
 
 
-def test_causes_of_migrations_tell_it_without_faults(tmp_path: Path) -> None:
-    (item,) = of(analyze(managed(tmp_path, FAULT, faults=False)))
+@pytest.mark.parametrize("cause", [FAULT, SPECULATIVE])
+def test_causes_of_migrations_tell_it_without_faults(cause: int, tmp_path: Path) -> None:
+    (item,) = of(analyze(managed(tmp_path, cause, faults=False)))
     assert "10 kernels wait for pages of managed memory for 32.0 ms of 40.0 ms" in item.title
     assert any("--cuda-um-gpu-page-faults=true" in line for line in item.advice)
+
+
+def test_a_replay_does_not_place_what_a_fault_moves(tmp_path: Path) -> None:
+    """Which access waits for a page is not on record; but no launch of it is missing either."""
+    predictor = Predictor(Analysis(read_trace(managed(tmp_path, SPECULATIVE, faults=False))).timeline)
+    assert predictor.unreliable is not None
+    assert "page migrations" in predictor.unreliable
 
 
 @pytest.mark.parametrize(("cause", "schema"), [(PREFETCH, "2023"), (None, "2023"), (FAULT, "2019")])

@@ -240,11 +240,12 @@ def read_page_faults(database: Database) -> dict[str, int]:
     return found
 
 
-# CUpti_ActivityUnifiedMemoryMigrationCause
+# CUpti_ActivityUnifiedMemoryMigrationCause. At a fault the driver moves the page (2, coherence) and speculatively those
+# around it (3, prefetch): nobody asked for these either. What the program asks for (cudaMemPrefetchAsync) is 1, user.
 _WHY_MOVED = {
     1: Paging.PREFETCHED,
     2: Paging.FETCHED,
-    3: Paging.PREFETCHED,
+    3: Paging.FETCHED,
     4: Paging.EVICTED,
     5: Paging.OTHER,
 }
@@ -257,8 +258,8 @@ def page_events(database: Database, gpus: Gpus, has_migrations: bool) -> PageEve
         moved = database.columns("CUPTI_ACTIVITY_KIND_MEMCPY", (*_PLACE, "migrationCause", "copyKind"))
         moved = {column: values[np.isin(moved["migrationCause"], list(_WHY_MOVED))] for column, values in moved.items()}
         kind = _lookup(_WHY_MOVED, moved["migrationCause"]).astype(np.int64)
-        to_host = _directions(database, moved["copyKind"])[0] == Direction.DTOH  # the host touched them
-        parts.append({**moved, "kind": np.where(to_host & (kind == Paging.FETCHED), int(Paging.OTHER), kind)})
+        to_host = _directions(database, moved["copyKind"])[0] == Direction.DTOH
+        parts.append({**moved, "kind": np.where(to_host & (kind == Paging.FETCHED), int(Paging.READ_BACK), kind)})
     if database.has("CUDA_UM_GPU_PAGE_FAULT_EVENTS", *_PLACE):
         faults = database.columns("CUDA_UM_GPU_PAGE_FAULT_EVENTS", (*_PLACE, "numberOfPageFaults"))
         parts.append({**faults, "kind": np.full(len(faults["start"]), int(Paging.FAULT), np.int64)})

@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.kernels import WARP
 from boundby.model.arrays import is_in
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, union
@@ -48,7 +49,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         f"{kernels} ({duration(alone.total_ns)}) {'runs' if len(alone) == 1 else 'run'} alone on {percent(used)} of "
         f"the GPU's multiprocessors{beside}",
         alone.evidence(**_shapes(alone)),
-        (0, alone.saving_by_speed(1.0, _filled(context, used))[1]),
+        (0, alone.saving_by_speed(1.0, _filled(context, used) / _lanes_used(alone))[1]),
         (
             *_advice(alone),
             "Where the work cannot be split, run independent kernels beside it on another stream",
@@ -131,6 +132,12 @@ def _filled(context: RuleContext, used: float) -> float:
     return min(1 / used, RULE.threshold(context, "filled_most"))
 
 
+def _lanes_used(kernels: KernelSet) -> float:
+    """The part of a warp that works, where blocks are smaller than one."""
+    work = device_work(kernels.context)
+    return kernels.mean(np.minimum(work.threads[kernels.rows], WARP) / WARP)
+
+
 def _shapes(kernels: KernelSet) -> dict[str, object]:
     """Their grids, for evidence."""
     work = device_work(kernels.context)
@@ -145,13 +152,17 @@ def _launched(kernels: KernelSet) -> str:
     """``gemm launches 4 blocks of 1,024 threads on 108 multiprocessors``: the longest."""
     work, row = device_work(kernels.context), kernels.longest
     return (
-        f"{kernel_name(kernels.context, row)} launches {_blocks(work.blocks[row])} of {work.threads[row]:,} threads on "
+        f"{kernel_name(kernels.context, row)} launches {_blocks(work.blocks[row])} of {_threads(work.threads[row])} on "
         f"{work.multiprocessors[row]} multiprocessors"
     )
 
 
 def _blocks(number: int) -> str:
     return "1 block" if number == 1 else f"{number:,} blocks"
+
+
+def _threads(number: int) -> str:
+    return "1 thread" if number == 1 else f"{number:,} threads"
 
 
 RULE = Rule(

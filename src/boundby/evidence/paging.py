@@ -1,0 +1,66 @@
+"""Pages of managed memory: who waits for them, and why they move."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.evidence.context import Bool, Rows, RuleContext, once
+from boundby.evidence.device_work import device_work
+from boundby.model.arrays import is_in
+from boundby.model.intervals import Coverage, IntervalSet, clip, union
+from boundby.model.records import dataclass
+from boundby.trace.tables import OpKind, PageEvents, Paging
+
+
+@dataclass(frozen=True)
+class Paged:
+    """``kernels``: those that run while their GPU waits for pages, for ``stalled_ns`` together; ``faults`` of GPUs in
+    the window; ``evictions``. Masks over operations: ``ahead``, migrations that the program asked for before anybody
+    waited, and ``read_back``, those to the host because it touched the pages."""
+
+    kernels: Rows
+    stalled_ns: int
+    faults: int
+    ahead: Bool
+    read_back: Bool
+    evictions: int
+
+
+@once
+def paged(context: RuleContext) -> Paged:
+    """What the page events of the trace say of its kernels and migrations."""
+    table = context.operations
+    kernels, stalled_ns, faults, evictions = [np.zeros(0, np.intp)], 0, 0, 0
+    ahead, read_back = np.zeros(len(table), bool), np.zeros(len(table), bool)
+    if not len(context.trace.page_events):
+        return Paged(kernels[0], 0, 0, ahead, read_back, 0)
+    work = device_work(context)
+    for device in context.timeline.devices:
+        events = _of_device(context.trace.page_events, device.index, device.shift.shift_ns)
+        events = events.take((events.end_ns > device.low_ns) & (events.start_ns < device.high_ns))
+        waits = is_in(events.kind, (Paging.FAULT, Paging.FETCHED))
+        waiting = clip(union(events.start_ns[waits], events.end_ns[waits]), device.low_ns, device.high_ns)
+        if len(waiting.start):
+            rows = np.flatnonzero(work.is_kernel & (table.device == device.index))
+            held_ns = Coverage(waiting).within(table.start_ns[rows], table.end_ns[rows])
+            kernels.append(rows[held_ns > 0])
+            running: IntervalSet = union(table.start_ns[rows], table.end_ns[rows])
+            stalled_ns += int(Coverage(waiting).within(running.start, running.end).sum())
+        faults += int(events.count[events.kind == Paging.FAULT].sum())
+        evictions += int((events.kind == Paging.EVICTED).sum())
+        moves = np.flatnonzero((table.kind == OpKind.MIGRATION) & (table.device == device.index))
+        for mask, kind in ((ahead, Paging.PREFETCHED), (read_back, Paging.READ_BACK)):
+            mask[moves[np.isin(table.start_ns[moves], events.start_ns[events.kind == kind])]] = True
+    return Paged(np.concatenate(kernels), stalled_ns, faults, ahead, read_back, evictions)
+
+
+def _of_device(events: PageEvents, device: int, shift_ns: int) -> PageEvents:
+    """The events of one device, on the host's clock."""
+    of_device = events.take(events.device == device)
+    return PageEvents(
+        of_device.start_ns + shift_ns,
+        of_device.end_ns + shift_ns,
+        of_device.device,
+        of_device.kind,
+        of_device.count,
+    )
