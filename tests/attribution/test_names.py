@@ -76,6 +76,9 @@ def test_communication_kernels() -> None:
         "ncclKernel_Broadcast",
         "nvshmem_barrier",
         "cross_device_reduce_1stage",
+        "void dpsk::ep::internode::combine<false, 8, __nv_bfloat16>(int4*, float*)",
+        "void deep_ep::intranode::notify_dispatch<8>(int const*)",
+        "_ZN7deep_ep9internode8dispatchILb0EEEvv",
     ):
         assert is_communication(name)
     for name in (
@@ -84,6 +87,8 @@ def test_communication_kernels() -> None:
         "cutlass_80_gemm",
         "elementwise_kernel",
         "block_all_gather_x",
+        "void step::internode(float*)",
+        "void gemm<deep_ep::internode::Tag>(float*)",
     ):
         assert not is_communication(name)
 

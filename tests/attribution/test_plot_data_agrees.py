@@ -39,7 +39,9 @@ def test_plot_data_and_report_agree(name: str) -> None:
         for direction, copies in device.memcpy.items():
             expected[direction] += copies.bytes
     assert +copied == +expected
-    assert sum(row.blocked_ns for row in plot_data.syncs) == sum(device.sync.blocked_ns for device in report.devices)
+    # A wait of a thread that serves several devices counts for each of them, and once in the page's list.
+    of_devices = [device.sync.blocked_ns for device in report.devices]
+    assert max(of_devices, default=0) <= sum(row.blocked_ns for row in plot_data.syncs) <= sum(of_devices)
     assert sum(row.count for row in plot_data.syncs) == sum(device.sync.count for device in report.devices)
     assert plot_data.gap_count == sum(device.gaps.count for device in report.devices)
     regions = {(region.path, region.domain): region for region in report.regions}

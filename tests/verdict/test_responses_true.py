@@ -72,6 +72,7 @@ def test_copies_and_kernels_hide_no_more_than_the_shorter_of_both(monkeypatch: p
 def test_work_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a phase holds is no loop to vectorise as well."""
     monkeypatch.setattr(Subject, "replayed", lambda *_, **__: Told("", (0, 210 * MS)))
+    monkeypatch.setattr(first_responses, "is_in_operators", lambda _: False)
     phase = finding("host-phase", saving_ns=(100 * MS, 200 * MS))
     told = first_responses._own_work(subject(phase))
     assert told is not None

@@ -148,19 +148,22 @@ def first(responses: Sequence[FirstResponse], window_ns: int) -> str:
     title = clean(responses[0].title)
     text = told.capitalize() if told and len(title) > LONGEST_TITLE else f"{title}, {told}" if told else title
     because = clean(responses[0].because if text.startswith(title) else title).rstrip(".")
-    return f"{text}: {because}." if because else f"{text}."
+    # A search saves nothing by itself: it tells how to go on.
+    how = clean(responses[0].action).rstrip(".") if responses[0].is_search or not told else ""
+    return ". ".join(part for part in (f"{text}: {because}" if because else text, how) if part) + "."
 
 
 def saves_of(response: FirstResponse, window_ns: int) -> str:
-    """``saves 1.10-1.30 s (20-24 %)``; empty without a number."""
+    """``saves 1.10-1.30 s (20-24 %)``, of a search ``worth`` it; empty without a number."""
+    saves = "worth" if response.is_search else "saves"
     if response.saving_ns is None or not window_ns:
         return ""
     low, high = response.saving_ns
     shares = [units.percent(low / window_ns), units.percent(high / window_ns)]
     if units.is_nothing_beside(low, high):
-        return f"saves up to {units.duration(high)} ({shares[1]})" if high else "saves nothing here"
+        return f"{saves} up to {units.duration(high)} ({shares[1]})" if high else f"{saves} nothing here"
     share = shares[1] if shares[0] == shares[1] else f"{shares[0].removesuffix(' %')}-{shares[1]}"
-    return f"saves {units.duration_range(low, high)} ({share})"
+    return f"{saves} {units.duration_range(low, high)} ({share})"
 
 
 def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:

@@ -344,6 +344,9 @@ class FirstResponse:
     needs: Annotated[str, "What it takes."] = ""
     caution: Annotated[str, "When not to do it."] = ""
     command: Annotated[str, "The command that reproduces the number, or explains the finding."] = ""
+    is_search: Annotated[
+        bool, "True: it finds out what to change; the saving is what the change is worth if there is one."
+    ] = False
 
 
 @dataclass(frozen=True)

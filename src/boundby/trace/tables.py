@@ -593,8 +593,10 @@ class Trace:
 
     @property
     def is_of_amd(self) -> bool:
-        """Whether it is of AMD's devices, of which nsys knows nothing."""
-        return any(gpu.name.startswith("AMD") for gpu in self.gpus)
+        """Whether it is of AMD's devices, of which nsys knows nothing. Some have no name: then HIP's version tells."""
+        return any(gpu.name.startswith(("AMD", "Instinct")) for gpu in self.gpus) or any(
+            key in self.metadata for key in ("hip_runtime_version", "roctracer_version")
+        )
 
     @cached_property
     def frames(self) -> FrameStacks:

@@ -19,6 +19,7 @@ from boundby.evidence.context import Bool, RuleContext, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import ON_PURPOSE, is_in_operators
+from boundby.evidence.kernel_limits import limits, profile_command, shape
 from boundby.evidence.wait_chains import wait_chain
 from boundby.model.arrays import group_sums
 from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, Cause
@@ -33,7 +34,7 @@ from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, R
 from boundby.rules.builtin import builtin
 from boundby.rules.rule import Rule
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, kernel_label
+from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, is_library_kernel, kernel_label
 from boundby.verdict import patterns
 from boundby.verdict.checklist import LOW_UTILIZATION
 from boundby.verdict.doubt import SYNC_EVENTS
@@ -78,6 +79,7 @@ class Told(NamedTuple):
     applies: bool = True
     rank: int = REPLAYED
     title: str = ""  # where the page's is not what the finding asks for; its needs and cautions are not either
+    is_search: bool = False  # it finds out what to change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,6 +294,9 @@ def of_regions(
 #: The response of a thread's pattern that a rule numbers.
 _OF_THREAD = {"preempted": "threads", "host-work": "vectorise", "host-input": "workers", "host-wait": "workers"}
 
+#: Responses of a thread's pattern that mean nothing without a finding that speaks for them.
+_NEEDS_EVIDENCE = ("vectorise", "threads", "managed-memory", "move-to-device", "overlap", "fewer-operators")
+
 
 def of_threads(
     context: RuleContext, findings: Sequence[Finding], threads: Sequence[ThreadReport]
@@ -311,6 +316,7 @@ def of_threads(
                 "finding",
                 "",
                 title=_title_of_sleep(item.rule, next(iter(item.advice), ""))
+                or (title_of_work(item) if item.rule == "host-work" else "")
                 or titles.get(_OF_THREAD.get(item.rule, ""), ""),
             )
             for item in numbered
@@ -327,9 +333,10 @@ def of_threads(
             )
             for page in pages
             for remedy in page.remedies
-            if remedy.id not in told and remedy.id != ("vectorise" if is_in_operators(context) else "fewer-operators")
+            if remedy.id not in told and remedy.id not in _NEEDS_EVIDENCE
         ]
         unknown = () if pages else _capture(context)
+        best = [replace(one, is_search=one.title == UNSEEN_WORK) for one in best]
         made.append(replace(thread, first_responses=(*best, *unknown, *taught)))
     return tuple(made)
 
@@ -366,6 +373,7 @@ def _response(subject: Subject, bound: str, remedy: patterns.Remedy, told: Told)
         needs="" if told.title else remedy.needs,
         caution="" if told.title else remedy.caution,
         command=told.command or f"boundby explain {bound}",
+        is_search=told.is_search,
     )
 
 
@@ -425,20 +433,23 @@ def _better_kernels(subject: Subject) -> Told | None:
     if not rows.any():
         return found
     share = int(work.duration_ns[rows].sum()) / max(int(work.duration_ns[own].sum()), 1)
-    name = kernel_name(context, int(np.flatnonzero(rows)[0]))
-    because = f"if {name}, {percent(share)} of kernel time, ran {KERNEL_LEAST:g} to {KERNEL_MOST:g} times as fast"
+    name, chosen = kernel_name(context, int(np.flatnonzero(rows)[0])), np.flatnonzero(rows)
+    seen = "".join(f"; {one}" for one in limits(context, chosen))
+    because = f"it takes {percent(share)} of kernel time in {shape(context, chosen)}{seen}"
     # A plus would join two scenarios; and a scenario makes it faster on other GPUs, too.
     is_asked = "+" not in name and rows.sum() == alike.sum()
     asked = f"kernel:{name}={KERNEL_MOST:g}" if is_asked else ""
     told = subject.speed(rows, KERNEL_LEAST, KERNEL_MOST, because, asked)
-    if told.action:
-        return told
+    if told.saving_ns is not None:
+        scale = f"; the time is what {KERNEL_LEAST:g} to {KERNEL_MOST:g} times as fast would save"
+        told = told._replace(because=f"{told.because}{scale}")
+    told = told._replace(title=f"Find out what limits {name}", is_search=True)
     if found and re.search(rf"(?<!\w){re.escape(top[0].name)}(?!\w)", f"{found.because} {found.action}"):
         return told._replace(action=found.action)
-    gpu = subject.part.name if isinstance(subject.part, DeviceReport) else ""
-    if not re.fullmatch(r"\w+", top[0].name) or gpu.startswith(("AMD", "Instinct")):
-        return told
-    return told._replace(action=f"ncu --set full -k {top[0].name} -c 1 PROGRAM shows what limits it (Nsight Compute)")
+    is_library = is_library_kernel(context.trace.names[context.operations.name[chosen[0]]])
+    if is_library:
+        return told._replace(action="")
+    return told._replace(action=f"{profile_command(context, name)} shows it")
 
 
 def _bigger_gpu(subject: Subject) -> Told | None:
@@ -644,11 +655,21 @@ def _de_interleave(subject: Subject) -> Told | None:
 
 
 def _move_to_device(subject: Subject) -> Told | None:
-    if found := subject.found("operator-on-cpu"):
-        return found
-    if subject.is_part:
-        return None
-    return Told("no number: the trace does not name operators that run on the CPU")
+    return subject.found("operator-on-cpu")
+
+
+#: What to call the response to host code that nothing on record names.
+UNSEEN_WORK = "Find out what the host runs"
+#: What to call the response to batches that the launching thread makes itself.
+LOAD_BESIDE = "Prepare the next batch in other processes or threads"
+
+
+def title_of_work(item: Finding) -> str:
+    """What to call the response to the host's own work: by the function that samples show, else how to find it."""
+    function = item.evidence.get("hottest_function")
+    if function == "main":
+        return "Find out which lines of main take the time"
+    return f"Speed up {function}, or take it off the path to the GPU" if function else UNSEEN_WORK
 
 
 def _read_back(subject: Subject) -> Told | None:
@@ -663,22 +684,37 @@ def _fewer_operators(subject: Subject) -> Told | None:
     return _own_work(subject) if is_in_operators(subject.context) else None
 
 
+#: Rules that speak of the host's own time, each of a part of its own.
+_OWN_TIME = ("host-phase", "managed-read-back", "host-input", "input-between-steps")
+
+
 def _own_work(subject: Subject) -> Told | None:
+    is_known = is_in_operators(subject.context)
     if found := subject.found("host-work"):
-        return found
-    told = subject.replayed("cpu_free", "what the device idles for the host's own work")
-    phase = subject.found("host-phase")
-    if phase is None or phase.saving_ns is None or told.saving_ns is None:
+        item = next(
+            item for item in subject.findings if item.rule == "host-work" and found.because.startswith(item.title)
+        )
+        title = "" if is_known else title_of_work(item)
+        return found._replace(title=title, is_search=title == UNSEEN_WORK)
+    told = subject.replayed("cpu_free", "the GPU idles while the host runs its own code")
+    if is_known or told.saving_ns is None:
         return told
-    rest_ns = max(told.saving_ns[1] - phase.saving_ns[1], 0)
+    if not told.saving_ns[1]:
+        return told
+    of_others = [item.saving_ns[1] for item in subject.findings if item.rule in _OWN_TIME and item.saving_ns]
+    rest_ns = max(told.saving_ns[1] - sum(of_others), 0)
     if rest_ns < subject.context.least_ns:
-        return Told("hardly any of the host's own work lies outside of the phase told on its own", applies=False)
-    because = f"{told.because}, beside the phase told on its own"
-    return told._replace(saving_ns=(0, rest_ns), because=because, command="")  # which leaves out less than what-if
+        return Told("hardly any of the host's own work lies outside of what has a finding of its own", applies=False)
+    beside = f", {duration(rest_ns)} of it beside what has a finding of its own" if of_others else ""
+    return told._replace(
+        saving_ns=(0, rest_ns), because=f"{told.because}{beside}", command="", title=UNSEEN_WORK, is_search=True
+    )
 
 
 def _overlap(subject: Subject) -> Told | None:
     """Two that run side by side take as long as the longer: no more is saved than the device works."""
+    if found := subject.found("host-input"):
+        return found._replace(title=LOAD_BESIDE)
     found, busy_ns = subject.found("host-phase"), subject.busy_ns
     if found and found.saving_ns and found.saving_ns[1] <= busy_ns:
         return found
@@ -698,13 +734,7 @@ def _limited(told: Told, most_ns: int) -> Told:
 
 
 def _threads(subject: Subject) -> Told | None:
-    if found := subject.found("preempted"):
-        return found
-    if subject.is_part:
-        return None
-    if not subject.context.trace.captured.cpu_scheduling:
-        return Told("no number: CPU scheduling was not captured (nsys: --cpuctxsw=process-tree)")
-    return Told("no number: no thread waits for a core here; whether more would help, the trace does not tell")
+    return subject.found("preempted")
 
 
 # Input

@@ -43,7 +43,7 @@ from boundby.trace.tables import (
     StreamRole,
     Streams,
 )
-from boundby.trace.vocabulary.cuda import is_communication
+from boundby.trace.vocabulary.cuda import is_communication, is_expert_parallel
 
 Raw = dict[str, Int64Array]
 
@@ -304,6 +304,10 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
         is_comm = pick(communicates, indexes.names(raw["shortName"], unknown=""), False) & (kind == OpKind.KERNEL)
     else:
         is_comm = np.zeros(len(kind), bool)
+    demangled = indexes.names(raw["demangledName"], unknown="")
+    to_experts = np.array([is_expert_parallel(text) for text in indexes.pool.names()], bool)
+    if to_experts.any():
+        is_comm |= pick(to_experts, demangled, False) & (kind == OpKind.KERNEL)
     return Operations(
         start_ns=raw["start"],
         end_ns=raw["end"],
@@ -312,7 +316,7 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
         stream=thin(narrow(raw["streamId"])),
         correlation=narrow(replaced(raw["correlationId"], MISSING, NO_CORRELATION)),
         kind=kind,
-        name=indexes.names(raw["demangledName"], unknown=""),
+        name=demangled,
         bytes=narrow(replaced(raw["bytes"], MISSING, 0)),
         direction=direction,
         source=_lookup(memory, raw["srcKind"]),

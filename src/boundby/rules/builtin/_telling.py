@@ -12,7 +12,7 @@ from boundby.attribution.windows import step_region
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
-from boundby.evidence.hotspots import Hotspot
+from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
 from boundby.evidence.initialization import progress_at
 from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
@@ -64,6 +64,8 @@ def match(
     if place.parts:
         shared["places"] = [f"{_name(context, part)}: {times(part)}" for part in place.parts]
     hottest: dict[str, object] = {"hottest_functions": [spot.label for spot in spots]} if spots else {}
+    if spots and spots[0].symbol != PYTHON_CODE:
+        hottest["hottest_function"] = spots[0].short_symbol
     return Match(
         region=place.region,
         title=title,
@@ -133,13 +135,13 @@ def unseen_advice(context: RuleContext) -> str:
 
 def early_advice(context: RuleContext, files: int, *, is_known: bool) -> tuple[str, ...]:
     """What to do about what comes once, at first calls. ``files``: so many are opened; ``is_known``: functions are."""
-    once = "a longer run does not pay it again: run each shape once before what counts, and keep the process alive"
+    once = "a longer run does not pay it again: keep the process alive for the next job"
     if files:
         what = context.program.pick("loading code or data does", torch="imports do", python="imports do")
         opened = f"{count(files)} files are opened there, as {what}"
         first = f"It lies before most of the kernels, and {opened}: most likely {once}"
     elif is_known:
-        first = f"It lies before most of the kernels, so most likely it is a cost of first calls, and {once}"
+        first = f"It lies before most of the kernels, so most likely {once}"
     else:
         first = f"{unseen_advice(context)}. It lies before most of the kernels: if it is a cost of first calls, {once}"
     return first, f"The rest without it: boundby analyze {rest_options(context)}"

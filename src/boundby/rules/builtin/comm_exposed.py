@@ -24,9 +24,16 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if exposed < worth or exposed - min(waited_ns(context), exposed) < worth:
         return  # little, or waiting for a late device: comm-straggler says so
     hidden = max(1 - exposed / max(collectives.total_ns, 1), 0.0)
+    runs_ns, each = collectives.total_ns // devices, " on each GPU" if devices > 1 else ""
+    share = percent(min(runs_ns * devices / max(context.window_ns, 1), 1))
+    kernels = (
+        f"other kernels hide {duration(runs_ns - exposed // devices)} of it, and {duration(exposed // devices)} "
+        f"({percent(exposed / max(context.window_ns, 1))}) stay"
+        if runs_ns - exposed // devices >= context.least_ns
+        else "no other kernel hides it"
+    )
     yield collectives.match(
-        f"communication takes {duration(exposed // devices)}{' a GPU' if devices > 1 else ''} that no kernel hides, "
-        f"{percent(exposed / max(context.window_ns, 1))} of the window",
+        f"communication runs for {duration(runs_ns)}{each}, {share} of the window: {kernels}",
         {
             "exposed_ns": exposed,
             "total_ns": collectives.total_ns,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
+from boundby.evidence.kernel_limits import limits, profile_command, profiler
 from boundby.evidence.kernels import Occupancy, attention, elementwise_chains, theoretical_occupancy
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
@@ -95,25 +95,33 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
         evidence["registers_per_thread"] = registers or None
         evidence["shared_bytes_per_block"] = shared_bytes
         grid = f", {blocks:,} block{'s' if blocks > 1 else ''} of {threads:,} threads"
+    told = limits(context, hot.rows)
+    seen = f"; {told[0]}" if told else ""
     if occupancy is not None:
         evidence["theoretical_occupancy_fraction"] = round(occupancy.fraction, 4)
         evidence["occupancy_limited_by"] = occupancy.limit
     shape = int(context.operations.shape[longest])
     if shape >= 0 and (percents := int(context.trace.shapes.occupancy_percent[shape])) >= 0:
         evidence["estimated_occupancy_fraction"] = percents / 100
-    scale = f"For scale: twice as fast, it would save {duration(saved_ns)}; only ncu can tell if that is possible"
     return hot.match(
         f"{label}{f', {versions} versions together, takes' if versions > 1 else ' takes'} {percent(share)} of the sum "
-        f"of all kernels' durations: {count(len(hot))} x {duration(middle_ns)}{grid}",
+        f"of all kernels' durations: {count(len(hot))} x {duration(middle_ns)}{grid}{seen}",
         evidence,
         None,  # how far it is from its limit cannot be seen in a timeline
         (
             *_profile_advice(context, longest, label),
-            *(() if saved_ns is None else (scale,)),
+            *_scale(context, saved_ns),
             *_occupancy_advice(context, label, occupancy),
         ),
         severity="medium" if of_window >= RULE.threshold(context, "medium_fraction") else "low",
     )
+
+
+def _scale(context: RuleContext, saved_ns: int | None) -> tuple[str, ...]:
+    if saved_ns is None:
+        return ()
+    possible = f"only {profiler(context)} can tell if that is possible"
+    return (f"For scale: twice as fast, it would save {duration(saved_ns)}; {possible}",)
 
 
 def _occupancy_advice(context: RuleContext, label: str, occupancy: Occupancy | None) -> tuple[str, ...]:
@@ -122,17 +130,16 @@ def _occupancy_advice(context: RuleContext, label: str, occupancy: Occupancy | N
     if occupancy.limit not in ("registers", "shared memory"):
         return ()
     return (
-        f"{label} can hold only {percent(occupancy.fraction)} of the warps that fit ({occupancy.limit}): see in Nsight "
-        "Compute whether latency is its limit before changing that",
+        f"{label} can hold only {percent(occupancy.fraction)} of the warps that fit ({occupancy.limit}): see with "
+        f"{profiler(context)} whether latency is its limit before changing that",
     )
 
 
 def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ...]:
     work, name = device_work(context), context.trace.names[context.operations.name[row]]
-    plain = re.match(r"\w+", label)
     profile = (
-        f"ncu --set full --launch-count 3 --kernel-name regex:{plain[0] if plain else 'KERNEL'} PROGRAM shows whether "
-        "memory, arithmetic or latency limits it: near the peak of one of them, only less work helps"
+        f"{profile_command(context, label)} shows whether memory, arithmetic or latency limits it: near the peak of "
+        "one of them, only less work helps"
     )
     if (source := context.trace.kernel_sources.get(name)) is not None:
         return (f"Triton compiled it from {source}: change its blocks, warps and stages there, and measure", profile)

@@ -104,9 +104,18 @@ _COMMUNICATION = expression(
 )
 
 
+# DeepEP and its kin: dispatch, combine and notify, whose short names say nothing.
+_EXPERT_PARALLEL = expression(r"(?:\b|_)ep::(?:(?:inter|intra)node\w*|low_latency\w*)::|deep_ep\d+(?:inter|intra)node")
+
+
 def is_communication(kernel_name: str) -> bool:
-    """True for a kernel that moves data between GPUs, by its short name."""
-    return bool(_COMMUNICATION.search(kernel_name))
+    """True for a kernel that moves data between GPUs, by its name, short or with namespaces."""
+    return bool(_COMMUNICATION.search(kernel_name)) or is_expert_parallel(kernel_name)
+
+
+def is_expert_parallel(kernel_name: str) -> bool:
+    """True for a kernel that sends tokens to experts on other GPUs and back, by its name with namespaces."""
+    return bool(_EXPERT_PARALLEL.search(re.split("[<(]", kernel_name, maxsplit=1)[0]))
 
 
 class OverheadClass(IntEnum):
