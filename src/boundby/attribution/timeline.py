@@ -171,6 +171,7 @@ def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -
             overhead=trace.overhead.take(of_thread[trace.overhead.thread]),
             schedule=trace.schedule.take(of_thread[trace.schedule.thread]),
             samples=trace.samples.take(of_thread[trace.samples.thread]),
+            messages=trace.messages.take(of_thread[trace.messages.thread]),
         )
     return trace
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.jobs.meetings import Aligned
-from boundby.jobs.summary import RankSummary
+from boundby.jobs.summary import UNKNOWN, RankSummary
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array
 from boundby.native.chain import NONE, Course, replay
 
@@ -73,10 +73,13 @@ def _links(
         for stream in np.unique(table.stream).tolist():
             rows = np.flatnonzero(table.stream == stream)
             before[rows[1:]] = rows[:-1]
-        is_queued = (table.ready_ns < table.start_ns) & (before != NONE)
+        is_queued = (table.ready_ns < table.start_ns) & (before != NONE) & (table.stream != UNKNOWN)
         events = summary.events
         inside = slice(low, low + len(events))
-        instance[inside] = of_row[events.meeting]
+        parts = aligned.matched.parts_of(place)
+        joined = of_row.copy()  # who goes on before the last comes waits for nobody
+        joined[aligned.matched.row[parts[aligned.matched.is_left_early[parts]]]] = NONE
+        instance[inside] = np.where(events.is_join, joined[events.meeting], of_row[events.meeting])
         waits_for = np.where(is_queued, of_row[before], NONE)
         queue[inside] = np.where(events.is_join, NONE, waits_for[events.meeting])
         apart = np.where(is_queued, table.start_ns - table.end_ns[before], 0)

@@ -158,8 +158,11 @@ class Job:
 
 
 def _first_ends(summaries: Sequence[RankSummary], aligned: Aligned) -> float:
-    """When all ranks have left their first collective: before that, ranks begin at different times."""
+    """When all ranks have left their first collective: before that, ranks begin at different times. Those of one report
+    begin when all have."""
     matched = aligned.matched
+    if aligned.begin_together:
+        return float(max((one.window_ns[0] for one in summaries), default=0))
     if not len(matched):
         return float(min((one.window_ns[0] for one in summaries), default=0))
     first = np.full(len(summaries), np.iinfo(np.int64).max)

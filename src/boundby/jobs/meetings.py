@@ -17,6 +17,7 @@ import numpy.typing as npt
 from boundby.jobs.summary import UNKNOWN, RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, unique
 from boundby.model.records import dataclass
+from boundby.trace.vocabulary.mpi import is_mpi, is_symmetric
 
 Float = npt.NDArray[np.float64]
 #: Ends of one collective lie within this of each other once clocks are set; real sets show microseconds.
@@ -38,7 +39,8 @@ MATCHED_SHARE = 0.5
 MOSTLY_PAIRED = 0.9
 #: Oscillators differ by less.
 MOST_DRIFT = 2e-4
-_PASSING = {"sendrecv", "send", "recv", "mpisend", "mpirecv", "mpiisend", "mpiirecv", "mpissend"}
+MESSAGE = "message"  # what a message between two ranks is called whose ends and tag are told
+_PASSING = {MESSAGE, "sendrecv", "send", "recv", "mpisend", "mpirecv", "mpiisend", "mpiirecv", "mpissend"}
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Matched:
     names: tuple[str, ...]
     kind: tuple[str, ...]  # per instance
     bytes: Int64Array  # per instance: the most that any part tells
+    ready_ns: Int64Array  # per part: since when it could take place as far as its rank is concerned
+    is_message: BoolArray  # per instance: of the hosts' message passing, whose parts need not end together
 
     def __len__(self) -> int:
         return len(self.expected)
@@ -108,16 +112,40 @@ class Matched:
     @cached_property
     def transfer_ns(self) -> Int64Array:
         """Per instance: what the last to come takes, which waits for nobody."""
-        return np.maximum(np.minimum.reduceat(self.length_ns, self.first[:-1]), 0) if len(self) else self.expected
+        if not len(self):
+            return self.expected
+        shortest = np.minimum.reduceat(self.length_ns, self.first[:-1])
+        since_last = np.minimum.reduceat(self.end_ns, self.first[:-1]) - self._last_ready_ns
+        return np.maximum(np.where(self.is_message, np.minimum(shortest, since_last), shortest), 0)
+
+    @cached_property
+    def _last_ready_ns(self) -> Int64Array:
+        """Per instance: when its last part was ready."""
+        return np.maximum.reduceat(self.ready_ns, self.first[:-1])
+
+    @cached_property
+    def is_left_early(self) -> BoolArray:
+        """Per part: whether its rank went on before the last came, as who sends a small message does, or a root."""
+        if not len(self):
+            return np.zeros(0, bool)
+        early: BoolArray = self.is_message[self.instance] & (self.end_ns < self._last_ready_ns[self.instance])
+        return early
 
     def latest(self) -> tuple[Int64Array, Int64Array]:
-        """Per instance: the part that came last, and for how long after the second last."""
+        """Per instance: the part that came last, and for how long after the second last. Parts that end together came
+        as late as they are short; of messages the clocks tell, and who went on before has not waited."""
         if not len(self):
             return self.expected, self.expected
-        order = np.lexsort((self.rank, self.length_ns, self.instance))
+        lateness = np.where(self.is_message[self.instance], -self.ready_ns, self.length_ns)
+        order = np.lexsort((self.rank, lateness, self.instance))
         first = self.first[:-1]
-        second = order[np.minimum(first + 1, first + self.size - 1)]
-        return order[first], self.length_ns[second] - self.length_ns[order[first]]
+        last, second = order[first], order[np.minimum(first + 1, first + self.size - 1)]
+        since = np.where(self.is_left_early, np.iinfo(np.int64).min, self.start_ns)
+        since[last] = np.iinfo(np.int64).min
+        waiting_since = np.maximum.reduceat(since, first)
+        waited = np.where(waiting_since > np.iinfo(np.int64).min, self._last_ready_ns - waiting_since, 0)
+        late_by = np.where(self.is_message, np.maximum(waited, 0), self.length_ns[second] - self.length_ns[last])
+        return last, late_by
 
 
 @dataclass(frozen=True)
@@ -127,6 +155,7 @@ class Aligned:
     matched: Matched
     clocks: tuple[Clock, ...]
     notes: tuple[str, ...]
+    begin_together: bool = False  # all ranks stand in one report, from MPI_Init on
 
 
 class _Lane:
@@ -455,12 +484,15 @@ def _settle(
     )
     first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries])).astype(np.int64)
     at = first_row[rank] + row
-    start, end, size = (
+    start, end, ready, size, stream = (
         np.concatenate([np.empty(0, np.int64), *(getattr(one.meetings, column) for one in summaries)])[at]
-        for column in ("start_ns", "end_ns", "bytes")
+        for column in ("start_ns", "end_ns", "ready_ns", "bytes", "stream")
     )
-    clocks = _clocks(summaries, instance, rank, end)
-    start, end = _on_clock(clocks, rank, start), _on_clock(clocks, rank, end)
+    together = np.repeat([all(_end_together(kind) for kind in block.kind) for block in blocks], counts)
+    by_end = np.flatnonzero((stream != UNKNOWN) | together[instance]) if len(instance) else np.empty(0, np.intp)
+    one_clock = _one_clock(summaries, rank)
+    clocks = one_clock or _clocks(summaries, *(of[by_end] for of in (instance, rank, end)))
+    start, end, ready = (_on_clock(clocks, rank, time) for time in (start, end, ready))
     instances = int(before[-1])
     last_end = np.full(instances, np.iinfo(np.int64).min)
     np.maximum.at(last_end, instance, end)
@@ -487,8 +519,26 @@ def _settle(
         tuple(name for _, name in groups),
         tuple(kinds[one] for one in order_of.tolist()),
         np.maximum.reduceat(size, first[:-1]) if instances else np.empty(0, np.int64),
+        ready[order],
+        np.minimum.reduceat(stream[order] == UNKNOWN, first[:-1]) if instances else np.empty(0, bool),
     )
-    return Aligned(matched, clocks, tuple(notes))
+    begin_together = one_clock is not None and not any(one.device for one in summaries)
+    return Aligned(matched, clocks, tuple(notes), begin_together)
+
+
+def _end_together(kind: str) -> bool:
+    """Whether all ranks leave it together: not where a root, or who sends, may go on before the others."""
+    return kind != MESSAGE and (is_symmetric(kind) or is_passing(kind) or not is_mpi(kind))
+
+
+def _one_clock(summaries: Sequence[RankSummary], rank: Int64Array) -> tuple[Clock, ...] | None:
+    """The clocks of ranks that one report holds: the same; None where there are several reports."""
+    if {one.clock for one in summaries} != {summaries[0].clock if summaries else ""} - {""}:
+        return None
+    matched = np.bincount(rank, minlength=len(summaries)).tolist()
+    return tuple(
+        Clock(0.0, 0.0, one.window_ns[0], number, 0.0, 0.0) for one, number in zip(summaries, matched, strict=True)
+    )
 
 
 def _on_clock(clocks: Sequence[Clock], rank: Int64Array, time: Int64Array) -> Int64Array:

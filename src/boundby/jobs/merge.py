@@ -148,7 +148,7 @@ def _ranks(
         first = int(np.argmin(matched.end_ns[mine])) if len(mine) else -1
         alone = np.ones(len(summary.meetings), bool)
         alone[matched.row[mine]] = False
-        start_wait = int(waited[first]) if len(mine) else 0
+        start_wait = int(waited[first]) if len(mine) and not aligned.begin_together else 0
         reports.append(
             RankReport(
                 name=summary.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,12 @@ from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, build_timeline, select
 from boundby.attribution.windows import parse_window, step_candidates
 from boundby.jobs.meetings import is_passing
+from boundby.jobs.messages import message_meetings, passing_messages
 from boundby.jobs.summary import UNKNOWN, Group, Meetings, Piece, RankSummary, compact, queued_ready
-from boundby.model.arrays import Int64Array, factorize, pick
+from boundby.model.arrays import Int64Array, factorize, pick, unique
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, SelectionError
-from boundby.model.intervals import union
+from boundby.model.intervals import EMPTY, IntervalSet, union
 from boundby.model.records import fields, replace
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.structure.steps import find_steps
@@ -67,7 +69,7 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
         raise InputError(
             f"{name} holds no rank: no GPU work, and no annotated host thread.", "Capture with CUDA or NVTX."
         )
-    if len(found) > 1 and trace.place.rank is not None:
+    if len(found) > 1 and trace.place.rank is not None and not trace.ranks:
         # One rank has helpers beside it; of several that meet others, what the report tells is a node's number.
         meeting = [one for one in found if len(one.meetings)]
         return meeting if len(meeting) == 1 else [replace(one, rank=UNKNOWN, world_size=UNKNOWN) for one in found]
@@ -77,6 +79,10 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
 def _ranks_of(trace: Trace, name: str) -> Iterator[tuple[str, Trace]]:
     operations = trace.operations
     pairs = [(int(process), int(device)) for process, device in factorize(operations.process, operations.device)[0]]
+    passing = unique(trace.process_of_thread[unique(trace.messages.thread)]).tolist()
+    if passing and not operations.is_communication.any():  # a rank of MPI is a process, whatever devices it drives
+        first = dict(reversed(pairs))
+        pairs = [(process, first.get(process, -1)) for process in passing]
     if not pairs:
         pairs = [(number, -1) for number in np.unique(trace.process_of_thread[trace.ranges.thread]).tolist()]
     of_process = [process for process, _ in pairs]
@@ -84,7 +90,7 @@ def _ranks_of(trace: Trace, name: str) -> Iterator[tuple[str, Trace]]:
         if process < 0:
             continue
         part, label = trace, name
-        if len(pairs) > 1:
+        if len(pairs) > 1 or process in passing:
             pid = trace.processes[process].pid
             chosen: tuple[int, ...] = (trace.gpus[device].id,) if device >= 0 else ()
             label = f"{name} process {pid}" + (f" GPU {chosen[0]}" if of_process.count(process) > 1 else "")
@@ -106,7 +112,7 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
         return None
     pieces = _without_debits(timeline, segments)
     hosts = _host_meetings(timeline)
-    pieces = _as_communication(pieces, *hosts[:2])
+    pieces = _as_communication(pieces, hosts.inside)
     meetings, groups, kinds = _meetings(timeline, device, hosts)
     regions, coarse, steps = _regions(timeline, device)
     start, end, cause, region = pieces
@@ -120,13 +126,19 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
         edges = np.append(steps, np.iinfo(np.int64).max) if len(steps) else np.array(window)
         kernels = np.histogram(begun, edges)[0].astype(np.int64)
     place = trace.place
+    told = [
+        trace.ranks[process]
+        for process in unique(trace.process_of_thread[unique(trace.messages.thread)]).tolist()
+        if process in trace.ranks
+    ]
     return RankSummary(
         name=label,
-        rank=_rank_of(label) if place.rank is None else place.rank,
-        world_size=UNKNOWN if place.world_size is None else place.world_size,
+        rank=told[0] if len(told) == 1 else _rank_of(label) if place.rank is None else place.rank,
+        world_size=_world_size(trace),
         host="",
         device=gpu,
         base_ns=trace.start_unix_ns or 0,
+        clock=trace.path,
         window_ns=window,
         meetings=meetings,
         events=events,
@@ -138,6 +150,13 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
         kernels=kernels,
         warnings=tuple(sorted({warning.message for warning in trace.warnings})),
     )
+
+
+def _world_size(trace: Trace) -> int:
+    """Ranks of the job, as its environment or its largest communicator tells."""
+    told = trace.place.world_size
+    largest = max((one.size for one in trace.communicators), default=UNKNOWN)
+    return max(largest, UNKNOWN) if told is None else told
 
 
 def _rank_of(name: str) -> int:
@@ -174,33 +193,44 @@ def _without_debits(timeline: Timeline, segments: Segments) -> _Columns:
     return start[order], end, cause, region
 
 
-_Hosts = tuple[Int64Array, Int64Array, npt.NDArray[np.int64], list[str]]
+class _Hosts(NamedTuple):
+    """Message passing of the host: when it is in any, and meetings of it that are known by their ranges' names."""
+
+    inside: IntervalSet
+    rows: npt.NDArray[np.int64]  # ranges
+    names: list[str]
+
+
+def _are_told(trace: Trace) -> bool:
+    """Whether more than names is told of message passing, and the devices do not communicate themselves."""
+    told = trace.messages
+    return bool(((told.communicator >= 0) | (told.peer >= 0)).any()) and not trace.operations.is_communication.any()
 
 
 def _host_meetings(timeline: Timeline) -> _Hosts:
-    """The outermost calls of message passing of the host: start, end, range row, name."""
+    """What the host passes; nothing where the devices communicate."""
     trace = timeline.trace
+    if _are_told(trace):
+        return _Hosts(passing_messages(timeline), np.empty(0, np.int64), [])
     wanted = {number for number, text in enumerate(trace.names) if _MESSAGE.match(text)}
     real = {number for number in wanted if trace.names[number].startswith("gloo:")}
     if real:  # what torch's own operators only ask for
         wanted = {number for number in wanted if not trace.names[number].startswith("c10d::")}
     if not wanted or trace.operations.is_communication.any():
-        empty = np.empty(0, np.int64)
-        return empty, empty, empty, []
+        return _Hosts(EMPTY, np.empty(0, np.int64), [])
     ranges = trace.ranges
     rows = np.flatnonzero(np.isin(ranges.name, sorted(wanted)) & (ranges.end_ns - ranges.start_ns >= _SHORTEST_NS))
     rows = rows[np.lexsort((-ranges.end_ns[rows], ranges.start_ns[rows]))]
     reach = np.maximum.accumulate(ranges.end_ns[rows]) if len(rows) else rows
     outer = rows[np.append(True, ranges.start_ns[rows][1:] >= reach[:-1])] if len(rows) else rows
     names = [trace.names[number] for number in ranges.name[outer].tolist()]
-    return ranges.start_ns[outer], ranges.end_ns[outer], outer.astype(np.int64), names
+    return _Hosts(union(ranges.start_ns[outer], ranges.end_ns[outer]), outer.astype(np.int64), names)
 
 
-def _as_communication(pieces: _Columns, start: Int64Array, end: Int64Array) -> _Columns:
+def _as_communication(pieces: _Columns, inside: IntervalSet) -> _Columns:
     """Inside the host's message passing, what is not computing is communication."""
-    if not len(start):
+    if not len(inside.start):
         return pieces
-    inside = union(start, end)
     edges = np.ravel(np.column_stack((inside.start, inside.end)))
     steps = StepFunction(edges, np.tile([1, NOTHING], len(inside.start)))
     first, last, row, talks = cut(pieces[0], pieces[1], steps)
@@ -218,7 +248,10 @@ def _meetings(
     parts = []
     if device is not None:
         parts.append(_device_meetings(timeline, device, groups, kinds))
-    start, end, rows, names = hosts
+    rows, names = hosts.rows, hosts.names
+    if _are_told(timeline.trace):
+        parts.append(message_meetings(timeline, groups, kinds))
+    start, end = timeline.trace.ranges.start_ns[rows], timeline.trace.ranges.end_ns[rows]
     met = np.array([bool(_MEETING.match(name)) for name in names], bool)
     if met.any():
         count = int(met.sum())

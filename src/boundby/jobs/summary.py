@@ -100,6 +100,7 @@ class RankSummary:
     step_ns: Int64Array  # when each step begins on the device; empty where no steps are known
     kernels: Int64Array
     warnings: tuple[str, ...] = ()
+    clock: str = ""  # what the times were taken by: ranks of one report have one clock; "": not told
 
     @property
     def own_ns(self) -> Int64Array:

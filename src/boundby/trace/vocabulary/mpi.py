@@ -61,6 +61,9 @@ _PATTERNS: tuple[tuple[MessageKind, re.Pattern[str]], ...] = tuple(
     )
 )
 _MPI = expression(r"^P?MPI_[A-Za-z]")
+_SENDS = expression(r"^P?MPI_(?:i?[bsr]?send(?:_init)?|i?sendrecv\w*)_?$", re.IGNORECASE)
+_RECEIVES = expression(r"^P?MPI_(?:i?m?recv(?:_init)?|i?sendrecv\w*)_?$", re.IGNORECASE)
+_SYMMETRIC = expression(r"^P?MPI_i?(?:barrier|all(?:reduce|gather|to)\w*|reduce_scatter\w*)_?$", re.IGNORECASE)
 
 
 def is_mpi(name: str) -> bool:
@@ -71,3 +74,18 @@ def is_mpi(name: str) -> bool:
 def message_kind(name: str) -> MessageKind:
     """What the call of this name does."""
     return next((kind for kind, pattern in _PATTERNS if pattern.match(name)), MessageKind.OTHER)
+
+
+def sends(name: str) -> bool:
+    """True for a call that sends a message to one rank, or begins to."""
+    return bool(_SENDS.match(name))
+
+
+def receives(name: str) -> bool:
+    """True for a call that receives a message of one rank, or begins to."""
+    return bool(_RECEIVES.match(name))
+
+
+def is_symmetric(name: str) -> bool:
+    """True for a collective that no rank leaves before all have come."""
+    return bool(_SYMMETRIC.match(name))

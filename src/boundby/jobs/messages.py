@@ -1,0 +1,198 @@
+"""One rank's calls of MPI as meetings: collectives by communicator and order, messages by both ends, tag and order.
+
+A message that was begun (MPI_Isend, MPI_Irecv) is met where it is waited for: it is ready from its begin on, and holds
+its rank up in the MPI_Wait calls that follow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.timeline import Timeline
+from boundby.jobs.meetings import MESSAGE
+from boundby.jobs.summary import UNKNOWN, Group, Meetings
+from boundby.model.arrays import Int64Array, factorize, is_any, places, ranked, unique
+from boundby.model.intervals import EMPTY, IntervalSet, union
+from boundby.model.records import fields
+from boundby.trace.facts import Communicator
+from boundby.trace.tables import Messages
+from boundby.trace.vocabulary.mpi import WAITING, MessageKind, receives, sends
+
+WORLD = "all ranks"
+
+
+def message_meetings(timeline: Timeline, groups: dict[Group, int], kinds: dict[str, int]) -> Meetings:
+    """The meetings of the rank's thread that passes most messages. Adds to ``groups`` and ``kinds``."""
+    trace = timeline.trace
+    threads, counts = np.unique(trace.messages.thread, return_counts=True)
+    if not len(threads):
+        return Meetings.empty()
+    thread = int(threads[counts.argmax()])
+    calls = trace.messages.of_thread(thread)
+    kind = trace.message_kind[calls.name]
+    process = trace.threads[thread].process
+    known = [one for one in trace.communicators if one.process == process]
+    place, names = _communicators(calls, known)
+    is_whole = bool((kind == MessageKind.START).any())  # else others may have begun to count before
+    meetings = calls.take(np.flatnonzero(kind == MessageKind.COLLECTIVE))
+    parts = [_collectives(timeline, meetings, place[kind == MessageKind.COLLECTIVE], names, groups, kinds, is_whole)]
+    rank = trace.ranks.get(process, UNKNOWN)
+    passes = is_any(kind, (MessageKind.SEND, MessageKind.RECEIVE, MessageKind.BEGIN))
+    passes &= calls.peer >= 0
+    if rank != UNKNOWN and passes.any():
+        rows = np.flatnonzero(passes)
+        parts.append(_passed(timeline, calls, kind, rows, (place, names, rank), groups, kinds))
+    columns = ([getattr(part, column.name) for part in parts] for column in fields(Meetings))
+    return Meetings(*(np.concatenate(column) for column in columns))
+
+
+def passing_messages(timeline: Timeline) -> IntervalSet:
+    """When the rank is in MPI, once that has started."""
+    trace, busy = timeline.trace, EMPTY
+    for thread in unique(trace.messages.thread).tolist():
+        inside = trace.in_messages(thread, (*WAITING, MessageKind.BEGIN))
+        busy = union(*(np.concatenate(sides) for sides in zip(busy, inside, strict=True)))
+    return busy
+
+
+def _communicators(calls: Messages, known: list[Communicator]) -> tuple[npt.NDArray[np.int64], list[Group]]:
+    """Of each call the communicator that it is on, and the communicators: named alike on all ranks by their size and by
+    which of that size they are. Where a call does not tell its own, it is on the first."""
+    groups, count = [], dict[int, int]()
+    for one in known:
+        count[one.size] = count.get(one.size, 0) + 1
+        groups.append(Group(f"communicator {count[one.size]} of {one.size} ranks", one.members))
+    if not groups:
+        return np.zeros(len(calls), np.int64), [Group(WORLD)]
+    handle, since = (np.array([getattr(one, what) for one in known], np.int64) for what in ("handle", "since_ns"))
+    place = np.zeros(len(calls), np.int64)
+    for number in np.argsort(since, kind="stable").tolist():  # a handle that is free is used again
+        place[(calls.communicator == handle[number]) & (calls.start_ns >= since[number])] = number
+    return place, groups
+
+
+def _collectives(
+    timeline: Timeline,
+    calls: Messages,
+    place: npt.NDArray[np.int64],
+    names: list[Group],
+    groups: dict[Group, int],
+    kinds: dict[str, int],
+    is_whole: bool,
+) -> Meetings:
+    group, kind = _named_groups(place, names, groups), _named_kinds(timeline, calls, kinds)
+    sequence = _order_in(place) if is_whole else np.full(len(calls), UNKNOWN, np.int64)
+    return _meetings(timeline, calls, calls.start_ns, calls.start_ns, calls.end_ns, group, kind, sequence)
+
+
+def _passed(
+    timeline: Timeline,
+    calls: Messages,
+    kind: npt.NDArray[np.int8],
+    rows: npt.NDArray[np.intp],
+    own: tuple[npt.NDArray[np.int64], list[Group], int],
+    groups: dict[Group, int],
+    kinds: dict[str, int],
+) -> Meetings:
+    """Messages between two ranks, numbered by their ends, tag and communicator. One that is both (MPI_Sendrecv) is what
+    it receives."""
+    place, names, rank = own
+    texts = timeline.trace.names
+    is_receive = np.array([receives(text) for text in texts], bool)[calls.name[rows]]
+    is_send = np.array([sends(text) for text in texts], bool)[calls.name[rows]] & ~is_receive
+    of_world = np.array([_is_world(names[one]) for one in place[rows].tolist()], bool)
+    kept = (is_receive | is_send) & of_world
+    rows, is_send = rows[kept], is_send[kept]
+    peer, tag, on = calls.peer[rows], calls.tag[rows], place[rows]
+    source, target = np.where(is_send, rank, peer), np.where(is_send, peer, rank)
+    distinct, which = factorize(on, source, target, tag)
+    group_of = [
+        groups.setdefault(
+            Group(f"{names[one].name}, from {src} to {dst}, tag {tag}", tuple(sorted({src, dst}))), len(groups)
+        )
+        for one, src, dst, tag in distinct.tolist()
+    ]
+    passing = kinds.setdefault(MESSAGE, len(kinds))
+    start, end = _held(calls, kind, rows)
+    return _meetings(
+        timeline,
+        calls.take(rows),
+        calls.start_ns[rows],
+        start,
+        end,
+        np.array(group_of, np.int64)[which],
+        np.full(len(rows), passing, np.int64),
+        _order_in(which),
+    )
+
+
+def _is_world(group: Group) -> bool:
+    """Whether its ranks are numbered as the job's are."""
+    return not group.ranks or group.ranks == tuple(range(len(group.ranks)))
+
+
+def _held(calls: Messages, kind: npt.NDArray[np.int8], rows: npt.NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
+    """From when to when each message can hold its rank: in its own call; one that was begun, in the next waits, up to
+    where others are begun."""
+    start, end = calls.start_ns[rows].copy(), calls.end_ns[rows].copy()
+    waits, begins = np.flatnonzero(kind == MessageKind.WAIT), np.flatnonzero(kind == MessageKind.BEGIN)
+    begun = np.flatnonzero(kind[rows] == MessageKind.BEGIN)
+    if not len(waits) or not len(begun):
+        return start, end
+    first = places(calls.start_ns[waits], end[begun])
+    begun, first = begun[first < len(waits)], first[first < len(waits)]
+    until = np.append(calls.start_ns[begins], np.iinfo(np.int64).max)
+    following = until[places(until, calls.start_ns[waits[first]])]
+    last = places(calls.start_ns[waits], following) - 1
+    start[begun], end[begun] = calls.start_ns[waits[first]], calls.end_ns[waits[last]]
+    return start, end
+
+
+def _meetings(
+    timeline: Timeline,
+    calls: Messages,
+    ready: Int64Array,
+    start: Int64Array,
+    end: Int64Array,
+    group: npt.NDArray[np.int64],
+    kind: npt.NDArray[np.int64],
+    sequence: Int64Array,
+) -> Meetings:
+    if not len(calls):
+        return Meetings.empty()
+    region = timeline.ownership.at(int(calls.thread[0]), calls.start_ns)
+    return Meetings(
+        start,
+        end,
+        ready,
+        np.full(len(calls), UNKNOWN, np.int64),
+        group.astype(np.int32),
+        kind.astype(np.int32),
+        np.maximum(calls.sent_bytes, calls.received_bytes),
+        sequence,
+        region.astype(np.int32),
+    )
+
+
+def _order_in(group: npt.NDArray[np.int64]) -> Int64Array:
+    """Each row's number among those of its group, in their order."""
+    order = np.argsort(group, kind="stable")
+    ranked = group[order]
+    first = np.searchsorted(ranked, ranked)
+    found = np.empty(len(group), np.int64)
+    found[order] = np.arange(len(group)) - first
+    return found
+
+
+def _named_groups(place: npt.NDArray[np.int64], names: list[Group], groups: dict[Group, int]) -> npt.NDArray[np.int64]:
+    number = np.zeros(len(names), np.int64)
+    for one in unique(place).tolist():
+        number[one] = groups.setdefault(names[one], len(groups))
+    return number[place]
+
+
+def _named_kinds(timeline: Timeline, calls: Messages, kinds: dict[str, int]) -> npt.NDArray[np.int64]:
+    names = timeline.trace.names
+    used, which = ranked(calls.name)
+    return np.array([kinds.setdefault(names[one], len(kinds)) for one in used.tolist()], np.int64)[which]
