@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 import numpy as np
@@ -12,11 +12,11 @@ from boundby.jobs.diagnosis import Chance, Culprit, Diagnosis, Job, diagnose
 from boundby.jobs.meetings import Aligned, Clock, align
 from boundby.jobs.summary import UNKNOWN, RankSummary
 from boundby.model import units
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, factorize, group_sums
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
 from boundby.model.records import replace
-from boundby.results.job import JobReport, JobVerdict, JobWhatIf, Pair, RankClock, RankReport, Straggler
+from boundby.results.job import Ended, JobReport, JobVerdict, JobWhatIf, Pair, RankClock, RankReport, Straggler
 
 #: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.
 IMBALANCE_SHARE = 0.05
@@ -52,7 +52,8 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
     here = {one.rank for one in kept}
     missing = tuple(sorted(set(range(max(world, 0))) - here)) if UNKNOWN not in here else ()
     notes = [*aligned.notes, *_notes(kept, aligned, diagnosis, missing)]
-    stragglers = tuple(_straggler(one) for one in diagnosis.culprits)
+    waited = _waited_in(kept, aligned)
+    stragglers = tuple(_straggler(one, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
     stragglers += tuple(_random(one, diagnosis.steps) for one in diagnosis.chance)
     return JobReport(
         path=path,
@@ -64,7 +65,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         collectives=len(aligned.matched),
         verdict=_verdict(ranks, diagnosis, aligned, missing, kept),
         stragglers=tuple(sorted(stragglers, key=lambda one: (-one.saving_ns, one.kind, one.ranks))),
-        extras=tuple(_straggler(one) for one in diagnosis.extras),
+        extras=tuple(_straggler(one, *_longest(waited, one.ranks)) for one in diagnosis.extras),
         ranks=ranks,
         pairs=_pairs(aligned, len(kept)),
         what_if=tuple(
@@ -80,7 +81,53 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         missing=missing,
         left_out=(*left_out, *problems),
         notes=tuple(notes),
+        ended=_ended(kept),
     )
+
+
+def _ended(summaries: Sequence[RankSummary]) -> tuple[Ended, ...]:
+    """Ranks that did not come to the end of MPI."""
+    return tuple(
+        Ended(
+            rank=place,
+            call=last.call,
+            is_inside=last.is_inside,
+            lasted_ns=last.until_ns - last.since_ns,
+            peer=last.peer if last.peer >= 0 else None,
+            tag=last.tag if last.tag >= 0 else None,
+            bytes=last.bytes if last.bytes >= 0 else None,
+        )
+        for place, one in enumerate(summaries)
+        if (last := one.unfinished) is not None
+    )
+
+
+def _waited_in(summaries: Sequence[RankSummary], aligned: Aligned) -> dict[int, dict[str, int]]:
+    """For each rank that others wait for: how long they do, by the call or collective that they are in."""
+    matched, found = aligned.matched, dict[int, dict[str, int]]()
+    if not len(matched):
+        return found
+    latest, late_by = matched.latest()
+    last = matched.rank[latest][matched.instance]
+    waited = np.minimum(late_by[matched.instance], matched.length_ns - matched.transfer_ns[matched.instance])
+    waits = np.flatnonzero((matched.rank != last) & (waited > 0) & ~matched.is_left_early)
+    call = np.concatenate([one.meetings.call for one in summaries])
+    first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries])).astype(np.int64)
+    of_part = call[first_row[matched.rank[waits]] + matched.row[waits]]
+    distinct, which = factorize(last[waits], matched.rank[waits], of_part)
+    for (culprit, rank, number), ns in zip(
+        distinct.tolist(), group_sums(which, waited[waits], len(distinct)).tolist(), strict=True
+    ):
+        name, of_culprit = summaries[rank].kinds[number], found.setdefault(culprit, {})
+        of_culprit[name] = of_culprit.get(name, 0) + ns
+    return found
+
+
+def _longest(waited: Mapping[int, Mapping[str, int]], ranks: Sequence[int]) -> tuple[str | None, int]:
+    """The call in which others wait longest for one of these ranks, and for how long."""
+    every = [(ns, name) for rank in ranks for name, ns in waited.get(rank, {}).items()]
+    ns, name = max(every, default=(0, None), key=lambda one: one[0])
+    return name, ns
 
 
 def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned, list[str]]:
@@ -259,7 +306,7 @@ def _folded(culprits: Sequence[Culprit]) -> list[Culprit]:
     ]
 
 
-def _straggler(culprit: Culprit) -> Straggler:
+def _straggler(culprit: Culprit, waited_in: str | None, waited_ns: int) -> Straggler:
     return Straggler(
         kind=culprit.kind,
         ranks=culprit.ranks,
@@ -270,6 +317,8 @@ def _straggler(culprit: Culprit) -> Straggler:
         cause_share=round(culprit.share, 4),
         saving_ns=max(culprit.saving_ns, 0),
         steps=culprit.steps,
+        waited_in=waited_in,
+        waited_ns=waited_ns,
     )
 
 
@@ -320,6 +369,11 @@ def _verdict(
     reasons = _doubts(diagnosis, aligned, missing, summaries)
     confidence = "high" if not reasons else "medium" if len(reasons) == 1 else "low"
     because = "" if len(aligned.matched) else "no collective could be matched over the ranks"
+    stuck = [one for one in _ended(summaries) if one.is_inside]
+    if stuck:
+        names = [_name(summaries[one.rank]) for one in stuck]
+        inside = " and ".join(f"{name} in {one.call}" for name, one in zip(names[:2], stuck, strict=False))
+        because = f"it did not come to its end: {inside} until then"
     alone, waited = _alone(summaries, aligned)
     if not because and alone > _MOSTLY_ALONE * waited:
         because = f"for {units.percent(alone / waited)} of the time in collectives their other ranks are not here"
@@ -357,15 +411,16 @@ def _told(bound: str, confidence: str, because: str, reasons: Sequence[str], sav
 
 
 def _who(culprit: Culprit, summaries: Sequence[RankSummary]) -> str:
-    names = [
-        f"rank {summaries[one].rank}" if summaries[one].rank != UNKNOWN else summaries[one].name
-        for one in culprit.ranks
-    ]
+    names = [_name(summaries[one]) for one in culprit.ranks]
     if culprit.kind == "stage":
         return f"stage {culprit.stage} ({names[0]}{' and others' if len(names) > 1 else ''}) does more than the others"
     if culprit.kind == "link":
         return f"transfers of {names[0]} and its group are slow"
     return f"{names[0]} comes late" if len(names) == 1 else f"{len(names)} ranks come late"
+
+
+def _name(summary: RankSummary) -> str:
+    return f"rank {summary.rank}" if summary.rank != UNKNOWN else summary.name
 
 
 def _doubts(

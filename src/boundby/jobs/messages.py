@@ -83,7 +83,7 @@ def _collectives(
 ) -> Meetings:
     group, kind = _named_groups(place, names, groups), _named_kinds(timeline, calls, kinds)
     sequence = _order_in(place) if is_whole else np.full(len(calls), UNKNOWN, np.int64)
-    return _meetings(timeline, calls, calls.start_ns, calls.start_ns, calls.end_ns, group, kind, sequence)
+    return _meetings(timeline, calls, calls.start_ns, calls.start_ns, calls.end_ns, group, kind, sequence, kind)
 
 
 def _passed(
@@ -114,7 +114,7 @@ def _passed(
         for one, src, dst, tag in distinct.tolist()
     ]
     passing = kinds.setdefault(MESSAGE, len(kinds))
-    start, end = _held(calls, kind, rows)
+    start, end, held_in = _held(calls, kind, rows)
     return _meetings(
         timeline,
         calls.take(rows),
@@ -124,6 +124,7 @@ def _passed(
         np.array(group_of, np.int64)[which],
         np.full(len(rows), passing, np.int64),
         _order_in(which),
+        _named_kinds(timeline, calls.take(held_in), kinds),
     )
 
 
@@ -132,21 +133,23 @@ def _is_world(group: Group) -> bool:
     return not group.ranks or group.ranks == tuple(range(len(group.ranks)))
 
 
-def _held(calls: Messages, kind: npt.NDArray[np.int8], rows: npt.NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
-    """From when to when each message can hold its rank: in its own call; one that was begun, in the next waits, up to
-    where others are begun."""
-    start, end = calls.start_ns[rows].copy(), calls.end_ns[rows].copy()
+def _held(
+    calls: Messages, kind: npt.NDArray[np.int8], rows: npt.NDArray[np.intp]
+) -> tuple[Int64Array, Int64Array, npt.NDArray[np.intp]]:
+    """From when to when each message can hold its rank, and the call: its own; of one that was begun the next waits, up
+    to where others are begun."""
+    start, end, held_in = calls.start_ns[rows].copy(), calls.end_ns[rows].copy(), rows.copy()
     waits, begins = np.flatnonzero(kind == MessageKind.WAIT), np.flatnonzero(kind == MessageKind.BEGIN)
     begun = np.flatnonzero(kind[rows] == MessageKind.BEGIN)
     if not len(waits) or not len(begun):
-        return start, end
+        return start, end, held_in
     first = places(calls.start_ns[waits], end[begun])
     begun, first = begun[first < len(waits)], first[first < len(waits)]
     until = np.append(calls.start_ns[begins], np.iinfo(np.int64).max)
     following = until[places(until, calls.start_ns[waits[first]])]
     last = places(calls.start_ns[waits], following) - 1
-    start[begun], end[begun] = calls.start_ns[waits[first]], calls.end_ns[waits[last]]
-    return start, end
+    start[begun], end[begun], held_in[begun] = calls.start_ns[waits[first]], calls.end_ns[waits[last]], waits[first]
+    return start, end, held_in
 
 
 def _meetings(
@@ -158,6 +161,7 @@ def _meetings(
     group: npt.NDArray[np.int64],
     kind: npt.NDArray[np.int64],
     sequence: Int64Array,
+    call: npt.NDArray[np.int64],
 ) -> Meetings:
     if not len(calls):
         return Meetings.empty()
@@ -172,6 +176,7 @@ def _meetings(
         np.maximum(calls.sent_bytes, calls.received_bytes),
         sequence,
         region.astype(np.int32),
+        call.astype(np.int32),
     )
 
 

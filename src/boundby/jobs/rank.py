@@ -24,6 +24,7 @@ from boundby.model.errors import InputError, SelectionError
 from boundby.model.intervals import EMPTY, IntervalSet, union
 from boundby.model.records import fields, replace
 from boundby.model.step_function import NOTHING, StepFunction, cut
+from boundby.structure.ranks import unfinished
 from boundby.structure.steps import find_steps
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.ranges import is_library
@@ -56,7 +57,7 @@ _BYTES = {
 def summarise(trace: Trace, name: str) -> list[RankSummary]:
     """One summary a process with device work (for each of its devices, if it drives several); of a trace without any,
     one for each process with ranges. Raises InputError where nothing can be accounted for."""
-    found = []
+    found, ended = [], {one.process: one for one in unfinished(trace)}
     for label, part in _ranks_of(trace, name):
         try:
             timeline = build_timeline(part, parse_window("gpu"), fold=True, find=False)
@@ -64,7 +65,8 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
             continue
         summary = _summary(timeline, label)
         if summary is not None:
-            found.append(summary)
+            passing = unique(trace.process_of_thread[unique(part.messages.thread)]).tolist()
+            found.append(replace(summary, unfinished=ended.get(passing[0]) if len(passing) == 1 else None))
     if not found:
         raise InputError(
             f"{name} holds no rank: no GPU work, and no annotated host thread.", "Capture with CUDA or NVTX."

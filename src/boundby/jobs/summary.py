@@ -9,6 +9,7 @@ size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, f
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
+from boundby.structure.ranks import Unfinished
 from boundby.trace.tables import Table
 
 UNKNOWN = -1
@@ -48,6 +50,11 @@ class Meetings(Table):
     bytes: Int64Array  # UNKNOWN where not told
     sequence: Int64Array  # of the group; UNKNOWN where not told
     region: Int32Array
+    call: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # the rank's own name for it, as ``kind``
+
+    def __post_init__(self) -> None:
+        if len(self.call) != len(self.kind):
+            object.__setattr__(self, "call", self.kind)
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,7 @@ class RankSummary:
     step_ns: Int64Array  # when each step begins on the device; empty where no steps are known
     kernels: Int64Array
     warnings: tuple[str, ...] = ()
+    unfinished: Unfinished | None = None  # what it was in when the recording ended, where it did not end MPI
     clock: str = ""  # what the times were taken by: ranks of one report have one clock; "": not told
 
     @property

@@ -20,6 +20,8 @@ OUTLIERS = 10
 _PAIRS = 32
 #: Predictions that save less are not worth a line.
 _LEAST_SAVED = 0.01
+#: So many ranks that did not come to the end are told one by one.
+_MOST_ENDINGS = 4
 _SCENARIOS = {
     "balance": "perfect balance",
     "transfer_free": "transfers take no time",
@@ -58,9 +60,33 @@ def headline(job: JobReport) -> str:
     ranks = f"{len(job.ranks)} ranks"
     if job.missing:
         ranks = f"{len(job.ranks) + len(job.missing)} ranks, of which {len(job.ranks)} are here,"
+    if any(one.is_inside for one in job.ended):
+        return f"The job of {ranks.rstrip(',')} did not end: {'; '.join(endings(job))}."
     if verdict.bound == "unknown":
         return f"It is not known what bounds the job of {ranks.rstrip(',')}: {clean(verdict.because)}."
     return f"The job of {ranks} is {bound}: {clean(verdict.because)}."
+
+
+def endings(job: JobReport) -> list[str]:
+    """What ranks were in that did not come to the end of MPI, those that are stuck first."""
+    ordered = sorted(job.ended, key=lambda one: (not one.is_inside, -one.lasted_ns, one.rank))
+    sentences = []
+    for one in ordered[:_MOST_ENDINGS]:
+        name = name_of(job, one.rank)
+        if not one.is_inside:
+            sentences.append(f"{name} ended outside of MPI, after {one.call}")
+            continue
+        sends = "to" if "send" in one.call.lower() else "from"
+        peer = next((name_of(job, at) for at, rank in enumerate(job.ranks) if rank.rank == one.peer), "")
+        message = f" {sends} {peer}" if peer else ""
+        details = [f"tag {one.tag}"] * (one.tag is not None) + [units.size(one.bytes)] * bool(one.bytes)
+        message += f" ({', '.join(details)})" if details else ""
+        sentences.append(f"{name} is in {one.call}{message} for the last {units.duration(one.lasted_ns)}")
+    if len(ordered) > _MOST_ENDINGS:
+        sentences.append(f"{units.plural(len(ordered) - _MOST_ENDINGS, 'more rank')} did not end either")
+    if all(one.is_inside for one in ordered) and len(ordered) == len(job.ranks):
+        sentences.append("no rank does what the others wait for")
+    return sentences
 
 
 def facts(job: JobReport) -> list[str]:
@@ -119,7 +145,10 @@ def told(job: JobReport, one: Straggler) -> str:
         return f"{subject} {'are each' if many else 'is'} held up {often}, by {excess} of {what}. Without: {gain}."
     takes, mostly = "each take" if many else "takes", units.percent(one.cause_share)
     peers = f"{'their' if many else 'its'} peers, {mostly} of it {what}, {often}"
-    return f"{subject} {takes} {excess} longer than {peers}. Like them: {gain}."
+    waits = (
+        f" The others wait for it in {clean(one.waited_in)}: {units.duration(one.waited_ns)}." if one.waited_in else ""
+    )
+    return f"{subject} {takes} {excess} longer than {peers}.{waits} Like them: {gain}."
 
 
 def nobody(job: JobReport) -> str:

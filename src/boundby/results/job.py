@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from boundby.model.causes import BOUNDS
-from boundby.model.records import dataclass
+from boundby.model.records import LATER, dataclass
 from boundby.results.codec import Least, Natural, NonNegative, OneOf, Path, Times, derived
 from boundby.results.comparison import Significance
 from boundby.results.report import CONFIDENCES
@@ -77,6 +77,23 @@ class Straggler:
         Natural, "The job would be so much shorter if it did what its peers do, those before it mended."
     ]
     steps: Annotated[Natural, "In how many steps it shows."]
+    waited_in: Annotated[
+        str | None, LATER, "The call or collective in which others wait for it longest; null: in none."
+    ] = None
+    waited_ns: Annotated[Natural, LATER, "How long they wait there for it, nanoseconds of all of them."] = 0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A rank that started MPI and did not end it: its last call, and whether it ever returned from it."""
+
+    rank: Annotated[Natural, "Place in the list of ranks."]
+    call: Annotated[str, "Its last call that waits for others."]
+    is_inside: Annotated[bool, "It never returned from it."]
+    lasted_ns: Annotated[Natural, "How long it was in it, nanoseconds."]
+    peer: Annotated[int | None, "The rank that the message is for, or of; null: not told."] = None
+    tag: Annotated[int | None, "The message's tag; null: not told."] = None
+    bytes: Annotated[int | None, "The message's size; null: not told."] = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +156,7 @@ class JobReport(Saved):
     missing: Annotated[tuple[int, ...], "Ranks that the job has and no report was given of."] = ()
     left_out: Annotated[tuple[str, ...], "Reports that could not be used, and why."] = ()
     notes: Annotated[tuple[str, ...], "What else should be known."] = ()
+    ended: Annotated[tuple[Ended, ...], LATER, "Ranks that did not come to the end of MPI."] = ()
 
     @property
     @derived(after="length_ns")
@@ -201,6 +219,7 @@ class JobComparison(Saved):
 
 
 __all__ = [
+    "Ended",
     "JobComparison",
     "JobReport",
     "JobSide",
