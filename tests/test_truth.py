@@ -11,12 +11,7 @@ STATED = court.truths(folder) if (folder := traces_folder()) else {}
 #: Told wrongly today, each by an issue that is open.
 OPEN = {
     "camera_25_frames_a_second.sqlite",
-    "cpp_stuck_inside_driver.sqlite",
-    "cuda_not_recorded.sqlite",
     "dali_waits_in_driver_bf16.sqlite",
-    "failed_cupti_driver_newer.sqlite",
-    "failed_import.sqlite",
-    "failed_script_not_found.sqlite",
     "first_program_four_operations.sqlite",
     "host_prints_between_kernels.sqlite",
     "host_random_weights.sqlite",
@@ -25,7 +20,6 @@ OPEN = {
     "pair_chunks_of_1000.sqlite",
     "pair_pageable.sqlite",
     "three_pageable_copies.sqlite",
-    "torch_model_left_on_cpu.sqlite",
 }
 
 

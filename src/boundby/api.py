@@ -31,6 +31,7 @@ from boundby.results.report import (
     AnalysisSummary,
     DeviceReport,
     Finding,
+    NoGpuWork,
     NotChecked,
     RegionReport,
     Report,
@@ -39,7 +40,8 @@ from boundby.results.report import (
     WhatIf,
 )
 from boundby.stats.figures import Figures, exclusive_account, measure
-from boundby.trace.facts import TraceWarning
+from boundby.trace.facts import ProgramEnd, TraceWarning
+from boundby.trace.program_end import program_end
 from boundby.trace.tables import OpKind, Trace
 
 if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no replay, no rules and no verdict
@@ -209,9 +211,29 @@ class Analysis:
     def _regions(self, glob: str | None = None, min_share: float = 0.0) -> tuple[RegionReport, ...]:
         from boundby.verdict import summary
 
-        part = self.timeline, self.stats, self.replayed
+        part, no_verdict = (self.timeline, self.stats, self.replayed), self._no_verdict
         with self.in_time("judging regions", _JUDGED):
-            return summary.regions(*part, glob=glob, min_share=min_share)
+            return summary.regions(*part, glob=glob, min_share=min_share, no_verdict=no_verdict)
+
+    @cached_property
+    def program_end(self) -> ProgramEnd | None:
+        """How the program ended, if it failed or was interrupted."""
+        return program_end(self.trace)
+
+    @cached_property
+    def no_gpu_work(self) -> NoGpuWork | None:
+        """Why the trace holds no GPU work; None: it holds some, or records of some are missing."""
+        if self.timeline.devices or self.options.processes:  # of chosen ones: another may have used the GPU
+            return None
+        from boundby.evidence.no_gpu_work import no_gpu_work
+
+        return no_gpu_work(self.trace, self.program_end, int(self.timeline.losses.lost.sum()))
+
+    @property
+    def _no_verdict(self) -> str | None:
+        """Why the host's time says nothing about the program, where that is so."""
+        why = self.no_gpu_work
+        return None if why is None or why.is_host_only else str(why)
 
     @cached_property
     def rule_settings(self) -> Settings:
@@ -253,7 +275,7 @@ class Analysis:
         every, broken = self._rules
         heap.give_back()
         with self.in_time("looking for what to change", _JUDGED):
-            looked = find(context, every, settings.disabled)
+            looked = find(context, every, settings.disabled, is_moot=self._no_verdict is not None)
         devices, threads, shown, late = self._first_responses(looked.found, shown)
         context.forget()
         del self.rule_context  # what rules asked is worked out anew if somebody else asks: a seventh of all memory
@@ -285,7 +307,11 @@ class Analysis:
                 show_all=chosen.show_all,
             ),
             # Last: whether backtraces can be read is known once something has asked for them.
-            trace=_describe(self.trace, self.timeline, chosen.skip_first, late),
+            trace=replace(
+                _describe(self.trace, self.timeline, chosen.skip_first, late),
+                program=self.program_end,
+                no_gpu_work=self.no_gpu_work,
+            ),
         )
 
     def _first_responses(
@@ -294,13 +320,14 @@ class Analysis:
         """Devices, threads and regions with what to do first; without it, and with a warning, if time runs out."""
         from boundby.verdict import first_responses, summary
 
-        context, devices, threads = self.rule_context, self.devices, summary.threads(self.timeline)
+        context, devices = self.rule_context, self.devices
+        threads = summary.threads(self.timeline, self._no_verdict)
         predictor = self.predictor if context.is_replayed else None
         try:
             with self.in_time("asking what to do first", _FOUND):
                 return (
                     first_responses.of_devices(context, predictor, found, devices, self.options.arguments()),
-                    first_responses.of_threads(context, found, threads),
+                    first_responses.of_threads(context, found, threads, self.no_gpu_work),
                     first_responses.of_regions(context, found, regions),
                     (),
                 )

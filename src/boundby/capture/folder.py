@@ -197,6 +197,15 @@ def rank_of(folder: Path) -> tuple[int, int] | None:
         return None
 
 
+def exit_code_of(folder: Path) -> int | None:
+    """With what the program of a run ended, as run.json tells it; None where it was stopped, or that is not known."""
+    try:
+        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        return None if told.get("stopped_by") else int(told["exit_code"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
 def not_recorded(folder: Path) -> dict[str, str]:
     """Why kinds of data are not in a run, as run.json tells: kind -> reason."""
     try:

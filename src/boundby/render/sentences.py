@@ -11,6 +11,7 @@ from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.render.text import clean, file_name
 from boundby.results.report import (
+    NO_GPU_WORK,
     DeviceReport,
     FirstResponse,
     Phase,
@@ -20,6 +21,8 @@ from boundby.results.report import (
     Verdict,
     WhatIf,
 )
+from boundby.trace.facts import ProgramEnd
+from boundby.trace.vocabulary.last_words import INTERRUPTED
 
 IN_RANGES = 0.9  # of the host's time: ranges that cover less of it are told to do so
 NOTHING = "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
@@ -61,6 +64,54 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headlin
         first, second = (BOUND_LABEL.get(cause, cause) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}, nearly alike.", "mixed")
     return Headline(f"{subject} {verb} ", BOUND_LABEL.get(verdict.bound, verdict.bound).upper(), ".", verdict.bound)
+
+
+@dataclass(frozen=True)
+class Lead:
+    """What stands above everything where the program itself, or the recording, went wrong."""
+
+    headline: Headline
+    told: tuple[str, ...]
+    lines: tuple[str, ...] = ()  # of the program's own output
+
+
+def lead(report: Report) -> Lead | None:
+    """Of a report without GPU work: its diagnosis; None where the host's time is judged as it is."""
+    why = report.trace.no_gpu_work
+    if why is None or why.is_host_only:
+        return None
+    if report.trace.program is not None and why.diagnosis == "failed":
+        return ended(report)
+    words = NO_GPU_WORK[why.diagnosis]
+    because = f": {clean(why.because).rstrip('.')}" if why.because else ""
+    told = () if report.trace.program is None else (str(ended_headline(report.trace.program)),)
+    return Lead(Headline("", words.upper(), f"{because}.", "unknown"), told)
+
+
+def ended(report: Report) -> Lead | None:
+    """How the program ended, where it failed or was interrupted."""
+    end = report.trace.program
+    if end is None:
+        return None
+    told = f"It ended after {units.duration(end.after_ns)}"
+    if not report.devices:
+        why = report.trace.no_gpu_work
+        told += ", before any GPU work" if why is None or not why.has_started_cuda else ", with no GPU work on record"
+    told += f", with exit status {end.exit_code}" if end.exit_code is not None else ""
+    rest = (
+        "What follows is what it did until then" if report.devices else "What was measured until then gives no verdict"
+    )
+    rest = "The recording is whole until then" if end.ended == INTERRUPTED else rest
+    lines = () if end.ended == INTERRUPTED else tuple(clean(line) for line in end.lines if end.words not in line)
+    return Lead(ended_headline(end), (f"{told}. {rest}.",), lines)
+
+
+def ended_headline(end: ProgramEnd) -> Headline:
+    """``The program FAILED: ModuleNotFoundError: No module named 'numpy' (train.py:6).``"""
+    before, stressed = ("The program was ", "INTERRUPTED") if end.ended == INTERRUPTED else ("The program ", "FAILED")
+    words = clean(end.words).rstrip(".")
+    place = f" ({clean(end.where)})" if end.where and end.where not in words else ""
+    return Headline(before, stressed, f": {words}{place}." if words else f"{place}.", "unknown")
 
 
 def not_busy(device: DeviceReport) -> str:
@@ -264,7 +315,7 @@ def what_ran(report: Report) -> str:
 def circumstances(report: Report) -> tuple[str, ...]:
     """What part of the trace, GPU, nsys version, window and file, each a short phrase."""
     parts = ["only the last part of the report (--max-memory)"] if report.trace.is_part else []
-    parts += gpus([device.name or f"GPU {device.id}" for device in report.devices])
+    parts += gpus([device.name or f"GPU {device.id}" for device in report.devices]) or [_no_gpus(report)]
     if report.trace.nsys_version:
         parts.append(f"nsys {clean(report.trace.nsys_version)}")
     parts.append(window(report))
@@ -278,7 +329,13 @@ def circumstances(report: Report) -> tuple[str, ...]:
 def gpus(names: Sequence[str]) -> list[str]:
     """``8 x NVIDIA A100``: each name once, with how many there are."""
     counts = Counter(clean(name) for name in names)
-    return [f"{number} x {name}" if number > 1 else name for name, number in counts.items()] or ["no GPU work"]
+    return [f"{number} x {name}" if number > 1 else name for name, number in counts.items()]
+
+
+def _no_gpus(report: Report) -> str:
+    why = report.trace.no_gpu_work
+    is_unknown = why is not None and why.diagnosis in ("not_recorded", "inside_driver")
+    return "the GPU's work is not on record" if is_unknown else "no GPU work"
 
 
 def window(report: Report) -> str:

@@ -44,14 +44,15 @@ class Account:
     responses: tuple[FirstResponse, ...] = ()
     exposed_by_waits_ns: int | None = None
     left: sentences.Left | None = None  # of a device's window without each cause alone, by replay
+    lead: sentences.Lead | None = None  # what is told instead of a verdict, of a report without GPU work
 
     @property
     def headline(self) -> sentences.Headline:
-        return sentences.headline(self.verdict, self.name)
+        return sentences.headline(self.verdict, self.name) if self.lead is None else self.lead.headline
 
     @property
     def because(self) -> str:
-        return sentences.because(self.verdict)
+        return sentences.because(self.verdict) if self.lead is None else " ".join(self.lead.told)
 
     @property
     def most(self) -> str:
@@ -74,11 +75,13 @@ class Account:
     @property
     def told(self) -> tuple[str, ...]:
         """Why, and what it would save."""
-        return _filled(sentences.because(self.verdict), self.most)
+        return _filled(self.because, self.most)
 
     @property
     def doubts(self) -> tuple[str, ...]:
         """How sure that is, and what comes next."""
+        if self.lead is not None:
+            return ()
         return _filled(
             sentences.confidence(self.verdict),
             sentences.next_best(self.verdict, self.whole_ns, self.left),
@@ -108,7 +111,7 @@ class Account:
 
 def accounts(report: Report) -> tuple[Account, ...]:
     """Of the devices; then of the host's threads, the busiest first."""
-    whole_ns = longest_window(report)
+    whole_ns, lead = longest_window(report), sentences.lead(report)
     devices = (
         Account(
             name=sentences.gpu(device),
@@ -139,6 +142,7 @@ def accounts(report: Report) -> tuple[Account, ...]:
             meanings=HOST_MEANING,
             note=sentences.blocked_on(thread.blocked_on),
             responses=thread.first_responses,
+            lead=lead,
         )
         for thread in sorted(report.threads, key=lambda thread: (-thread.total_ns, thread.pid, thread.tid))
     )
@@ -150,6 +154,8 @@ def summaries(members: Sequence[Account]) -> list[tuple[sentences.Headline, str]
     groups: dict[tuple[str, tuple[str, str] | None], list[Account]] = {}
     for account in members:
         groups.setdefault((account.verdict.bound, account.verdict.mixed_of), []).append(account)
+    if members and members[0].lead is not None:
+        return [(members[0].headline, "")]
     return [
         (
             sentences.headline(

@@ -29,13 +29,21 @@ from boundby.results.codec import (
     derived,
 )
 from boundby.results.saved import Saved
-from boundby.trace.facts import Captured, GpuInfo, TraceWarning, UnreadTable
+from boundby.trace.facts import Captured, GpuInfo, ProgramEnd, TraceWarning, UnreadTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CONFIDENCES = ("high", "medium", "low")
 DOUBTS = ("delays", "collectives", "contradictions", "sleeps", "lags", "calls")
+#: Why a report holds no GPU work, in words.
+NO_GPU_WORK = {
+    "failed": "the program failed",
+    "not_recorded": "CUDA was not recorded",
+    "inside_driver": "the program is inside a CUDA call",
+    "unused": "nothing ran on the GPU",
+    "host_only": "nothing on record uses a GPU",
+}
 SEVERITIES = ("high", "medium", "low", "note")  # of findings, worst first
 
 
@@ -95,6 +103,10 @@ class TraceSummary:
         LATER,
         "Why cuda, nvtx, osrt, cpu_scheduling, gpu_metrics or cuda_graphs are not there, as far as that is known.",
     ] = field(default_factory=dict)
+    program: Annotated[
+        ProgramEnd | None, LATER, "How the program ended; null: nothing says that it failed or was interrupted."
+    ] = None
+    no_gpu_work: Annotated[NoGpuWork | None, LATER, "Why there is no GPU work; null where there is some."] = None
 
     not_read: Annotated[
         tuple[UnreadTable, ...], LATER, "Tables of an nsys report that hold rows and that boundby does not read."
@@ -347,6 +359,25 @@ class FirstResponse:
     is_search: Annotated[
         bool, "True: it finds out what to change; the saving is what the change is worth if there is one."
     ] = False
+
+
+@dataclass(frozen=True)
+class NoGpuWork:
+    """Why the report holds no GPU work, and what to do about it."""
+
+    diagnosis: Annotated[str, OneOf(tuple(NO_GPU_WORK)), "What it is."]
+    because: Annotated[str, "Why, without a full stop."]
+    has_started_cuda: Annotated[bool, "Whether the profiler saw the program initialize CUDA."] = False
+    response: Annotated[FirstResponse | None, "What to do; null: nothing is wrong with a program of the host."] = None
+
+    @property
+    def is_host_only(self) -> bool:
+        """Whether the host's time is all that there is to judge."""
+        return self.diagnosis == "host_only"
+
+    def __str__(self) -> str:
+        words = NO_GPU_WORK[self.diagnosis]
+        return f"{words}: {self.because}" if self.because else words
 
 
 @dataclass(frozen=True)

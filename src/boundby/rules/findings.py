@@ -20,6 +20,7 @@ HIGH_SHARE, MEDIUM_SHARE = 0.10, 0.03
 MOST_EXAMPLES = 3
 # What these speak of is sure to save nothing where processes that make the input set the pace.
 BEHIND_INPUT = ("gpu_compute", "gpu_copy", "cuda_api", "sync", "streams")
+_MOOT = "what is on record says nothing of how the program runs"
 _FIGURES = expression(r"[\d.,]+")
 
 
@@ -33,9 +34,15 @@ class Findings:
     checked: int
 
 
-def find(context: RuleContext, rules: Iterable[Rule], disabled: Collection[str] = ()) -> Findings:
-    """Run the rules, but for the ``disabled`` ids. A rule that fails, or for which there is no time left, is one that
+def find(
+    context: RuleContext, rules: Iterable[Rule], disabled: Collection[str] = (), *, is_moot: bool = False
+) -> Findings:
+    """Run the rules, but for the ``disabled`` ids; none where what is on record says nothing of how the
+    program runs (``is_moot``). A rule that fails, or for which there is no time left, is one that
     could not check: no rule brings an analysis down."""
+    if is_moot:
+        looked_for = sorted(rule.id for rule in rules if rule.id not in disabled)
+        return Findings((), tuple(NotChecked(rule, _MOOT, could_matter=False) for rule in looked_for), 0)
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
     checked = 0

@@ -106,6 +106,44 @@ class JobPlace:
 
 
 @dataclass(frozen=True)
+class Written:
+    """The end of what a process wrote to standard error or to standard output."""
+
+    pid: int
+    is_error: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """What the profiler noted of itself. ``severity``: 1 information, 2 warning, 3 error."""
+
+    severity: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What was recorded of the machine. None: not told."""
+
+    cores: int | None = None
+    cuda_driver: str | None = None  # the newest CUDA that the driver supports: 12.4
+
+
+@dataclass(frozen=True)
+class ProgramEnd:
+    """How the program ended, where it failed or was stopped."""
+
+    ended: Annotated[str, "failed or interrupted."]
+    words: Annotated[str, "What it said last, one line; empty: nothing."] = ""
+    where: Annotated[str | None, "File and line of the program's own code that its words name."] = None
+    after_ns: Annotated[int, "From the first event of the recording to the last one."] = 0
+    before_gpu_work: Annotated[bool, "Whether no GPU work is on record."] = True
+    exit_code: Annotated[int | None, "As a shell has it; null: not known."] = None
+    lines: Annotated[tuple[str, ...], "The lines of its output that tell of it."] = ()
+
+
+@dataclass(frozen=True)
 class Captured:
     """Which kinds of data the report holds."""
 

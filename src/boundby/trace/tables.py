@@ -39,11 +39,14 @@ from boundby.trace.facts import (
     Captured,
     Communicator,
     Cycle,
+    Diagnostic,
     GpuInfo,
     JobPlace,
+    Machine,
     ProcessGroup,
     TraceWarning,
     UnreadTable,
+    Written,
 )
 from boundby.trace.frames import ROUNDED_NS, FrameStacks
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
@@ -566,6 +569,10 @@ class Trace:
     communicators: tuple[Communicator, ...] = ()  # of MPI, as each process knows them
     ranks: Mapping[int, int] = field(default_factory=dict)  # of MPI: by process, an index into ``processes``
     not_read: tuple[UnreadTable, ...] = ()  # tables of the report that hold rows and that nothing reads
+    written: tuple[Written, ...] = ()  # the ends of what processes wrote
+    diagnostics: tuple[Diagnostic, ...] = ()  # what the profiler noted, the most severe first
+    machine: Machine = Machine()
+    exit_code: int | None = None  # of the program, as a shell has it; None: not known
 
     @property
     def main_cycle(self) -> Cycle | None:

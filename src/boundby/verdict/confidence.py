@@ -165,7 +165,8 @@ def _more_alone(case: Case, decision: Decision) -> str | None:
 
 
 def _doubts_of_host(case: Case) -> Iterator[Doubt]:
-    """Of a verdict on host time alone."""
+    """Of a verdict on host time alone: it is never sure, since it is not what a GPU waits for."""
+    yield (1, "no GPU work is on record") if case.no_verdict is None else (2, "no verdict can be given")
     if not case.has_cpu_evidence:
         yield 2, "neither CPU scheduling, samples nor OS calls were captured"
     elif case.window_ns:

@@ -210,7 +210,7 @@ CLOCKS = (
 
 def _no_device(case: Case) -> str | None:
     if not case.launches_lost:
-        return None
+        return case.no_verdict
     lost = f"{case.launches_lost:,} launches are on record, and no work of a GPU is: what it did is not known"
     return f"{lost}. {CAPTURE_AGAIN}"
 

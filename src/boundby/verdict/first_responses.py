@@ -30,7 +30,7 @@ from boundby.model.units import count, duration, percent, plural, size
 from boundby.replay.predictor import Predictor, Step
 from boundby.replay.questions import answer
 from boundby.replay.removals import Faster
-from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, RegionReport, ThreadReport
+from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, NoGpuWork, RegionReport, ThreadReport
 from boundby.rules.builtin import builtin
 from boundby.rules.rule import Rule
 from boundby.trace.tables import OpKind
@@ -299,10 +299,12 @@ _NEEDS_EVIDENCE = ("vectorise", "threads", "managed-memory", "move-to-device", "
 
 
 def of_threads(
-    context: RuleContext, findings: Sequence[Finding], threads: Sequence[ThreadReport]
+    context: RuleContext, findings: Sequence[Finding], threads: Sequence[ThreadReport], no_gpu_work: NoGpuWork | None
 ) -> tuple[ThreadReport, ...]:
-    """Host threads (in traces without GPU work) with what to do first: the best findings, else what to capture, else
-    what the page of their bound says."""
+    """Host threads (in traces without GPU work) with what to do first: what mends the lack of GPU work, else the best
+    findings, else what to capture, else what the page of their bound says."""
+    if no_gpu_work is not None and no_gpu_work.response is not None:
+        return tuple(replace(thread, first_responses=(no_gpu_work.response,)) for thread in threads)
     made = []
     for thread in threads:
         mine = [item for item in findings if item.severity != "note" and thread.tid in _told_of(context, item)]

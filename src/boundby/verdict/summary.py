@@ -411,12 +411,13 @@ def _stretched(device: DeviceTimeline) -> str | None:
     )
 
 
-def threads(timeline: Timeline) -> tuple[ThreadReport, ...]:
-    """One report per annotated thread, for traces without GPU work."""
-    return tuple(_thread(timeline, account) for account in timeline.threads)
+def threads(timeline: Timeline, no_verdict: str | None = None) -> tuple[ThreadReport, ...]:
+    """One report per annotated thread, for traces without GPU work. ``no_verdict``: why what threads do says nothing
+    about the program."""
+    return tuple(_thread(timeline, account, no_verdict) for account in timeline.threads)
 
 
-def _thread(timeline: Timeline, account: ThreadAccount) -> ThreadReport:
+def _thread(timeline: Timeline, account: ThreadAccount, no_verdict: str | None) -> ThreadReport:
     record = timeline.trace.threads[account.thread]
     cpu = cpu_time_inside(timeline, account.thread, account.covered)
     case = Case(
@@ -427,6 +428,7 @@ def _thread(timeline: Timeline, account: ThreadAccount) -> ThreadReport:
         is_thread=True,
         preempted_ns=int(preempted(timeline, account.segments).sum()),
         launches_lost=int(timeline.losses.lost.sum()),
+        no_verdict=no_verdict,
     )
     return ThreadReport(
         pid=record.pid,
@@ -441,11 +443,18 @@ def _thread(timeline: Timeline, account: ThreadAccount) -> ThreadReport:
 
 
 def regions(
-    timeline: Timeline, figures: Figures, replayed: Counterfactuals, *, glob: str | None = None, min_share: float = 0.0
+    timeline: Timeline,
+    figures: Figures,
+    replayed: Counterfactuals,
+    *,
+    glob: str | None = None,
+    min_share: float = 0.0,
+    no_verdict: str | None = None,
 ) -> tuple[RegionReport, ...]:
     """Every region that counts, depth first, siblings by time. The root comes first, with path ().
 
-    ``glob`` keeps regions that match and what lies in them; ``min_share`` drops those below it.
+    ``no_verdict``: as for `threads`. ``glob`` keeps regions that match and what lies in them; ``min_share`` drops those
+    below it.
     """
     tree = timeline.ownership.regions
     total = figures.inclusive.sum(axis=1)
@@ -480,6 +489,7 @@ def regions(
         any(device.shift.shift_ns for device in timeline.devices),
         max((device.shift.unshown_ns for device in timeline.devices), default=0),
         bool(figures.missing.work_ns.any() or figures.missing.calls_ns.any()),
+        no_verdict,
     )
     reports: dict[int, RegionReport] = {}
     for region in ordered:
@@ -510,6 +520,7 @@ class _Shared:
     is_clock_shifted: bool
     clock_ahead_ns: int
     is_some_lost: bool  # in some region records of work or calls are missing
+    no_verdict: str | None  # why what threads do says nothing about the program
 
     def filled(self, region: int) -> Otherwise | None:
         """The region's account and replay, had the device been busy whenever lost work may have run."""
@@ -617,6 +628,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         launches=int(figures.missing.launches[region]),
         launches_lost=int(figures.missing.lost[region]),
         calls_lost_fraction=shared.calls_lost_fraction,
+        no_verdict=shared.no_verdict,
     )
     verdict = judge(case)
     return RegionReport(

@@ -11,10 +11,12 @@ import numpy as np
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.readers.nsys import callchains, constructs
-from boundby.readers.nsys.database import Database, as_text
+from boundby.readers.nsys.database import Database
 from boundby.readers.nsys.declared import Reads
-from boundby.trace.facts import Captured, JobPlace, TraceWarning
+from boundby.readers.nsys.written import read_diagnostics
+from boundby.trace.facts import Captured, Diagnostic, JobPlace, Machine, TraceWarning
 from boundby.trace.tables import OpKind, Trace
+from boundby.trace.vocabulary.profiler import has_started_cuda, why_no_cuda
 
 _ERROR, _WARNING = 3, 2  # DIAGNOSTIC_EVENT severities
 # nsys writes these into nearly every report; they say nothing about this one.
@@ -36,7 +38,7 @@ DECLARED = (
     Reads("EXPORT_META_DATA", _PAIRS, "the same, in exports of 2022"),
     Reads("META_DATA_CAPTURE", _PAIRS, "the command, and what was asked for"),
     Reads("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",), "when the recording began"),
-    Reads("DIAGNOSTIC_EVENT", ("severity", "text"), "what the profiler complained about"),
+    Reads("TARGET_INFO_SYSTEM_ENV", ("name", "value"), "cores and driver of the machine"),
 )
 
 
@@ -50,6 +52,8 @@ class Metadata:
     warnings: tuple[TraceWarning, ...]
     capture: Mapping[str, str]
     not_recorded: Mapping[str, str]
+    diagnostics: tuple[Diagnostic, ...]
+    machine: Machine
     is_complete: bool
     place: JobPlace
     start_unix_ns: int | None
@@ -64,7 +68,8 @@ def read_metadata(database: Database) -> Metadata:
     # Exports since 2022 close with their own metadata; older ones have neither it nor ANALYSIS tables.
     is_new = any(table.startswith("ANALYSIS_") for table in database.tables)
     is_complete = bool(export) or not is_new
-    warnings = list(_diagnostics(database))
+    diagnostics = read_diagnostics(database)
+    warnings = _warnings(diagnostics)
     if not is_complete:
         text = "The export carries no closing metadata: it may have ended early, and tables may be missing."
         warnings.append(TraceWarning("export-incomplete", text))
@@ -74,7 +79,9 @@ def read_metadata(database: Database) -> Metadata:
         command=_command(capture),
         warnings=tuple(warnings),
         capture={name: value for name, value in capture.items() if "ENVIRONMENT" not in name},
-        not_recorded=_not_recorded(database, told, warnings),
+        not_recorded=_not_recorded(database, told, warnings, diagnostics),
+        diagnostics=diagnostics,
+        machine=_machine(database),
         is_complete=is_complete,
         place=JobPlace.in_environment({name: value.strip('"') for name, _, value in variables}),
         start_unix_ns=_session_start_ns(database),
@@ -82,7 +89,10 @@ def read_metadata(database: Database) -> Metadata:
 
 
 def _not_recorded(
-    database: Database, told: Sequence[tuple[str, str]], warnings: Sequence[TraceWarning]
+    database: Database,
+    told: Sequence[tuple[str, str]],
+    warnings: Sequence[TraceWarning],
+    diagnostics: Sequence[Diagnostic],
 ) -> Mapping[str, str]:
     """Why kinds may be missing, as capture settings, target and diagnostics tell: what was asked for and did not come
     needs no flag. Says nothing of kinds that were not asked for."""
@@ -90,8 +100,10 @@ def _not_recorded(
     said = " ".join(warning.message for warning in warnings)
     found = {}
     if "Cuda" in asked:
-        has_gpu = database.holds("TARGET_INFO_GPU")
+        refusal = why_no_cuda(diagnostics)
+        has_gpu = database.holds("TARGET_INFO_GPU") or has_started_cuda(diagnostics)
         found["cuda"] = "traced, none recorded" if has_gpu else "no NVIDIA GPU on that machine"
+        found["cuda"] = found["cuda"] if refusal is None else refusal.because
     if "NvtxEvents" in asked:
         found["nvtx"] = "none was opened: boundby.annotate or --torch-ops adds them"
         if any(warning.code == "nvtx-incompatible" for warning in warnings):
@@ -105,6 +117,14 @@ def _not_recorded(
     if _NO_COUNTERS.search(said):
         found["gpu_metrics"] = "the driver did not permit it (ERR_NVGPUCTRPERM)"
     return found
+
+
+def _machine(database: Database) -> Machine:
+    """Cores and driver of the machine that was recorded."""
+    about = dict(database.pairs("TARGET_INFO_SYSTEM_ENV"))
+    cores, driver = about.get("CpuCores", ""), about.get("CudaDriverVersion", "")
+    cuda = f"{int(driver) // 1000}.{int(driver) % 1000 // 10}" if driver.isdecimal() and int(driver) else None
+    return Machine(int(cores) if cores.isdecimal() and int(cores) else None, cuda)
 
 
 def _session_start_ns(database: Database) -> int | None:
@@ -125,17 +145,11 @@ def _command(capture: Mapping[str, str]) -> str | None:
     return " ".join([PurePath(program).name, *arguments])
 
 
-def _diagnostics(database: Database) -> list[TraceWarning]:
-    if not database.has("DIAGNOSTIC_EVENT", "severity", "text"):
-        return []
-    rows = database.rows(
-        f"SELECT DISTINCT severity, text FROM DIAGNOSTIC_EVENT WHERE severity >= {_WARNING}"
-        " ORDER BY severity DESC, text"
-    )
+def _warnings(diagnostics: Sequence[Diagnostic]) -> list[TraceWarning]:
     found = [
-        TraceWarning("profiler-error" if severity == _ERROR else "profiler-warning", text.strip())
-        for severity, value in rows
-        if (text := as_text(value)) and not _NOISE.search(text)
+        TraceWarning("profiler-error" if one.severity == _ERROR else "profiler-warning", one.text)
+        for one in diagnostics
+        if one.severity >= _WARNING and not _NOISE.search(one.text)
     ]
     trapped = any(_NVTX_TRAP in warning.message for warning in found)
     if trapped:

@@ -14,7 +14,7 @@ import numpy as np
 from boundby.model.errors import InputError
 from boundby.model.records import replace
 from boundby.readers.files import export_again
-from boundby.readers.nsys import callchains, constructs, files, gpu_tables, host_tables, messages, metadata
+from boundby.readers.nsys import callchains, constructs, files, gpu_tables, host_tables, messages, metadata, written
 from boundby.readers.nsys.columnar import ColumnFolder, open_database
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import Raw
@@ -105,6 +105,9 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
             place=about.place,
             start_unix_ns=about.start_unix_ns,
             not_read=unread(database),
+            written=written.read_written(database),
+            diagnostics=about.diagnostics,
+            machine=about.machine,
             shapes=shapes,
             page_faults=gpu_tables.read_page_faults(database),
             backtraces=LazyBacktraces(partial(callchains.read_later, path, shown, identities)),

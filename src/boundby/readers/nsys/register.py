@@ -12,14 +12,24 @@ from itertools import chain
 
 from boundby.model.errors import UserError
 from boundby.model.records import dataclass
-from boundby.readers.nsys import callchains, database, files, gpu_tables, host_tables, identity, messages, metadata
+from boundby.readers.nsys import (
+    callchains,
+    database,
+    files,
+    gpu_tables,
+    host_tables,
+    identity,
+    messages,
+    metadata,
+    written,
+)
 from boundby.readers.nsys.database import Database
 from boundby.readers.nsys.declared import Reads
 from boundby.trace.facts import UnreadTable
 
 READ, TOLD, NOT_READ = "read", "told only", "not read"
 #: Each declares what it reads.
-_READERS = (database, metadata, identity, gpu_tables, host_tables, messages, files, callchains)
+_READERS = (database, metadata, written, identity, gpu_tables, host_tables, messages, files, callchains)
 #: Tables of which boundby tells that they are there.
 _TOLD: dict[str, str] = {
     "GPU_METRICS": "samples of the GPU's counters",
@@ -61,7 +71,6 @@ _NOT_READ = {
     "PERF_EVENT_*": "counters of CPU cores",
     "PMU_*": "counters of CPU cores",
     "PROCESS_*": "starts and ends of processes",
-    "ProcessStreams": "what the program printed",
     "QNX_*": "QNX kernel events",
     "SLI_*": "links between GPUs, for graphics",
     "SOC_*": "counters of the chip",
@@ -72,7 +81,6 @@ _NOT_READ = {
     "TARGET_INFO_GPU_METRICS": "names of the GPU's counters",
     "TARGET_INFO_NETWORK_METRICS": "names of network counters",
     "TARGET_INFO_NIC_INFO": "network cards of the machine",
-    "TARGET_INFO_SYSTEM_ENV": "the machine: cores, drivers, system",
     "TARGET_INFO_*": "the machine and the processes",
     "THREAD_*": "threads",
     "TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS": "how much GPU memory is resident, as Windows counts it",

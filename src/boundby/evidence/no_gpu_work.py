@@ -1,0 +1,184 @@
+"""Why a trace holds no GPU work: the program failed, CUDA was not recorded, it is inside a call of the driver that is
+not on record, nothing ran on a GPU, or it is a program of the host.
+
+What was not recorded is never read as idleness, and what a host thread does meanwhile is then no verdict.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from boundby.model.expressions import expression
+from boundby.model.records import dataclass
+from boundby.model.units import duration, plural
+from boundby.results.report import FirstResponse, NoGpuWork
+from boundby.trace.facts import ProgramEnd
+from boundby.trace.program import Kind, program_of
+from boundby.trace.stacks import Backtraces, StackSource, file_name
+from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.cuda import CallClass, classify_call
+from boundby.trace.vocabulary.last_words import FAILED
+from boundby.trace.vocabulary.profiler import has_started_cuda, why_no_cuda
+
+# A main thread that never comes out of the driver for so much of the recording is inside one call, or one after the
+# other: starting CUDA takes seconds at most, and programs end outside of it.
+_INSIDE_SHARE = 0.50
+_RECORD_AGAIN = "boundby profile -- PROGRAM"
+_DRIVER_BINARY = expression(r"^(?:libcuda|libnvcuda|nvcuda)(?:[-.]\d[\w.]*)?(?:\.so|\.dll|$)")
+_GPU_LIBRARY = expression(
+    r"^(?:lib)?(?:cudart|cublas|cudnn|cufft|cusparse|cusolver|curand|nccl|torch_cuda|c10_cuda|cupy|nvinfer|acccuda"
+    r"|cudafor)\w*[.-]|^libcuda\.so"
+)
+# Domains of NVTX that only libraries for GPUs open.
+_GPU_DOMAIN = expression(r"^(?:TensorRT|myelin|NCCL|NVSHMEM|CUB|CCCL|Thrust|cuDNN|cuBLAS|libcudf)\b", re.IGNORECASE)
+_CUDA_CALL = expression(r"^cu(?:da)?[A-Z]\w+$")
+_USES_THE_GPU = (CallClass.LAUNCH, CallClass.SYNC, CallClass.BLOCKING_COPY, CallClass.ALLOC)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What backtraces show of CUDA. ``call``: one that needs the GPU; ``inside_ns``: how long the main thread has not
+    come out of the driver when the recording ends, and in how many calls of the OS it was seen there."""
+
+    has_library: bool = False
+    call: str | None = None
+    inside_ns: int = 0
+    times: int = 0
+
+
+def no_gpu_work(trace: Trace, end: ProgramEnd | None, launches_lost: int) -> NoGpuWork | None:
+    """The diagnosis; None: there is GPU work, or calls that launched some are on record without it (records are then
+    missing, which the verdict says)."""
+    if len(trace.operations) or launches_lost:
+        return None
+    has_started = has_started_cuda(trace.diagnostics)
+    if end is not None and end.ended == FAILED:
+        return _failed(end, has_started)
+    refusal, seen = why_no_cuda(trace.diagnostics), _look(trace)
+    if refusal is not None and refusal.is_certain:
+        return _not_recorded(refusal.because, refusal.remedy)
+    if seen.inside_ns >= _INSIDE_SHARE * (trace.span_ns[1] - trace.span_ns[0]) > 0:
+        return _inside_driver(seen)
+    if refusal is not None:
+        return _not_recorded(f"{refusal.because}, which is the likely reason", refusal.remedy)
+    if (shown := _shown(trace, seen)) is not None:
+        return shown
+    if len(trace.api) or has_started or (seen.has_library and trace.gpus):
+        return _unused(trace)
+    return NoGpuWork("host_only", "")
+
+
+def _shown(trace: Trace, seen: _Seen) -> NoGpuWork | None:
+    """CUDA was not recorded, although something on record shows it at work."""
+    if len(trace.api):
+        return None
+    is_asked = "cuda" in trace.not_recorded or "CAPTURE_EVENT_TYPE" not in trace.metadata
+    library = next((name for name in trace.domains if _GPU_DOMAIN.match(name)), None)
+    if not is_asked and (seen.has_library or seen.call or library):
+        return _not_recorded("the capture did not ask for it", "Record again with --trace=cuda,nvtx,osrt.")
+    because = None
+    if seen.call is not None:
+        because = f"backtraces show the program in {seen.call}, and no CUDA call is on record"
+    elif library is not None:
+        because = f"{library}, which runs on GPUs, opened ranges, and no CUDA call is on record"
+    if because is None:
+        return None
+    return _not_recorded(because, "boundby doctor looks for the cause; nsys status -e, too.")
+
+
+def _look(trace: Trace) -> _Seen:
+    """Only where nothing of the GPU is on record: backtraces are large."""
+    if not trace.captured.backtraces or len(trace.api):
+        return _Seen()
+    stacks = trace.backtraces.load()
+    frames = stacks.frames
+    binaries = {int(number): file_name(stacks.names[int(number)]) for number in np.unique(frames.module)}
+    symbols = sorted(stacks.names[int(number)] for number in np.unique(frames.symbol))
+    call = next((s for s in symbols if _CUDA_CALL.match(s) and classify_call(s) in _USES_THE_GPU), None)
+    inside_ns, times = _inside(trace, stacks, {n for n, name in binaries.items() if _DRIVER_BINARY.match(name)})
+    return _Seen(any(map(_GPU_LIBRARY.match, binaries.values())), call, inside_ns, times)
+
+
+def _inside(trace: Trace, stacks: Backtraces, driver: set[int]) -> tuple[int, int]:
+    """Of the main thread that is longest in the driver when the recording ends: since when, and in how many calls of
+    the OS it was seen there since."""
+    in_driver = np.isin(stacks.frames.module, sorted(driver))[stacks.frame]
+    of_stack = np.concatenate([[0], np.cumsum(in_driver)])
+    is_inside = of_stack[stacks.first[1:]] > of_stack[stacks.first[:-1]]
+    longest = (0, 0)
+    for number, thread in enumerate(trace.threads):
+        rows = stacks.rows(StackSource.OS, number)
+        if thread.pid != thread.tid or rows.start == rows.stop:
+            continue
+        inside = is_inside[stacks.events.stack[rows]]
+        outside = np.flatnonzero(~inside)
+        since = int(outside[-1]) + 1 if len(outside) else 0
+        if since < len(inside):
+            ns = trace.span_ns[1] - int(stacks.events.start_ns[rows][since])
+            longest = max(longest, (ns, len(inside) - since))
+    return longest
+
+
+def _failed(end: ProgramEnd, has_started: bool) -> NoGpuWork:
+    place = f" ({end.where})" if end.where and end.where not in end.words else ""
+    mend = f"Mend {end.where}" if end.where else "Let the program run to its end"
+    because = "what it did until then is no run to be judged"
+    response = FirstResponse("no_gpu_work.failed", f"{mend}, then record again", because=because, command=_RECORD_AGAIN)
+    return NoGpuWork("failed", f"{end.words}{place}".strip(), has_started, response)
+
+
+def _not_recorded(because: str, remedy: str) -> NoGpuWork:
+    response = FirstResponse(
+        "no_gpu_work.not_recorded",
+        "Record CUDA, then look again",
+        because="what the GPU did is not known, nor what the host waited for",
+        action=remedy,
+        command="boundby doctor",
+    )
+    return NoGpuWork("not_recorded", because, response=response)
+
+
+def _inside_driver(seen: _Seen) -> NoGpuWork:
+    calls = f"{plural(seen.times, 'OS call')} on record"
+    response = FirstResponse(
+        "no_gpu_work.inside_driver",
+        "Find the CUDA call that does not return",
+        because="nsys records a call when it returns, and this one had not when the recording ended",
+        action="gdb -p PID -ex bt -ex detach shows the line. A kernel that does not end keeps the next call waiting "
+        "(compute-sanitizer PROGRAM), and so does a GPU in trouble (dmesg | grep Xid)",
+        command=_RECORD_AGAIN,
+    )
+    because = f"for the last {duration(seen.inside_ns)} the main thread does not leave libcuda, by its {calls}"
+    return NoGpuWork("inside_driver", because, response=response)
+
+
+_DEVICES_OF = {
+    "jax": "print(jax.devices()): without its CUDA plugin (pip install 'jax[cuda12]') JAX computes on the CPU",
+    "tensorflow": "print(tf.config.list_physical_devices('GPU')): an empty list is a build or a driver without CUDA",
+}
+
+
+def _unused(trace: Trace) -> NoGpuWork:
+    because, program = "a library for the GPU is loaded, and no CUDA call is on record", program_of(trace)
+    if len(trace.api):
+        because = f"{plural(len(trace.api), 'CUDA call')} on record, and none of them launches work"
+    title, action = (
+        "Find out why nothing is launched",
+        "Check what each CUDA call returns (cudaGetDeviceCount first), and CUDA_VISIBLE_DEVICES",
+    )
+    if program.kind == Kind.TORCH:
+        title = "Run the model on the GPU: model.to('cuda')"
+        action = "model = model.to('cuda'), and in the loop: batch = batch.to('cuda', non_blocking=True)"
+    elif program.is_python:
+        title = "Run the work on the GPU: nothing was placed there"
+        action = _DEVICES_OF.get(program.library, "Ask the library for its device, and place arrays and models there")
+    response = FirstResponse(
+        "no_gpu_work.unused",
+        title,
+        because="the GPU never worked while the host computed",
+        action=action,
+        command=_RECORD_AGAIN,
+    )
+    return NoGpuWork("unused", because, response=response)

@@ -1,0 +1,335 @@
+"""What a program wrote last: whether that says that it failed or was interrupted, why, and in which line.
+
+An error in the text is no failure: programs print errors and run on. A failure is an error after which nothing but the
+aftermath of an end follows, or the word of whoever started the program (an exit status, mpirun, torchrun).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from boundby.model.expressions import expression
+from boundby.model.records import dataclass
+from boundby.trace.stacks import is_user_python
+
+FAILED, INTERRUPTED = "failed", "interrupted"
+LONGEST_WORDS = 200  # characters: a screen has two lines for them
+LONGEST_LINE = 160  # characters of a line that is kept
+MOST_LINES = 8  # that are kept: a traceback's last frames and the error
+_LONGEST_READ = 2_000  # characters of a line: what errors say stands before that
+SIGINT, SIGTERM = 2, 15
+_BY_SIGNAL = 128  # and the signal's number: the exit status of whom a signal ended
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """How a program ended (`FAILED`, `INTERRUPTED`), by what it said: one line, the place in the user's code
+    (``train.py:6``), and the lines that tell of it."""
+
+    ended: str
+    words: str
+    where: str | None = None
+    lines: tuple[str, ...] = ()
+
+
+class _Weight(IntEnum):
+    """Which of several marks tells the cause: who failed knows more than a signal, and a signal more than who waits."""
+
+    LAUNCHER = 0
+    SIGNAL = 1
+    ERROR = 2
+
+
+class _Mark(NamedTuple):
+    """A line that says that the program ended. ``first`` to ``last``: the lines that belong to it."""
+
+    weight: _Weight
+    first: int
+    last: int
+    words: str
+    where: str | None = None
+    ended: str = FAILED
+    kept: tuple[str, ...] = ()
+
+
+def last_words(errors: str, output: str = "", exit_code: int | None = None) -> LastWords | None:
+    """What the end of standard error (or else of standard output) says of how the program ended; None: nothing says
+    that it failed or was interrupted. ``exit_code``: as a shell has it; None: not known."""
+    if exit_code == 0:
+        return None
+    for text in (errors, output):
+        lines = _clean_lines(text)
+        marks = [mark for mark in _marks(lines) if exit_code is not None or not _runs_on(lines[mark.last + 1 :])]
+        if marks:
+            return _told(marks, lines)
+    if exit_code is None:
+        return None
+    lines = _clean_lines(errors) or _clean_lines(output)
+    said = lines[-1:]  # sys.exit("text") writes just that
+    is_asked = exit_code in (_BY_SIGNAL + SIGINT, _BY_SIGNAL + SIGTERM)
+    words = _short(said[0]) if said and not _is_going(said[0]) else ""
+    return LastWords(
+        INTERRUPTED if is_asked else FAILED, words, _place(said), tuple(map(masked, said)) if words else ()
+    )
+
+
+def masked(text: str) -> str:
+    """The text without what is nobody's business: the names of home folders, and values of what is called a secret."""
+    text = _HOME.sub(r"~", text)
+    text = _SECRET.sub(lambda found: f"{found[1]}***", text)
+    return _TOKEN.sub("***", text)
+
+
+_HOME = expression(r"(?:/home|/Users|/users)/[^/\s'\":]+|[A-Za-z]:\\Users\\[^\\\s'\":]+")
+_SECRET = expression(
+    r"((?:token|secret|password|passwd|credential|api[_-]?key|access[_-]?key)\w*['\"]?\s*[=:]\s*['\"]?|://[^/\s:@]+:)"
+    r"[^\s'\",;@]+",
+    re.IGNORECASE,
+)
+_TOKEN = expression(r"\b(?:hf_|sk-|gh[pousr]_|glpat-|xox[abp]-|AKIA)[A-Za-z0-9_-]{12,}")
+
+_ESCAPES = expression(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
+# What each line of a rank's output may begin with: [rank0]:, [default0]:, [1,0]<stderr>:, (Worker pid=12), 0:.
+_RANK = expression(r"^(?:\[(?:rank|default)\d+\]:|\[\d+,\d+\]<std\w+>:|\(\w+ pid=\d+[^)]*\)|\d+:) ?")
+
+
+def _clean_lines(text: str) -> list[str]:
+    """Lines without colours, ranks, blanks at the ends and what progress bars wrote over."""
+    lines = (line.rpartition("\r")[2] for line in _ESCAPES.sub("", text.replace("\r\n", "\n")).split("\n"))
+    return [line for raw in lines if (line := _RANK.sub("", raw[:_LONGEST_READ]).rstrip())]
+
+
+# What is written after a program has failed, by those who clean up or waited for it.
+_AFTERMATH = expression(
+    r"wandb|mlflow|neptune|resource_tracker|leaked|ProcessGroupNCCL|destroy_process_group|torch[./]distributed|elastic"
+    r"|Killing subprocess|closing signal|exits with return code|srun|slurmstepd|mpirun|mpiexec|prterun|PMIX|ORTE|UCX"
+    r"|nsys|Nsight|HYDRA_FULL_ERROR|Exception ignored|core dumped|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA"
+    r"|warnings\.warn|Warning:|NCCL (?:WARN|INFO)|Run history|Sync(?:ed|ing)",
+    re.IGNORECASE,
+)
+# What only a program that runs on writes.
+_GOING = expression(
+    r"\b(?:epoch|step|iter(?:ation)?|batch|loss|acc(?:uracy)?|throughput|samples/s|tokens/s)\b.{0,20}\d"
+    r"|\d(?:it/s|s/it)|\d%\||\b(?:INFO|DEBUG)\b|^\s*(?:done|finished|completed|success\w*|elapsed|total time)\b"
+    r"|\b(?:retrying|falling back|fallback|continuing|skipping|ignored|ignoring|recovered|restarting)\b",
+    re.IGNORECASE,
+)
+
+
+def _is_going(line: str) -> bool:
+    return bool(_GOING.search(line)) and not _AFTERMATH.search(line)
+
+
+def _runs_on(lines: Sequence[str]) -> bool:
+    """Whether the program goes on after an error: it writes what only a program that runs does."""
+    return any(map(_is_going, lines))
+
+
+def _told(marks: Sequence[_Mark], lines: Sequence[str]) -> LastWords:
+    """Of all marks the one that tells the cause: the heaviest; of several Python errors the last, else the first."""
+    most = max(mark.weight for mark in marks)
+    heaviest = [mark for mark in marks if mark.weight == most]
+    chosen = next((mark for mark in reversed(heaviest) if mark.kept), heaviest[0])
+    is_stopped = any(mark.ended == INTERRUPTED for mark in marks)
+    ended = INTERRUPTED if is_stopped and chosen.weight < _Weight.ERROR else chosen.ended
+    rest = lines[chosen.last + 1 :]
+    kept = chosen.kept or tuple(lines[chosen.first : chosen.last + 1])
+    where = chosen.where or _place(rest)
+    return LastWords(
+        ended, _short(chosen.words), where, tuple(masked(line)[:LONGEST_LINE] for line in kept[-MOST_LINES:])
+    )
+
+
+def _short(words: str) -> str:
+    words = masked(" ".join(words.split()))
+    return words if len(words) <= LONGEST_WORDS else f"{words[: LONGEST_WORDS - 3]}..."
+
+
+def _marks(lines: Sequence[str]) -> list[_Mark]:
+    return [*_tracebacks(lines), *_lines_that_tell(lines), *_refusals(lines), *_last_line(lines)]
+
+
+# --- Python
+_TRACEBACK = expression(r"^(?!.*Original)[\s│╭─+|]*Traceback \(most recent call last\)")
+_NOT_THE_END = expression(
+    r"^(?:Exception ignored in|Exception in thread|Exception in callback|Process \S+:|Task exception was never"
+    r"|--- Logging error ---|Future exception)"
+)
+_FRAME = expression(r"^\s*(?:│\s*)?(?:❱\s*)?(?:File \"([^\"]+)\", line (\d+)|(\S+\.py):(\d+) in )")
+_EXCEPTION = expression(r"^([A-Za-z_][\w.]*)(?:: ?(.*))?$")
+_NESTED = expression(r"^[A-Za-z_][\w.]*: Caught \w+ in .*worker|^-- Process \d+ terminated with")
+# What a launcher raises because a process of its failed: that one's error says why.
+_OF_LAUNCHER = expression(
+    r"(?:^|\.)(?:ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException)$"
+)
+_STOPPED = expression(r"(?:^|\.)(?:KeyboardInterrupt|SignalException)$")
+_LIBRARY_PLACE = expression(r"^<|site-packages|dist-packages")
+
+
+def _tracebacks(lines: Sequence[str]) -> Iterator[_Mark]:
+    heads = [row for row, line in enumerate(lines) if _TRACEBACK.match(line)]
+    for head, end in zip(heads, [*heads[1:], len(lines)], strict=False):
+        if head and _NOT_THE_END.match(lines[head - 1]):
+            continue
+        row = next((row for row in range(head + 1, end) if _begins_an_error(lines[row])), None)
+        if row is None:  # cut
+            continue
+        words, name = lines[row], (_EXCEPTION.match(lines[row]) or ["", ""])[1]
+        if name == "SystemExit":
+            continue
+        if _NESTED.match(words):
+            inner = [line for line in lines[row + 1 : end] if _EXCEPTION.match(line) and "Error" in line.split(":")[0]]
+            words = inner[-1] if inner else words
+        frames = _frames(lines[head:end])
+        own = [frame for frame in frames if is_user_python(frame[0]) and not _LIBRARY_PLACE.search(frame[0])]
+        yield _Mark(
+            _Weight.LAUNCHER if _OF_LAUNCHER.search(name) else _Weight.ERROR,
+            head,
+            row,
+            words,
+            f"{PurePosixPath(own[-1][0]).name}:{own[-1][1]}" if own else None,
+            INTERRUPTED if _STOPPED.search(name) else FAILED,
+            (*(line for frame in own[-2:] for line in frame[2]), words),
+        )
+
+
+def _begins_an_error(line: str) -> bool:
+    return not line[0].isspace() and line[0] not in "│╭╰+|" and bool(_EXCEPTION.match(line))
+
+
+def _frames(lines: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """File, line and the lines that show them, the innermost last."""
+    found = []
+    for row, line in enumerate(lines):
+        if frame := _FRAME.match(line):
+            source = lines[row + 1 : row + 2] if frame[1] else []
+            shown = (line, *(text for text in source if text[:1].isspace() and not _FRAME.match(text)))
+            found.append((frame[1] or frame[3], frame[2] or frame[4], shown))
+    return found
+
+
+# --- lines that are written by whoever is about to end
+#: Lines that tell of an end, by how much they know and how the program then ended. The group is what is said.
+_TELLING: tuple[tuple[_Weight, str, tuple[str, ...]], ...] = (
+    (
+        _Weight.ERROR,
+        FAILED,
+        (
+            r"^\S*python[\d.]*(?:\.exe)?: ((?:can't open file|No module named|Error while finding).*)",
+            r"^((?:Syntax|Indentation|Tab)Error: .*)",
+            r"(Fatal Python error: .*)",
+            r"^((?:terminate called|libc\+\+abi: terminating).*)",
+            r"^(.*: Assertion [`'].*' failed.*)",
+            r"^((?:free|malloc|realloc|munmap_chunk)\(\): .*|double free or .*|corrupted .*|\*\*\* stack smash.*)",
+            r"(Fortran runtime error: .*|forrtl: severe .*|^ *ERROR STOP\b.*|\bF\w\w-F-.*)",
+            r"(Accelerator Fatal Error: .*)",
+            r"^ERROR: (?:LoadError: )?(\w*(?:Error|Exception)\b.*|.* on line \d+.*)",  # Julia
+            r"^(thread '.*' panicked at .*|panic: .*)",
+            r"((?:error while loading shared libraries|symbol lookup error): .*)",
+            r"((?:Fatal error in|Abort\(\d+\) on node) .*)",  # MPICH
+            r"^\[\S+:\d+:\d+:\d+\]\s+\S+:\d+\s+(.*returned -1: .*|.*[Aa]ssertion .*)",  # UCX
+            r"((?:[Oo]ut of memory: Killed|oom-kill event|Out Of Memory$).*)",
+            r"^(?:/usr/bin/env|(?:\S*/)?\w*sh|\S+: line \d+): (.*(?:not found|No such file .*|Permission denied))$",
+        ),
+    ),
+    (
+        _Weight.SIGNAL,
+        INTERRUPTED,
+        (
+            r"(slurmstepd: error: .*CANCELLED.*|forrtl: error \(69\).*|^mpirun: killing job.*)",
+            r"^(Aborted!|\^C|Terminated)$",
+        ),
+    ),
+    (
+        _Weight.SIGNAL,
+        FAILED,
+        (
+            r"(Caught signal \d+ .*|Program received signal SIG.*|signal \(\d+[.\d]*\): .*)",
+            r"\] (Signal: .*)",  # Open MPI
+            r"^(?:\S+: line \d+:\s+\d+ )?((?:Segmentation fault|Aborted|Bus error|Illegal instruction|Killed)"
+            r"(?: \(core dumped\))?)(?:\s{2,}.*)?$",
+            r"^(Floating point exception.*)",
+            r"(MPI_ABORT was invoked on rank .*)",
+        ),
+    ),
+    (
+        _Weight.LAUNCHER,
+        FAILED,
+        (
+            r"((?:mpirun|mpiexec|prterun) (?:noticed|detected) that .*|BAD TERMINATION OF .*)",
+            r"(Primary job +terminated normally, but .*)",
+            r"^(srun: error: .*)",
+            r"(exits with return code = -?[1-9]\d*|failed \(exitcode: -?[1-9]\d*\).*)",
+        ),
+    ),
+)
+_PATTERNS = [(weight, ended, expression(text)) for weight, ended, texts in _TELLING for text in texts]
+_WHAT = expression(r"^\s*what\(\):\s*(.*)")
+
+
+def _lines_that_tell(lines: Sequence[str]) -> Iterator[_Mark]:
+    for row, line in enumerate(lines):
+        for weight, ended, pattern in _PATTERNS:
+            if (found := pattern.search(line)) is None:
+                continue
+            words, last = found[1].strip(), row
+            if row + 1 < len(lines) and (what := _WHAT.match(lines[row + 1])):
+                words, last = f"{what[1]} ({words.rpartition('instance of ')[2].strip(chr(39))})", row + 1
+            yield _Mark(weight, row, last, words, _place([*lines[max(row - 3, 0) : row], words]), ended)
+            break
+
+
+# --- a command line that was refused; tests
+_USAGE = expression(r"^usage: ", re.IGNORECASE)
+_REFUSED = expression(r"^(?:[\w./-]+: )?(error: .*)$", re.IGNORECASE)
+_TESTS = expression(r"^=+ (.*\b\d+ (?:failed|error)s?\b.*) =+$")
+
+
+def _refusals(lines: Sequence[str]) -> Iterator[_Mark]:
+    if lines and (refused := _REFUSED.match(lines[-1])) and any(map(_USAGE.match, lines)):
+        yield _Mark(_Weight.ERROR, len(lines) - 1, len(lines) - 1, refused[1])
+    for row, line in enumerate(lines):
+        # Of tests of which some passed, the run is whole.
+        if (tests := _TESTS.match(line)) and " passed" not in line:
+            yield _Mark(_Weight.ERROR, row, row, f"pytest: {tests[1]}")
+
+
+# --- the very last line
+# What checks of CUDA calls write before they leave, each in its own words.
+_CHECKED = expression(
+    r"\b(?:cuda|hip|nccl|cublas|cudnn|gpu\s?assert)\w*[ _]?(?:runtime |driver |API )?(?:error|failure|failed|assert)\b"
+    r"|\bGPUassert\b|\bcuda(?:Error|Get)\w+|^(?:fatal|error)\b ?:|\b(?:no CUDA-capable device|out of memory)\b",
+    re.IGNORECASE,
+)
+
+
+def _last_line(lines: Sequence[str]) -> Iterator[_Mark]:
+    rows = [row for row, line in enumerate(lines) if not _AFTERMATH.search(line)]
+    if rows and _CHECKED.search(lines[rows[-1]]) and not _is_going(lines[rows[-1]]):
+        yield _Mark(_Weight.SIGNAL, rows[-1], rows[-1], lines[rows[-1]].strip(), _place([lines[rows[-1]]]))
+
+
+# --- places
+_SOURCE = r"[\w./~+-]+\.(?:c|cc|cpp|cxx|cu|cuh|hpp|hh|h|f|for|f90|F90|f95|f03|jl|rs|py|go)\b"
+_PLACE = expression(
+    rf"(?<![\w./])(?P<file>{_SOURCE})(?::|\(|\"?,? line | )(?P<line>\d+)\b"
+    rf"|\b[Ll]ine:? (?P<of>\d+) of file (?P<source>{_SOURCE})"
+)
+_FILE_ABOVE, _LINE_BELOW = expression(rf"^ *File: ({_SOURCE})$"), expression(r"^ *Line: (\d+)$")
+_BUILT_ELSEWHERE = expression(
+    r"^/(?:usr|build|opt|var|tmp/build|dvs|workspace)|/(?:jenkins|build-result|rustc)/|^\.\./\.\./"
+)
+
+
+def _place(lines: Sequence[str]) -> str | None:
+    """``heat.f90:81``: of the places that the lines name the innermost one in the program, not in a library."""
+    matches = [match for line in lines for match in _PLACE.finditer(line)]
+    found = [(match["file"] or match["source"], match["line"] or match["of"]) for match in matches]
+    files, numbers = ([match[1] for line in lines if (match := one.match(line))] for one in (_FILE_ABOVE, _LINE_BELOW))
+    found += zip(files, numbers, strict=False)  # as the OpenACC runtime of nvc has it
+    own = [place for place in found if not _BUILT_ELSEWHERE.search(place[0])]
+    return f"{PurePosixPath(own[0][0]).name}:{own[0][1]}" if own else None

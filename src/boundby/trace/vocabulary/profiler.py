@@ -1,0 +1,105 @@
+"""What nsys notes of itself: whether CUDA was in use, and why it recorded none of it.
+
+The texts are those of nsys 2021 to 2026; the library that it injects into programs (libToolsInjection64) holds them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from boundby.model.expressions import expression
+from boundby.model.records import dataclass
+from boundby.trace.facts import Diagnostic
+
+_WARNING = 2
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why the profiler recorded no CUDA, and what helps. ``is_certain``: it then records none at all."""
+
+    because: str
+    remedy: str
+    is_certain: bool = True
+
+
+# It is in the program, and CUDA was initialized there.
+_STARTED = expression(r"^CUDA injection initialized successfully|^cuBLAS injection initialized|^Loaded CUPTI library")
+_ANOTHER_NSYS = (
+    "Record with an nsys that supports this driver: the newest one, or the one of the installed CUDA toolkit."
+)
+# The first that any message has is the reason.
+_REFUSALS: tuple[tuple[re.Pattern[str], Refusal], ...] = (
+    (
+        expression(r"launched as root|INSUFFICIENT_PRIVILEGES", re.IGNORECASE),
+        Refusal(
+            "on this machine the profiler must run as root to record CUDA",
+            "Record as root: sudo -E nsys profile ... PROGRAM (sudo -E boundby profile -- PROGRAM).",
+        ),
+    ),
+    (
+        expression(r"protected memory|confidential comput|PROTECTED_MEMORY", re.IGNORECASE),
+        Refusal(
+            "the GPU's memory is protected (confidential computing), and the driver then permits no profiler",
+            "Record on a GPU without confidential computing.",
+        ),
+    ),
+    (
+        expression(r"already subscribed to CUPTI|MULTIPLE_SUBSCRIBERS"),
+        Refusal(
+            "another profiler in the program holds CUPTI, which takes one at a time",
+            "Record without the other profiler: torch.profiler, ncu, a debugger, a monitoring agent.",
+        ),
+    ),
+    (
+        expression(r"driver version \([\d.]+\) is no longer supported"),
+        Refusal("the driver is older than this nsys supports", _ANOTHER_NSYS),
+    ),
+    (
+        expression(r"Incompatible CUDA driver|CUPTI_ERROR_(?:INVALID_DEVICE|NOT_COMPATIBLE|INVALID_KIND)"),
+        Refusal("this nsys does not support the driver: CUPTI refused the device", _ANOTHER_NSYS),
+    ),
+    (
+        expression(r"not load the CUPTI library|Unable to determine supported CUPTI|not find CUPTI directory"),
+        Refusal("nsys could not load its CUPTI library", "Install nsys whole, in a version that supports the driver."),
+    ),
+    (
+        expression(
+            r"CUDA injection initialization failed|Cannot initialize (?:CUDA event|CudaTracing)|CUDA profiling stopped"
+        ),
+        Refusal("the profiler's CUDA part did not start", "boundby doctor looks for the cause; nsys status -e, too."),
+    ),
+    (
+        expression(r"CUDA event processing was stopped"),
+        Refusal("the profiler could not match the GPU and gave up its events", _ANOTHER_NSYS),
+    ),
+    (
+        expression(r"CUPTI_ERROR_\w+"),
+        Refusal("CUPTI failed while it recorded", "boundby doctor looks for the cause; another nsys may help."),
+    ),
+    (
+        expression(r"driver version \([\d.]+\) is not supported by this build"),
+        Refusal("the driver is newer than this nsys supports", _ANOTHER_NSYS, is_certain=False),
+    ),
+)
+_DRIVER = expression(r"CUDA driver version \(([\d.]+)\)")
+
+
+def has_started_cuda(diagnostics: Sequence[Diagnostic]) -> bool:
+    """Whether the profiler saw the program initialize CUDA, or load a library that needs it."""
+    return any(_STARTED.search(one.text) for one in diagnostics)
+
+
+def why_no_cuda(diagnostics: Sequence[Diagnostic]) -> Refusal | None:
+    """Why the profiler recorded nothing of CUDA, as far as it says; None: it says nothing of the kind."""
+    texts = [one.text for one in diagnostics if one.severity >= _WARNING]
+    reasons = [reason for pattern, reason in _REFUSALS if any(map(pattern.search, texts))]
+    if not reasons:
+        return None
+    driver = next((found[1] for text in texts if (found := _DRIVER.search(text))), None)
+    newer = _REFUSALS[-1][1]
+    if driver is not None and newer in reasons:
+        is_certain = any(reason.is_certain for reason in reasons)
+        return Refusal(f"the driver (CUDA {driver}) is newer than this nsys supports", _ANOTHER_NSYS, is_certain)
+    return reasons[0]
