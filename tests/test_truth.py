@@ -17,7 +17,6 @@ OPEN = {
     "host_random_weights.sqlite",
     "jax_compile.sqlite",
     "one_memset_of_24_gb.sqlite",
-    "pair_chunks_of_1000.sqlite",
     "pair_pageable.sqlite",
     "three_pageable_copies.sqlite",
 }

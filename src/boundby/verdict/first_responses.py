@@ -562,7 +562,7 @@ def _graphs(subject: Subject) -> Told | None:
 
 
 def _larger_batch(subject: Subject) -> Told | None:
-    if found := subject.found("small-batch"):
+    if found := subject.found("small-batch", "small-chunks"):
         return found
     median = subject.part.kernels.median_ns
     if subject.is_part or median is None:

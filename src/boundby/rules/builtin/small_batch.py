@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from boundby.evidence.chunks import chunks
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration, percent
@@ -13,7 +14,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 def _check(context: RuleContext) -> Iterator[Match]:
     small = in_no_order(context, RULE)
-    if small is None:
+    if small is None or chunks(context) is not None:  # small-chunks speaks of those, with their copies
         return
     if small.small_share is None:
         raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
