@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from boundby.render import sentences
 from boundby.render.view import MAX_ROWS, accounts, select
-from boundby.results.report import AnalysisSummary, Coverage
+from boundby.results.report import AnalysisSummary, Coverage, WhatIf
 from tests.support import reports
 
 
@@ -90,9 +90,20 @@ def test_a_mixed_verdict_tells_of_both_what_what_if_tells() -> None:
         reports.verdict("mixed", 300, runner_up="gpu_copy", runner_up_saving_ns=200_000_000),
         mixed_of=("gpu_compute", "gpu_copy"),
     )
-    told = sentences.outlook(mixed, 1_000_000_000, {"gpu_compute": 800_000_000, "gpu_copy": 700_000_000})
+    left = {
+        "gpu_compute": WhatIf("infinite_gpu", 800_000_000, 1_000_000_000),
+        "gpu_copy": WhatIf("copies_free", 700_000_000, 1_000_000_000),
+    }
+    told = sentences.outlook(mixed, 1_000_000_000, left)
     assert "Without kernel time: about 800 ms instead of 1.00 s (-20 %)" in told
     assert "without copy time: about 700 ms instead of 1.00 s (-30 %)" in told
+
+
+def test_what_is_not_sure_is_told_as_a_range() -> None:
+    compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
+    item = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=400_000_000, high_ns=900_000_000)
+    told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": item})
+    assert told == "Without kernel time: 400-900 ms instead of 1.00 s (-10 to -60 %)."
 
 
 def test_the_account_alone_predicts_nothing() -> None:

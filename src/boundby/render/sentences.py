@@ -128,13 +128,14 @@ def _lacks_records(device: DeviceReport) -> bool:
     return device.coverage.unrecorded_ns >= max(WORTH_NAMING * device.window_ns, 1)
 
 
-Left = Mapping[str, int]  # of a device's window without each cause alone, nanoseconds by cause: as what-if predicts it
+Left = Mapping[str, WhatIf]  # of a device, by the cause that is gone alone
+WIDE = 0.05  # of the window: a prediction whose range is wider is told as a range
 
 
 def left(report: Report, device: DeviceReport) -> Left:
     """What is predicted to be left of a device's window; empty where nothing can be."""
-    found = {item.scenario: item.predicted_ns for item in report.what_if if item.device == device.id}
-    return {cause: found[scenario] for cause, scenario in SCENARIO_OF_CAUSE.items() if scenario in found}
+    predictions = {item.scenario: item for item in report.what_if if item.device == device.id}
+    return {cause: predictions[scenario] for cause, scenario in SCENARIO_OF_CAUSE.items() if scenario in predictions}
 
 
 def most_saved(verdict: Verdict, window_ns: int, left: Left) -> int | None:
@@ -142,7 +143,7 @@ def most_saved(verdict: Verdict, window_ns: int, left: Left) -> int | None:
     main, without_ns = _main(verdict), verdict.without_ns
     if verdict.saving_ns is None or (main not in left and without_ns is None):
         return verdict.saving_ns
-    return window_ns - left.get(main, without_ns or 0)
+    return window_ns - (left[main].predicted_ns if main in left else without_ns or 0)
 
 
 def _main(verdict: Verdict) -> str:
@@ -165,10 +166,11 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
         # No prediction can be trusted: it hangs on delays that nothing explains.
         low, high = (change(ns, window_ns) for ns in verdict.saving_range_ns)
         return f"{text}{low} at least, {high} at most."
-    text += _saving(saved, window_ns)
+    text += _saving(saved, window_ns, (left or {}).get(main))
     if verdict.bound == "mixed" and (other := verdict.runner_up) in WITHOUT:
-        then = window_ns - left[other] if left and other in left else verdict.runner_up_saving_ns or 0
-        return f"{text}; {WITHOUT[other]}: {_saving(then, window_ns)}."
+        then = (left or {}).get(other)
+        then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
+        return f"{text}; {WITHOUT[other]}: {_saving(then_ns, window_ns, then)}."
     if verdict.bound_next in BOUND_LABEL and verdict.bound_next not in ("unknown", "hidden"):
         text += f", then {BOUND_LABEL[verdict.bound_next]}"
     return f"{text}."
@@ -226,7 +228,7 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str
     if other not in WITHOUT or verdict.bound == "mixed" or verdict.decided_by == "account":
         return ""
     left, then_ns = left or {}, verdict.runner_up_saving_ns or 0
-    saving_ns = window_ns - left[other] if other in left else then_ns
+    saving_ns = window_ns - left[other].predicted_ns if other in left else then_ns
     bound_ns = most_saved(verdict, window_ns, left) or 0
     is_after = verdict.bound == "sync" or saving_ns > bound_ns
     saving_ns = then_ns if is_after else saving_ns
@@ -244,7 +246,17 @@ def change(saving_ns: int, window_ns: int) -> str:
     return units.change(-saving_ns / window_ns if window_ns else 0.0)
 
 
-def _saving(saving_ns: int, window_ns: int) -> str:
+def is_wide(item: WhatIf) -> bool:
+    """Whether a prediction is told as a range: one number would say more than the trace does."""
+    return (item.high_ns or item.predicted_ns) - (item.low_ns or item.predicted_ns) > WIDE * item.baseline_ns
+
+
+def _saving(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
+    """``about 10.7 s instead of 11.4 s (-6.4 %)``, ``4.3-10.7 s instead of 11.4 s (-6.4 to -62 %)``."""
+    if item is not None and is_wide(item):
+        shortest, longest = item.low_ns or item.predicted_ns, item.high_ns or item.predicted_ns
+        least, most = (change(window_ns - ns, window_ns).removesuffix(" %") for ns in (longest, shortest))
+        return f"{units.duration_range(shortest, longest)} instead of {units.duration(window_ns)} ({least} to {most} %)"
     if saving_ns <= 0:
         return "no time saved"
     after = units.duration(window_ns - saving_ns)
