@@ -11,7 +11,6 @@ STATED = court.truths(folder) if (folder := traces_folder()) else {}
 #: Told wrongly today, each by an issue that is open.
 OPEN = {
     "camera_25_frames_a_second.sqlite",
-    "dali_waits_in_driver_bf16.sqlite",
     "first_program_four_operations.sqlite",
     "host_prints_between_kernels.sqlite",
     "host_random_weights.sqlite",
