@@ -73,6 +73,7 @@ class HostState:
         self._running: dict[tuple[int, bool], StepFunction] = {}
         self._idle: dict[int, IntervalSet] = {}
         self._compiling: dict[int, IntervalSet] = {}
+        self._awaited: dict[int, IntervalSet] = {}
         self._compilations = Compilations(trace, calls)
         copies = _pageable_rows(trace, calls)
         self._waits_until = _implicit_waits(trace, calls, copies)
@@ -104,6 +105,18 @@ class HostState:
         if not len(starting.start):
             return compiling
         return union(*(np.concatenate(sides) for sides in zip(compiling, starting, strict=True)))
+
+    def _initialization_awaited(self, process: int) -> IntervalSet:
+        """When a thread of the process that calls CUDA sleeps until something is initialized, by a compiler's pool of
+        threads say: whoever of the process works meanwhile initializes it."""
+        if process not in self._awaited:
+            callers = unique(self._calls.thread)
+            mine = callers[self._trace.process_of_thread[callers] == process].tolist()
+            sleeps = [intersect(self.initializing(thread), self.evidence(thread).asleep) for thread in mine]
+            self._awaited[process] = union(
+                *(np.concatenate([EMPTY.start, *side]) for side in zip(*sleeps, strict=True))
+            )
+        return self._awaited[process]
 
     def blocked(self, thread: int) -> IntervalSet:
         """Times in which the thread waits for the device: blocking syncs and copies, and, while the process's
@@ -248,6 +261,7 @@ class HostState:
         overhead = self._overhead(thread, OverheadClass.PROFILER)
         loading = self._overhead(thread, OverheadClass.INIT)
         initializing = self.initializing(thread)
+        awaited = self._initialization_awaited(self._trace.threads[thread].process) if evidence.is_known else EMPTY
         life = lifetime(self._trace, thread)
         alive = life if evidence.is_known else None  # before and after it, nothing shows that the thread exists
         bounds = np.array([_LONG_AGO, *(life or ())], np.int64)
@@ -258,9 +272,10 @@ class HostState:
         # Later ones override earlier ones.
         layers = (
             Layer(*shown, Cause.CPU),
+            Layer(*awaited, Cause.INIT),
             *((Layer(*_outside(*alive), ELSEWHERE),) if alive is not None else ()),
             Layer(*elsewhere, ELSEWHERE),
-            Layer(end, dispatch_end, Cause.CUDA_API),
+            Layer(end, dispatch_end, Cause.CUDA_API, Cause.INIT),
             Layer(*asleep, Cause.HOST_BLOCKED),
             Layer(*initializing, Cause.INIT),
             Layer(start, end, cause),
