@@ -14,7 +14,6 @@ OPEN = {
     "first_program_four_operations.sqlite",
     "host_prints_between_kernels.sqlite",
     "host_random_weights.sqlite",
-    "jax_compile.sqlite",
     "one_memset_of_24_gb.sqlite",
     "pair_pageable.sqlite",
     "three_pageable_copies.sqlite",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +14,18 @@ from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifet
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import (
     BoolArray,
+    Int32Array,
     Int64Array,
     blank,
     compact,
     is_any,
+    is_even,
     marked,
     median,
     pick,
     places,
     queue_depth,
+    spread,
     unique,
 )
 from boundby.model.causes import Cause
@@ -41,6 +45,10 @@ DISPATCH_LIMIT_NS = 100_000
 # room in the queue (real traces: 1,020 or 880 queued, and milliseconds in cudaLaunchKernel instead of 6 us).
 FULL_QUEUE_FACTOR = 5
 FULL_QUEUE_DEPTH = 128
+
+# A call that the driver holds while another thread waits is as long as no hiccup, and is late by so much of that time.
+# (Measured: 29 calls of 200 ms, 55 to 68 us late.)
+LEAST_HELD_NS, MOST_LATE_FRACTION = 200_000, 0.1
 
 # A thread on a CPU for more than this fraction of its time spins.
 SPINNING_FRACTION = 0.98
@@ -79,7 +87,8 @@ class HostState:
         self._waits_until = _implicit_waits(trace, calls, copies)
         self._stalls = compact(stalled_allocations(calls, self._busy_of, trace))
         self.copies_pageable = compact(marked(calls.of_operation[copies], len(calls)))
-        self.queue_full = compact(_queue_full(trace, calls))
+        self.held_with = self._held_with()
+        self.queue_full = compact(_queue_full(trace, calls) & (self.held_with < 0))
 
     def evidence(self, thread: int) -> CpuEvidence:
         """What the capture knows of the thread's scheduling. While another runs with which it takes turns, it waits for
@@ -112,10 +121,8 @@ class HostState:
         if process not in self._awaited:
             callers = unique(self._calls.thread)
             mine = callers[self._trace.process_of_thread[callers] == process].tolist()
-            sleeps = [intersect(self.initializing(thread), self.evidence(thread).asleep) for thread in mine]
-            self._awaited[process] = union(
-                *(np.concatenate([EMPTY.start, *side]) for side in zip(*sleeps, strict=True))
-            )
+            sleeps = [EMPTY, *(intersect(self.initializing(one), self.evidence(one).asleep) for one in mine)]
+            self._awaited[process] = union(*(np.concatenate(side) for side in zip(*sleeps, strict=True)))
         return self._awaited[process]
 
     def blocked(self, thread: int) -> IntervalSet:
@@ -126,16 +133,49 @@ class HostState:
             kind, start, end = calls.kind[rows], calls.start_ns[rows], calls.end_ns[rows]
             is_explicit = is_any(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
             explicit, waits = np.flatnonzero(is_explicit), EMPTY
-            may_wait = self._stalls[rows] if self._waits_until is calls.start_ns else self._waits_until[rows] > start
-            others = np.flatnonzero((may_wait | self._stalls[rows]) & ~is_explicit)
+            others = np.flatnonzero(self._may_wait[rows])
             if len(others):
                 until, last = self._waits_until[rows][others], end[others]
                 until = np.where(self._stalls[rows][others], last, np.minimum(until, last))
                 waits = intersect(union(start[others], until), self._busy_of(self._trace.threads[thread].process))
+            held = rows.start + np.flatnonzero(self.held_with[rows] >= 0)
+            if len(held):
+                both = waits.start, calls.start_ns[held], waits.end, calls.end_ns[self.held_with[held]]
+                waits = union(np.concatenate(both[:2]), np.concatenate(both[2:]))
             self._blocked[thread] = union(
                 np.concatenate((start[explicit], waits.start)), np.concatenate((end[explicit], waits.end))
             )
         return self._blocked[thread]
+
+    @cached_property
+    def _may_wait(self) -> BoolArray:
+        """Calls that wait for the device though they are neither a sync nor a blocking copy."""
+        is_explicit = is_any(self._calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+        if self._waits_until is self._calls.start_ns:
+            return self._stalls & ~is_explicit
+        return ((self._waits_until > self._calls.start_ns) | self._stalls) & ~is_explicit
+
+    def _held_with(self) -> Int32Array:
+        """Per call: the call of another thread with whose wait for the device the driver held it, or NOTHING. It begins
+        in that call and returns as soon as that one does; both take long."""
+        calls = self._calls
+        if len(calls) == 0 or is_even(calls.thread):
+            return spread(NOTHING, len(calls), np.int32)
+        found = np.full(len(calls), NOTHING, np.int32)
+        long = np.flatnonzero((calls.end_ns - calls.start_ns >= LEAST_HELD_NS) & ~calls.is_first_load)
+        long = long[calls.kind[long] != CallClass.INIT]
+        waits = is_any(calls.kind[long], (CallClass.SYNC, CallClass.BLOCKING_COPY)) | self._may_wait[long]
+        works = ~waits & (calls.kind[long] != CallClass.ALLOC)
+        process = self._trace.process_of_thread[calls.thread[long]]
+        for number in unique(process[works]).tolist():
+            rows, held = long[waits & (process == number)], long[works & (process == number)]
+            rows = rows[np.argsort(calls.end_ns[rows], kind="stable")]
+            last = places(calls.end_ns[rows], calls.end_ns[held], side="right") - 1
+            held, waited = held[last >= 0], rows[last[last >= 0]]
+            inside_ns, late_ns = calls.end_ns[waited] - calls.start_ns[held], calls.end_ns[held] - calls.end_ns[waited]
+            good = (calls.start_ns[waited] < calls.start_ns[held]) & (late_ns <= MOST_LATE_FRACTION * inside_ns)
+            found[held[good]] = waited[good]
+        return compact(found)
 
     def waiting(self, thread: int) -> IntervalSet:
         """``blocked``, and besides the time in which the thread is held by the device without a sync: inside
@@ -268,6 +308,7 @@ class HostState:
         cause_of_class = np.array([int(_CAUSE_OF_CLASS[kind]) for kind in CallClass])
         cause = pick(cause_of_class, calls.kind[rows].astype(np.int32), NOTHING)
         cause[np.flatnonzero(calls.is_first_load[rows])] = Cause.INIT
+        cause[np.flatnonzero(self.held_with[rows] >= 0)] = Cause.SYNC
         otherwise = Cause.CPU if evidence.shown is None else Cause.UNATTRIBUTED
         # Later ones override earlier ones.
         layers = (

@@ -37,6 +37,7 @@ from boundby.model.intervals import IntervalSet, contains, intersect
 from boundby.model.records import dataclass
 from boundby.native.pieces import cut_intervals
 from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups, makes_ahead
+from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
 NONE = -1
@@ -290,20 +291,23 @@ def _pieces(
     """The interval before each node, cut by what is done for its thread, as the account has it, and where.
 
     A sleep is the thread's own while others run whose part in it the graph has itself: callers of other chains, threads
-    that are woken or wake, and those that wait for it.
+    that are woken or wake, and those that wait for it. Who launches no kernel waits for input: its sleep is its own.
     """
     parts: list[tuple[Any, ...]] = [
         (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int32))
     ]
     linked = unique(np.concatenate((wakeups.thread, wakeups.waker)))
-    callers = set(unique(timeline.calls.thread).tolist())
+    everyone, callers = set(range(len(timeline.trace.threads))), set(unique(timeline.calls.thread).tolist())
+    launched = timeline.calls.of_operation[timeline.trace.operations.kind <= OpKind.GRAPH]
+    launchers = set(unique(timeline.calls.thread[launched[launched >= 0]]).tolist())
     state, of_range = timeline.host_state, timeline.ownership.regions.of_range
     for number in unique(thread).tolist():
         rows = as_rows((high > low) if is_even(thread) else (thread == number) & (high > low))
         members = {number} if number in linked else set(timeline.logical_threads.members(number).tolist())
         fed = unique(told.thread[told.waker == number])
         fed = fed[~is_in(fed, told.waker)]  # they wait for it, and nobody for them
-        doing = state.doing(number, apart=(callers - members).union(linked.tolist(), fed.tolist()))
+        apart = callers.union(linked.tolist(), fed.tolist()) if members & launchers else everyone
+        doing = state.doing(number, apart=apart - members)
         ranges = timeline.ownership.steps(number)
         columns = {
             "low": low[rows],

@@ -26,7 +26,6 @@ from boundby.model.arrays import (
     pick,
     places,
     running_maximum,
-    scattered,
     unique,
 )
 from boundby.model.expressions import expression
@@ -108,6 +107,7 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     length = end - start
     usual = _usual_launch(timeline, length, waiting)
     slot, queue_slot_lag, held = _queue_slots(timeline, queues, usual)
+    _hold_in_driver(timeline, Edges(who, what), slot, queue_slot_lag, held, usual)
     lag, cost = _lags(timeline, length, Edges(who, what), by_start, held, usual)
     if not holds.all():
         cost = np.where(holds, cost, length)
@@ -328,7 +328,28 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
     is_held = held[late] & (by_ns >= -usual) & (by_ns <= MOST_SLOT_LAG * usual)
     is_held |= is_full[late] & (by_ns <= MOST_FULL_LAG * (calls.end_ns[late] - calls.start_ns[late]))
     held[late] = is_held
-    return slot, scattered(len(calls), late[is_held], by_ns[is_held]), held
+    lag_ns = np.zeros(len(calls), np.int64)
+    lag_ns[late[is_held]] = by_ns[is_held]
+    return slot, lag_ns, held
+
+
+def _hold_in_driver(
+    timeline: Timeline, waits: Edges, slot: Int32Array, lag_ns: Int64Array, held: BoolArray, usual: int
+) -> None:
+    """Calls that the driver holds while another thread waits launch once what that one waits for is done, as those do
+    that wait for room. Fills ``slot``, ``lag_ns`` and ``held``."""
+    held_with = timeline.host_state.held_with
+    rows = np.flatnonzero(held_with >= 0)
+    if not len(rows):
+        return
+    end_ns = timeline.trace.operations.end_ns
+    last = np.full(len(held_with), NONE, np.int64)
+    order = np.argsort(end_ns[waits.what], kind="stable")
+    last[waits.who[order]] = waits.what[order]  # the last write wins: what ends last
+    what = last[held_with[rows]]
+    by_ns = timeline.calls.end_ns[rows] - pick(end_ns, what, NEVER) - usual
+    good = (what >= 0) & (by_ns >= 0)
+    slot[rows[good]], lag_ns[rows[good]], held[rows[good]] = what[good], by_ns[good], True
 
 
 def _queue_limit(depth: Int64Array, is_stuck: BoolArray) -> int:
